@@ -1,0 +1,7 @@
+@echo off
+rem `run ARGS` is `recollect ARGS`, in an environment of its own that the first start makes.
+setlocal
+set "needs=run"
+call "%~dp0tools\environment.cmd" || exit /b 1
+if "%~1"=="" (set "command=serve") else set "command="
+"%venv%\Scripts\recollect.exe" %command% %*

@@ -1,0 +1,101 @@
+"""The one rule that says which project a call means."""
+
+from pathlib import Path
+
+from recollect.app.workspaces import workspace_of
+from recollect.core.ports import Library, RecordStore
+from recollect.core.projects import PROJECT_NAME_LIMIT, Project
+from recollect.core.sessions import Call
+from recollect.engines.memory import MemoryStore
+from recollect.errors import Conflict, NoActiveProject, NotFound
+
+DEFAULT_PROJECT = "default"
+
+
+class ProjectRule:
+    """The call's own project, then the session's, then the configured one, then the workspace's.
+
+    The configured project and the workspace's are made at the first write; until then they read
+    as empty.
+    """
+
+    def __init__(
+        self, library: Library, *, configured: str | None = None, workspace: Path | None = None
+    ) -> None:
+        self._library = library
+        self._configured = configured
+        self._workspace = workspace
+
+    async def to_read(self, call: Call, name: str | None) -> RecordStore:
+        chosen = name or call.session.project
+        if chosen is None:
+            project = await self.current(call)
+            if project is None:
+                self._require_choice(call)
+                return MemoryStore()
+            chosen = project.name
+        _, store = await self._library.open(chosen)
+        return store
+
+    async def to_write(self, call: Call, name: str | None) -> RecordStore:
+        chosen = name or call.session.project
+        if chosen is None:
+            self._require_choice(call)
+            project = await self.current(call) or await self._make()
+            chosen = project.name
+        _, store = await self._library.open(chosen)
+        return store
+
+    async def current(self, call: Call) -> Project | None:
+        name = call.session.project or self._configured
+        if name is not None:
+            try:
+                return await self._library.project(name)
+            except NotFound:
+                if call.session.project:
+                    raise
+                return None
+        if self._workspace is None:
+            return None
+        root = workspace_of(self._workspace)
+        if root is not None:
+            return await self._library.project_of_workspace(str(root))
+        try:
+            return await self._library.project(DEFAULT_PROJECT)
+        except NotFound:
+            return None
+
+    def _require_choice(self, call: Call) -> None:
+        if self._configured is None and self._workspace is None:
+            stateless = "This connection keeps no state: pass `project` with each call."
+            raise NoActiveProject(hint=None if call.session.stateful else stateless)
+
+    async def _make(self) -> Project:
+        if self._configured is not None:
+            return await self._create_or_get(self._configured)
+        root = workspace_of(self._workspace) if self._workspace else None
+        if root is None:
+            return await self._create_or_get(DEFAULT_PROJECT)
+        project = await self._create_numbered(root)
+        first = await self._library.assign_workspace(str(root), project)
+        if first.id != project.id:
+            await self._library.delete(project.name)  # another window was quicker
+        return first
+
+    async def _create_or_get(self, name: str) -> Project:
+        try:
+            return await self._library.create(name, "")
+        except Conflict:
+            return await self._library.project(name)
+
+    async def _create_numbered(self, root: Path) -> Project:
+        """Named after the folder; a number is added where the name belongs to another one."""
+        readable = "".join(c if c.isprintable() else "-" for c in root.name).strip()
+        base = (readable or DEFAULT_PROJECT)[: PROJECT_NAME_LIMIT - 6]
+        number = 1
+        while True:
+            try:
+                name = base if number == 1 else f"{base}-{number}"
+                return await self._library.create(name, f"Workspace {root}")
+            except Conflict:
+                number += 1

@@ -1,0 +1,139 @@
+"""Resources: the knowledge graphs as documents, and word of it when they change."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, unquote
+
+from recollect.core.ports import Library, ProjectChoice, RecordStore
+from recollect.core.sessions import Call, Session
+from recollect.errors import NotFound, RecollectError
+
+CURRENT_GRAPH = "memory://knowledge-graph"
+PROJECT_GRAPH = "memory://projects/{name}/knowledge-graph"
+WATCH_INTERVAL = 0.2  # seconds; a look costs microseconds
+
+Notify = Callable[[str], Awaitable[None]]
+Render = Callable[[RecordStore], Awaitable[Any]]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceInfo:
+    uri: str
+    name: str
+    description: str
+    mime_type: str = "application/json"
+
+
+class GraphResources:
+    """The graph of the active project, and of each project by name."""
+
+    def __init__(self, library: Library, choice: ProjectChoice, render: Render) -> None:
+        self._library = library
+        self._choice = choice
+        self._render = render
+
+    async def listed(self) -> list[ResourceInfo]:
+        current = ResourceInfo(
+            CURRENT_GRAPH, "knowledge-graph", "The knowledge graph of the active project."
+        )
+        named = [
+            ResourceInfo(
+                project_uri(project.name),
+                f"{project.name}: knowledge graph",
+                project.description or f"The knowledge graph of {project.name}.",
+            )
+            for project in await self._library.projects("active")
+        ]
+        return [current, *named]
+
+    def templates(self) -> list[ResourceInfo]:
+        return [
+            ResourceInfo(
+                PROJECT_GRAPH, "project-knowledge-graph", "The knowledge graph of a project."
+            )
+        ]
+
+    async def read(self, session: Session, uri: str) -> Any:
+        return await self._render(await self._store(session, uri))
+
+    async def state(self, session: Session, uri: str) -> object:
+        """Equal as long as the resource has not changed."""
+        try:
+            store = await self._store(session, uri)
+            return id(store), await store.revision()
+        except RecollectError as error:
+            return error.code
+
+    async def _store(self, session: Session, uri: str) -> RecordStore:
+        if uri == CURRENT_GRAPH:
+            return await self._choice.to_read(Call(session, "resource"), None)
+        _, store = await self._library.open(_project_in(uri))
+        return store
+
+
+def project_uri(name: str) -> str:
+    return PROJECT_GRAPH.replace("{name}", quote(name, safe=""))
+
+
+def _project_in(uri: str) -> str:
+    before, after = PROJECT_GRAPH.split("{name}")
+    name = uri.removeprefix(before).removesuffix(after)
+    if not uri.startswith(before) or not uri.endswith(after) or not name or "/" in name:
+        raise NotFound("resource", uri, hint="resources/list names what there is.")
+    return unquote(name)
+
+
+@dataclass(eq=False, slots=True)
+class _Watch:
+    session: Session
+    uri: str
+    notify: Notify
+    seen: object = field(default=None)
+
+
+class Watcher:
+    """Tells subscribers of changes, whoever made them. Runs only while somebody listens."""
+
+    def __init__(self, resources: GraphResources) -> None:
+        self._resources = resources
+        self._watches: set[_Watch] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    async def subscribe(self, session: Session, uri: str, notify: Notify) -> Callable[[], None]:
+        """Returns the way to end it. An unknown resource is an error."""
+        watch = _Watch(session, uri, notify)
+        watch.seen = await self._resources.state(session, uri)
+        if watch.seen == NotFound.code:
+            raise NotFound("resource", uri, hint="resources/list names what there is.")
+        self._watches.add(watch)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="resource watcher")
+        return lambda: self._watches.discard(watch)
+
+    async def close(self) -> None:
+        self._watches.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _run(self) -> None:
+        while self._watches:
+            await asyncio.sleep(WATCH_INTERVAL)
+            for watch in list(self._watches):
+                now = await self._resources.state(watch.session, watch.uri)
+                if now != watch.seen and watch in self._watches:
+                    watch.seen = now
+                    await self._tell(watch)
+
+    async def _tell(self, watch: _Watch) -> None:
+        try:
+            await watch.notify(watch.uri)
+        except (OSError, RuntimeError) as error:
+            log.info("subscriber of %s is gone: %s", watch.uri, error)
+            self._watches.discard(watch)

@@ -1,0 +1,172 @@
+"""What the core asks of the outside: a store of records, and the library of such stores."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from recollect.core.projects import Project, Status
+from recollect.core.records import (
+    Batch,
+    Change,
+    Edit,
+    Link,
+    Match,
+    Record,
+    Ref,
+    Weights,
+    Where,
+)
+from recollect.core.sessions import Call
+from recollect.core.words import WordQuery
+
+Order = Literal["name", "age"]
+Direction = Literal["out", "in", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What a purge removed; `complete` is False while a reader keeps old pages alive."""
+
+    records: int
+    links: int
+    complete: bool
+
+
+class RecordStore(Protocol):
+    """One project's records. Low on purpose: it stores and answers, and never ranks or decides."""
+
+    async def commit(self, batch: Batch) -> Change:
+        """All steps, the word index and the log entry in one transaction, or Conflict."""
+        ...
+
+    async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
+        """The records that exist, in the order asked for."""
+        ...
+
+    async def scan(
+        self,
+        where: Where,
+        *,
+        order: Order = "age",
+        after: tuple[str, str] | None = None,
+        limit: int | None = None,
+    ) -> list[Record]:
+        """Records by name or by age; `after` is the `(name_key, variant)` of the last one seen."""
+        ...
+
+    async def match(
+        self, words: WordQuery, where: Where, weights: Weights, limit: int
+    ) -> list[Match]:
+        """The best live records for a word query, best first."""
+        ...
+
+    async def containing(self, text: str, where: Where, limit: int) -> list[Match]:
+        """Live records whose name, type or text contains the text, whatever its case."""
+        ...
+
+    async def links(
+        self, ids: Sequence[str], *, direction: Direction = "both", limit: int | None = None
+    ) -> list[Link]:
+        """Live links at these records, oldest first."""
+        ...
+
+    async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
+        """The links with these ids that exist, in the order asked for."""
+        ...
+
+    async def count(self) -> Mapping[str, int]:
+        """Live records by kind, and live links under `link`."""
+        ...
+
+    async def changes(
+        self, *, after: int = 0, limit: int = 100, newest_first: bool = False
+    ) -> list[Change]:
+        """Log entries past a sequence number."""
+        ...
+
+    async def history(self, ref: Ref, *, after: int = 0) -> list[tuple[int, Edit]]:
+        """Every edit of one thing past a sequence number, oldest first, each with its own."""
+        ...
+
+    async def purge(self, ids: Sequence[str]) -> Purged:
+        """Removes records for good, with children, links and every trace in log and index."""
+        ...
+
+    async def revision(self) -> int:
+        """A number that differs whenever anyone has committed since it was last asked."""
+        ...
+
+    async def check(self) -> list[str]:
+        """What is wrong with the stored data; nothing when all is well."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer token as it is kept: its hash, never itself."""
+
+    id: str
+    label: str
+    created_at: int
+
+
+class Library(Protocol):
+    """All projects, and what belongs to none of them."""
+
+    async def projects(self, status: Status | None = None) -> list[Project]: ...
+
+    async def project(self, name: str) -> Project:
+        """Raises NotFound."""
+        ...
+
+    async def create(self, name: str, description: str) -> Project:
+        """Raises Conflict when the name is taken, by an archived project too."""
+        ...
+
+    async def archive(self, name: str) -> Project: ...
+
+    async def restore(self, name: str) -> Project: ...
+
+    async def delete(self, name: str) -> None: ...
+
+    async def open(self, name: str) -> tuple[Project, RecordStore]:
+        """The project as it is now, and its store; an archived one is refused."""
+        ...
+
+    async def project_of_workspace(self, path: str) -> Project | None: ...
+
+    async def assign_workspace(self, path: str, project: Project) -> Project:
+        """Gives the workspace its project; whoever comes first wins, and is returned."""
+        ...
+
+    async def note(self, key: str) -> str | None:
+        """A small setting that the program keeps for itself."""
+        ...
+
+    async def set_note(self, key: str, value: str | None) -> None: ...
+
+    async def tokens(self) -> list[Token]: ...
+
+    async def add_token(self, token: Token, secret_hash: str) -> None: ...
+
+    async def remove_token(self, token_id: str) -> bool: ...
+
+    async def knows_token(self, secret_hash: str) -> bool: ...
+
+    async def revision(self) -> int: ...
+
+    async def close(self) -> None: ...
+
+
+class ProjectChoice(Protocol):
+    """The one rule that says which project a call means."""
+
+    async def to_read(self, call: Call, name: str | None) -> RecordStore:
+        """A project that is yet to be made reads as an empty one."""
+        ...
+
+    async def to_write(self, call: Call, name: str | None) -> RecordStore: ...
+
+    async def current(self, call: Call) -> Project | None:
+        """What a call without a name would mean; None when nothing is chosen or made yet."""
+        ...

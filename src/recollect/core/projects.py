@@ -1,0 +1,47 @@
+"""A project: a name, a status, and a store of its own."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from recollect.core.text import has_control_characters
+from recollect.errors import InvalidInput
+
+Status = Literal["active", "archived"]
+
+PROJECT_NAME_LIMIT = 100  # characters
+_HINT = "Letters, digits, blanks, '-', '_' and '.' do well."
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    id: str
+    name: str
+    description: str
+    status: Status
+    created_at: int
+    updated_at: int
+
+
+def checked_project_name(name: str) -> str:
+    """Gives the name back, or says what is wrong with it."""
+    if not name.strip():
+        raise InvalidInput("Project name is required.", argument="name", value=name)
+    problem = (
+        f"is longer than {PROJECT_NAME_LIMIT} characters"
+        if len(name) > PROJECT_NAME_LIMIT
+        else "begins or ends with a blank"
+        if name != name.strip()
+        else "holds a control character"
+        if has_control_characters(name)
+        else "holds a path separator"
+        if "/" in name or "\\" in name
+        else "is a name that folders use for themselves"
+        if name in {".", ".."}
+        else None
+    )
+    if problem:
+        shown = name if len(name) <= PROJECT_NAME_LIMIT else name[:PROJECT_NAME_LIMIT] + "…"
+        raise InvalidInput(
+            f'Project name "{shown}" {problem}.', hint=_HINT, argument="name", value=shown
+        )
+    return name

@@ -1,0 +1,159 @@
+"""The three stored things: a record, a link between records, and a change to either."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Subject = Literal["record", "link"]
+Operation = Literal["insert", "update", "delete", "restore"]
+
+# The columns of a record that an Update may set; the rest is identity or bookkeeping.
+AMENDABLE = frozenset({"type", "name", "name_key", "variant", "text", "facets"})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Something remembered. Its family gives `kind`, `type` and `facets` their meaning.
+
+    Among the live children of one parent (or among those without a parent), `(kind, name_key,
+    variant)` is unique wherever `name_key` is given.
+    """
+
+    id: str
+    kind: str
+    created_at: int
+    updated_at: int
+    text: str = ""
+    name: str | None = None
+    type: str | None = None
+    name_key: str | None = None
+    variant: str = ""
+    parent: str | None = None
+    facets: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    deleted_at: int | None = None
+    version: int = 1
+
+    @property
+    def ref(self) -> "Ref":
+        return Ref("record", self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A directed edge between two records; `(source, verb, target)` is unique while live."""
+
+    id: str
+    source: str
+    verb: str
+    target: str
+    created_at: int
+    facets: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    deleted_at: int | None = None
+
+    @property
+    def ref(self) -> "Ref":
+        return Ref("link", self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Points at a record or a link."""
+
+    subject: Subject
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """What one change did to one thing, with the old values of what it altered.
+
+    `before` is None for an insert. An `id` of None means that the thing was purged since.
+    """
+
+    operation: Operation
+    subject: Subject
+    id: str | None
+    before: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One committed transaction, as the log keeps it."""
+
+    seq: int
+    at: int
+    tool: str
+    client: str
+    undoes: int | None
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    item: Record | Link
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Sets `values` (keys of AMENDABLE) where the record still has `version`."""
+
+    id: str
+    values: Mapping[str, Any]
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Soft. A record takes its children and its links with it."""
+
+    ref: Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Takes a soft delete back, for this one thing."""
+
+    ref: Ref
+
+
+Step = Insert | Update | Delete | Restore
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is to be committed, all of it or nothing."""
+
+    steps: tuple[Step, ...]
+    at: int
+    tool: str
+    client: str = ""
+    undoes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which records are meant; an empty field does not restrict."""
+
+    kinds: tuple[str, ...] = ()
+    ids: tuple[str, ...] | None = None
+    name_keys: tuple[str, ...] | None = None
+    parents: tuple[str, ...] | None = None
+    deleted: bool | None = False  # None: live and deleted ones
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A record found by words; the higher score is the better one."""
+
+    id: str
+    parent: str | None
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What a hit in each part of a record counts. `context` holds its parent's name."""
+
+    name: float = 4.0
+    text: float = 1.0
+    context: float = 0.25

@@ -1,0 +1,34 @@
+"""Who is calling: a client's session, and the one call that is under way."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+Report = Callable[[float, float | None, str | None], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Session:
+    """What the server keeps for one client; never shared between two.
+
+    A session that is not `stateful` lives for a single request: what it is told to remember is
+    forgotten with it, so tools must say so.
+    """
+
+    client: str = ""
+    project: str | None = None
+    stateful: bool = True
+    id: str = field(default_factory=lambda: uuid4().hex)
+
+
+async def _unheard(_done: float, _total: float | None, _message: str | None) -> None:
+    """Progress that nobody asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of one tool; handed to methods that have a parameter of this type."""
+
+    session: Session
+    tool: str
+    report: Report = _unheard

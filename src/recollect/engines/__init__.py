@@ -1,0 +1,1 @@
+"""Adapters of the storage ports: they store and answer, and never rank or decide."""

@@ -1,0 +1,458 @@
+"""The reference engine: every promise of the ports, in plain dictionaries."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+from uuid import uuid4
+
+from recollect.core.ports import Direction, Order, Purged, Token
+from recollect.core.projects import Project, Status, checked_project_name
+from recollect.core.records import (
+    AMENDABLE,
+    Batch,
+    Change,
+    Delete,
+    Edit,
+    Insert,
+    Link,
+    Match,
+    Record,
+    Ref,
+    Restore,
+    Update,
+    Weights,
+    Where,
+)
+from recollect.core.stemming import stem
+from recollect.core.times import Clock, now
+from recollect.core.words import AllOf, AnyOf, Phrase, Without, WordQuery, index_text, tokens
+from recollect.errors import Conflict, NotFound, ProjectArchived
+
+
+class MemoryStore:
+    """A project's records while the process lives."""
+
+    def __init__(self, clock: Clock = now) -> None:
+        self._clock = clock
+        self._records: dict[str, Record] = {}
+        self._links: dict[str, Link] = {}
+        self._changes: list[Change] = []
+        self._seq = 0
+
+    async def commit(self, batch: Batch) -> Change:
+        kept = dict(self._records), dict(self._links)
+        try:
+            edits = tuple(edit for step in batch.steps for edit in self._apply(step, batch.at))
+        except BaseException:
+            self._records, self._links = kept
+            raise
+        if not edits:
+            return Change(0, batch.at, batch.tool, batch.client, batch.undoes, ())
+        return self._log(batch.at, batch.tool, batch.client, batch.undoes, edits)
+
+    async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
+        found = (self._records.get(record_id) for record_id in dict.fromkeys(ids))
+        return [r for r in found if r and (include_deleted or r.deleted_at is None)]
+
+    async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
+        found = (self._links.get(link_id) for link_id in dict.fromkeys(ids))
+        return [x for x in found if x and (include_deleted or x.deleted_at is None)]
+
+    async def scan(
+        self,
+        where: Where,
+        *,
+        order: Order = "age",
+        after: tuple[str, str] | None = None,
+        limit: int | None = None,
+    ) -> list[Record]:
+        found = [record for record in self._records.values() if _fits(record, where)]
+        if order == "name":
+            found = [record for record in found if record.name_key is not None]
+            found.sort(key=lambda record: (record.name_key or "", record.variant))
+        if after is not None:
+            found = [r for r in found if (r.name_key or "", r.variant) > after]
+        return found[:limit]
+
+    async def match(
+        self, words: WordQuery, where: Where, weights: Weights, limit: int
+    ) -> list[Match]:
+        scored = [
+            (score, record)
+            for record in self._records.values()
+            if _fits(record, where) and (score := _score(self._fields(record), words, weights)) > 0
+        ]
+        scored.sort(key=lambda pair: -pair[0])
+        return [Match(record.id, record.parent, score) for score, record in scored[:limit]]
+
+    async def containing(self, text: str, where: Where, limit: int) -> list[Match]:
+        wanted = text.lower()
+        found = [
+            Match(r.id, r.parent, 2.0 if wanted in (r.name or "").lower() else 1.0)
+            for r in self._records.values()
+            if _fits(r, where)
+            and any(wanted in part.lower() for part in (r.name or "", r.type or "", r.text))
+        ]
+        found.sort(key=lambda match: -match.score)
+        return found[:limit]
+
+    async def links(
+        self, ids: Sequence[str], *, direction: Direction = "both", limit: int | None = None
+    ) -> list[Link]:
+        wanted = set(ids)
+        found = [
+            link
+            for link in self._links.values()
+            if link.deleted_at is None
+            and (
+                (direction != "in" and link.source in wanted)
+                or (direction != "out" and link.target in wanted)
+            )
+        ]
+        found.sort(key=lambda link: link.created_at)
+        return found[:limit]
+
+    async def count(self) -> Mapping[str, int]:
+        counts = Counter(r.kind for r in self._records.values() if r.deleted_at is None)
+        return {**counts, "link": sum(x.deleted_at is None for x in self._links.values())}
+
+    async def changes(
+        self, *, after: int = 0, limit: int = 100, newest_first: bool = False
+    ) -> list[Change]:
+        ordered = reversed(self._changes) if newest_first else iter(self._changes)
+        return list(islice((change for change in ordered if change.seq > after), limit))
+
+    async def history(self, ref: Ref, *, after: int = 0) -> list[tuple[int, Edit]]:
+        return [
+            (change.seq, edit)
+            for change in self._changes
+            if change.seq > after
+            for edit in change.edits
+            if (edit.subject, edit.id) == (ref.subject, ref.id)
+        ]
+
+    async def purge(self, ids: Sequence[str]) -> Purged:
+        doomed = {record_id for record_id in ids if record_id in self._records}
+        while below := {
+            r.id for r in self._records.values() if r.parent in doomed and r.id not in doomed
+        }:
+            doomed |= below
+        links = {x.id for x in self._links.values() if doomed & {x.source, x.target}}
+        for record_id in doomed:
+            del self._records[record_id]
+        for link_id in links:
+            del self._links[link_id]
+        self._changes = [
+            replace(change, edits=tuple(e for e in change.edits if e.id not in doomed | links))
+            for change in self._changes
+        ]
+        if doomed:
+            self._log(self._clock(), "purge", "", None, ())
+        return Purged(len(doomed), len(links), complete=True)
+
+    async def revision(self) -> int:
+        return self._seq
+
+    async def check(self) -> list[str]:
+        return []
+
+    def _apply(self, step: Any, at: int) -> list[Edit]:
+        match step:
+            case Insert(Record() as record):
+                return [self._insert_record(record, at)]
+            case Insert(Link() as link):
+                return [self._insert_link(link)]
+            case Update():
+                return self._update(step, at)
+            case Delete(ref):
+                return self._delete(ref, at)
+            case Restore(ref):
+                return [self._restore(ref, at)]
+            case _:
+                raise TypeError(step)
+
+    def _insert_record(self, record: Record, at: int) -> Edit:
+        if record.parent is not None:
+            self._live(record.parent)
+        if record.id in self._records:
+            raise Conflict(f"There is a record {record.id} already.")
+        self._check_name(record)
+        self._records[record.id] = replace(record, version=1, deleted_at=None)
+        self._touch(record.parent, at)
+        return Edit("insert", "record", record.id)
+
+    def _insert_link(self, link: Link) -> Edit:
+        self._live(link.source)
+        self._live(link.target)
+        if link.id in self._links:
+            raise Conflict(f"There is a link {link.id} already.")
+        self._check_link(link)
+        self._links[link.id] = replace(link, deleted_at=None)
+        return Edit("insert", "link", link.id)
+
+    def _update(self, step: Update, at: int) -> list[Edit]:
+        unknown = set(step.values) - AMENDABLE
+        if unknown:
+            raise ValueError(f"not amendable: {sorted(unknown)}")
+        record = self._live(step.id)
+        if record.version != step.version:
+            raise Conflict(f"The record {step.id} has changed.")
+        before = {
+            name: getattr(record, name)
+            for name, value in step.values.items()
+            if getattr(record, name) != value
+        }
+        if not before:
+            return []
+        changed = replace(
+            record,
+            **{name: step.values[name] for name in before},
+            updated_at=at,
+            version=record.version + 1,
+        )
+        self._check_name(changed)
+        self._records[step.id] = changed
+        return [Edit("update", "record", step.id, before)]
+
+    def _delete(self, ref: Ref, at: int) -> list[Edit]:
+        if ref.subject == "link":
+            link = self._links.get(ref.id)
+            if link is None or link.deleted_at is not None:
+                raise Conflict(f"The link {ref.id} is gone.")
+            return [self._delete_link(link, at)]
+        record = self._live(ref.id)
+        family = [*self._descendants(record.id), record]
+        edits = [
+            self._delete_link(link, at)
+            for member in family
+            for link in list(self._links.values())
+            if link.deleted_at is None and member.id in (link.source, link.target)
+        ]
+        for member in family:
+            self._records[member.id] = replace(self._records[member.id], deleted_at=at)
+            edits.append(Edit("delete", "record", member.id, {"deleted_at": None}))
+        self._touch(record.parent, at)
+        return edits
+
+    def _delete_link(self, link: Link, at: int) -> Edit:
+        self._links[link.id] = replace(link, deleted_at=at)
+        return Edit("delete", "link", link.id, {"deleted_at": None})
+
+    def _restore(self, ref: Ref, at: int) -> Edit:
+        things: Mapping[str, Record | Link] = (
+            self._records if ref.subject == "record" else self._links
+        )
+        thing = things.get(ref.id)
+        if thing is None or thing.deleted_at is None:
+            raise Conflict(f"The {ref.subject} {ref.id} is not deleted.")
+        before = {"deleted_at": thing.deleted_at}
+        if isinstance(thing, Link):
+            self._live(thing.source)
+            self._live(thing.target)
+            self._check_link(thing)
+            self._links[ref.id] = replace(thing, deleted_at=None)
+        else:
+            if thing.parent is not None:
+                self._live(thing.parent)
+            self._check_name(thing)
+            self._records[ref.id] = replace(thing, deleted_at=None)
+            self._touch(thing.parent, at)
+        return Edit("restore", ref.subject, ref.id, before)
+
+    def _live(self, record_id: str) -> Record:
+        record = self._records.get(record_id)
+        if record is None or record.deleted_at is not None:
+            raise Conflict(f"The record {record_id} has changed or is gone.")
+        return record
+
+    def _check_name(self, record: Record) -> None:
+        if record.name_key is not None and any(
+            other.id != record.id
+            and other.deleted_at is None
+            and (other.kind, other.name_key, other.variant, other.parent)
+            == (record.kind, record.name_key, record.variant, record.parent)
+            for other in self._records.values()
+        ):
+            raise Conflict(f"There is such a {record.kind} already.")
+
+    def _check_link(self, link: Link) -> None:
+        if any(
+            other.id != link.id
+            and other.deleted_at is None
+            and (other.source, other.verb, other.target) == (link.source, link.verb, link.target)
+            for other in self._links.values()
+        ):
+            raise Conflict("There is such a link already.")
+
+    def _touch(self, record_id: str | None, at: int) -> None:
+        record = self._records.get(record_id or "")
+        if record is not None and record.deleted_at is None and record.updated_at < at:
+            self._records[record.id] = replace(record, updated_at=at)
+
+    def _descendants(self, record_id: str) -> Iterator[Record]:
+        for record in list(self._records.values()):
+            if record.parent == record_id and record.deleted_at is None:
+                yield from self._descendants(record.id)
+                yield record
+
+    def _fields(self, record: Record) -> tuple[list[str], list[str], list[str]]:
+        parent = self._records.get(record.parent or "")
+        described = "\n".join(part for part in (record.type, record.text) if part)
+        name, text, context = (
+            [stem(word) for word in tokens(index_text(part))]
+            for part in (record.name or "", described, (parent.name if parent else None) or "")
+        )
+        return name, text, context
+
+    def _log(
+        self, at: int, tool: str, client: str, undoes: int | None, edits: tuple[Edit, ...]
+    ) -> Change:
+        self._seq += 1
+        change = Change(self._seq, at, tool, client, undoes, edits)
+        self._changes.append(change)
+        return change
+
+
+@dataclass(slots=True)
+class _Shelf:
+    project: Project
+    store: MemoryStore
+
+
+class MemoryLibrary:
+    """All projects while the process lives."""
+
+    def __init__(self, clock: Clock = now) -> None:
+        self._clock = clock
+        self._shelves: dict[str, _Shelf] = {}
+        self._workspaces: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
+        self._tokens: dict[str, tuple[Token, str]] = {}
+        self._revision = 0
+
+    async def projects(self, status: Status | None = None) -> list[Project]:
+        found = (self._shelves[name].project for name in sorted(self._shelves))
+        return [project for project in found if status in (None, project.status)]
+
+    async def project(self, name: str) -> Project:
+        return self._shelf(name).project
+
+    async def open(self, name: str) -> tuple[Project, MemoryStore]:
+        shelf = self._shelf(name)
+        if shelf.project.status == "archived":
+            raise ProjectArchived(name)
+        return shelf.project, shelf.store
+
+    async def create(self, name: str, description: str) -> Project:
+        checked_project_name(name)
+        if name in self._shelves:
+            raise Conflict(f'There is a project "{name}" already.', kind="project", name=name)
+        at = self._clock()
+        project = Project(str(uuid4()), name, description, "active", at, at)
+        self._shelves[name] = _Shelf(project, MemoryStore(self._clock))
+        self._revision += 1
+        return project
+
+    async def archive(self, name: str) -> Project:
+        return self._set_status(name, "archived")
+
+    async def restore(self, name: str) -> Project:
+        return self._set_status(name, "active")
+
+    async def delete(self, name: str) -> None:
+        project = self._shelf(name).project
+        del self._shelves[name]
+        self._workspaces = {p: i for p, i in self._workspaces.items() if i != project.id}
+        self._revision += 1
+
+    async def project_of_workspace(self, path: str) -> Project | None:
+        wanted = self._workspaces.get(path)
+        return next((s.project for s in self._shelves.values() if s.project.id == wanted), None)
+
+    async def assign_workspace(self, path: str, project: Project) -> Project:
+        self._workspaces.setdefault(path, project.id)
+        return await self.project_of_workspace(path) or project
+
+    async def note(self, key: str) -> str | None:
+        return self._notes.get(key)
+
+    async def set_note(self, key: str, value: str | None) -> None:
+        if value is None:
+            self._notes.pop(key, None)
+        else:
+            self._notes[key] = value
+
+    async def tokens(self) -> list[Token]:
+        return [token for token, _ in self._tokens.values()]
+
+    async def add_token(self, token: Token, secret_hash: str) -> None:
+        self._tokens[token.id] = (token, secret_hash)
+
+    async def remove_token(self, token_id: str) -> bool:
+        return self._tokens.pop(token_id, None) is not None
+
+    async def knows_token(self, secret_hash: str) -> bool:
+        return any(known == secret_hash for _, known in self._tokens.values())
+
+    async def revision(self) -> int:
+        return self._revision
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    def _shelf(self, name: str) -> _Shelf:
+        shelf = self._shelves.get(name)
+        if shelf is None:
+            raise NotFound("project", name, hint="list_projects shows what exists.")
+        return shelf
+
+    def _set_status(self, name: str, status: Status) -> Project:
+        shelf = self._shelf(name)
+        if shelf.project.status == status:
+            state = "already archived" if status == "archived" else "not archived"
+            raise Conflict(f'Project "{name}" is {state}.', project=name)
+        shelf.project = replace(shelf.project, status=status, updated_at=self._clock())
+        self._revision += 1
+        return shelf.project
+
+
+def _fits(record: Record, where: Where) -> bool:
+    return (
+        (where.deleted is None or where.deleted == (record.deleted_at is not None))
+        and (not where.kinds or record.kind in where.kinds)
+        and (where.ids is None or record.id in where.ids)
+        and (where.name_keys is None or record.name_key in where.name_keys)
+        and (where.parents is None or record.parent in where.parents)
+    )
+
+
+def _score(
+    fields: tuple[list[str], list[str], list[str]], query: WordQuery, weights: Weights
+) -> float:
+    """Zero when the record does not match; else the weighted hits, shorter fields first."""
+    match query:
+        case Phrase(words, prefix):
+            counted = zip(fields, (weights.name, weights.text, weights.context), strict=True)
+            return sum(
+                weight * _occurrences(field, [stem(word) for word in words], prefix=prefix)
+                / (1 + len(field))
+                for field, weight in counted
+            )
+        case AllOf(parts):
+            scores = [_score(fields, part, weights) for part in parts]
+            return sum(scores) if all(scores) else 0.0
+        case AnyOf(parts):
+            return sum(_score(fields, part, weights) for part in parts)
+        case Without(wanted, unwanted):
+            return 0.0 if _score(fields, unwanted, weights) else _score(fields, wanted, weights)
+
+
+def _occurrences(field: list[str], words: list[str], *, prefix: bool) -> int:
+    *first, last = words
+    return sum(
+        field[i : i + len(first)] == first
+        and (field[i + len(first)].startswith(last) if prefix else field[i + len(first)] == last)
+        for i in range(len(field) - len(first))
+    )

@@ -1,0 +1,1 @@
+"""The default engine: one SQLite file per project, written by many processes."""

@@ -1,0 +1,227 @@
+"""Opening SQLite the one way we use it, and turning its exceptions into ours."""
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import apsw
+
+from recollect.engines.sqlite.schema import Schema
+from recollect.errors import (
+    ReadOnly,
+    RecollectError,
+    StorageFull,
+    StoreBusy,
+    StoreDamaged,
+    StoreTooNew,
+    Unavailable,
+)
+
+T = TypeVar("T")
+Synchronous = Literal["normal", "full"]
+
+BUSY_DEADLINE = 10.0  # seconds a write waits for another process
+
+# What each of SQLite's result codes means to a caller. Codes that only our own mistakes can
+# cause (syntax, misuse, range, ...) are left out on purpose: they are bugs and surface as such.
+OUTSIDE_FAILURES: dict[type[apsw.Error], type[RecollectError]] = {
+    apsw.BusyError: StoreBusy,
+    apsw.LockedError: StoreBusy,
+    apsw.FullError: StorageFull,
+    apsw.NotADBError: StoreDamaged,
+    apsw.CorruptError: StoreDamaged,
+    apsw.FormatError: StoreDamaged,
+    apsw.ReadOnlyError: ReadOnly,
+    apsw.PermissionsError: ReadOnly,
+    apsw.AuthError: ReadOnly,
+    apsw.CantOpenError: Unavailable,
+    apsw.IOError: Unavailable,
+    apsw.ProtocolError: Unavailable,
+    apsw.NoLFSError: Unavailable,
+    apsw.NoMemError: Unavailable,
+    apsw.InterruptError: Unavailable,
+    apsw.TooBigError: Unavailable,
+}
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Raises our error for what the outside did to the file at `path`."""
+    try:
+        yield
+    except tuple(OUTSIDE_FAILURES) as error:
+        raise _translation(error, path) from error
+
+
+class BusyHandler:
+    """Waits for the write lock in short random naps, until a deadline or until we shut down.
+
+    SQLite's own back-off sleeps up to 100 ms at a time, so beside a process that commits in a
+    row it starves; naps of 0.5 to 2 ms get their turn.
+    """
+
+    def __init__(self) -> None:
+        self.closing = False
+        self._started = 0.0
+
+    def __call__(self, earlier_calls: int) -> bool:
+        now = time.monotonic()
+        if earlier_calls == 0:
+            self._started = now
+        if self.closing or now - self._started > BUSY_DEADLINE:
+            return False
+        time.sleep(random.uniform(0.0005, 0.002))
+        return True
+
+
+def connect(
+    path: Path,
+    schema: Schema,
+    *,
+    read_only: bool = False,
+    synchronous: Synchronous = "normal",
+    busy: BusyHandler | None = None,
+) -> apsw.Connection:
+    """A connection to an existing database of ours, migrated; never makes a new file."""
+    with translated(path):
+        connection = _open(path, read_only=read_only)
+        try:
+            connection.set_busy_handler(busy or BusyHandler())
+            connection.execute("PRAGMA temp_store=MEMORY; PRAGMA cache_size=-64000")
+            _check_identity(connection, path, schema)
+            if not connection.readonly("main"):
+                # WAL lets other processes read while one writes. secure_delete keeps forgotten
+                # text out of the file's free space; it costs nothing measurable.
+                connection.execute(
+                    "PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON; PRAGMA secure_delete=ON; "
+                    f"PRAGMA synchronous={synchronous}"
+                )
+                migrate(connection, schema)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def create(path: Path, schema: Schema) -> None:
+    """Makes the file with its whole schema, readable by its owner alone."""
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    os.close(descriptor)
+    with translated(path):
+        connection = _open(path, read_only=False)
+        try:
+            connection.set_busy_handler(BusyHandler())
+            connection.execute(f"PRAGMA application_id={schema.application_id}")
+            connection.execute("PRAGMA journal_mode=WAL")
+            migrate(connection, schema)
+        finally:
+            connection.close()
+
+
+def migrate(connection: apsw.Connection, schema: Schema) -> None:
+    """Applies what is missing, in one transaction; a second process finds nothing to do."""
+    if _version(connection) >= schema.version:
+        return
+    with transaction(connection):
+        for number in range(_version(connection), schema.version):
+            connection.execute(schema.migrations[number])
+        connection.execute(f"PRAGMA user_version={schema.version}")
+
+
+@contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    # IMMEDIATE: a read transaction that upgrades behind another commit fails at once, and no
+    # busy handler is asked.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def in_snapshot(connection: apsw.Connection, question: Callable[[apsw.Connection], T]) -> T:
+    """Asks several statements of one state of the database."""
+    connection.execute("BEGIN")
+    try:
+        return question(connection)
+    finally:
+        connection.execute("ROLLBACK")
+
+
+def check_version(connection: apsw.Connection, path: Path, schema: Schema) -> None:
+    version = _version(connection)
+    if version > schema.version:
+        raise StoreTooNew(
+            f"{path.name} has schema version {version}; this program knows {schema.version}.",
+            hint="Update Recollect, and restart the windows that still run the old one.",
+            path=str(path),
+        )
+
+
+def _check_identity(connection: apsw.Connection, path: Path, schema: Schema) -> None:
+    found = connection.pragma("application_id")
+    if found != schema.application_id:
+        raise StoreDamaged(
+            f"{path.name} is not a {schema.name} database of Recollect.",
+            hint="It was not touched. Move it away, or put the right file in its place.",
+            path=str(path),
+        )
+    check_version(connection, path, schema)
+
+
+def _open(path: Path, *, read_only: bool) -> apsw.Connection:
+    if not read_only:
+        return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    uri = path.resolve().as_uri()
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    try:
+        connection = apsw.Connection(f"{uri}?mode=ro", flags=flags)
+        connection.pragma("user_version")
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        # A write-ahead log cannot be shared from a folder nobody may write to. Without the log's
+        # files beside it the database is at rest, and may be read as it is.
+        if path.with_name(path.name + "-wal").exists():
+            raise
+        connection = apsw.Connection(f"{uri}?immutable=1", flags=flags)
+    return connection
+
+
+def _version(connection: apsw.Connection) -> int:
+    return int(connection.pragma("user_version"))
+
+
+def _translation(error: apsw.Error, path: Path) -> RecollectError:
+    kind = next(ours for theirs, ours in OUTSIDE_FAILURES.items() if isinstance(error, theirs))
+    facts = {"path": str(path)}
+    if kind is StoreBusy:
+        return StoreBusy(
+            f"Another process kept {path.name} locked for {BUSY_DEADLINE:.0f} seconds.",
+            hint="Try again; an import or a stopped Recollect process may be holding it.",
+            **facts,
+        )
+    if kind is StorageFull:
+        return StorageFull(
+            f"There is no room to write {path.name}; nothing of this call was stored.",
+            hint="Free some disk space and call again.",
+            **facts,
+        )
+    if kind is StoreDamaged:
+        return StoreDamaged(
+            f"{path.name} is damaged or no database ({error}).",
+            hint="It was not touched. Restore it from a backup, or move it away.",
+            **facts,
+        )
+    if kind is ReadOnly:
+        return ReadOnly(
+            f"{path.name} cannot be written here.",
+            hint="Check the permissions of the data folder, or choose one with --data-dir.",
+            **facts,
+        )
+    return kind(f"{path.name} could not be used ({error}).", **facts)

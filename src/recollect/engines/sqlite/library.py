@@ -1,0 +1,331 @@
+"""The library on disk: `_meta.db`, a file per project, and the archive folder."""
+
+import asyncio
+import errno
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import apsw
+
+from recollect.core.ports import Token
+from recollect.core.projects import Project, Status, checked_project_name
+from recollect.core.times import Clock, iso, now, parsed
+from recollect.engines.sqlite.connections import Synchronous, create
+from recollect.engines.sqlite.database import Database
+from recollect.engines.sqlite.moves import discard, make, move_away, move_back, repair
+from recollect.engines.sqlite.schema import LIBRARY, PROJECT
+from recollect.engines.sqlite.store import SqliteStore
+from recollect.errors import Conflict, NotFound, ProjectArchived, ReadOnly, Unavailable
+
+OPEN_STORES = 32  # least recently used ones are closed beyond this; they reopen by themselves
+
+_COLUMNS = "id, name, description, status, created_at, updated_at, db_path, generation, transition"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A project as `_meta.db` has it."""
+
+    project: Project
+    db_path: str
+    generation: int
+    transition: str | None
+
+
+class SqliteLibrary:
+    """Every project under one folder. Nothing is opened or made before the first call."""
+
+    def __init__(
+        self, folder: Path, *, clock: Clock = now, synchronous: Synchronous = "normal"
+    ) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._synchronous: Synchronous = synchronous
+        self._meta_db: Database | None = None
+        self._stores: OrderedDict[str, tuple[SqliteStore, Database]] = OrderedDict()
+        self._opening = asyncio.Lock()
+        self._read_only = False
+
+    async def projects(self, status: Status | None = None) -> list[Project]:
+        meta = await self._meta()
+        rows = await meta.read(
+            lambda db: db.execute(
+                f"SELECT {_COLUMNS} FROM projects WHERE transition IS NOT 'creating' "
+                "AND (?1 IS NULL OR status = ?1) ORDER BY name",
+                (status,),
+            ).fetchall()
+        )
+        return [_row(row).project for row in rows]
+
+    async def project(self, name: str) -> Project:
+        return (await self._find(name)).project
+
+    async def open(self, name: str) -> tuple[Project, SqliteStore]:
+        row = await self._find(name)
+        if row.project.status == "archived" or row.transition == "archiving":
+            raise ProjectArchived(name)
+        known = self._stores.get(row.project.id)
+        if known is not None and known[0].generation == row.generation:
+            self._stores.move_to_end(row.project.id)
+            return row.project, known[0]
+        await self._forget(row.project.id)
+        database = self._project_database(row.db_path)
+        store = SqliteStore(database, name, row.generation, self._clock)
+        self._stores[row.project.id] = (store, database)
+        while len(self._stores) > OPEN_STORES:
+            _, (_, oldest) = self._stores.popitem(last=False)
+            await oldest.close()
+        return row.project, store
+
+    async def create(self, name: str, description: str) -> Project:
+        checked_project_name(name)
+        project_id = str(uuid4())
+        path = f"projects/{project_id}.db"
+        at = iso(self._clock())
+
+        def reserve(db: apsw.Connection) -> None:
+            try:
+                db.execute(
+                    "INSERT INTO projects(id, name, description, db_path, created_at, updated_at, "
+                    "transition) VALUES (?,?,?,?,?,?,'creating')",
+                    (project_id, name, description, path, at, at),
+                )
+            except apsw.ConstraintError as error:
+                raise Conflict(
+                    f'There is a project "{name}" already.',
+                    hint="list_projects with status `all` shows it; switch_project selects it.",
+                    kind="project",
+                    name=name,
+                ) from error
+
+        meta = await self._meta()
+        await meta.write(reserve)
+        with usable(self._folder / path):
+            await make(meta, self._folder, project_id, path)
+        return await self.project(name)
+
+    async def archive(self, name: str) -> Project:
+        row = await self._find(name)
+        if row.project.status == "archived":
+            raise Conflict(f'Project "{name}" is already archived.', project=name)
+        await self._forget(row.project.id)
+        meta = await self._meta()
+        await move_away(meta, self._folder, row.project.id, row.db_path, iso(self._clock()))
+        return await self.project(name)
+
+    async def restore(self, name: str) -> Project:
+        row = await self._find(name)
+        if row.project.status == "active":
+            raise Conflict(f'Project "{name}" is not archived.', project=name)
+        meta = await self._meta()
+        await move_back(meta, self._folder, row.project.id, row.db_path, iso(self._clock()))
+        return await self.project(name)
+
+    async def delete(self, name: str) -> None:
+        row = await self._find(name)
+        await self._forget(row.project.id)
+        meta = await self._meta()
+        await discard(meta, self._folder, row.project.id, row.db_path)
+
+    async def project_of_workspace(self, path: str) -> Project | None:
+        meta = await self._meta()
+        row = await meta.read(
+            lambda db: db.execute(
+                f"SELECT {_COLUMNS} FROM projects "
+                "WHERE id = (SELECT project FROM workspaces WHERE path = ?)",
+                (path,),
+            ).get
+        )
+        return _row(row).project if row else None
+
+    async def assign_workspace(self, path: str, project: Project) -> Project:
+        meta = await self._meta()
+        await meta.write(
+            lambda db: _execute(
+                db, "INSERT OR IGNORE INTO workspaces VALUES (?, ?)", path, project.id
+            )
+        )
+        return await self.project_of_workspace(path) or project
+
+    async def note(self, key: str) -> str | None:
+        meta = await self._meta()
+        return await meta.read(
+            lambda db: db.execute("SELECT value FROM notes WHERE key = ?", (key,)).get
+        )
+
+    async def set_note(self, key: str, value: str | None) -> None:
+        meta = await self._meta()
+        if value is None:
+            await meta.write(lambda db: _execute(db, "DELETE FROM notes WHERE key = ?", key))
+        else:
+            await meta.write(
+                lambda db: _execute(db, "INSERT OR REPLACE INTO notes VALUES (?,?)", key, value)
+            )
+
+    async def tokens(self) -> list[Token]:
+        meta = await self._meta()
+        rows = await meta.read(
+            lambda db: db.execute(
+                "SELECT id, label, created_at FROM tokens ORDER BY created_at, id"
+            ).fetchall()
+        )
+        return [Token(*row) for row in rows]
+
+    async def add_token(self, token: Token, secret_hash: str) -> None:
+        meta = await self._meta()
+        await meta.write(
+            lambda db: _execute(
+                db,
+                "INSERT INTO tokens(id, label, secret_hash, created_at) VALUES (?,?,?,?)",
+                token.id,
+                token.label,
+                secret_hash,
+                token.created_at,
+            )
+        )
+
+    async def remove_token(self, token_id: str) -> bool:
+        meta = await self._meta()
+
+        def work(db: apsw.Connection) -> bool:
+            db.execute("DELETE FROM tokens WHERE id = ?", (token_id,))
+            return db.changes() > 0
+
+        return await meta.write(work)
+
+    async def knows_token(self, secret_hash: str) -> bool:
+        meta = await self._meta()
+        found = await meta.read(
+            lambda db: db.execute(
+                "SELECT count(*) FROM tokens WHERE secret_hash = ?", (secret_hash,)
+            ).get
+        )
+        return bool(found)
+
+    async def revision(self) -> int:
+        return await (await self._meta()).revision()
+
+    async def close(self) -> None:
+        """Ends within moments: what still runs is interrupted, what was acknowledged is kept."""
+        for _, database in self._stores.values():
+            await database.close(interrupt=True)
+        self._stores.clear()
+        if self._meta_db is not None:
+            await self._meta_db.close(interrupt=True)
+            self._meta_db = None
+
+    async def _find(self, name: str) -> Row:
+        meta = await self._meta()
+        row = await meta.read(
+            lambda db: db.execute(
+                f"SELECT {_COLUMNS} FROM projects "
+                "WHERE name = ? AND transition IS NOT 'creating' AND transition IS NOT 'deleting'",
+                (name,),
+            ).get
+        )
+        if row is None:
+            raise NotFound(
+                "project", name, hint="list_projects shows what exists; create_project makes one."
+            )
+        return _row(row)
+
+    async def _forget(self, project_id: str) -> None:
+        known = self._stores.pop(project_id, None)
+        if known is not None:
+            await known[1].close()
+
+    def _project_database(self, db_path: str) -> Database:
+        return Database(
+            self._folder / db_path,
+            PROJECT,
+            synchronous=self._synchronous,
+            read_only=self._read_only,
+        )
+
+    async def _meta(self) -> Database:
+        """Opens the library at the first call: makes the folder, and mends what a crash left."""
+        if self._meta_db is not None:
+            return self._meta_db
+        async with self._opening:
+            if self._meta_db is None:
+                self._meta_db = await self._open_meta()
+        return self._meta_db
+
+    async def _open_meta(self) -> Database:
+        path = self._folder / "_meta.db"
+        with usable(self._folder):
+            if not path.exists():
+                await asyncio.to_thread(_prepare, self._folder, path)
+            self._read_only = not os.access(self._folder, os.W_OK)
+        meta = Database(path, LIBRARY, synchronous=self._synchronous, read_only=self._read_only)
+        if not self._read_only:
+            await repair(meta, self._folder)
+        return meta
+
+
+def _prepare(folder: Path, meta_path: Path) -> None:
+    for place in (folder, folder / "projects", folder / "archive"):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Made under a name of its own and linked into place, so that of several first starts one
+    # wins and nobody opens a half-made file.
+    draft = folder / f"_meta.{uuid4().hex}.new"
+    create(draft, LIBRARY)
+    try:
+        _publish(draft, meta_path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _publish(draft: Path, target: Path) -> None:
+    try:
+        os.link(draft, target)
+    except FileExistsError:
+        pass
+    except OSError:
+        # File systems without hard links; a lost race here would be two renames of equal files.
+        if not target.exists():
+            draft.replace(target)
+
+
+@contextmanager
+def usable(path: Path) -> Iterator[None]:
+    """Says clearly why the file system would not have it."""
+    try:
+        yield
+    except PermissionError as error:
+        raise ReadOnly(
+            f"{path} cannot be written ({error.strerror}).",
+            hint="Check the permissions of the data folder, or choose one with --data-dir.",
+            path=str(path),
+        ) from error
+    except OSError as error:
+        if error.errno == errno.EROFS:
+            raise ReadOnly(f"{path} is on a read-only file system.", path=str(path)) from error
+        raise Unavailable(
+            f"{path} cannot be used ({error.strerror}).",
+            hint="Choose another data folder with --data-dir.",
+            path=str(path),
+        ) from error
+
+
+def _row(row: tuple[Any, ...]) -> Row:
+    project_id, name, description, status, created, updated, path, generation, transition = row
+    project = Project(
+        id=project_id,
+        name=name,
+        description=description or "",
+        status=status,
+        created_at=parsed(created),
+        updated_at=parsed(updated),
+    )
+    return Row(project, path, generation, transition)
+
+
+def _execute(db: apsw.Connection, statement: str, *bindings: Any) -> None:
+    db.execute(statement, bindings)

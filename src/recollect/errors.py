@@ -1,0 +1,156 @@
+"""Every deliberate error, named for what the caller does next.
+
+RecollectError              code, message, hint, facts
+├── InvalidInput            the caller can fix an argument
+│   └── AmbiguousName       carries the candidates
+├── NotFound                carries kind and name
+├── Conflict                exists already, or changed underneath
+├── Refused                 understood, and denied by policy
+│   ├── NoActiveProject
+│   ├── ProjectArchived
+│   └── ReadOnly
+└── Unavailable             something outside failed; retrying may help
+    ├── StoreBusy           another process kept the write lock
+    ├── StorageFull
+    ├── StoreDamaged        the file is no database, or a broken one
+    └── StoreTooNew         written by a newer version of the program
+
+Anything else that is raised is a bug: it is logged once at the top with its traceback, and the
+caller sees ``internal_error`` with an id.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class RecollectError(Exception):
+    """Base of everything that is raised on purpose."""
+
+    code = "error"
+    retry_possible = False
+
+    def __init__(self, message: str, *, hint: str | None = None, **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.facts: Mapping[str, Any] = facts
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.hint}" if self.hint else self.message
+
+    def envelope(self) -> dict[str, Any]:
+        """The error as structured content: the same keys for every tool, then the facts."""
+        fixed: dict[str, Any] = {
+            "error": self.code,
+            "message": self.message,
+            "degraded": False,
+            "retry_possible": self.retry_possible,
+        }
+        if self.hint:
+            fixed["hint"] = self.hint
+        return fixed | dict(self.facts)
+
+
+class InvalidInput(RecollectError):
+    """An argument is wrong; the message names it, its value and what would do."""
+
+    code = "invalid_input"
+
+
+class AmbiguousName(InvalidInput):
+    """A name fits several things."""
+
+    code = "ambiguous_name"
+
+    def __init__(self, kind: str, name: str, candidates: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(
+            f'{kind.capitalize()} "{name}" fits {len(candidates)} things.',
+            hint="Use an id, or the form `name (type)`, of one of the candidates.",
+            kind=kind,
+            name=name,
+            candidates=[dict(candidate) for candidate in candidates],
+        )
+
+
+class NotFound(RecollectError):
+    """There is no such thing."""
+
+    code = "not_found"
+
+    def __init__(
+        self, kind: str, name: str, *, hint: str | None = None, message: str | None = None
+    ) -> None:
+        sentence = message or f'{kind.capitalize()} "{name}" not found.'
+        super().__init__(sentence, hint=hint, kind=kind, name=name)
+
+
+class Conflict(RecollectError):
+    """It exists already, or it changed since it was read."""
+
+    code = "conflict"
+    retry_possible = True
+
+
+class Refused(RecollectError):
+    """Understood, and denied by policy."""
+
+    code = "refused"
+
+
+class NoActiveProject(Refused):
+    """A graph tool was called without a project."""
+
+    code = "no_active_project"
+
+    def __init__(self, *, hint: str | None = None) -> None:
+        super().__init__("No active project. Use switch_project to select one.", hint=hint)
+
+
+class ProjectArchived(Refused):
+    """The project is put away."""
+
+    code = "project_archived"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f'Project "{name}" is archived.', hint="restore_project brings it back.", project=name
+        )
+
+
+class ReadOnly(Refused):
+    """Nothing may be written here."""
+
+    code = "read_only"
+
+
+class Unavailable(RecollectError):
+    """Something outside failed; retrying may help."""
+
+    code = "unavailable"
+    retry_possible = True
+
+
+class StoreBusy(Unavailable):
+    """Another process kept the write lock longer than we wait."""
+
+    code = "store_busy"
+
+
+class StorageFull(Unavailable):
+    """There is no room for the write; nothing of it was kept."""
+
+    code = "storage_full"
+
+
+class StoreDamaged(Unavailable):
+    """The file cannot be read as a database; it was not touched."""
+
+    code = "store_damaged"
+    retry_possible = False
+
+
+class StoreTooNew(Unavailable):
+    """The database was written by a newer version; it was not touched."""
+
+    code = "store_too_new"
+    retry_possible = False

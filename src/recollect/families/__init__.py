@@ -1,0 +1,1 @@
+"""What records mean: one package per family of tools."""

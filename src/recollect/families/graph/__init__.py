@@ -1,0 +1,1 @@
+"""Projects, entities, observations and relations."""

@@ -1,0 +1,284 @@
+"""The knowledge graph of one project: what its tools do, whatever dialect they speak."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+from uuid import uuid4
+
+from recollect.core.ports import RecordStore
+from recollect.core.records import Batch, Delete, Insert, Link, Record, Step, Update, Where
+from recollect.core.sessions import Call
+from recollect.core.text import digest, normalised
+from recollect.core.times import Clock
+from recollect.errors import Conflict
+from recollect.families.graph.model import (
+    ENTITY,
+    OBSERVATION,
+    NewEntity,
+    NewObservations,
+    ObservationDeletion,
+    RelationSpec,
+)
+from recollect.families.graph.naming import Identity, Resolved, checked_name, required
+
+T = TypeVar("T")
+Planned = tuple[list[Step], T]
+
+ATTEMPTS = 20  # another process may commit between our reading and our writing
+UNKNOWN_TYPE = "unknown"  # of an entity that only a relation has named so far
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An entity that was asked for: whether it is new, and the observations added to it."""
+
+    record: Record
+    is_new: bool
+    observations: list[Record]
+
+
+def is_stub(record: Record) -> bool:
+    """Whether a relation named the entity before anybody described it."""
+    return bool(record.facets.get("stub"))
+
+
+class Graph:
+    """Reads one state, plans against it, commits; where the state has moved, plans again."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[RecordStore]],
+        call: Call,
+        clock: Clock,
+        identity: Identity,
+    ) -> None:
+        self._open_store = open_store
+        self._call = call
+        self._clock = clock
+        self._identity = identity
+
+    async def create_entities(self, wanted: Sequence[NewEntity]) -> list[Made]:
+        """Each entity once, with only those observations that it did not have."""
+        for i, item in enumerate(wanted):
+            checked_name(item.name, f"entities[{i}].name")
+            checked_name(item.entity_type, f"entities[{i}].entity_type")
+
+        async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
+            keys = tuple({normalised(item.name) for item in wanted})
+            known: dict[str | None, list[Record]] = {}
+            for record in await store.scan(Where(kinds=(ENTITY,), name_keys=keys)):
+                known.setdefault(record.name_key, []).append(record)
+            made: dict[str, Made] = {}
+            texts: dict[str, list[str]] = {}
+            steps: list[Step] = []
+            for item in wanted:
+                namesakes = known.setdefault(normalised(item.name), [])
+                record = self._same(namesakes, item)
+                if record is None:
+                    step, record = self._described(namesakes, item, at)
+                    steps.append(step)
+                    namesakes.append(record)
+                    made[record.id] = Made(record, True, [])
+                made.setdefault(record.id, Made(record, False, []))
+                texts.setdefault(record.id, []).extend(item.observations)
+            added = await _missing_observations(store, texts, at)
+            steps += [Insert(o) for many in added.values() for o in many]
+            return steps, [
+                replace(entry, observations=added[entry.record.id]) for entry in made.values()
+            ]
+
+        return await self._commit(plan)
+
+    async def add_observations(self, wanted: Sequence[NewObservations]) -> list[Made]:
+        """What was added to each entity that was named."""
+
+        async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
+            found = await self._resolve(store, [item.entity_name for item in wanted])
+            owners = {r.id: r for r in (required(found, item.entity_name) for item in wanted)}
+            texts: dict[str, list[str]] = {owner: [] for owner in owners}
+            for item in wanted:
+                texts[required(found, item.entity_name).id].extend(item.contents)
+            added = await _missing_observations(store, texts, at)
+            steps: list[Step] = [Insert(o) for many in added.values() for o in many]
+            return steps, [Made(owners[owner], False, many) for owner, many in added.items()]
+
+        return await self._commit(plan)
+
+    async def create_relations(
+        self, wanted: Sequence[RelationSpec], *, make_ends: bool = False
+    ) -> tuple[list[Link], dict[str, str]]:
+        """The relations that are new, and the names of all ends by id.
+
+        With `make_ends` an end that does not exist becomes an entity of unknown type.
+        """
+        for i, item in enumerate(wanted):
+            checked_name(item.relation_type, f"relations[{i}].relation_type")
+
+        async def plan(
+            store: RecordStore, at: int
+        ) -> Planned[tuple[list[Link], dict[str, str]]]:
+            names = [name for item in wanted for name in (item.from_, item.to)]
+            found = await self._resolve(store, names)
+            steps: list[Step] = []
+            if make_ends:
+                for name in [name for name, record in found.items() if record is None]:
+                    stub = self._new_entity(checked_name(name, "relations"), UNKNOWN_TYPE, at)
+                    found[name] = replace(stub, facets={"stub": True})
+                    steps.append(Insert(required(found, name)))
+            asked = dict.fromkeys(_edge(item, found) for item in wanted)
+            present = await _edges_from(store, [source for source, _, _ in asked])
+            new = [
+                Link(str(uuid4()), source, verb, target, at)
+                for source, verb, target in asked
+                if (source, verb, target) not in present
+            ]
+            shown = {r.id: r.name or "" for r in found.values() if r is not None}
+            return [*steps, *(Insert(link) for link in new)], (new, shown)
+
+        return await self._commit(plan)
+
+    async def delete_entities(self, names: Sequence[str]) -> int:
+        """Unknown names do not count."""
+
+        async def plan(store: RecordStore, at: int) -> Planned[int]:
+            found = await self._resolve(store, names)
+            doomed = {record.id: record for record in found.values() if record is not None}
+            return [Delete(record.ref) for record in doomed.values()], len(doomed)
+
+        return await self._commit(plan)
+
+    async def delete_observations(
+        self, wanted: Sequence[ObservationDeletion], *, strict: bool = True
+    ) -> int:
+        """Exact texts. An unknown entity is an error where `strict`."""
+
+        async def plan(store: RecordStore, at: int) -> Planned[int]:
+            found = await self._resolve(store, [item.entity_name for item in wanted])
+            doomed: dict[str, Record] = {}
+            for item in wanted:
+                owner = required(found, item.entity_name) if strict else found[item.entity_name]
+                if owner is not None:
+                    keys = tuple({digest(text) for text in item.observations})
+                    for record in await _observations(store, (owner.id,), keys):
+                        doomed[record.id] = record
+            return [Delete(record.ref) for record in doomed.values()], len(doomed)
+
+        return await self._commit(plan)
+
+    async def delete_relations(self, wanted: Sequence[RelationSpec]) -> int:
+        """Relations whose ends do not exist do not count."""
+
+        async def plan(store: RecordStore, at: int) -> Planned[int]:
+            found = await self._resolve(store, [n for item in wanted for n in (item.from_, item.to)])
+            asked = {_edge(i, found) for i in wanted if found[i.from_] and found[i.to]}
+            present = await _edges_from(store, [source for source, _, _ in asked])
+            doomed = [present[edge] for edge in asked if edge in present]
+            return [Delete(link.ref) for link in doomed], len(doomed)
+
+        return await self._commit(plan)
+
+    async def _resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
+        return await self._identity.resolve(store, list(dict.fromkeys(names)))
+
+    def _same(self, namesakes: Sequence[Record], item: NewEntity) -> Record | None:
+        name = item.name.strip()
+        return next(
+            (
+                record
+                for record in namesakes
+                if not is_stub(record) and self._identity.is_same(record, name, item.entity_type)
+            ),
+            None,
+        )
+
+    def _described(
+        self, namesakes: list[Record], item: NewEntity, at: int
+    ) -> tuple[Step, Record]:
+        """A new entity, or the stub of that name, which becomes one."""
+        new = self._new_entity(item.name, item.entity_type, at)
+        stub = next((record for record in namesakes if is_stub(record)), None)
+        if stub is None:
+            return Insert(new), new
+        namesakes.remove(stub)
+        values = {"name": new.name, "type": new.type, "variant": new.variant, "facets": {}}
+        return Update(stub.id, values, stub.version), replace(new, id=stub.id)
+
+    def _new_entity(self, name: str, entity_type: str, at: int) -> Record:
+        name, entity_type = name.strip(), entity_type.strip()
+        return Record(
+            id=str(uuid4()),
+            kind=ENTITY,
+            name=name,
+            type=entity_type,
+            name_key=normalised(name),
+            variant=self._identity.variant(name, entity_type),
+            created_at=at,
+            updated_at=at,
+        )
+
+    async def _commit(self, plan: Callable[[RecordStore, int], Awaitable[Planned[T]]]) -> T:
+        attempt = 0
+        while True:
+            attempt += 1
+            store = await self._open_store()
+            at = self._clock()
+            steps, answer = await plan(store, at)
+            if not steps:
+                return answer
+            try:
+                await store.commit(
+                    Batch(tuple(steps), at, self._call.tool, self._call.session.client)
+                )
+            except Conflict:
+                if attempt == ATTEMPTS:
+                    raise
+            else:
+                return answer
+
+
+async def _missing_observations(
+    store: RecordStore, texts: dict[str, list[str]], at: int
+) -> dict[str, list[Record]]:
+    """Observations for the texts that their entity does not have yet, each text once."""
+    owners = tuple(entity for entity, many in texts.items() if many)
+    keys = tuple({digest(text) for owner in owners for text in texts[owner]})
+    there = {(r.parent, r.name_key) for r in await _observations(store, owners, keys)}
+    return {
+        entity: [
+            Record(
+                id=str(uuid4()),
+                kind=OBSERVATION,
+                text=text,
+                name_key=digest(text),
+                parent=entity,
+                created_at=at,
+                updated_at=at,
+            )
+            for text in dict.fromkeys(many)
+            if (entity, digest(text)) not in there
+        ]
+        for entity, many in texts.items()
+    }
+
+
+async def _observations(
+    store: RecordStore, owners: tuple[str, ...], keys: tuple[str, ...]
+) -> list[Record]:
+    if not owners or not keys:
+        return []
+    return await store.scan(Where(kinds=(OBSERVATION,), parents=owners, name_keys=keys))
+
+
+async def _edges_from(
+    store: RecordStore, sources: Sequence[str]
+) -> dict[tuple[str, str, str], Link]:
+    links = await store.links(sources, direction="out") if sources else []
+    return {(link.source, link.verb, link.target): link for link in links}
+
+
+def _edge(item: RelationSpec, found: Resolved) -> tuple[str, str, str]:
+    return (
+        required(found, item.from_).id,
+        item.relation_type.strip(),
+        required(found, item.to).id,
+    )

@@ -1,0 +1,257 @@
+"""What the graph's tools take and give, as it stands on the wire."""
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from recollect.core.projects import Project
+from recollect.core.records import Link, Record
+from recollect.core.times import iso
+from recollect.tools.schema import Field
+
+ENTITY = "entity"
+OBSERVATION = "observation"
+
+NAME_LIMIT = 500  # characters
+TEXT_LIMIT = 100_000  # characters
+BATCH_LIMIT = 1_000  # items in one call
+PAGE_LIMIT = 1_000  # entities in one answer
+
+EntityName = Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]
+EntityRef = Annotated[
+    str, Field("Entity name, `name (type)` or id.", max_length=NAME_LIMIT * 2, blank=False)
+]
+EntityType = Annotated[
+    str,
+    Field(
+        "E.g. person, technology, concept.",
+        aliases=("entityType",),
+        max_length=NAME_LIMIT,
+        blank=False,
+    ),
+]
+Observation = Annotated[str, Field(max_length=TEXT_LIMIT, blank=False)]
+RelationType = Annotated[
+    str,
+    Field(
+        "Active voice, e.g. uses, depends_on.",
+        aliases=("relationType",),
+        max_length=NAME_LIMIT,
+        blank=False,
+    ),
+]
+ObservedEntity = Annotated[
+    str,
+    Field(
+        "Name, `name (type)` or id.",
+        aliases=("entityName",),
+        max_length=NAME_LIMIT * 2,
+        blank=False,
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntity:
+    name: EntityName
+    entity_type: EntityType
+    observations: Annotated[
+        list[Observation], Field("First facts.", max_items=BATCH_LIMIT)
+    ] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class NewObservations:
+    entity_name: ObservedEntity
+    contents: Annotated[list[Observation], Field(max_items=BATCH_LIMIT)]
+
+
+@dataclass(frozen=True, slots=True)
+class RelationSpec:
+    from_: Annotated[
+        str, Field("Source entity.", name="from", max_length=NAME_LIMIT * 2, blank=False)
+    ]
+    to: Annotated[str, Field("Target entity.", max_length=NAME_LIMIT * 2, blank=False)]
+    relation_type: RelationType
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationDeletion:
+    entity_name: ObservedEntity
+    observations: Annotated[list[str], Field("Exact texts.", max_items=BATCH_LIMIT)]
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectView:
+    id: str
+    name: str
+    description: str
+    status: str
+    created_at: str
+    updated_at: str
+    note: str | None = None
+
+    @classmethod
+    def of(cls, project: Project, note: str | None = None) -> "ProjectView":
+        return cls(
+            project.id,
+            project.name,
+            project.description,
+            project.status,
+            iso(project.created_at),
+            iso(project.updated_at),
+            note,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectList:
+    projects: list[ProjectView]
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentProject:
+    """The active project's own fields, or a message alone."""
+
+    id: str | None = None
+    name: str | None = None
+    description: str | None = None
+    status: str | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+    message: str | None = None
+
+    @property
+    def sentence(self) -> str | None:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """How many things a call deleted, and the sentence that says so."""
+
+    deleted: int
+    message: str
+
+    @property
+    def sentence(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationView:
+    id: str
+    entity_id: str
+    content: str
+    created_at: str
+
+    @classmethod
+    def of(cls, record: Record) -> "ObservationView":
+        return cls(record.id, record.parent or "", record.text, iso(record.created_at))
+
+
+@dataclass(frozen=True, slots=True)
+class RelationView:
+    id: str
+    from_: Annotated[str, Field(name="from")]
+    to: str
+    from_entity: str
+    to_entity: str
+    relation_type: str
+    created_at: str
+
+    @classmethod
+    def of(cls, link: Link, names: dict[str, str]) -> "RelationView":
+        return cls(
+            link.id,
+            names.get(link.source, link.source),
+            names.get(link.target, link.target),
+            link.source,
+            link.target,
+            link.verb,
+            iso(link.created_at),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EntityView:
+    id: str
+    name: str
+    entity_type: str
+    observations: list[ObservationView]
+    created_at: str
+    updated_at: str
+    relations: list[RelationView] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        record: Record,
+        observations: list[Record],
+        relations: list[RelationView] | None = None,
+    ) -> "EntityView":
+        return cls(
+            record.id,
+            record.name or "",
+            record.type or "",
+            [ObservationView.of(observation) for observation in observations],
+            iso(record.created_at),
+            iso(record.updated_at),
+            relations,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedEntity:
+    """`created` is false where the entity was there; `observations` are those added now."""
+
+    id: str
+    name: str
+    entity_type: str
+    created: bool
+    observations: list[ObservationView]
+    created_at: str
+    updated_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedEntities:
+    entities: list[CreatedEntity]
+
+
+@dataclass(frozen=True, slots=True)
+class AddedObservations:
+    """`skipped` counts the texts that their entity had already."""
+
+    observations: list[ObservationView]
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedRelations:
+    """`existed` counts the relations that were there already; they are not listed again."""
+
+    relations: list[RelationView]
+    existed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNodes:
+    """`matched` tells how the query was read: expression, all, any or substring."""
+
+    entities: list[EntityView]
+    matched: str | None = None
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedNodes:
+    entities: list[EntityView]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPage:
+    """A page of entities by name, with the relations that go out from them."""
+
+    entities: list[EntityView]
+    relations: list[RelationView]
+    next_cursor: str | None = None

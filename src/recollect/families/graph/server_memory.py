@@ -1,0 +1,278 @@
+"""The dialect of the official memory server: its nine tools with its shapes and rules."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from recollect.core.ports import ProjectChoice, RecordStore
+from recollect.core.records import Link, Record, Where
+from recollect.core.sessions import Call
+from recollect.core.times import Clock
+from recollect.errors import NotFound
+from recollect.families.graph.graph import Graph, is_stub
+from recollect.families.graph.model import (
+    BATCH_LIMIT,
+    ENTITY,
+    NAME_LIMIT,
+    TEXT_LIMIT,
+    NewEntity,
+    NewObservations,
+    ObservationDeletion,
+    RelationSpec,
+)
+from recollect.families.graph.naming import ByExactName
+from recollect.families.graph.toolset import SEARCH
+from recollect.families.graph.views import names_of_ends, observations_of
+from recollect.retrieval.search import search
+from recollect.tools.schema import Field, to_json
+from recollect.tools.tool import Effect, Family, tool
+
+WHOLE = 1_000_000  # that server knows no limits
+
+Name = Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]
+EntityType = Annotated[
+    str,
+    Field("E.g. person.", "entityType", ("entity_type",), max_length=NAME_LIMIT, blank=False),
+]
+RelationType = Annotated[
+    str,
+    Field("Active voice.", "relationType", ("relation_type",), max_length=NAME_LIMIT, blank=False),
+]
+Owner = Annotated[
+    str, Field("Entity.", "entityName", ("entity_name",), max_length=NAME_LIMIT, blank=False)
+]
+Texts = Annotated[
+    list[Annotated[str, Field(max_length=TEXT_LIMIT, blank=False)]], Field(max_items=BATCH_LIMIT)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    name: Name
+    entity_type: EntityType
+    observations: Texts
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    from_: Annotated[str, Field(name="from", max_length=NAME_LIMIT, blank=False)]
+    to: Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]
+    relation_type: RelationType
+
+    def spec(self) -> RelationSpec:
+        return RelationSpec(self.from_, self.to, self.relation_type)
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    entity_name: Owner
+    contents: Texts
+
+
+@dataclass(frozen=True, slots=True)
+class Deletions:
+    entity_name: Owner
+    observations: Texts
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    entity_name: Annotated[str, Field(name="entityName")]
+    added_observations: Annotated[list[str], Field(name="addedObservations")]
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntities:
+    entities: list[Entity]
+
+    @property
+    def sentence(self) -> str:
+        return _pretty(self.entities)
+
+
+@dataclass(frozen=True, slots=True)
+class NewRelations:
+    relations: list[Relation]
+
+    @property
+    def sentence(self) -> str:
+        return _pretty(self.relations)
+
+
+@dataclass(frozen=True, slots=True)
+class Additional:
+    results: list[Added]
+
+    @property
+    def sentence(self) -> str:
+        return _pretty(self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    success: bool
+    message: str
+
+    @property
+    def sentence(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeGraph:
+    entities: list[Entity]
+    relations: list[Relation]
+
+    @property
+    def sentence(self) -> str:
+        return _pretty(self)
+
+
+class ServerMemoryTools(Family):
+    """Entities are told apart by their exact name, and a relation may come before its ends."""
+
+    def __init__(self, choice: ProjectChoice, clock: Clock) -> None:
+        self._choice = choice
+        self._clock = clock
+
+    @tool(Effect.REPEATABLE)
+    async def create_entities(
+        self, call: Call, entities: Annotated[list[Entity], Field(max_items=BATCH_LIMIT)]
+    ) -> NewEntities:
+        """Create new entities in the knowledge graph; names that exist are left as they are."""
+        graph = self._graph(call)
+        store = await self._choice.to_read(call, None)
+        names = list(dict.fromkeys(entity.name.strip() for entity in entities))
+        there = await ByExactName().resolve(store, names)
+        wanted = {
+            entity.name.strip(): NewEntity(entity.name, entity.entity_type, entity.observations)
+            for entity in reversed(entities)
+            if (known := there[entity.name.strip()]) is None or is_stub(known)
+        }
+        made = await graph.create_entities([wanted[name] for name in names if name in wanted])
+        return NewEntities(
+            [_entity(m.record, m.observations) for m in made if m.is_new]
+        )
+
+    @tool(Effect.REPEATABLE)
+    async def create_relations(
+        self, call: Call, relations: Annotated[list[Relation], Field(max_items=BATCH_LIMIT)]
+    ) -> NewRelations:
+        """Create relations between entities, in active voice; those that exist are skipped."""
+        links, names = await self._graph(call).create_relations(
+            [relation.spec() for relation in relations], make_ends=True
+        )
+        return NewRelations([_relation(link, names) for link in links])
+
+    @tool(Effect.REPEATABLE)
+    async def add_observations(
+        self, call: Call, observations: Annotated[list[Additions], Field(max_items=BATCH_LIMIT)]
+    ) -> Additional:
+        """Add observations to existing entities."""
+        store = await self._choice.to_read(call, None)
+        names = list(dict.fromkeys(item.entity_name for item in observations))
+        there = await ByExactName().resolve(store, names)
+        for name, record in there.items():
+            if record is None or is_stub(record):
+                raise NotFound(ENTITY, name, message=f"Entity with name {name} not found")
+        made = await self._graph(call).add_observations(
+            [NewObservations(item.entity_name, item.contents) for item in observations]
+        )
+        return Additional(
+            [Added(m.record.name or "", [record.text for record in m.observations]) for m in made]
+        )
+
+    @tool(Effect.DESTROYS)
+    async def delete_entities(
+        self,
+        call: Call,
+        entity_names: Annotated[
+            list[Name], Field(name="entityNames", aliases=("names",), max_items=BATCH_LIMIT)
+        ],
+    ) -> Done:
+        """Delete entities with their relations."""
+        await self._graph(call).delete_entities(entity_names)
+        return Done(True, "Entities deleted successfully")
+
+    @tool(Effect.DESTROYS)
+    async def delete_observations(
+        self, call: Call, deletions: Annotated[list[Deletions], Field(max_items=BATCH_LIMIT)]
+    ) -> Done:
+        """Delete observations by their exact text."""
+        await self._graph(call).delete_observations(
+            [ObservationDeletion(item.entity_name, item.observations) for item in deletions],
+            strict=False,
+        )
+        return Done(True, "Observations deleted successfully")
+
+    @tool(Effect.DESTROYS)
+    async def delete_relations(
+        self, call: Call, relations: Annotated[list[Relation], Field(max_items=BATCH_LIMIT)]
+    ) -> Done:
+        """Delete relations."""
+        await self._graph(call).delete_relations([relation.spec() for relation in relations])
+        return Done(True, "Relations deleted successfully")
+
+    @tool()
+    async def read_graph(self, call: Call) -> KnowledgeGraph:
+        """Read the entire knowledge graph."""
+        return await whole_graph(await self._choice.to_read(call, None))
+
+    @tool()
+    async def search_nodes(
+        self, call: Call, query: Annotated[str, Field("Text to look for.", max_length=10_000)]
+    ) -> KnowledgeGraph:
+        """Search entities by name, type and observations."""
+        store = await self._choice.to_read(call, None)
+        where = Where(kinds=SEARCH.kinds)
+        matches = await store.containing(query.strip(), where, WHOLE)
+        ids = list(dict.fromkeys(match.parent or match.id for match in matches))
+        if not ids:
+            # That server would find nothing here; words in another order or form still may.
+            found = await search(store, query, SEARCH, limit=100)
+            ids = [hit.record.id for hit in found.hits]
+        return await _excerpt(store, await store.get(ids))
+
+    @tool()
+    async def open_nodes(
+        self, call: Call, names: Annotated[list[Name], Field(max_items=BATCH_LIMIT)]
+    ) -> KnowledgeGraph:
+        """Get entities by exact name."""
+        store = await self._choice.to_read(call, None)
+        found = await ByExactName().resolve(store, list(dict.fromkeys(names)))
+        return await _excerpt(store, [record for record in found.values() if record is not None])
+
+    def _graph(self, call: Call) -> Graph:
+        async def open_store() -> RecordStore:
+            return await self._choice.to_write(call, None)
+
+        return Graph(open_store, call, self._clock, ByExactName())
+
+
+async def whole_graph(store: RecordStore) -> KnowledgeGraph:
+    return await _excerpt(store, await store.scan(Where(kinds=(ENTITY,))))
+
+
+async def _excerpt(store: RecordStore, records: Sequence[Record]) -> KnowledgeGraph:
+    """The entities, and every relation with at least one end among them."""
+    ids = [record.id for record in records]
+    observations = await observations_of(store, ids)
+    links = await store.links(ids) if ids else []
+    names = await names_of_ends(store, links, records)
+    return KnowledgeGraph(
+        [_entity(r, observations.get(r.id, [])) for r in records if not is_stub(r)],
+        [_relation(link, names) for link in links],
+    )
+
+
+def _entity(record: Record, observations: Sequence[Record]) -> Entity:
+    return Entity(record.name or "", record.type or "", [item.text for item in observations])
+
+
+def _relation(link: Link, names: dict[str, str]) -> Relation:
+    return Relation(names[link.source], names[link.target], link.verb)
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(to_json(value), ensure_ascii=False, indent=2)

@@ -1,0 +1,90 @@
+"""Entities with what belongs to them, in three questions for a whole page."""
+
+import base64
+import json
+from collections.abc import Sequence
+
+from recollect.core.ports import RecordStore
+from recollect.core.records import Link, Record, Where
+from recollect.errors import InvalidInput
+from recollect.families.graph.model import (
+    ENTITY,
+    OBSERVATION,
+    EntityView,
+    GraphPage,
+    RelationView,
+)
+
+
+async def with_relations(store: RecordStore, entities: Sequence[Record]) -> list[EntityView]:
+    """Each entity with all of its observations and every relation that touches it."""
+    ids = [entity.id for entity in entities]
+    observations = await observations_of(store, ids)
+    links = await store.links(ids) if ids else []
+    names = await names_of_ends(store, links, entities)
+    touching: dict[str, list[RelationView]] = {}
+    for link in links:
+        view = RelationView.of(link, names)
+        for end in {link.source, link.target}:
+            touching.setdefault(end, []).append(view)
+    return [
+        EntityView.of(entity, observations.get(entity.id, []), touching.get(entity.id, []))
+        for entity in entities
+    ]
+
+
+async def graph_page(store: RecordStore, limit: int | None, cursor: str | None) -> GraphPage:
+    """Entities by name; each relation stands on the page of the entity it starts from."""
+    wanted = None if limit is None else limit + 1
+    entities = await store.scan(
+        Where(kinds=(ENTITY,)), order="name", after=_position(cursor), limit=wanted
+    )
+    more = limit is not None and len(entities) > limit
+    entities = entities[:limit]
+    ids = [entity.id for entity in entities]
+    observations = await observations_of(store, ids)
+    links = await store.links(ids, direction="out") if ids else []
+    names = await names_of_ends(store, links, entities)
+    return GraphPage(
+        [EntityView.of(entity, observations.get(entity.id, [])) for entity in entities],
+        [RelationView.of(link, names) for link in links],
+        _cursor(entities[-1]) if more else None,
+    )
+
+
+async def observations_of(store: RecordStore, ids: Sequence[str]) -> dict[str, list[Record]]:
+    by_entity: dict[str, list[Record]] = {}
+    if ids:
+        for record in await store.scan(Where(kinds=(OBSERVATION,), parents=tuple(ids))):
+            by_entity.setdefault(record.parent or "", []).append(record)
+    return by_entity
+
+
+async def names_of_ends(
+    store: RecordStore, links: Sequence[Link], known: Sequence[Record]
+) -> dict[str, str]:
+    names = {record.id: record.name or "" for record in known}
+    others = {end for link in links for end in (link.source, link.target)} - names.keys()
+    if others:
+        for record in await store.get(sorted(others), include_deleted=True):
+            names[record.id] = record.name or ""
+    return names
+
+
+def _cursor(last: Record) -> str:
+    position = json.dumps([last.name_key, last.variant])
+    return base64.urlsafe_b64encode(position.encode()).decode()
+
+
+def _position(cursor: str | None) -> tuple[str, str] | None:
+    if cursor is None:
+        return None
+    try:
+        name_key, variant = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+    except (ValueError, TypeError):
+        name_key = variant = None
+    if not isinstance(name_key, str) or not isinstance(variant, str):
+        raise InvalidInput(
+            "`cursor` is not one that read_graph gave out.", argument="cursor", value=cursor
+        )
+    return name_key, variant

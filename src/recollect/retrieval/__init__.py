@@ -1,0 +1,1 @@
+"""Search, written once for every family and every engine."""

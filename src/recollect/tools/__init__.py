@@ -1,0 +1,1 @@
+"""Tools as data: declared once from typed methods, projected onto every surface."""

@@ -1,0 +1,323 @@
+"""Types become JSON schemas, and JSON becomes checked values, with errors a caller can act on."""
+
+import difflib
+import json
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from recollect.core.text import clipped, forbidden_in_text
+from recollect.errors import InvalidInput
+
+JSON = dict[str, Any]
+REQUIRED: Any = object()
+
+_JSON_TYPES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a type alone does not say about an argument."""
+
+    description: str = ""
+    name: str | None = None  # on the wire, where it is no Python name
+    aliases: tuple[str, ...] = ()
+    min_length: int | None = None
+    max_length: int | None = None
+    ge: int | None = None
+    le: int | None = None
+    min_items: int | None = None
+    max_items: int | None = None
+    blank: bool = True  # False: text of blanks alone is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A named value of an object or of a tool."""
+
+    attribute: str
+    name: str
+    annotation: Any
+    field: Field
+    default: Any = REQUIRED
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is REQUIRED
+
+
+def parameter(attribute: str, annotation: Any, default: Any = REQUIRED) -> Parameter:
+    bare, field = _unwrapped(annotation)
+    return Parameter(attribute, field.name or attribute, bare, field, default)
+
+
+def object_schema(parameters: Sequence[Parameter], *, closed: bool = True) -> JSON:
+    """The JSON schema of an object; aliases are accepted but not advertised."""
+    schema: JSON = {
+        "type": "object",
+        "properties": {p.name: _parameter_schema(p) for p in parameters},
+    }
+    required = [p.name for p in parameters if p.is_required]
+    if required:
+        schema["required"] = required
+    if closed:
+        schema["additionalProperties"] = False
+    return schema
+
+
+def value_schema(annotation: Any, field: Field | None = None) -> JSON:
+    """The JSON schema of a value; a None is left out of objects, so it needs no type."""
+    bare, own = _unwrapped(annotation)
+    field = field or own
+    bare, _ = _without_none(bare)
+    if bare is Any:
+        return _described({}, field)
+    origin = get_origin(bare)
+    if origin is Literal:
+        schema: JSON = {"type": "string", "enum": list(get_args(bare))}
+    elif origin in (list, tuple, Sequence):
+        schema = {"type": "array", "items": value_schema(get_args(bare)[0])}
+    elif origin in (dict, Mapping):
+        schema = {"type": "object"}
+    elif is_dataclass(bare):
+        # Only the outermost object is declared closed: an item's aliases are accepted too, and
+        # the keyword would stand in every client's context once per level.
+        schema = object_schema(parameters_of(cast(type, bare)), closed=False)
+    else:
+        schema = {"type": _JSON_TYPES[bare]}
+    return _described(schema, field)
+
+
+@cache
+def parameters_of(kind: type) -> tuple[Parameter, ...]:
+    """The fields of a dataclass, as they stand on the wire."""
+    hints = get_type_hints(kind, include_extras=True)
+
+    def default_of(item: Any) -> Any:
+        if item.default is not MISSING:
+            return item.default
+        return item.default_factory() if item.default_factory is not MISSING else REQUIRED
+
+    return tuple(parameter(f.name, hints[f.name], default_of(f)) for f in fields(kind))
+
+
+def parse_object(parameters: Sequence[Parameter], given: Mapping[str, Any], path: str = "") -> JSON:
+    """Checked values by attribute name; unknown and missing names are refused."""
+    known = {name: p for p in parameters for name in (p.name, *p.field.aliases)}
+    values: JSON = {}
+    for name, value in given.items():
+        wanted = known.get(name)
+        if wanted is None:
+            raise _unknown(name, path, [p.name for p in parameters])
+        if wanted.attribute in values:
+            raise InvalidInput(
+                f"Argument `{_at(path, wanted.name)}` is given twice.",
+                argument=_at(path, wanted.name),
+            )
+        values[wanted.attribute] = parse_value(
+            wanted.annotation, wanted.field, value, _at(path, name), wanted.default
+        )
+    for wanted in parameters:
+        if wanted.attribute not in values:
+            if wanted.is_required:
+                raise InvalidInput(
+                    f"Argument `{_at(path, wanted.name)}` is required.",
+                    argument=_at(path, wanted.name),
+                )
+            values[wanted.attribute] = wanted.default
+    return values
+
+
+def parse_value(
+    annotation: Any, field: Field, value: Any, path: str, default: Any = REQUIRED
+) -> Any:
+    bare, optional = _without_none(annotation)
+    if value is None and (optional or (default is not REQUIRED and default is None)):
+        return None
+    if bare is Any:
+        return value
+    origin = get_origin(bare)
+    if origin is Literal:
+        return _one_of(get_args(bare), value, path)
+    if origin in (list, tuple, Sequence):
+        return _list(get_args(bare)[0], field, value, path)
+    if origin in (dict, Mapping):
+        if not isinstance(value, dict):
+            raise _wrong("an object", value, path)
+        return cast(JSON, value)
+    if is_dataclass(bare):
+        if not isinstance(value, dict):
+            raise _wrong("an object", value, path)
+        kind = cast(type, bare)
+        return kind(**parse_object(parameters_of(kind), cast(JSON, value), path))
+    if bare is str:
+        return _text(field, value, path)
+    return _number(bare, field, value, path)
+
+
+def to_json(value: Any) -> Any:
+    """A result as plain JSON values; fields that are None stay away."""
+    if is_dataclass(value) and not isinstance(value, type):
+        pairs = ((p.name, getattr(value, p.attribute)) for p in parameters_of(type(value)))
+        return {name: to_json(item) for name, item in pairs if item is not None}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in cast(Sequence[Any], value)]
+    if isinstance(value, dict):
+        return {key: to_json(item) for key, item in cast(JSON, value).items()}
+    return value
+
+
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def _text(field: Field, value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise _wrong("text", value, path)
+    if field.max_length is not None and len(value) > field.max_length:
+        raise InvalidInput(
+            f"`{path}` has {len(value):,} characters; at most {field.max_length:,} are allowed.",
+            argument=path,
+            value=clipped(value),
+            limit=field.max_length,
+        )
+    if field.min_length is not None and len(value) < field.min_length:
+        raise InvalidInput(f"`{path}` is empty.", argument=path, value=value)
+    if not field.blank and not value.strip():
+        raise InvalidInput(
+            f"`{path}` is {'blank' if value else 'empty'}.", argument=path, value=value
+        )
+    forbidden = forbidden_in_text(value)
+    if forbidden is not None:
+        raise InvalidInput(
+            f"`{path}` holds the character U+{ord(forbidden):04X}, which cannot be stored.",
+            argument=path,
+            value=ascii(clipped(value)),
+        )
+    return value
+
+
+def _number(kind: Any, field: Field, value: Any, path: str) -> Any:
+    # True is an int to Python; to a caller it is a mistake.
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise _wrong("true or false", value, path)
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _wrong("a whole number" if kind is int else "a number", value, path)
+    if kind is int:
+        if isinstance(value, float) and not value.is_integer():
+            raise _wrong("a whole number", value, path)
+        value = int(value)
+    below = field.ge is not None and value < field.ge
+    above = field.le is not None and value > field.le
+    if below or above:
+        raise InvalidInput(
+            f"`{path}` is {value}; it must be "
+            + (f"at least {field.ge}." if below else f"at most {field.le}."),
+            argument=path,
+            value=value,
+        )
+    return value
+
+
+def _list(item: Any, field: Field, value: Any, path: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _wrong("a list", value, path)
+    items = cast(list[Any], value)
+    if field.max_items is not None and len(items) > field.max_items:
+        raise InvalidInput(
+            f"`{path}` has {len(items):,} items; at most {field.max_items:,} are allowed in one "
+            "call.",
+            hint="Send them in several calls.",
+            argument=path,
+            limit=field.max_items,
+        )
+    if field.min_items is not None and len(items) < field.min_items:
+        raise InvalidInput(f"`{path}` is an empty list.", argument=path, value=items)
+    bare, inner = _unwrapped(item)
+    return [parse_value(bare, inner, entry, f"{path}[{i}]") for i, entry in enumerate(items)]
+
+
+def _one_of(allowed: Sequence[Any], value: Any, path: str) -> Any:
+    if value in allowed and isinstance(value, str):
+        return value
+    listed = ", ".join(str(choice) for choice in allowed)
+    raise InvalidInput(
+        f"`{path}` is {_shown(value)}; it must be one of {listed}.",
+        argument=path,
+        value=value,
+        allowed=list(allowed),
+    )
+
+
+def _wrong(expected: str, value: Any, path: str) -> InvalidInput:
+    return InvalidInput(
+        f"`{path}` must be {expected}, not {_shown(value)}.", argument=path, value=value
+    )
+
+
+def _unknown(name: str, path: str, known: Sequence[str]) -> InvalidInput:
+    close = nearest(name, known)
+    hint = f"Did you mean `{close}`?" if close else f"Known: {', '.join(known) or 'none'}."
+    shown = clipped(_at(path, name))
+    return InvalidInput(f"Unknown argument `{shown}`.", hint=hint, argument=shown)
+
+
+def _shown(value: Any) -> str:
+    return clipped(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _at(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _parameter_schema(item: Parameter) -> JSON:
+    schema = value_schema(item.annotation, item.field)
+    if not item.is_required and item.default is not None:
+        schema["default"] = to_json(item.default)
+    return schema
+
+
+def _described(schema: JSON, field: Field) -> JSON:
+    limits = {
+        "minLength": 1 if not field.blank else field.min_length,
+        "maxLength": field.max_length,
+        "minimum": field.ge,
+        "maximum": field.le,
+        "minItems": field.min_items,
+        "maxItems": field.max_items,
+    }
+    if field.description:
+        schema["description"] = field.description
+    return schema | {key: limit for key, limit in limits.items() if limit is not None}
+
+
+def _unwrapped(annotation: Any) -> tuple[Any, Field]:
+    """The bare type and its Field; `T | None` around an annotated type keeps the Field."""
+    bare, optional = _without_none(annotation)
+    if get_origin(bare) is Annotated:
+        inner, *marks = get_args(bare)
+        field = next((mark for mark in marks if isinstance(mark, Field)), Field())
+        return (inner | None if optional else inner), field
+    return annotation, Field()
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    if get_origin(annotation) in (Union, types.UnionType):
+        kept = [arg for arg in get_args(annotation) if arg is not type(None)]
+        if len(kept) == 1:
+            return kept[0], True
+    return annotation, False

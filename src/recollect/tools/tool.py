@@ -1,0 +1,149 @@
+"""A tool is data: a name, two schemas, what it does to the world, and a coroutine to run."""
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
+from typing import Any, get_type_hints
+
+from recollect.core.sessions import Call
+from recollect.errors import InvalidInput
+from recollect.tools.schema import (
+    JSON,
+    REQUIRED,
+    Parameter,
+    object_schema,
+    parameter,
+    parse_object,
+    to_json,
+    value_schema,
+)
+
+ERROR_SCHEMA: JSON = {
+    "type": "object",
+    "properties": {
+        "error": {"type": "string"},
+        "message": {"type": "string"},
+        "degraded": {"type": "boolean"},
+        "retry_possible": {"type": "boolean"},
+        "hint": {"type": "string"},
+    },
+    "required": ["error", "message", "degraded", "retry_possible"],
+}
+
+
+class Effect(Enum):
+    """What a call does to what is stored."""
+
+    READS = "reads"
+    WRITES = "writes"
+    REPEATABLE = "writes, and a second time changes nothing"
+    DESTROYS = "removes or hides, and a second time changes nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a tool answers: facts, and the sentence where the contract asks for one."""
+
+    structured: JSON
+    text: str
+
+    @classmethod
+    def of(cls, value: Any) -> "Result":
+        if isinstance(value, Result):
+            return value
+        structured = to_json(value)
+        sentence = getattr(value, "sentence", None)
+        return cls(structured, sentence or json.dumps(structured, ensure_ascii=False))
+
+
+Run = Callable[[Call, Mapping[str, Any]], Awaitable[Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """Everything that any surface needs to know. `run` validates before it acts."""
+
+    name: str
+    description: str
+    input_schema: JSON
+    run: Run
+    effect: Effect = Effect.READS
+    output_schema: JSON | None = None
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def annotations(self) -> JSON:
+        reads = self.effect is Effect.READS
+        return {
+            "title": self.name.replace("_", " ").capitalize(),
+            "readOnlyHint": reads,
+            "destructiveHint": self.effect is Effect.DESTROYS,
+            "idempotentHint": self.effect is not Effect.WRITES,
+            "openWorldHint": False,
+        }
+
+
+def tool(effect: Effect = Effect.READS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Marks a method as a tool. The method stays an ordinary method."""
+
+    def mark(method: Callable[..., Any]) -> Callable[..., Any]:
+        method.__tool_effect__ = effect  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class Family:
+    """A set of tools made from the marked methods of a class, in the order they stand in."""
+
+    def tools(self) -> list[Tool]:
+        marked = [
+            (name, attribute.__tool_effect__)
+            for kind in reversed(type(self).__mro__)
+            for name, attribute in vars(kind).items()
+            if hasattr(attribute, "__tool_effect__")
+        ]
+        return [tool_from_method(getattr(self, name), effect) for name, effect in marked]
+
+
+def tool_from_method(method: Callable[..., Awaitable[Any]], effect: Effect) -> Tool:
+    """Name, description, schemas and validation, all from the signature."""
+    name: str = method.__name__
+    hints = get_type_hints(method, include_extras=True)
+    signature = inspect.signature(method)
+    wants_call = [p for p in signature.parameters if hints[p] is Call]
+    parameters = tuple(
+        parameter(p.name, hints[p.name], REQUIRED if p.default is p.empty else p.default)
+        for p in signature.parameters.values()
+        if p.name not in wants_call
+    )
+
+    async def run(call: Call, arguments: Mapping[str, Any]) -> Result:
+        values = parse_object(parameters, _as_mapping(arguments))
+        values.update(dict.fromkeys(wants_call, call))
+        return Result.of(await method(**values))
+
+    return Tool(
+        name=name,
+        description=inspect.cleandoc(method.__doc__ or ""),
+        input_schema=object_schema(parameters),
+        output_schema=_output_schema(hints["return"]),
+        run=run,
+        effect=effect,
+        parameters=parameters,
+    )
+
+
+def _output_schema(returned: Any) -> JSON | None:
+    if not is_dataclass(returned):
+        return None
+    # A failed call answers with the error envelope, and both must conform.
+    return {"type": "object", "anyOf": [value_schema(returned), ERROR_SCHEMA]}
+
+
+def _as_mapping(arguments: Any) -> Mapping[str, Any]:
+    if not isinstance(arguments, Mapping):
+        raise InvalidInput("The arguments must be an object.", value=arguments)
+    return arguments  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,49 @@
+"""Toolsets: an ordered collection of tools, and functions from toolsets to toolsets."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from recollect.errors import Conflict, NotFound
+from recollect.tools.schema import nearest
+from recollect.tools.tool import Tool
+
+
+class Toolset:
+    """Tools by name, in a fixed order. A name stands once."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for item in tools:
+            if item.name in self._tools:
+                raise Conflict(f'Two tools are named "{item.name}".', tool=item.name)
+            self._tools[item.name] = item
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def get(self, name: str) -> Tool:
+        found = self._tools.get(name)
+        if found is None:
+            close = nearest(name, list(self._tools))
+            hint = f"Did you mean `{close}`?" if close else "tools/list names what there is."
+            raise NotFound("tool", name, hint=hint)
+        return found
+
+
+def combined(*toolsets: Iterable[Tool]) -> Toolset:
+    return Toolset(item for toolset in toolsets for item in toolset)
+
+
+def filtered(toolset: Iterable[Tool], keep: Callable[[Tool], bool]) -> Toolset:
+    return Toolset(item for item in toolset if keep(item))
+
+
+def renamed(toolset: Iterable[Tool], names: Mapping[str, str]) -> Toolset:
+    """Tools under new names; those not mentioned keep theirs."""
+    return Toolset(replace(item, name=names.get(item.name, item.name)) for item in toolset)

@@ -1,0 +1,1 @@
+"""The Model Context Protocol over stdio and HTTP, from one dispatch table."""
