@@ -94,9 +94,7 @@ def _project_rule(settings: Settings, library: Library) -> ProjectRule:
     return ProjectRule(library, configured=settings.project)
 
 
-def _tools(
-    settings: Settings, library: Library, choice: ProjectRule, clock: Clock
-) -> Toolset:
+def _tools(settings: Settings, library: Library, choice: ProjectRule, clock: Clock) -> Toolset:
     if settings.dialect == "server-memory":
         offered = Toolset(ServerMemoryTools(choice, clock).tools())
     else:

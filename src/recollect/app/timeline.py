@@ -45,8 +45,7 @@ class Timeline:
                 continue  # one damaged project must not hide the others' log
             taken_back = undone(changes)
             found += [
-                Entry(entry.name, c, await _summary(store, c), c.seq in taken_back)
-                for c in changes
+                Entry(entry.name, c, await _summary(store, c), c.seq in taken_back) for c in changes
             ]
         found.sort(key=lambda item: (item.change.at, item.change.seq), reverse=True)
         return found[:limit]

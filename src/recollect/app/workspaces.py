@@ -6,7 +6,9 @@ from pathlib import Path
 def workspace_of(folder: Path) -> Path | None:
     """The real path of the git root, or the folder itself; home and the root are none."""
     folder = folder.resolve()
-    root = next((_main_checkout(p) for p in (folder, *folder.parents) if (p / ".git").exists()), None)
+    root = next(
+        (_main_checkout(p) for p in (folder, *folder.parents) if (p / ".git").exists()), None
+    )
     found = root or folder
     return None if found in (Path.home().resolve(), Path(found.anchor)) else found
 

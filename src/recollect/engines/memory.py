@@ -436,7 +436,8 @@ def _score(
         case Phrase(words, prefix):
             counted = zip(fields, (weights.name, weights.text, weights.context), strict=True)
             return sum(
-                weight * _occurrences(field, [stem(word) for word in words], prefix=prefix)
+                weight
+                * _occurrences(field, [stem(word) for word in words], prefix=prefix)
                 / (1 + len(field))
                 for field, weight in counted
             )

@@ -73,8 +73,11 @@ async def _tiers(
     for tier in TIERS if wanted is None else (wanted,):
         if tier == "substring":
             if query.text:
-                yield tier, await _enough(
-                    lambda rows: store.containing(query.text, where, rows), profile, needed
+                yield (
+                    tier,
+                    await _enough(
+                        lambda rows: store.containing(query.text, where, rows), profile, needed
+                    ),
                 )
         elif (words := readings[tier]) is not None:
             yield tier, await _matched(store, words, where, profile, needed)

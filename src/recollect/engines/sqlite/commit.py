@@ -52,9 +52,7 @@ def apply(connection: apsw.Connection, batch: Batch) -> Change:
     return commit.finish()
 
 
-def index_row(
-    connection: apsw.Connection, key: int
-) -> tuple[int, str, str, str]:
+def index_row(connection: apsw.Connection, key: int) -> tuple[int, str, str, str]:
     """What the word index holds of a record: name, type with text, and its parent's name."""
     name, kind, text, parent = connection.execute(
         "SELECT r.name, r.type, r.text, p.name FROM records r "
@@ -135,8 +133,7 @@ class _Commit:
         if not altered:
             return
         columns = {
-            name: facets_to(value) if name == "facets" else value
-            for name, value in altered.items()
+            name: facets_to(value) if name == "facets" else value for name, value in altered.items()
         }
         assignments = ", ".join(f"{name} = ?" for name in columns)
         try:
@@ -187,9 +184,7 @@ class _Commit:
             self._db.execute(f"SELECT {ends}, NULL FROM {table} WHERE key = ?", (key,)).get,
         ):
             if end is not None and not self._is_live(end):
-                raise Conflict(
-                    f"What {ref.subject} {ref.id} belongs to is deleted.", id=ref.id
-                )
+                raise Conflict(f"What {ref.subject} {ref.id} belongs to is deleted.", id=ref.id)
         try:
             self._db.execute(f"UPDATE {table} SET deleted_at = NULL WHERE key = ?", (key,))
         except apsw.ConstraintError as error:

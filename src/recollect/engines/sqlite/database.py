@@ -31,7 +31,9 @@ class Worker:
     caller was cancelled still ends before the next one begins.
     """
 
-    def __init__(self, name: str, open_connection: Callable[[BusyHandler], apsw.Connection]) -> None:
+    def __init__(
+        self, name: str, open_connection: Callable[[BusyHandler], apsw.Connection]
+    ) -> None:
         self._name = name
         self._open_connection = open_connection
         self._busy = BusyHandler()

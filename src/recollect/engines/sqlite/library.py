@@ -136,11 +136,13 @@ class SqliteLibrary:
     async def project_of_workspace(self, path: str) -> Project | None:
         meta = await self._meta()
         row = await meta.read(
-            lambda db: db.execute(
-                f"SELECT {_COLUMNS} FROM projects "
-                "WHERE id = (SELECT project FROM workspaces WHERE path = ?)",
-                (path,),
-            ).get
+            lambda db: (
+                db.execute(
+                    f"SELECT {_COLUMNS} FROM projects "
+                    "WHERE id = (SELECT project FROM workspaces WHERE path = ?)",
+                    (path,),
+                ).get
+            )
         )
         return _row(row).project if row else None
 
@@ -202,9 +204,9 @@ class SqliteLibrary:
     async def knows_token(self, secret_hash: str) -> bool:
         meta = await self._meta()
         found = await meta.read(
-            lambda db: db.execute(
-                "SELECT count(*) FROM tokens WHERE secret_hash = ?", (secret_hash,)
-            ).get
+            lambda db: (
+                db.execute("SELECT count(*) FROM tokens WHERE secret_hash = ?", (secret_hash,)).get
+            )
         )
         return bool(found)
 
@@ -223,11 +225,13 @@ class SqliteLibrary:
     async def _find(self, name: str) -> Row:
         meta = await self._meta()
         row = await meta.read(
-            lambda db: db.execute(
-                f"SELECT {_COLUMNS} FROM projects "
-                "WHERE name = ? AND transition IS NOT 'creating' AND transition IS NOT 'deleting'",
-                (name,),
-            ).get
+            lambda db: (
+                db.execute(
+                    f"SELECT {_COLUMNS} FROM projects "
+                    "WHERE name = ? AND transition IS NOT 'creating' AND transition IS NOT 'deleting'",
+                    (name,),
+                ).get
+            )
         )
         if row is None:
             raise NotFound(

@@ -43,9 +43,7 @@ async def make(meta: Database, folder: Path, project_id: str, db_path: str) -> N
         raise
 
 
-async def move_away(
-    meta: Database, folder: Path, project_id: str, db_path: str, at: str
-) -> None:
+async def move_away(meta: Database, folder: Path, project_id: str, db_path: str, at: str) -> None:
     def work(db: apsw.Connection) -> None:
         _check_intent(db, project_id, "archiving")
         target = f"archive/{project_id}.db"
@@ -60,9 +58,7 @@ async def move_away(
     await _move(meta, project_id, "archiving", work)
 
 
-async def move_back(
-    meta: Database, folder: Path, project_id: str, db_path: str, at: str
-) -> None:
+async def move_back(meta: Database, folder: Path, project_id: str, db_path: str, at: str) -> None:
     def work(db: apsw.Connection) -> None:
         _check_intent(db, project_id, "restoring")
         target = f"projects/{project_id}.db"
@@ -78,9 +74,7 @@ async def move_back(
 
 
 async def discard(meta: Database, folder: Path, project_id: str, db_path: str) -> None:
-    await _move(
-        meta, project_id, "deleting", lambda db: _discard(db, folder, project_id, db_path)
-    )
+    await _move(meta, project_id, "deleting", lambda db: _discard(db, folder, project_id, db_path))
 
 
 async def repair(meta: Database, folder: Path) -> None:
@@ -127,9 +121,7 @@ def _set_generation(path: Path, change: Callable[[int], int]) -> int:
     try:
         with transaction(connection):
             generation = change(generation_of(connection))
-            connection.execute(
-                "UPDATE meta SET value = ? WHERE key = 'generation'", (generation,)
-            )
+            connection.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
     finally:
         connection.close()
     return generation

@@ -14,9 +14,7 @@ from recollect.engines.sqlite.rows import LINK_COLUMNS, RECORD_COLUMNS, link_fro
 _KEYS_OF_IDS = "SELECT key FROM records WHERE id IN (SELECT value FROM json_each(?))"
 
 
-def get_records(
-    db: apsw.Connection, ids: Sequence[str], *, include_deleted: bool
-) -> list[Record]:
+def get_records(db: apsw.Connection, ids: Sequence[str], *, include_deleted: bool) -> list[Record]:
     where = Where(ids=tuple(ids), deleted=None if include_deleted else False)
     found = {record.id: record for record in scan(db, where)}
     return [found[record_id] for record_id in dict.fromkeys(ids) if record_id in found]
@@ -25,8 +23,7 @@ def get_records(
 def get_links(db: apsw.Connection, ids: Sequence[str], *, include_deleted: bool) -> list[Link]:
     live = "" if include_deleted else " AND l.deleted_at IS NULL"
     rows = db.execute(
-        f"SELECT {LINK_COLUMNS} FROM links l "
-        f"WHERE l.id IN (SELECT value FROM json_each(?)){live}",
+        f"SELECT {LINK_COLUMNS} FROM links l WHERE l.id IN (SELECT value FROM json_each(?)){live}",
         (_listed(ids),),
     )
     found = {link.id: link for link in map(link_from, rows)}
@@ -125,9 +122,7 @@ def count(db: apsw.Connection) -> dict[str, int]:
     return counts
 
 
-def changes(
-    db: apsw.Connection, after: int, limit: int, *, newest_first: bool
-) -> list[Change]:
+def changes(db: apsw.Connection, after: int, limit: int, *, newest_first: bool) -> list[Change]:
     direction = "DESC" if newest_first else "ASC"
     heads = db.execute(
         f"SELECT seq, at, tool, client, undoes FROM changes WHERE seq > ? "

@@ -54,16 +54,12 @@ class SqliteStore:
         after: tuple[str, str] | None = None,
         limit: int | None = None,
     ) -> list[Record]:
-        return await self._database.read(
-            lambda db: queries.scan(db, where, order, after, limit)
-        )
+        return await self._database.read(lambda db: queries.scan(db, where, order, after, limit))
 
     async def match(
         self, words: WordQuery, where: Where, weights: Weights, limit: int
     ) -> list[Match]:
-        return await self._database.read(
-            lambda db: queries.match(db, words, where, weights, limit)
-        )
+        return await self._database.read(lambda db: queries.match(db, words, where, weights, limit))
 
     async def containing(self, text: str, where: Where, limit: int) -> list[Match]:
         return await self._database.read(lambda db: queries.containing(db, text, where, limit))

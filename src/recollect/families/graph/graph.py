@@ -114,9 +114,7 @@ class Graph:
         for i, item in enumerate(wanted):
             checked_name(item.relation_type, f"relations[{i}].relation_type")
 
-        async def plan(
-            store: RecordStore, at: int
-        ) -> Planned[tuple[list[Link], dict[str, str]]]:
+        async def plan(store: RecordStore, at: int) -> Planned[tuple[list[Link], dict[str, str]]]:
             names = [name for item in wanted for name in (item.from_, item.to)]
             found = await self._resolve(store, names)
             steps: list[Step] = []
@@ -169,7 +167,9 @@ class Graph:
         """Relations whose ends do not exist do not count."""
 
         async def plan(store: RecordStore, at: int) -> Planned[int]:
-            found = await self._resolve(store, [n for item in wanted for n in (item.from_, item.to)])
+            found = await self._resolve(
+                store, [n for item in wanted for n in (item.from_, item.to)]
+            )
             asked = {_edge(i, found) for i in wanted if found[i.from_] and found[i.to]}
             present = await _edges_from(store, [source for source, _, _ in asked])
             doomed = [present[edge] for edge in asked if edge in present]
@@ -191,9 +191,7 @@ class Graph:
             None,
         )
 
-    def _described(
-        self, namesakes: list[Record], item: NewEntity, at: int
-    ) -> tuple[Step, Record]:
+    def _described(self, namesakes: list[Record], item: NewEntity, at: int) -> tuple[Step, Record]:
         """A new entity, or the stub of that name, which becomes one."""
         new = self._new_entity(item.name, item.entity_type, at)
         stub = next((record for record in namesakes if is_stub(record)), None)

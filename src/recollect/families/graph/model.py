@@ -54,9 +54,9 @@ ObservedEntity = Annotated[
 class NewEntity:
     name: EntityName
     entity_type: EntityType
-    observations: Annotated[
-        list[Observation], Field("First facts.", max_items=BATCH_LIMIT)
-    ] = field(default_factory=list[str])
+    observations: Annotated[list[Observation], Field("First facts.", max_items=BATCH_LIMIT)] = (
+        field(default_factory=list[str])
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,9 +103,7 @@ async def candidates(store: RecordStore, names: Sequence[str]) -> dict[str, list
 def required(found: Resolved, name: str) -> Record:
     record = found[name]
     if record is None:
-        raise NotFound(
-            ENTITY, name, hint="search_nodes finds entities; create_entities makes one."
-        )
+        raise NotFound(ENTITY, name, hint="search_nodes finds entities; create_entities makes one.")
     return record
 
 

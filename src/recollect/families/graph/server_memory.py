@@ -151,9 +151,7 @@ class ServerMemoryTools(Family):
             if (known := there[entity.name.strip()]) is None or is_stub(known)
         }
         made = await graph.create_entities([wanted[name] for name in names if name in wanted])
-        return NewEntities(
-            [_entity(m.record, m.observations) for m in made if m.is_new]
-        )
+        return NewEntities([_entity(m.record, m.observations) for m in made if m.is_new])
 
     @tool(Effect.REPEATABLE)
     async def create_relations(

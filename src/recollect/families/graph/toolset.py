@@ -176,7 +176,7 @@ class GraphTools(Family):
         self,
         call: Call,
         query: Annotated[
-            str, Field("Words; AND, OR, NOT, \"phrase\" and prefix* work too.", max_length=10_000)
+            str, Field('Words; AND, OR, NOT, "phrase" and prefix* work too.', max_length=10_000)
         ],
         limit: Annotated[int, Field(ge=1, le=100)] = 20,
         cursor: Cursor | None = None,

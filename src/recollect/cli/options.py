@@ -1,0 +1,39 @@
+"""Options that every command takes, and what becomes of them."""
+
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recollect.settings import Settings, load
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that every command accepts after its name."""
+    for option in reversed(
+        [
+            click.option("--data-dir", type=click.Path(path_type=Path), help="Data folder."),
+            click.option("--project", help="Project to work in."),
+            click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+            click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Log to stderr."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def settings_from(**flags: Any) -> Settings:
+    """Settings of one command, with logging set up as they say."""
+    settings = load(flags)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=settings.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        force=True,
+    )
+    return settings

@@ -1,0 +1,536 @@
+"""How text becomes searchable words: folding, index text, and the query people type."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from recollect.core.stemming import stem
+
+MAX_TERMS = 64  # typed words of a query that count; more of them find nothing more
+MAX_PHRASE_WORDS = 64
+MAX_EXPRESSION = 2_000  # characters; what is longer was pasted, and its words are plain
+MAX_NESTING = 16  # parentheses inside parentheses; the parser recurses, people do not
+MAX_JOINED = 64  # characters of a compound that someone may write as one word
+
+_ENGLISH = """
+    a about all also am an and any are arent as at be because been being but by can cant could
+    couldnt did didnt do does doesnt doing dont for from had has hasnt have havent he her here hers
+    him his how hows i if im in into is isnt it its ive lets me my no nor not of on or our ours
+    please shall she should shouldnt so some such tell than that thats the their theirs them then
+    there theres these they theyre this those to too very was wasnt we were werent what whats when
+    where wheres which while who whom whos whose why will with wont would wouldnt you your youre
+    yours youve
+"""
+STOP_WORDS = frozenset(_ENGLISH.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Consecutive words, lower-case and not stemmed; one word is a phrase of one.
+
+    With `prefix` the last word is the beginning of an indexed word (which is a stem), and is not
+    stemmed itself.
+    """
+
+    words: tuple[str, ...]
+    prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    parts: tuple["WordQuery", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    parts: tuple["WordQuery", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    wanted: "WordQuery"
+    unwanted: "WordQuery"
+
+
+WordQuery = Phrase | AllOf | AnyOf | Without
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What someone typed.
+
+    `terms` are the typed words in order, each with its other spellings; in an expression these
+    are the wanted words and phrases. `expression` is None unless the text says how its words
+    belong together (AND, OR, NOT, quotes). `text` is for substring search.
+    """
+
+    text: str
+    terms: tuple[WordQuery, ...]
+    expression: WordQuery | None
+
+    def all_terms(self) -> WordQuery | None:
+        """Every typed word but stop words, or None if there is nothing to search for."""
+        return _all_of(_telling(self.terms))
+
+    def any_term(self) -> WordQuery | None:
+        """At least one of the typed words but stop words, or None."""
+        return _any_of([loose for term in _telling(self.terms) for loose in _loosened(term)])
+
+
+def fold(text: str) -> str:
+    """The text with every spelling that should be found alike made alike, in place.
+
+    Upper-case ASCII stays, as it shows where an identifier's parts begin. Not idempotent for
+    scripts written without spaces: their runs become overlapping pieces, once.
+    """
+    if text.isascii():
+        text = text.replace("\0", " ")
+    else:
+        text = unicodedata.normalize("NFKC", text).translate(_FOLDED)
+        text = unicodedata.normalize("NFKC", text)  # what was taken out may have kept two apart
+        text = _run().sub(_pieces_of_run, text)
+    if "++" in text or "#" in text or ".n" in text or ".N" in text:
+        text = _LANGUAGE.sub(lambda found: _LANGUAGES[found[0].lower()], text)
+    return text
+
+
+def index_text(text: str) -> str:
+    """What goes into the word index for a text: the folded text and other ways to write it."""
+    folded = fold(text)
+    unusual = [
+        chunk
+        for chunk in dict.fromkeys(folded.split())
+        if len(chunk) > 2 and not (chunk.isalpha() and (chunk.islower() or chunk.istitle()))
+    ]
+    if not unusual:
+        return folded
+    added: dict[str, None] = {}
+    for compound in _COMPOUND.findall(" ".join(unusual)):
+        if compound.isalpha() and compound.islower():
+            continue
+        segments = _JOIN.split(compound)
+        parts = _parts(segments)
+        if len(parts) > len(segments):
+            added[" ".join(parts)] = None
+        if joined := _joined(compound, segments):
+            added[joined] = None
+    return "\n".join((folded, *added))
+
+
+def tokens(prepared: str) -> list[str]:
+    """The words that the index's tokenizer makes of prepared text, before stemming.
+
+    Prepared means folded: `fold` takes out the characters on which the Unicode tables of SQLite
+    and of Python differ.
+    """
+    return prepared.translate(_TOKEN).split()
+
+
+def parse_query(text: str) -> Query:
+    """Reads what someone typed; any text is a query, and none is an error."""
+    readable = _NEAR.sub(r"(\1)", text)
+    try:
+        expression, terms = _parse_expression(readable)
+    except _NotAnExpressionError:
+        expression, terms = None, _plain_terms(readable)
+    return Query(text.strip(), tuple(terms), expression)
+
+
+def to_fts5(query: WordQuery) -> str:
+    """The query as an FTS5 MATCH expression, every word inside a quoted string."""
+    match query:
+        case Phrase(words, prefix):
+            if prefix:
+                words = (*words[:-1], _unstemmed(words[-1]))
+            quoted = " ".join(words).replace('"', '""')
+            return f'"{quoted}" *' if prefix else f'"{quoted}"'
+        case AllOf(parts):
+            return " AND ".join(map(_fts5_operand, parts))
+        case AnyOf(parts):
+            return " OR ".join(map(_fts5_operand, parts))
+        case Without(wanted, unwanted):
+            return f"{_fts5_operand(wanted)} NOT {_fts5_operand(unwanted)}"
+
+
+def _fts5_operand(query: WordQuery) -> str:
+    return to_fts5(query) if isinstance(query, Phrase) else f"({to_fts5(query)})"
+
+
+def _unstemmed(word: str) -> str:
+    """A spelling that FTS5 stems to the word itself.
+
+    FTS5 stems the word of a prefix query too, so that res* would ask for re* and deploy* for
+    deploi*; the stemmer takes -ness off again and goes no further.
+    """
+    return f"{word}ness" if stem(word) != word == stem(f"{word}ness") else word
+
+
+# Han, kana, hangul, bopomofo, Thai, Lao, Khmer, Burmese: letters and marks, no digits.
+_RUN_CHARACTERS = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u109a-\u109d"
+    "\u1100-\u11ff\u1780-\u17d3\u17d7\u17dc\u17dd\u3005-\u3007\u3021-\u302f\u3031-\u3035"
+    "\u3038-\u303c\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f"
+    "\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97c\ua9e0-\ua9ef"
+    "\ua9fa-\ua9fe\uaa60-\uaa7f\uac00-\ud7a3\ud7b0-\ud7fb\uf900-\ufaff\U00020000-\U0003fffd"
+)
+_EMOJI = re.compile(
+    "[\u231a\u231b\u2328\u23cf\u23e9-\u23f3\u23f8-\u23fa\u2600-\u2767\u2795-\u2797\u27a1\u27b0"
+    "\u27bf\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55\U0001f000-\U0001f3fa\U0001f400-\U0001faff]"
+)
+# Marks on letters without a composed form, invisible characters, emoji styles and skin tones.
+_IGNORED = re.compile(
+    "[\u00ad\u0300-\u036f\u180b-\u180f\u200c-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufe00-\ufe0f"
+    "\ufeff\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef]"
+)
+_PUNCTUATION = {"\u2010": "-", "\u2011": "-", "\u2018": "'", "\u2019": "'"}
+
+_LANGUAGES = {"c++": "Cplusplus", "c#": "Csharp", "f#": "Fsharp", ".net": "dotnet"}
+_LANGUAGE = re.compile(
+    r"(?<![a-z0-9_])(?:c\+\+(?![a-z_+])|[cf]#(?![a-z_#])|(?<!\.)\.net(?![a-z_]))",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def _fold_character(character: str) -> str:
+    code = ord(character)
+    if code < 128:
+        return character if code else " "
+    if _IGNORED.match(character):
+        return ""
+    if _EMOJI.match(character):
+        return f" emoji{code:x} "
+    if _is_word_character(character):
+        return _IGNORED.sub("", character.casefold())
+    return _PUNCTUATION.get(character, " ")
+
+
+def _is_word_character(character: str) -> bool:
+    """Categories L*, N*, Co, Mn and Mc; and those without one, which SQLite takes for Co."""
+    category = unicodedata.category(character)
+    if category == "Cn":
+        return ord(character) & 0xFFFE != 0xFFFE  # SQLite reads these as U+FFFD
+    return category[0] in "LN" or category in ("Co", "Mn", "Mc")
+
+
+def _token_character(character: str) -> str:
+    if not _is_word_character(character):
+        return " "
+    folded = _IGNORED.sub("", character.casefold())
+    # Only Latin letters lose their marks, and SQLite's table has forgotten this one.
+    if len(folded) != 1 or folded == "ǡ":
+        return folded
+    base = unicodedata.normalize("NFD", folded)[0]
+    return base if base.isascii() else folded
+
+
+class _FoldedCharacters(dict[int, str]):
+    """A table for `str.translate` that fills itself with the characters it meets."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = folded = _fold_character(chr(code))
+        return folded
+
+
+class _TokenCharacters(dict[int, str]):
+    def __missing__(self, code: int) -> str:
+        self[code] = token = _token_character(chr(code))
+        return token
+
+
+_FOLDED = _FoldedCharacters()
+_TOKEN = _TokenCharacters()
+
+
+@cache  # takes longer to compile than the rest of this module to import
+def _run() -> re.Pattern[str]:
+    return re.compile(f"[{_RUN_CHARACTERS}]+")
+
+
+def _pieces_of_run(found: re.Match[str]) -> str:
+    run = found[0]
+    return f" {' '.join([run[start : start + 2] for start in range(len(run))])} "
+
+
+_LOWER = r"[^\W\d_A-Z]"
+# A picture's word has letters and digits, but no parts.
+_COMPOUND = re.compile(r"(?<![^\W_])(?!emoji[0-9a-f]{4})[^\W_]+(?:[-_.'][^\W_]+)*")
+_JOIN = re.compile(r"[-_.']")
+# URLs is one part, as are HTTP and Server in HTTPServer.
+_HEX = re.compile(r"[0-9a-f]{4,}")
+_PART = re.compile(rf"[A-Z]{{2,}}s(?!{_LOWER})|[A-Z]+(?!{_LOWER})|[A-Z]?{_LOWER}+|\d+")
+
+
+def _parts(segments: Sequence[str]) -> list[str]:
+    """The segments with each broken at its humps and digits."""
+    parts: list[str] = []
+    for segment in segments:
+        pieces = _PART.findall(segment)
+        # A hash or a key is no row of words.
+        is_noise = len(pieces) > 1 and (
+            (len(pieces) > 3 and len(segment) < 2.5 * len(pieces)) or _HEX.fullmatch(segment)
+        )
+        parts += [segment] if is_noise else pieces
+    return parts
+
+
+def _joined(compound: str, segments: Sequence[str]) -> str | None:
+    if len(segments) == 1 or len(compound) > MAX_JOINED:
+        return None
+    joined = "".join(segments)
+    # A date or a telephone number may be written in one; 1.2.3 is not 123.
+    return None if joined.isdigit() and "." in compound else joined
+
+
+# Commas part words, as in "redis,postgres", but not digits, as in "1,000".
+_TYPED = re.compile(r"[()]|(?:[^\s(),;、，。；！？]|,(?=\d))+")
+_PARENTHESES = frozenset("()")
+
+_ENGLISH_ENDINGS = """
+    ing ed er ers es ies ation ations ization izations ational ator ative ability ibility able ible
+    ably ance ancy ence ency ment ments ion ions ity ities ic ication ical ically ive ively
+    iveness al ally ality alism alize ate ately ant ent ently ous ously ousness ful fully fulness
+    ness ism ize izer ogy ely y
+"""
+_ENDINGS = tuple(_ENGLISH_ENDINGS.split())
+
+
+def _plain_terms(text: str) -> list[WordQuery]:
+    terms: list[WordQuery] = []
+    for typed in _TYPED.finditer(text):
+        if len(terms) == MAX_TERMS:
+            break
+        if typed[0] not in _PARENTHESES and (term := _term(typed[0])):
+            terms.append(term)
+    return terms
+
+
+def _term(typed: str) -> WordQuery | None:
+    """A typed word: its phrase, or its parts, or the parts in one; None for mere punctuation."""
+    folded = fold(typed)
+    # **bold** is emphasis; auth* goes on.
+    prefix = typed.rstrip(".:!?)").endswith("*") and not typed.startswith("*")
+    phrases = _phrases(tokens(folded), prefix=prefix)
+    if not phrases:
+        return None
+    compounds = _COMPOUND.findall(folded)
+    respelled = _respelled(compounds[0], prefix=prefix) if len(compounds) == 1 else []
+    return _any_of([*phrases, *respelled])
+
+
+def _respelled(compound: str, *, prefix: bool) -> list[WordQuery]:
+    segments = _JOIN.split(compound)
+    parts = _parts(segments)
+    spellings: list[WordQuery] = []
+    if len(parts) > len(segments):
+        words = tokens(" ".join(parts))[:MAX_PHRASE_WORDS]
+        # "get the user name" is getUserName, but "I lost my phone" is no iPhone.
+        if "." not in compound and all(len(word) > 1 and word.isalpha() for word in words):
+            *first, last = words
+            final = _any_of(_phrases([last], prefix=prefix))
+            spellings += [AllOf((*(Phrase((word,)) for word in first), final))] if final else []
+        else:
+            spellings += _phrases(words, prefix=prefix)
+    if joined := _joined(compound, segments):
+        spellings += _phrases(tokens(joined), prefix=prefix)
+    return spellings
+
+
+def _phrases(words: Sequence[str], *, prefix: bool) -> list[Phrase]:
+    """The words in a row; with `prefix` also where the index has less than was typed of them."""
+    words = tuple(words[:MAX_PHRASE_WORDS])
+    if not words:
+        return []
+    last = words[-1]
+    if not last.isascii() and _run().match(last):
+        # The text may go on behind the run, so its last character can be the middle of a piece.
+        if len(last) == 1 and len(words) > 1 and _is_piece_before(words[-2], last):
+            return [Phrase(words[:-1])]
+        return [Phrase(words, prefix=len(last) == 1)]
+    if not prefix:
+        return [Phrase(words)]
+    return [Phrase(words, prefix=True), *(Phrase((*words[:-1], w)) for w in _completed(last))]
+
+
+def _is_piece_before(piece: str, last: str) -> bool:
+    return len(piece) == 2 and piece[1] == last
+
+
+def _completed(beginning: str) -> list[str]:
+    """Words with this beginning whose stems do not have it.
+
+    The index has "authent" for authentication, which authentic* would not find.
+    """
+    if not beginning.isascii() or len(beginning) < 3:
+        return []
+    words = [beginning, beginning + "ing"]
+    words += [
+        beginning + ending[size:]
+        for ending in _ENDINGS
+        for size in range(1, len(ending) + 1)
+        if beginning.endswith(ending[:size])
+    ]
+    by_stem = {stem(word): word for word in reversed(words)}
+    return [word for found, word in by_stem.items() if not found.startswith(beginning)]
+
+
+def _all_of(parts: Iterable[WordQuery]) -> WordQuery | None:
+    distinct = tuple(dict.fromkeys(parts))
+    return AllOf(distinct) if len(distinct) > 1 else next(iter(distinct), None)
+
+
+def _any_of(parts: Iterable[WordQuery]) -> WordQuery | None:
+    distinct = tuple(dict.fromkeys(parts))
+    return AnyOf(distinct) if len(distinct) > 1 else next(iter(distinct), None)
+
+
+def _telling(terms: Sequence[WordQuery]) -> Sequence[WordQuery]:
+    """The terms that are not stop words, unless all are."""
+    return [term for term in terms if not _is_stop_word(term)] or terms
+
+
+def _is_stop_word(term: WordQuery) -> bool:
+    first = term.parts[0] if isinstance(term, AnyOf) else term
+    return isinstance(first, Phrase) and not first.prefix and "".join(first.words) in STOP_WORDS
+
+
+def _loosened(term: WordQuery) -> list[WordQuery]:
+    """A sentence without spaces is one phrase; any piece of it will do where any word does."""
+    if not isinstance(term, Phrase) or len(term.words) == 1:
+        return [term]
+    pieces = [w for w in term.words if len(w) == 2 and not w.isascii() and _run().fullmatch(w)]
+    return [term, *(Phrase((piece,)) for piece in pieces)]
+
+
+# There are no distances here: NEAR(a b, 10) asks for both.
+_NEAR = re.compile(r"\bNEAR\(([^()]*?)(?:,\s*\d+\s*)?\)")
+_QUOTE = re.compile('["“”„]')
+_OPERATORS = frozenset(("AND", "OR", "NOT"))
+_OPERATOR = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)")
+
+
+class _NotAnExpressionError(Exception):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    term: WordQuery | None  # None is punctuation: it stands where a word may and asks nothing
+    is_quoted: bool = False
+
+
+def _parse_expression(text: str) -> tuple[WordQuery, list[WordQuery]]:
+    is_quoting = bool(_QUOTE.search(text))
+    # Parentheses alone are ordinary prose.
+    says_how = is_quoting or _OPERATOR.search(text)
+    # "FILE NOT FOUND" is a message, not a wish to leave "found" out.
+    is_shouted = "NOT" in text and text == text.upper() and not is_quoting
+    if not says_how or is_shouted or len(text) > MAX_EXPRESSION:
+        raise _NotAnExpressionError
+    lexemes = _lexemes(text)
+    if sum(isinstance(lexeme, _Operand) for lexeme in lexemes) > MAX_TERMS:
+        raise _NotAnExpressionError
+    return _Parser(lexemes).parse()
+
+
+def _lexemes(text: str) -> list[str | _Operand]:
+    """Operators and parentheses as strings, and the operands between them."""
+    pieces = _QUOTE.split(text)
+    is_closed = len(pieces) % 2 == 1
+    # 5" is a length: a phrase does not begin inside a word.
+    if not is_closed or any(_ends_in_word(piece) for piece in pieces[:-1:2]):
+        raise _NotAnExpressionError
+    lexemes: list[str | _Operand] = []
+    for number, piece in enumerate(pieces):
+        if number % 2:
+            prefix = pieces[number + 1].lstrip().startswith("*")
+            phrases = _phrases(tokens(fold(piece)), prefix=prefix)
+            lexemes.append(_Operand(_any_of(phrases), is_quoted=True))
+            continue
+        for word in _TYPED.findall(piece):
+            is_symbol = word in _OPERATORS or word in _PARENTHESES
+            lexemes.append(word if is_symbol else _Operand(_term(word)))
+    return lexemes
+
+
+def _ends_in_word(piece: str) -> bool:
+    return bool(piece) and piece[-1] != "(" and not piece[-1].isspace()
+
+
+class _Parser:
+    """Recursive descent with FTS5's precedence: side by side, then NOT, then AND, then OR."""
+
+    def __init__(self, lexemes: Sequence[str | _Operand]) -> None:
+        self._lexemes = lexemes
+        self._position = 0
+        self._nesting = 0
+        self._terms: list[WordQuery] = []
+
+    def parse(self) -> tuple[WordQuery, list[WordQuery]]:
+        """The expression, and the terms it wants."""
+        expression = self._alternatives()
+        if expression is None or self._position < len(self._lexemes):
+            raise _NotAnExpressionError
+        return expression, self._terms
+
+    def _alternatives(self) -> WordQuery | None:
+        parts = [self._conjunction()]
+        while self._takes("OR"):
+            parts.append(self._conjunction())
+        return _any_of(part for part in parts if part)
+
+    def _conjunction(self) -> WordQuery | None:
+        parts = [self._exclusion()]
+        while self._takes("AND"):
+            parts.append(self._exclusion())
+        return _all_of(part for part in parts if part)
+
+    def _exclusion(self) -> WordQuery | None:
+        wanted = self._group()
+        wanted_terms = len(self._terms)
+        unwanted: list[WordQuery | None] = []
+        while self._takes("NOT"):
+            unwanted.append(self._group())
+        del self._terms[wanted_terms:]
+        refused = _any_of(part for part in unwanted if part)
+        return Without(wanted, refused) if wanted and refused else wanted
+
+    def _group(self) -> WordQuery | None:
+        """Operands side by side: all of them, but for unquoted stop words."""
+        parts: list[tuple[WordQuery, bool]] = []
+        start = self._position
+        while self._position < len(self._lexemes):
+            lexeme = self._lexemes[self._position]
+            if isinstance(lexeme, _Operand):
+                self._position += 1
+                if lexeme.term:
+                    self._terms.append(lexeme.term)
+                    is_dispensable = not lexeme.is_quoted and _is_stop_word(lexeme.term)
+                    parts.append((lexeme.term, is_dispensable))
+            elif self._takes("("):
+                if inner := self._parenthesised():
+                    parts.append((inner, False))
+            else:
+                break
+        if self._position == start:
+            raise _NotAnExpressionError
+        needed = [part for part, is_dispensable in parts if not is_dispensable]
+        return _all_of(needed or [part for part, _ in parts])
+
+    def _parenthesised(self) -> WordQuery | None:
+        if self._takes(")"):
+            return None  # main() is a word
+        self._nesting += 1
+        if self._nesting > MAX_NESTING:
+            raise _NotAnExpressionError
+        inner = self._alternatives()
+        self._nesting -= 1
+        if not self._takes(")"):
+            raise _NotAnExpressionError
+        return inner
+
+    def _takes(self, symbol: str) -> bool:
+        is_next = self._position < len(self._lexemes) and self._lexemes[self._position] == symbol
+        self._position += is_next
+        return is_next

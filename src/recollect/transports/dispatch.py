@@ -1,0 +1,400 @@
+"""The protocol's methods over the application, one table for every transport and both eras."""
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from recollect import __version__
+from recollect.app.app import App
+from recollect.app.resources import ResourceInfo
+from recollect.core.sessions import Session
+from recollect.errors import NotFound, RecollectError
+from recollect.tools.schema import to_json
+from recollect.tools.tool import Tool
+
+JSON = dict[str, Any]
+Notify = Callable[[str, JSON], Awaitable[None]]
+
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+STATELESS_VERSION = "2026-07-28"
+
+_META = "io.modelcontextprotocol/"
+PROTOCOL_VERSION = _META + "protocolVersion"
+CLIENT_CAPABILITIES = _META + "clientCapabilities"
+CLIENT_INFO = _META + "clientInfo"
+SERVER_INFO = _META + "serverInfo"
+SUBSCRIPTION_ID = _META + "subscriptionId"
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+RESOURCE_NOT_FOUND = -32002  # handshake eras only
+UNSUPPORTED_VERSION = -32022
+
+# Methods that exist in one era only.
+_HANDSHAKE_ONLY = frozenset({"initialize", "ping", "resources/subscribe", "resources/unsubscribe"})
+_STATELESS_ONLY = frozenset({"server/discover", "subscriptions/listen"})
+_CACHEABLE = frozenset(
+    {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    }
+)
+
+log = logging.getLogger(__name__)
+
+
+class ProtocolError(Exception):
+    """An answer with an error code: the request itself was wrong, or we failed."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def as_json(self) -> JSON:
+        body: JSON = {"code": self.code, "message": self.message}
+        return body if self.data is None else body | {"data": self.data}
+
+
+@dataclass(slots=True)
+class Connection:
+    """One client for as long as it is connected: its session and its subscriptions."""
+
+    session: Session
+    subscriptions: dict[str, Callable[[], None]] = field(
+        default_factory=dict[str, Callable[[], None]]
+    )
+
+    def close(self) -> None:
+        for end in self.subscriptions.values():
+            end()
+        self.subscriptions.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: `notify` reaches the client beside the answer, `announce` at any later time."""
+
+    id: str | int
+    params: JSON
+    connection: Connection
+    session: Session
+    is_stateless: bool
+    notify: Notify
+    announce: Notify
+
+
+Handler = Callable[[Request], Awaitable[JSON]]
+
+
+class Dispatcher:
+    """Answers requests. `methods` may be extended before the first one."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.methods: dict[str, Handler] = {
+            "initialize": self._initialize,
+            "ping": self._ping,
+            "server/discover": self._discover,
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "subscriptions/listen": self._listen,
+        }
+        self._closing = asyncio.Event()
+
+    async def handle(
+        self,
+        connection: Connection,
+        request_id: str | int,
+        method: str,
+        params: JSON,
+        *,
+        notify: Notify,
+        announce: Notify,
+    ) -> JSON:
+        """The result of one request. Raises ProtocolError and nothing else."""
+        try:
+            stateless = is_stateless(params)
+            if stateless:
+                check_stateless(params)
+            handler = self.methods.get(method)
+            hidden = _HANDSHAKE_ONLY if stateless else _STATELESS_ONLY
+            if handler is None or method in hidden:
+                raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}", method)
+            session = _stateless_session(params) if stateless else connection.session
+            request = Request(request_id, params, connection, session, stateless, notify, announce)
+            result = await handler(request)
+            return self._finished(method, result) if stateless else result
+        except ProtocolError:
+            raise
+        except RecollectError as error:
+            raise _protocol_error(error, params) from error
+        except Exception as error:  # noqa: BLE001  the top of every call: a bug ends one request
+            raise _bug(method, error) from error
+
+    def close(self) -> None:
+        """Ends the open subscription streams."""
+        self._closing.set()
+
+    @property
+    def server_info(self) -> JSON:
+        return {"name": "recollect", "title": "Recollect", "version": __version__}
+
+    @property
+    def capabilities(self) -> JSON:
+        return {
+            "tools": {"listChanged": False},
+            "resources": {"subscribe": True, "listChanged": False},
+        }
+
+    async def _initialize(self, request: Request) -> JSON:
+        asked = request.params.get("protocolVersion")
+        if not isinstance(asked, str):
+            raise ProtocolError(INVALID_PARAMS, "initialize needs a `protocolVersion`.")
+        request.session.client = _client_name(request.params.get("clientInfo"))
+        return {
+            "protocolVersion": asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
+            "capabilities": self.capabilities,
+            "serverInfo": self.server_info,
+            "instructions": self.app.instructions,
+        }
+
+    async def _ping(self, request: Request) -> JSON:
+        return {}
+
+    async def _discover(self, request: Request) -> JSON:
+        return {
+            "supportedVersions": [STATELESS_VERSION],
+            "capabilities": self.capabilities,
+            "instructions": self.app.instructions,
+        }
+
+    async def _list_tools(self, request: Request) -> JSON:
+        _refuse_cursor(request)
+        return {"tools": [described(tool) for tool in self.app.tools]}
+
+    async def _call_tool(self, request: Request) -> JSON:
+        name = request.params.get("name")
+        arguments = request.params.get("arguments", {})
+        if not isinstance(name, str):
+            raise ProtocolError(INVALID_PARAMS, "tools/call needs the `name` of a tool.")
+        if arguments is None:
+            arguments = {}
+        if not isinstance(arguments, dict):
+            raise ProtocolError(INVALID_PARAMS, "`arguments` must be an object.")
+        if name not in self.app.tools:
+            try:
+                self.app.tools.get(name)
+            except NotFound as error:
+                raise ProtocolError(
+                    INVALID_PARAMS, f"Unknown tool: {name}. {error.hint}"
+                ) from error
+        try:
+            result = await self.app.call(
+                request.session, name, cast(JSON, arguments), _progress(request)
+            )
+        except RecollectError as error:
+            return {
+                "content": [{"type": "text", "text": str(error)}],
+                "structuredContent": error.envelope(),
+                "isError": True,
+            }
+        return {
+            "content": [{"type": "text", "text": result.text}],
+            "structuredContent": result.structured,
+            "isError": False,
+        }
+
+    async def _list_resources(self, request: Request) -> JSON:
+        _refuse_cursor(request)
+        listed = await self.app.resources.listed()
+        return {"resources": [_resource(info, "uri") for info in listed]}
+
+    async def _list_templates(self, request: Request) -> JSON:
+        _refuse_cursor(request)
+        templates = self.app.resources.templates()
+        return {"resourceTemplates": [_resource(info, "uriTemplate") for info in templates]}
+
+    async def _read_resource(self, request: Request) -> JSON:
+        uri = _uri(request.params)
+        document = to_json(await self.app.resources.read(request.session, uri))
+        text = json.dumps(document, ensure_ascii=False)
+        return {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
+
+    async def _subscribe(self, request: Request) -> JSON:
+        uri = _uri(request.params)
+        if uri not in request.connection.subscriptions:
+
+            async def notify(changed: str) -> None:
+                await request.announce("notifications/resources/updated", {"uri": changed})
+
+            end = await self.app.watcher.subscribe(request.session, uri, notify)
+            request.connection.subscriptions[uri] = end
+        return {}
+
+    async def _unsubscribe(self, request: Request) -> JSON:
+        end = request.connection.subscriptions.pop(_uri(request.params), None)
+        if end is not None:
+            end()
+        return {}
+
+    async def _listen(self, request: Request) -> JSON:
+        """A stream that stays open: the answer comes when it ends."""
+        wanted = request.params.get("notifications")
+        if not isinstance(wanted, dict):
+            raise ProtocolError(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
+        asked = cast(JSON, wanted).get("resourceSubscriptions") or []
+        uris = [uri for uri in cast(list[Any], asked) if isinstance(uri, str)]
+        tag: JSON = {"_meta": {SUBSCRIPTION_ID: request.id}}
+        changed: asyncio.Queue[str] = asyncio.Queue()
+        ends: list[Callable[[], None]] = []
+        honoured: list[str] = []
+        try:
+            for uri in uris:
+                try:
+                    ends.append(await self.app.watcher.subscribe(request.session, uri, changed.put))
+                except RecollectError as error:
+                    log.info("not subscribed to %s: %s", uri, error)
+                else:
+                    honoured.append(uri)
+            granted: JSON = {"resourceSubscriptions": honoured} if honoured else {}
+            await request.notify(
+                "notifications/subscriptions/acknowledged", {"notifications": granted} | tag
+            )
+            while (uri := await self._next(changed)) is not None:
+                await request.notify("notifications/resources/updated", {"uri": uri} | tag)
+        finally:
+            for end in ends:
+                end()
+        return dict(tag)
+
+    async def _next(self, changed: "asyncio.Queue[str]") -> str | None:
+        """The next changed resource, or None when the server shuts down."""
+        waiting = {
+            asyncio.ensure_future(changed.get()),
+            asyncio.ensure_future(self._closing.wait()),
+        }
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for future in waiting:
+                if not future.done():
+                    future.cancel()
+        results = [future.result() for future in done]
+        return next((result for result in results if isinstance(result, str)), None)
+
+    def _finished(self, method: str, result: JSON) -> JSON:
+        meta = {**cast(JSON, result.get("_meta", {})), SERVER_INFO: self.server_info}
+        caching: JSON = {"ttlMs": 0, "cacheScope": "private"} if method in _CACHEABLE else {}
+        return {"resultType": "complete", **caching, **result, "_meta": meta}
+
+
+def described(tool: Tool) -> JSON:
+    """A tool as tools/list shows it."""
+    listed: JSON = {
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "annotations": tool.annotations,
+    }
+    return listed if tool.output_schema is None else listed | {"outputSchema": tool.output_schema}
+
+
+def is_stateless(params: Mapping[str, Any]) -> bool:
+    meta = params.get("_meta")
+    return isinstance(meta, dict) and PROTOCOL_VERSION in meta
+
+
+def check_stateless(params: Mapping[str, Any]) -> None:
+    meta = cast(JSON, params["_meta"])
+    version = meta[PROTOCOL_VERSION]
+    if version != STATELESS_VERSION:
+        raise ProtocolError(
+            UNSUPPORTED_VERSION,
+            "Unsupported protocol version",
+            {"supported": [STATELESS_VERSION], "requested": version},
+        )
+    if not isinstance(meta.get(CLIENT_CAPABILITIES), dict):
+        raise ProtocolError(INVALID_PARAMS, f"`_meta` lacks `{CLIENT_CAPABILITIES}`.")
+
+
+def _stateless_session(params: JSON) -> Session:
+    meta = cast(JSON, params["_meta"])
+    return Session(client=_client_name(meta.get(CLIENT_INFO)), stateful=False)
+
+
+def _client_name(info: Any) -> str:
+    if not isinstance(info, dict):
+        return ""
+    parts = (cast(JSON, info).get("name"), cast(JSON, info).get("version"))
+    return " ".join(str(part) for part in parts if part)[:100]
+
+
+def _progress(request: Request) -> Callable[[float, float | None, str | None], Awaitable[None]]:
+    meta = request.params.get("_meta")
+    token = cast(JSON, meta).get("progressToken") if isinstance(meta, dict) else None
+
+    async def report(done: float, total: float | None, message: str | None) -> None:
+        if token is not None:
+            body: JSON = {"progressToken": token, "progress": done}
+            if total is not None:
+                body["total"] = total
+            if message is not None:
+                body["message"] = message
+            await request.notify("notifications/progress", body)
+
+    return report
+
+
+def _uri(params: JSON) -> str:
+    uri = params.get("uri")
+    if not isinstance(uri, str) or not uri:
+        raise ProtocolError(INVALID_PARAMS, "`uri` is required.")
+    return uri
+
+
+def _refuse_cursor(request: Request) -> None:
+    """Every list fits one page, so no cursor was ever given out."""
+    if request.params.get("cursor") is not None:
+        raise ProtocolError(INVALID_PARAMS, "Unknown cursor.")
+
+
+def _resource(info: ResourceInfo, key: str) -> JSON:
+    return {
+        key: info.uri,
+        "name": info.name,
+        "description": info.description,
+        "mimeType": info.mime_type,
+    }
+
+
+def _protocol_error(error: RecollectError, params: JSON) -> ProtocolError:
+    if isinstance(error, NotFound):
+        code = INVALID_PARAMS if is_stateless(params) else RESOURCE_NOT_FOUND
+        return ProtocolError(code, str(error), {"uri": params.get("uri")})
+    return ProtocolError(INTERNAL_ERROR, str(error), error.envelope())
+
+
+def _bug(method: str, error: Exception) -> ProtocolError:
+    fault = uuid.uuid4().hex[:8]
+    log.error("internal error %s in %s", fault, method, exc_info=error)
+    return ProtocolError(
+        INTERNAL_ERROR, f"Internal error {fault}; the server's log has the details."
+    )

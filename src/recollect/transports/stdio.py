@@ -1,0 +1,225 @@
+"""MCP over standard input and output, with the standard library alone."""
+
+import asyncio
+import json
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+from recollect.core.sessions import Session
+from recollect.transports.dispatch import (
+    INVALID_REQUEST,
+    JSON,
+    PARSE_ERROR,
+    Connection,
+    Dispatcher,
+    ProtocolError,
+)
+
+LINE_LIMIT = 16 * 1024 * 1024  # bytes in one message
+GRACE = 0.5  # seconds that calls under way get when we are told to stop
+
+log = logging.getLogger(__name__)
+
+
+def claim_wire() -> tuple[int, int]:
+    """Keeps the wire for ourselves: a stray print goes to stderr, a child reads nothing."""
+    written, read = os.dup(1), os.dup(0)
+    os.dup2(2, 1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    sys.stdout = sys.stderr
+    return read, written
+
+
+async def serve_stdio(dispatcher: Dispatcher, read: int, written: int) -> None:
+    """Serves one client until its input ends or a signal comes."""
+    await _Loop(dispatcher, written).run(read)
+
+
+class LineBuffer:
+    """Bytes to lines. A line beyond the limit is dropped whole and reported once."""
+
+    def __init__(self, limit: int = LINE_LIMIT) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._is_dropping = False
+
+    def feed(self, data: bytes) -> list[bytes | None]:
+        """Complete lines; None stands for one that was too long."""
+        lines: list[bytes | None] = []
+        *ended, rest = data.split(b"\n")
+        for piece in ended:
+            self._add(piece)
+            lines.append(None if self._is_dropping else b"".join(self._parts))
+            self._parts, self._size, self._is_dropping = [], 0, False
+        self._add(rest)
+        return lines
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size > self._limit:
+            self._is_dropping = True
+            self._parts = []
+        elif piece:
+            self._parts.append(piece)
+
+
+class _Loop:
+    def __init__(self, dispatcher: Dispatcher, written: int) -> None:
+        self._dispatcher = dispatcher
+        self._written = written
+        self._connection = Connection(Session())
+        self._running: dict[str | int, asyncio.Task[None]] = {}
+        self._stop = asyncio.Event()
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    async def run(self, read: int) -> None:
+        loop = asyncio.get_running_loop()
+        _on_signals(loop, self._stop.set)
+        lines = LineBuffer()
+
+        def deliver(data: bytes) -> None:
+            for line in lines.feed(data):
+                self._on_line(line)
+
+        # A daemon thread with os.read: a thread inside sys.stdin would hold its lock at exit.
+        reader = threading.Thread(
+            target=_read_all, args=(read, loop, deliver, self._stop.set), daemon=True
+        )
+        reader.start()
+        # Another one writes: a client that does not read must not keep us from shutting down.
+        writer = threading.Thread(target=self._write_all, args=(loop,), daemon=True)
+        writer.start()
+        await self._stop.wait()
+        await self._finish()
+        self._outbox.put(None)
+        await asyncio.to_thread(writer.join, GRACE)
+
+    def _on_line(self, line: bytes | None) -> None:
+        if line is None:
+            self._send_error(
+                None, INVALID_REQUEST, f"A message may have {LINE_LIMIT:,} bytes at most."
+            )
+            return
+        if not line.strip():
+            return
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            self._send_error(None, PARSE_ERROR, f"This line is not JSON: {error}")
+            return
+        if isinstance(message, list):
+            # Batches existed in one revision; their members are answered one by one.
+            for member in cast(list[Any], message):
+                self._on_message(member)
+        else:
+            self._on_message(message)
+
+    def _on_message(self, message: Any) -> None:
+        if not isinstance(message, dict):
+            self._send_error(None, INVALID_REQUEST, "A message must be an object.")
+            return
+        message = cast(JSON, message)
+        method, request_id = message.get("method"), message.get("id")
+        params = message.get("params") or {}
+        if not isinstance(method, str):
+            if "result" not in message and "error" not in message:
+                self._send_error(request_id, INVALID_REQUEST, "A request needs a `method`.")
+        elif not isinstance(params, dict):
+            self._send_error(request_id, INVALID_REQUEST, "`params` must be an object.")
+        elif "id" not in message:
+            self._on_notification(method, cast(JSON, params))
+        elif isinstance(request_id, bool) or not isinstance(request_id, str | int):
+            self._send_error(None, INVALID_REQUEST, "`id` must be a string or a whole number.")
+        elif request_id in self._running:
+            self._send_error(request_id, INVALID_REQUEST, "A request with this `id` is running.")
+        else:
+            task = asyncio.ensure_future(self._answer(request_id, method, cast(JSON, params)))
+            self._running[request_id] = task
+            task.add_done_callback(lambda _: self._running.pop(request_id, None))
+
+    def _on_notification(self, method: str, params: JSON) -> None:
+        if method == "notifications/cancelled":
+            task = self._running.get(params.get("requestId", ""))
+            if task is not None:
+                task.cancel()
+
+    async def _answer(self, request_id: str | int, method: str, params: JSON) -> None:
+        try:
+            result = await self._dispatcher.handle(
+                self._connection,
+                request_id,
+                method,
+                params,
+                notify=self._notify,
+                announce=self._notify,
+            )
+        except ProtocolError as error:
+            self._send({"jsonrpc": "2.0", "id": request_id, "error": error.as_json()})
+        else:
+            self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+    async def _notify(self, method: str, params: JSON) -> None:
+        self._send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def _send_error(self, request_id: Any, code: int, text: str) -> None:
+        known = request_id if isinstance(request_id, str | int) else None
+        error = ProtocolError(code, text)
+        self._send({"jsonrpc": "2.0", "id": known, "error": error.as_json()})
+
+    def _send(self, message: JSON) -> None:
+        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+        self._outbox.put(text.encode("utf-8", "replace") + b"\n")
+
+    def _write_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            while (data := self._outbox.get()) is not None:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(self._written, view) :]
+        except OSError:
+            loop.call_soon_threadsafe(self._stop.set)  # the client is gone
+
+    async def _finish(self) -> None:
+        """Lets what is running end for a moment, then cancels it."""
+        self._connection.close()
+        self._dispatcher.close()
+        running = set(self._running.values())
+        if running:
+            _, late = await asyncio.wait(running, timeout=GRACE)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=GRACE)
+
+
+def _read_all(
+    read: int,
+    loop: asyncio.AbstractEventLoop,
+    deliver: Callable[[bytes], None],
+    end: Callable[[], None],
+) -> None:
+    try:
+        while data := os.read(read, 1 << 16):
+            loop.call_soon_threadsafe(deliver, data)
+        loop.call_soon_threadsafe(end)
+    except (OSError, RuntimeError):
+        log.debug("the input was closed while it was read")
+
+
+def _on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    for name in ("SIGTERM", "SIGINT"):
+        number = getattr(signal, name)
+        try:
+            loop.add_signal_handler(number, stop)
+        except NotImplementedError:
+            # Windows' event loop knows no signals; the interpreter's own handler does.
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))

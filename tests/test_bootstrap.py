@@ -1,0 +1,415 @@
+"""`run` and `test` make, keep and repair the environment they start from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import runpy
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import psutil
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+
+# Stands for the program that gets installed: says how it was called and passes on what it is told.
+PROGRAM = """#!/bin/sh
+echo "ran $*"
+[ "$1" != relay ] || cat
+"""
+
+# Stands for uv, so that nothing is fetched: `uv pip install --python ENVIRONMENT/bin/python ...`.
+UV = f"""#!/bin/sh
+echo "$*" >>"$UV_LOG"
+case $* in *--require-hashes*) [ -z "${{UV_GATE:-}}" ] || read -r go <"$UV_GATE" ;; esac
+if [ -n "${{UV_FAILS:-}}" ]; then echo "the disk is full"; exit 2; fi
+bin=${{4%/*}}
+cat >"$bin/recollect" <<'END'
+{PROGRAM}END
+chmod +x "$bin/recollect"
+"""
+
+# Builds an editable wheel with the standard library alone.
+BACKEND = """
+import pathlib, zipfile
+
+def build_editable(directory, config_settings=None, metadata_directory=None):
+    name = "recollect-1-py3-none-any.whl"
+    info = "recollect-1.dist-info"
+    files = {
+        "recollect.pth": str(pathlib.Path("src").absolute()),
+        f"{info}/METADATA": "Metadata-Version: 2.1\\nName: recollect\\nVersion: 1\\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+        f"{info}/entry_points.txt": "[console_scripts]\\nrecollect = program:main\\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{path},,\\n" for path in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(pathlib.Path(directory, name), "w") as wheel:
+        for path, text in files.items():
+            wheel.writestr(path, text)
+    return name
+"""
+
+
+class Checkout:
+    """A scratch copy of what set-up needs of the project, and of nothing that needs a network."""
+
+    def __init__(self, root: Path, bench: Path) -> None:
+        self.root = root
+        self.environment = root / ".venv"
+        self.log = bench / "uv.log"
+        self.gate = bench / "gate"
+        self.variables = {
+            "HOME": str(bench),
+            "PATH": f"{bench / 'bin'}:/usr/bin:/bin",
+            "RECOLLECT_PYTHON": sys.executable,
+            "UV_LOG": str(self.log),
+        }
+
+    def start(self, *arguments: str, by: str = "run", **variables: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(self.root / by), *arguments],
+            env=self.variables | variables,
+            cwd="/",
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def run(
+        self, *arguments: str, by: str = "run", told: str = "", **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        with self.start(*arguments, by=by, **variables) as started:
+            stdout, stderr = started.communicate(told)
+        return subprocess.CompletedProcess(arguments, started.returncode, stdout, stderr)
+
+    def start_and_stop(self, sent: signal.Signals, **variables: str) -> int:
+        """Ends a set-up while packages are being installed."""
+        # The gate opens when its other end does: the installer is at work then.
+        with self.start(UV_GATE=str(self.gate), **variables) as started, self.gate.open("w"):
+            os.killpg(started.pid, sent)
+            started.communicate()
+        return started.returncode
+
+    def installs(self) -> list[str]:
+        return re.findall(r"requirements/(\w+)\.txt", self.log.read_text())
+
+    def date(self, name: str, *, seconds_ago: int) -> None:
+        when = time.time() - seconds_ago
+        os.utime(self.root / name, (when, when))
+
+    def change(self, name: str) -> None:
+        path = self.root / name
+        path.write_text(path.read_text() + "# changed\n")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    root = tmp_path / "checkout"
+    bench = tmp_path / "bench"
+    shutil.copytree(PROJECT / "tools", root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("run", "test"):
+        shutil.copy(PROJECT / name, root / name)
+    (root / "tools/check.py").write_text("print('checked')\n")
+    (root / "requirements").mkdir()
+    for name in ("run", "dev"):
+        (root / f"requirements/{name}.txt").touch()
+    (root / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        '[project]\nname = "recollect"\nversion = "1"\n'
+    )
+    (bench / "bin").mkdir(parents=True)
+    uv = bench / "bin/uv"
+    uv.write_text(UV)
+    uv.chmod(0o755)
+    os.mkfifo(bench / "gate")
+    checkout = Checkout(root, bench)
+    # Some shells compare whole seconds, and a checkout is older than its environment.
+    for name in ("pyproject.toml", "requirements/run.txt", "requirements/dev.txt"):
+        checkout.date(name, seconds_ago=120)
+    return checkout
+
+
+def test_a_first_start_installs_the_project_with_what_the_machine_has(checkout: Checkout) -> None:
+    (checkout.root / "backend.py").write_text(BACKEND)
+    (checkout.root / "src").mkdir()
+    (checkout.root / "src/program.py").write_text(
+        "import sys\ndef main(): print('ran', *sys.argv[1:])\n"
+    )
+    path = os.environ["PATH"]
+    done = checkout.run("a", "b c", PATH=path, PIP_NO_INDEX="1", UV_OFFLINE="1", UV_NO_CACHE="1")
+    assert (done.stdout, done.returncode) == ("ran a b c\n", 0), done.stderr
+
+
+def test_a_start_without_arguments_serves(checkout: Checkout) -> None:
+    assert checkout.run().stdout == "ran serve\n"
+
+
+def test_set_up_leaves_standard_input_and_output_to_the_program(checkout: Checkout) -> None:
+    done = checkout.run("relay", told="a message\n")
+    assert done.stdout == "ran relay\na message\n"
+    assert "ready after" in done.stderr
+
+
+def test_a_later_start_is_silent_and_needs_no_python(checkout: Checkout) -> None:
+    checkout.run()
+    later = checkout.run("x", RECOLLECT_PYTHON="/nowhere", PATH="/nowhere")
+    assert (later.stdout, later.stderr, later.returncode) == ("ran x\n", "", 0)
+
+
+def test_a_start_through_a_link_finds_the_checkout(checkout: Checkout) -> None:
+    link = checkout.root.parent / "recollect"
+    link.symlink_to("checkout/run")
+    checkout.root = checkout.root.parent
+    assert checkout.run("x", by="recollect").stdout == "ran x\n"
+
+
+def test_two_first_starts_at_once_make_one_environment(checkout: Checkout) -> None:
+    with (
+        checkout.start("first", UV_GATE=str(checkout.gate)) as first,
+        checkout.gate.open("w") as gate,
+        checkout.start("second") as second,
+    ):
+        assert second.stderr
+        assert "waiting" in second.stderr.readline()
+        gate.write("go\n")
+        gate.close()
+        assert first.communicate()[0] == "ran first\n"
+        assert second.communicate()[0] == "ran second\n"
+    assert checkout.installs() == ["run"]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
+def test_a_half_made_environment_is_made_again(checkout: Checkout, sent: signal.Signals) -> None:
+    assert checkout.start_and_stop(sent) != 0
+    (checkout.environment / "left behind").touch()
+    assert checkout.run("x").stdout == "ran x\n"
+    assert not (checkout.environment / "left behind").exists()
+
+
+def test_a_lock_of_a_dead_process_holds_nobody_up(checkout: Checkout) -> None:
+    checkout.environment.mkdir()
+    (checkout.environment / ".recollect-lock").touch()
+    done = checkout.run("x")
+    assert done.stdout == "ran x\n"
+    assert "waiting" not in done.stderr
+
+
+def test_an_installer_that_outlives_its_set_up_keeps_the_next_one_waiting(
+    checkout: Checkout,
+) -> None:
+    with (
+        checkout.start("first", UV_GATE=str(checkout.gate)) as first,
+        checkout.gate.open("w") as gate,
+    ):
+        (bootstrap,) = psutil.Process(first.pid).children()
+        bootstrap.kill()
+        with checkout.start("second") as second:
+            assert second.stderr
+            assert "waiting" in second.stderr.readline()
+            gate.write("go\n")
+            gate.close()
+            assert second.communicate()[0] == "ran second\n"
+        assert first.communicate()[0] == ""
+
+
+def test_changed_requirements_are_installed_in_place(checkout: Checkout) -> None:
+    checkout.run()
+    (checkout.environment / "in use").touch()
+    for name in ("pyproject.toml", "requirements/run.txt"):
+        checkout.change(name)
+        assert "ready after" in checkout.run().stderr
+        assert checkout.run().stderr == ""
+    assert (checkout.environment / "in use").exists()
+
+
+def test_touched_requirements_are_read_once_and_not_installed(checkout: Checkout) -> None:
+    checkout.run()
+    checkout.date(".venv/.recollect-ready", seconds_ago=60)
+    checkout.date("pyproject.toml", seconds_ago=30)
+    assert checkout.run().stderr == ""
+    assert checkout.run(RECOLLECT_PYTHON="/nowhere").stdout == "ran serve\n"
+    assert checkout.installs() == ["run"]
+
+
+def test_a_failed_upgrade_says_why_and_keeps_the_environment(checkout: Checkout) -> None:
+    checkout.run()
+    (checkout.environment / "in use").touch()
+    checkout.change("requirements/run.txt")
+    failed = checkout.run(UV_FAILS="1", PIP_NO_INDEX="1")
+    assert (failed.stdout, failed.returncode) == ("", 1)
+    assert "the disk is full" in failed.stderr
+    assert checkout.run("x").stdout == "ran x\n"
+    assert (checkout.environment / "in use").exists()
+
+
+def test_the_environment_for_checks_is_made_in_place_and_serves_to_run(checkout: Checkout) -> None:
+    checkout.run()
+    (checkout.environment / "in use").touch()
+    assert checkout.run(by="test").stdout == "checked\n"
+    assert checkout.run("x").stderr == ""
+    assert (checkout.environment / "in use").exists()
+    assert checkout.installs() == ["run", "dev"]
+
+
+def test_an_environment_for_checks_stays_one_when_run_upgrades_it(checkout: Checkout) -> None:
+    checkout.run(by="test")
+    checkout.change("pyproject.toml")
+    checkout.run()
+    assert checkout.installs() == ["dev", "dev"]
+
+
+def test_a_moved_checkout_makes_its_environment_again(checkout: Checkout) -> None:
+    checkout.run()
+    checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
+    assert "making" in checkout.run().stderr
+    assert checkout.run("x").stderr == ""
+
+
+def test_an_environment_whose_python_is_gone_is_made_again(checkout: Checkout) -> None:
+    checkout.run()
+    python = checkout.environment / "bin/python"
+    python.unlink()
+    python.symlink_to("/nowhere/python")
+    assert checkout.run("x").stdout == "ran x\n"
+    assert python.exists()
+
+
+def test_an_environment_made_by_hand_is_taken_over(checkout: Checkout) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(checkout.environment)], check=True
+    )
+    (checkout.environment / "in use").touch()
+    assert checkout.run("x").stdout == "ran x\n"
+    assert (checkout.environment / "in use").exists()
+
+
+def test_the_environment_can_be_elsewhere(checkout: Checkout, tmp_path: Path) -> None:
+    elsewhere = str(tmp_path / "else where/env")
+    assert checkout.run("x", RECOLLECT_VENV=elsewhere).stdout == "ran x\n"
+    assert checkout.run("x", RECOLLECT_VENV=elsewhere).stderr == ""
+    assert not checkout.environment.exists()
+
+
+def test_a_directory_with_other_things_is_left_alone(checkout: Checkout, tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters/dear").touch()
+    for _ in range(2):
+        assert checkout.run(RECOLLECT_VENV=str(tmp_path / "letters")).returncode == 1
+    assert (tmp_path / "letters/dear").exists()
+
+
+def test_a_machine_without_python_is_told_what_to_install(checkout: Checkout) -> None:
+    done = checkout.run(RECOLLECT_PYTHON="/nowhere")
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert "needs Python 3.11" in done.stderr
+
+
+@contextmanager
+def served(folder: Path) -> Generator[str]:
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[str]:
+    wheels = tmp_path / "index/wheels"
+    wheels.mkdir(parents=True)
+    links: list[str] = []
+    for version, requires in {"9.9": ">=3.7", "24.10": ">=3.8", "99.1": ">=3.99"}.items():
+        wheel = wheels / f"pip-{version}-py3-none-any.whl"
+        wheel.write_text(version)
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        needs = requires.replace(">", "&gt;")
+        link = f"../../wheels/{wheel.name}#sha256={digest}"
+        links.append(f'<a href="{link}" data-requires-python="{needs}">{wheel.name}</a>')
+    page = tmp_path / "index/simple/pip"
+    page.mkdir(parents=True)
+    (page / "index.html").write_text("\n".join(links))
+    with served(tmp_path / "index") as address:
+        yield f"{address}/simple"
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> dict[str, str]:
+    return {"PIP_CONFIG_FILE": os.devnull, "HOME": str(tmp_path)}
+
+
+fetch = runpy.run_path(str(PROJECT / "tools/pip_wheel.py"))["fetch"]
+
+
+def test_the_newest_pip_for_this_python_comes_from_the_configured_index(
+    index: str, settings: dict[str, str], tmp_path: Path
+) -> None:
+    assert fetch(tmp_path, settings | {"PIP_INDEX_URL": index}).read_text() == "24.10"
+
+
+def test_a_file_of_settings_names_the_index_too(index: str, tmp_path: Path) -> None:
+    (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {index}\n")
+    named = {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "HOME": str(tmp_path)}
+    # The settings of the whole machine are read too, and must not lead the test outside.
+    inside = {"PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": ""}
+    assert fetch(tmp_path, named | inside).read_text() == "24.10"
+
+
+def test_a_pip_that_is_not_what_the_index_announced_is_refused(
+    index: str, settings: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "index/wheels/pip-24.10-py3-none-any.whl").write_text("something else")
+    with pytest.raises(OSError, match="hash"):
+        fetch(tmp_path, settings | {"PIP_INDEX_URL": index})
+
+
+def test_an_index_that_strangers_can_forge_is_refused(
+    settings: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(OSError, match="https"):
+        fetch(tmp_path, settings | {"PIP_INDEX_URL": "http://index.invalid/simple"})
+
+
+def test_without_an_index_no_pip_is_fetched(settings: dict[str, str], tmp_path: Path) -> None:
+    assert fetch(tmp_path, settings) is None
+
+
+def pins(name: str) -> dict[str, str]:
+    text = (PROJECT / f"requirements/{name}.txt").read_text(encoding="utf-8")
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
+
+
+def test_every_dependency_is_pinned() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = [
+        *project["build-system"]["requires"],
+        *project["project"]["dependencies"],
+        *project["project"]["optional-dependencies"]["all"],
+    ]
+    checks = project["dependency-groups"]["dev"]
+    assert {re.split(r"[^\w.-]", name)[0] for name in wanted} <= pins("run").keys()
+    assert {re.split(r"[^\w.-]", name)[0] for name in [*wanted, *checks]} <= pins("dev").keys()
+
+
+def test_the_checks_run_with_the_packages_that_users_run() -> None:
+    assert pins("run").items() <= pins("dev").items()
+
+
+@pytest.mark.parametrize("name", ["run", "dev"])
+def test_the_pins_name_no_index(name: str) -> None:
+    text = (PROJECT / f"requirements/{name}.txt").read_text(encoding="utf-8")
+    assert "://" not in text
+    assert not re.search(r"^\s*-", text.replace("    --hash=sha256:", ""), re.MULTILINE)

@@ -1,0 +1,247 @@
+"""Makes, repairs or brings up to date the environment that `run` and `test` start from.
+
+Called as `bootstrap.py NEEDS DIRECTORY`. Standard library only, for a Python that has nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from installers import StepFailed, install, make, say, version_of
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+LOCK = ".recollect-lock"
+READY = ".recollect-ready"
+UNFINISHED = ".recollect-unfinished"
+
+
+def main(needs: str, directory: str) -> int:
+    try:
+        ensure(Environment(Path(directory)), needs)
+    except StepFailed as error:
+        say(f"set-up failed: {error}")
+        return 1
+    except OSError as error:
+        say(f"set-up failed: {error}")
+        say("RECOLLECT_VENV=DIRECTORY puts the environment in another place")
+        return 1
+    except KeyboardInterrupt:
+        say("set-up interrupted; the next start begins it again")
+        return 130
+    return 0
+
+
+def ensure(environment: Environment, needs: str) -> None:
+    """Leaves an environment that holds what is needed, whoever else is setting it up."""
+    if environment.is_current(needs):
+        return
+    with locked(environment.root / LOCK):
+        # Another start may have done it all while this one waited.
+        if environment.is_current(needs):
+            return
+        began = time.monotonic()
+        if environment.is_sound():
+            environment.upgrade(needs)
+        else:
+            environment.make(needs)
+        say(f"ready after {time.monotonic() - began:.0f} s")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What an environment holds: one line each in its marker, and `environment.sh` reads them."""
+
+    checkout: str
+    place: str
+    requirements: str
+    fingerprint: str
+    python: str
+
+
+class Environment:
+    """A directory with Python and packages, and the files that say what state it is in.
+
+    READY is written last and says what is inside. UNFINISHED is there while packages change, so
+    that what an interrupted set-up leaves behind is never taken for an environment.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.python = root / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+        self._ready = root / READY
+        self._unfinished = root / UNFINISHED
+
+    def is_current(self, needs: str) -> bool:
+        read_at = time.time_ns()
+        content = self._content()
+        if content is None or needs not in {"run", content.requirements}:
+            return False
+        if content.fingerprint != fingerprint(content.requirements) or not self.python.exists():
+            return False
+        # Dated by when the requirements were read, since what changes after that is newer. Who
+        # may not write here can still start from here.
+        with suppress(PermissionError):
+            os.utime(self._ready, ns=(read_at, read_at))
+        return True
+
+    def is_sound(self) -> bool:
+        """Whether packages can be put into it as it is."""
+        if self._ready.exists():
+            content = self._content()
+            # The system may have replaced the Python that the links lead to.
+            return content is not None and content.python == _dotted(version_of(self.python))
+        if self._unfinished.exists():
+            return False
+        # Made by hand, where ours would be: taken over, since someone may be working in it.
+        return self._is_in_its_usual_place() and version_of(self.python) >= (3, 11)
+
+    def upgrade(self, needs: str) -> None:
+        """Changes packages in place: a server may be running from here."""
+        content = self._content()
+        if content:
+            # An environment never shrinks: its owner may be at work with the larger set.
+            needs = max(needs, content.requirements, key=("run", "dev").index)
+            self._ready.replace(self._unfinished)
+        else:
+            self._unfinished.touch()
+        try:
+            self._fill(needs)
+        except StepFailed:
+            # As good as it was before, and the next start tries again.
+            if content:
+                self._unfinished.replace(self._ready)
+            else:
+                self._unfinished.unlink()
+            raise
+
+    def make(self, needs: str) -> None:
+        if self._is_somebody_elses():
+            raise OSError(f"{self.root} holds other things than an environment of recollect")
+        self._unfinished.touch()
+        self._clear()
+        say(f"making {self.root} with Python {_dotted(sys.version_info[:3])}")
+        make(self.root, self.python, CHECKOUT)
+        self._fill(needs)
+
+    def _fill(self, needs: str) -> None:
+        read_at = time.time_ns()
+        content = Content(
+            checkout=str(CHECKOUT),
+            place=str(self.root),
+            requirements=needs,
+            fingerprint=fingerprint(needs),
+            python=_dotted(version_of(self.python)),
+        )
+        install(self.python, CHECKOUT / f"requirements/{needs}.txt", CHECKOUT)
+        draft = self.root / f"{READY}.new"
+        draft.write_text("\n".join([*astuple(content), ""]), encoding="utf-8")
+        os.utime(draft, ns=(read_at, read_at))
+        draft.replace(self._ready)
+        self._unfinished.unlink()
+
+    def _content(self) -> Content | None:
+        """Nothing also when the tree was moved: scripts in it hold absolute paths."""
+        try:
+            lines = self._ready.read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return None
+        if lines[:2] != [str(CHECKOUT), str(self.root)] or len(lines) != 5:
+            return None
+        return Content(*lines)
+
+    def _clear(self) -> None:
+        for path in self.root.iterdir():
+            if path.name in {LOCK, UNFINISHED}:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def _is_in_its_usual_place(self) -> bool:
+        return self.root == CHECKOUT / ".venv"
+
+    def _is_somebody_elses(self) -> bool:
+        names = {path.name for path in self.root.iterdir()} - {LOCK}
+        return bool(names) and not names & {READY, UNFINISHED} and not self._is_in_its_usual_place()
+
+
+def fingerprint(needs: str) -> str:
+    """Changes with everything that decides which packages an environment holds."""
+    digest = hashlib.sha256()
+    for name in ("pyproject.toml", f"requirements/{needs}.txt"):
+        digest.update((CHECKOUT / name).read_bytes())
+    return digest.hexdigest()
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+@contextmanager
+def locked(path: Path) -> Generator[None]:
+    """Holds a lock that dies with its process, and with the commands that process started."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        if not _try_lock(descriptor):
+            say(f"waiting for another set-up of {path.parent}")
+            _wait_for_lock(descriptor)
+        if not _is_still_at(path, descriptor):
+            raise OSError(f"{path.parent} was removed in the meantime; start again")
+        # A command that outlives a killed set-up still writes, so it goes on holding the lock.
+        os.set_inheritable(descriptor, True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_still_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+    def _wait_for_lock(descriptor: int) -> None:
+        while True:
+            # It gives up by itself after ten seconds.
+            with suppress(OSError):
+                msvcrt.locking(descriptor, msvcrt.LK_LOCK, 1)
+                return
+
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _wait_for_lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,9 @@
+@rem Called by run.cmd and test.cmd with `needs` (run or dev) set: leaves in `venv` an environment
+@rem that holds what is needed.
+if defined RECOLLECT_VENV (set "venv=%RECOLLECT_VENV%") else set "venv=%~dp0..\.venv"
+for %%v in ("%venv%") do set "venv=%%~fv"
+set "python="
+if defined RECOLLECT_PYTHON set "python="%RECOLLECT_PYTHON%""
+for %%p in ("py -3" python3 python) do if not defined python %%~p -c "import sys; sys.exit(sys.version_info < (3, 11))" >nul 2>nul && set "python=%%~p"
+if not defined python echo recollect: needs Python 3.11 or newer: winget install Python.Python.3.13 1>&2 & exit /b 1
+%python% "%~dp0bootstrap.py" %needs% "%venv%" <nul 1>&2

@@ -1,0 +1,47 @@
+# Sourced by `run` and `test` with `here` (the checkout) and `needs` (run or dev) set:
+# leaves in `venv` an environment that holds what is needed.
+
+venv=${RECOLLECT_VENV:-$here/.venv}
+case $venv in /*) ;; *) venv=$PWD/$venv ;; esac
+
+# Shell built-ins only, so that a later start costs a few stats and no Python.
+is_ready() {
+    ready=$venv/.recollect-ready
+    [ -x "$venv/bin/python" ] || return 1
+    [ "$ready" -nt "$here/pyproject.toml" ] || return 1
+    [ "$ready" -nt "$here/requirements/run.txt" ] || return 1
+    [ "$needs" = run ] || [ "$ready" -nt "$here/requirements/dev.txt" ] || return 1
+    { IFS= read -r checkout && IFS= read -r place && IFS= read -r holds; } <"$ready" || return 1
+    # Scripts and the link to the source hold absolute paths: a moved tree must be made again.
+    [ "$checkout" = "$here" ] && [ "$place" = "$venv" ] || return 1
+    [ "$needs" = run ] || [ "$holds" = dev ]
+}
+
+is_new_enough() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' </dev/null >/dev/null 2>&1
+}
+
+find_python() {
+    if [ -n "${RECOLLECT_PYTHON:-}" ]; then
+        is_new_enough "$RECOLLECT_PYTHON" && python=$RECOLLECT_PYTHON
+        return
+    fi
+    for python in python3.13 python3.12 python3.11 python3 python; do
+        if is_new_enough "$python"; then return; fi
+    done
+    return 1
+}
+
+if ! is_ready; then
+    if ! find_python; then
+        cat >&2 <<MESSAGE
+recollect: needs Python 3.11 or newer${RECOLLECT_PYTHON:+, and RECOLLECT_PYTHON ($RECOLLECT_PYTHON) is not}
+  Debian, Ubuntu: sudo apt install python3 python3-venv
+  Fedora:         sudo dnf install python3
+  macOS:          brew install python
+MESSAGE
+        exit 1
+    fi
+    # Standard input and output belong to the protocol that recollect speaks.
+    "$python" "$here/tools/bootstrap.py" "$needs" "$venv" </dev/null >&2 || exit
+fi

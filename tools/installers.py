@@ -1,0 +1,205 @@
+"""The ways of making an environment and of putting packages into it, best first."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pip_wheel
+
+Command = list[str]
+
+REMEDY = """one of these mends it:
+  Debian, Ubuntu: sudo apt install python3-venv
+  Fedora:         sudo dnf install python3-pip
+  macOS:          brew install python
+  Windows:        winget install Python.Python.3.13"""
+
+
+class StepFailed(Exception):
+    """The message is for the user, and ends with what the failed command said."""
+
+
+class Unable(Exception):
+    """A command failed or a way is not open on this machine; the message says why."""
+
+
+def make(root: Path, python: Path, checkout: Path) -> None:
+    """Makes an environment without pip in a directory that may exist already."""
+    closed: list[str] = []
+    for name, command in _makers(root):
+        try:
+            _run(command, checkout)
+        except Unable as error:
+            closed.append(f"  {name}: {_last_line(error)}")
+        else:
+            if python.exists():
+                return
+            closed.append(f"  {name}: left no {python}")
+    raise StepFailed("\n".join(["no environment could be made", *closed, REMEDY]))
+
+
+def install(python: Path, requirements: Path, checkout: Path) -> None:
+    """Installs the pinned packages, then the project itself in place of a copy of it."""
+    closed: list[str] = []
+    for name, way in WAYS.items():
+        try:
+            installer = way(python, checkout)
+        except Unable as error:
+            closed.append(f"  {name}: {_last_line(error)}")
+            continue
+        say(f"installing {requirements.relative_to(checkout)} with {name}")
+        try:
+            _run([*installer, "--require-hashes", "--requirement", str(requirements)], checkout)
+            project = ["--no-deps", "--no-build-isolation", "--editable", str(checkout)]
+            _run([*installer, *project], checkout)
+        except Unable as error:
+            if way is not _uv:
+                raise StepFailed(f"{name} could not install\n{error}") from None
+            # uv reads none of pip's settings, which may name the only index that can be reached.
+            closed.append(f"  {name}: {_last_line(error)}")
+            say(f"uv could not install\n{error}")
+        else:
+            return
+    raise StepFailed("\n".join(["nothing here can install packages", *closed, REMEDY]))
+
+
+def version_of(python: Path) -> tuple[int, ...]:
+    """Empty when it does not run."""
+    try:
+        said = subprocess.run(
+            [str(python), "-c", "import sys; print(*sys.version_info[:2])"],
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    return tuple(map(int, said.split()))
+
+
+def say(message: str) -> None:
+    sys.stderr.write(f"recollect: {message}\n")
+    sys.stderr.flush()
+
+
+def _makers(root: Path) -> Iterator[tuple[str, Command]]:
+    yield "venv", [sys.executable, "-m", "venv", "--without-pip", str(root)]
+    for name, arguments in (("uv", ["venv", "--allow-existing"]), ("virtualenv", [])):
+        if tool := _tool(name):
+            yield name, [*tool, *arguments, "--python", sys.executable, str(root)]
+
+
+def _uv(python: Path, checkout: Path) -> Command:
+    return [*_need("uv"), "pip", "install", "--python", str(python)]
+
+
+def _own_pip(python: Path, checkout: Path) -> Command:
+    pip = [str(python), "-m", "pip"]
+    _run([*pip, "--version"], checkout)
+    return [*pip, "install"]
+
+
+def _ensurepip(python: Path, checkout: Path) -> Command:
+    _run([str(python), "-m", "ensurepip"], checkout)
+    return _own_pip(python, checkout)
+
+
+def _pip_of_this_python(python: Path, checkout: Path) -> Command:
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    _run([*pip, "--version"], checkout)
+    return [*pip, "install"]
+
+
+def _bundled_wheel(python: Path, checkout: Path) -> Command:
+    wheel = pip_wheel.bundled()
+    if wheel is None:
+        raise Unable("none found")
+    return _pip_from(wheel, python, checkout)
+
+
+def _virtualenv(python: Path, checkout: Path) -> Command:
+    _run([*_need("virtualenv"), "--python", sys.executable, str(python.parents[1])], checkout)
+    return _own_pip(python, checkout)
+
+
+def _pipx(python: Path, checkout: Path) -> Command:
+    uv = [*_need("pipx"), "run", "uv"]
+    _run([*uv, "--version"], checkout)
+    return [*uv, "pip", "install", "--python", str(python)]
+
+
+def _fetched_wheel(python: Path, checkout: Path) -> Command:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            wheel = pip_wheel.fetch(Path(folder), os.environ)
+        except OSError as error:
+            raise Unable(str(error)) from None
+        if wheel is None:
+            raise Unable("no index is configured that has it (PIP_INDEX_URL, pip.conf)")
+        return _pip_from(wheel, python, checkout)
+
+
+WAYS: dict[str, Callable[[Path, Path], Command]] = {
+    "uv": _uv,
+    "pip of the environment": _own_pip,
+    "pip from ensurepip": _ensurepip,
+    "pip of this Python": _pip_of_this_python,
+    "pip from a wheel on this machine": _bundled_wheel,
+    "pip from virtualenv": _virtualenv,
+    "uv from pipx": _pipx,
+    "pip from the configured index": _fetched_wheel,
+}
+
+
+def _pip_from(wheel: Path, python: Path, checkout: Path) -> Command:
+    # A wheel of pip can be run as it lies, and so can install itself.
+    pip = [str(python), str(wheel / "pip"), "install", "--no-index", "--no-deps", str(wheel)]
+    _run(pip, checkout)
+    return _own_pip(python, checkout)
+
+
+def _need(name: str) -> Command:
+    if tool := _tool(name):
+        return tool
+    raise Unable("not found")
+
+
+def _tool(name: str) -> Command | None:
+    if found := shutil.which(name):
+        return [found]
+    return [sys.executable, "-m", name] if importlib.util.find_spec(name) else None
+
+
+def _run(command: Command, checkout: Path) -> None:
+    try:
+        done = subprocess.run(
+            command,
+            check=False,
+            # A lock is passed on to the command: see `locked` in bootstrap.py.
+            close_fds=False,
+            # A folder named `pip` where the user stands would be taken for pip.
+            cwd=checkout,
+            # Settings that are meant for a Python the user shares, not for an environment.
+            env=os.environ | {"PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    except OSError as error:
+        raise Unable(str(error)) from None
+    if done.returncode:
+        tail = done.stdout.strip().splitlines()[-20:]
+        raise Unable("\n".join(f"  {line}" for line in tail) or "  it said nothing")
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).rpartition("\n")[2].strip()
