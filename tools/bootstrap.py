@@ -89,7 +89,7 @@ class Environment:
             return False
         # Dated by when the requirements were read, since what changes after that is newer. Who
         # may not write here can still start from here.
-        with suppress(PermissionError):
+        with suppress(OSError):
             os.utime(self._ready, ns=(read_at, read_at))
         return True
 
@@ -127,6 +127,7 @@ class Environment:
         if self._is_somebody_elses():
             raise OSError(f"{self.root} holds other things than an environment of recollect")
         self._unfinished.touch()
+        self._ready.unlink(missing_ok=True)
         self._clear()
         say(f"making {self.root} with Python {_dotted(sys.version_info[:3])}")
         make(self.root, self.python, CHECKOUT)

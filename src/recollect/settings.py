@@ -95,7 +95,7 @@ def _working_folder(environment: Mapping[str, str]) -> Path:
 
 def _default_data_dir() -> Path:
     # Imported here: a start that names its folder does not pay for it.
-    from platformdirs import user_data_path  # noqa: PLC0415
+    from platformdirs import user_data_path
 
     return user_data_path("recollect", appauthor=False)
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from recollect.core.folding import fold, tokens
 from recollect.core.stemming import stem
 from recollect.core.words import (
     MAX_NESTING,
@@ -16,14 +17,16 @@ from recollect.core.words import (
     Query,
     Without,
     WordQuery,
-    fold,
     index_text,
+    indexed_prefix,
     parse_query,
     to_fts5,
-    tokens,
 )
 
 CATEGORIES = "L* N* Co Mn Mc"
+ENGLISH_LIKE = st.from_regex(
+    r"[a-z]{1,4}[aeiouy]{1,2}[a-z]{1,3}(at|er|s|y|ion|ic|e)?", fullmatch=True
+)
 UNSPACED = "日本語検索東京ひらがなカタカナー한국어데이터ภาษาไทยພາສາខ្មែរမြန်မာ"
 
 
@@ -61,6 +64,8 @@ def meaning(query: Query) -> WordQuery | None:
 def finds(typed: str, text: str) -> bool:
     return Index(text).find(meaning(parse_query(typed))) == [0]
 
+
+SCRATCH = Index()
 
 AWKWARD = [
     ("C++", "we rewrote it in C++ last year", "plan C is to wait"),
@@ -155,6 +160,8 @@ def test_the_middle_of_a_word_is_left_to_substring_search() -> None:
         ("東京tower", "昔の東京towerだ"),
         ("हिन्दी", "यह हिन्दी है"),
         ("ΟΔΟΣ", "η οδός είναι εδώ, οδος"),
+        ("日本 NOT 東京", "日本の設定"),
+        ("(ant)OR(bee)", "a bee"),
         ("**bold**", "in bold letters"),
         ("what is the port", "port 8080"),
         ('what is "the port"', "it is the port"),
@@ -364,6 +371,22 @@ def test_a_prefix_phrase_is_a_quoted_word_with_a_star(beginning: str) -> None:
     assert to_fts5(Phrase((beginning,), prefix=True)) == f'"{beginning}" *'
 
 
+@pytest.mark.parametrize("beginning", ["res", "deploy", "sys", "key", "hous", "happy", "abc"])
+def test_the_beginning_of_a_word_is_not_stemmed(beginning: str) -> None:
+    assert indexed_prefix(beginning) == beginning
+
+
+@settings(max_examples=300, deadline=None)
+@given(ENGLISH_LIKE, st.integers(2, 12), st.sampled_from(["", "s", "ed", "ing", "ation", "ness"]))
+def test_a_prefix_phrase_matches_stems_by_their_indexed_prefix(
+    start: str, size: int, ending: str
+) -> None:
+    word, beginning = start + ending, start[:size]
+    SCRATCH.put(0, word)
+    found = SCRATCH.find(Phrase((beginning,), prefix=True)) == [0]
+    assert found == stem(word).startswith(indexed_prefix(beginning))
+
+
 def test_a_quote_in_a_word_cannot_end_the_string() -> None:
     assert to_fts5(Without(Phrase(('a"b',)), Phrase(("c",)))) == '"a""b" NOT "c"'
 
@@ -375,6 +398,29 @@ def test_only_the_first_terms_of_a_long_query_count() -> None:
     dotted = parse_query("x.y" * MAX_PHRASE_WORDS).terms[0]
     assert isinstance(dotted, Phrase)
     assert len(dotted.words) == MAX_PHRASE_WORDS
+
+
+def test_the_longest_queries_are_not_too_long_for_fts5() -> None:
+    long = [f"getSome{chr(65 + n % 26)}Word{n}.fooBar-baz_{n}ati*" for n in range(MAX_TERMS)]
+    plain = parse_query(" ".join(long))
+    level = "ant OR bee AND cat NOT dog ("
+    deep = parse_query(
+        level * MAX_NESTING + "ant OR bee AND cat NOT v1.getName*" + ")" * MAX_NESTING
+    )
+    chain = parse_query(" NOT ".join(f"x{n}" for n in range(MAX_TERMS)))
+    assert deep.expression
+    assert chain.expression
+    for query in (plain.all_terms(), plain.any_term(), deep.expression, chain.expression):
+        SUBSET_INDEX.find(query)
+
+
+@pytest.mark.parametrize(
+    "unit", ["a", "A", "a-", "Aa", "a1", "日", "🎉", "é", "c+", ".n", "As", "'"]
+)
+def test_a_text_of_a_hundred_thousand_characters_is_no_trouble(unit: str) -> None:
+    text = unit * (100_000 // len(unit))
+    assert index_text(text).startswith(fold(text))
+    assert len(parse_query(text).terms) <= MAX_TERMS
 
 
 def test_parentheses_nested_too_deep_are_plain_words() -> None:
@@ -430,16 +476,13 @@ def test_every_stretch_of_a_text_without_spaces_finds_it(text: str, data: st.Dat
     assert SCRATCH.find(parse_query(text[start:end]).all_terms()) == [0]
 
 
-SCRATCH = Index()
-
-
 def sqlite_tokens(tokenizer: str, text: str) -> list[str]:
     options = ["remove_diacritics", "2", "categories", CATEGORIES]
     if tokenizer == "porter":
         options.insert(0, "unicode61")
     tokenize = SCRATCH.db.fts5_tokenizer(tokenizer, options)
     found = tokenize(text.encode(), apsw.FTS5_TOKENIZE_DOCUMENT, None, include_offsets=False)
-    return [words[0] for words in found]
+    return [str(words[0]) for words in found]
 
 
 @settings(max_examples=400, deadline=None)

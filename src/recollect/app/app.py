@@ -40,10 +40,10 @@ class App:
         self.library = library or SqliteLibrary(
             settings.data_dir, clock=clock, synchronous=settings.synchronous
         )
-        self._choice = _project_rule(settings, self.library)
-        self.tools = _tools(settings, self.library, self._choice, clock)
+        self.choice = _project_rule(settings, self.library)
+        self.tools = _tools(settings, self.library, self.choice, clock)
         self.timeline = Timeline(self.library, clock)
-        self.resources = GraphResources(self.library, self._choice, _graph_document(settings))
+        self.resources = GraphResources(self.library, self.choice, _graph_document(settings))
         self.watcher = Watcher(self.resources)
         self.clock = clock
 

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import Project
-from recollect.core.records import Batch, Change, Ref
+from recollect.core.records import Batch, Change, Record, Ref
 from recollect.core.text import clipped
 from recollect.core.times import Clock
 from recollect.core.undo import plan_undo, undone
 from recollect.errors import InvalidInput, NotFound, RecollectError, Refused
 
+PURGE = "purge"
 RECENT = 1_000  # changes looked through for the newest one that can be undone
 
 
@@ -51,7 +52,7 @@ class Timeline:
         return found[:limit]
 
     async def undo(self, reference: str | None, project: str | None, client: str) -> Entry:
-        """Takes one change back, by default the newest that is in force; returns what was undone."""
+        """Takes one change back, by default the newest in force, and returns what was undone."""
         name, change = (
             await self._newest(project)
             if reference is None
@@ -107,13 +108,23 @@ async def _summary(store: RecordStore, change: Change) -> str:
             [ref.id for ref in refs if ref.subject == "record"], include_deleted=True
         )
     }
+    links = {
+        link.id: link
+        for link in await store.get_links(
+            [ref.id for ref in refs if ref.subject == "link"], include_deleted=True
+        )
+    }
     groups: dict[tuple[str, str], list[str]] = {}
     for edit in change.edits:
-        record = records.get(edit.id or "")
-        kind = record.kind if record else edit.subject if edit.id else "purged"
-        groups.setdefault((signs[edit.operation], kind), []).append(
-            (record.name or "") if record else ""
+        thing = records.get(edit.id or "") or links.get(edit.id or "")
+        kind, name = (
+            (thing.kind, thing.name or "")
+            if isinstance(thing, Record)
+            else ("relation", thing.verb)
+            if thing
+            else ("purged", "")
         )
+        groups.setdefault((signs[edit.operation], kind), []).append(name)
     parts = [
         f"{sign} {kind} {names[0]}".rstrip()
         if len(names) == 1
@@ -121,4 +132,6 @@ async def _summary(store: RecordStore, change: Change) -> str:
         + (f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})" if names[0] else "")
         for (sign, kind), names in groups.items()
     ]
-    return clipped(", ".join(parts) or "(nothing left)", 200)
+    if change.tool == PURGE:
+        return "removed for good"
+    return clipped(", ".join(parts) or "what it touched was purged", 200)

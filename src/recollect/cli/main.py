@@ -1,18 +1,26 @@
 """The command line's entry: a group that loads a command's module when it is asked for."""
 
+import difflib
 import importlib
 import sys
-from typing import Any
 
 import click
 
 from recollect import __version__
-from recollect.errors import InvalidInput, RecollectError
+from recollect.errors import RecollectError
 
-# Each command and the module that defines it, as `module:attribute`. The tools' own commands
-# come from the application, so they are looked up last.
+# Each command, the module that defines it, and its line in the overview: an overview that
+# imported every command would be slow. The tools' own commands come from the application.
 COMMANDS = {
-    "serve": "recollect.cli.serve:serve",
+    "completion": ("recollect.cli.completion:completion", "Print the shell completion script."),
+    "demo": ("recollect.cli.demo:demo", "Show store and recall at work."),
+    "import": ("recollect.cli.imports:import_", "Take in what another memory server keeps."),
+    "log": ("recollect.cli.changes:log", "Show what changed, when and by which tool."),
+    "purge": ("recollect.cli.changes:purge", "Remove entities for good."),
+    "selftest": ("recollect.cli.selftest:selftest", "Prove that no acknowledged write is lost."),
+    "serve": ("recollect.cli.serve:serve", "Serve assistants over MCP, on stdio or HTTP."),
+    "token": ("recollect.cli.token:token", "Make and manage tokens for HTTP."),
+    "undo": ("recollect.cli.changes:undo", "Take a change back."),
 }
 
 
@@ -20,14 +28,39 @@ class Commands(click.Group):
     """Imports only what is called: a start of the server must not pay for tables and colours."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        from recollect.cli.tools import tool_commands
+
+        return [*COMMANDS, *tool_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        place = COMMANDS.get(cmd_name)
-        if place is None:
-            return None
-        module, _, attribute = place.partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        if cmd_name in COMMANDS:
+            module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        from recollect.cli.tools import command_for, tool_commands
+
+        tool = tool_commands().get(cmd_name)
+        return None if tool is None else command_for(cmd_name, tool)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not close:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {close[0]!r}?", ctx) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from recollect.cli.tools import tool_commands
+
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        with formatter.section("Tools, as assistants see them"):
+            formatter.write_dl(
+                [(name, tool.description.split(". ")[0]) for name, tool in tool_commands().items()]
+            )
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -37,29 +70,21 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Exit status: 0 done, 2 the caller's mistake, 1 anything else."""
+    """Exit status: 0 done, 2 the caller's mistake, 1 anything else, 130 interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
         cli.main(arguments, prog_name="recollect", standalone_mode=False)
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except RecollectError as error:
-        sys.exit(report(error))
+        from recollect.cli.running import report
 
-
-def report(error: RecollectError) -> int:
-    """Prints the error for a person and gives the exit status."""
-    click.echo(f"recollect: {error.message}", err=True)
-    if error.hint:
-        click.echo(f"  {error.hint}", err=True)
-    candidates: Any = error.facts.get("candidates", ())
-    for candidate in candidates:
-        click.echo(f"  - {candidate['use']}  {candidate['id']}", err=True)
-    return 2 if isinstance(error, InvalidInput) else 1
+        sys.exit(report(error, as_json="--json" in arguments))
 
 
 if __name__ == "__main__":

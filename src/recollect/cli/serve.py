@@ -1,6 +1,9 @@
 """`recollect serve`: the MCP server."""
 
 import asyncio
+import json
+import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,8 @@ import click
 
 from recollect.app.app import App
 from recollect.cli.options import common, settings_from
+from recollect.core.ports import Library
+from recollect.errors import InvalidInput, Refused
 from recollect.settings import Settings
 from recollect.transports.dispatch import Dispatcher
 
@@ -38,12 +43,12 @@ def serve(as_json: bool, **flags: Any) -> None:
 
 
 def _serve_stdio(settings: Settings) -> None:
-    from recollect.transports.stdio import claim_wire, serve_stdio  # noqa: PLC0415
+    from recollect.transports.stdio import claim_wire, serve_stdio
 
     async def run() -> None:
         app = App(settings)
         try:
-            await serve_stdio(Dispatcher(app), read, written)
+            await serve_stdio(_dispatcher(app), read, written)
         finally:
             await app.close()
 
@@ -52,8 +57,92 @@ def _serve_stdio(settings: Settings) -> None:
 
 
 def _serve_http(settings: Settings) -> None:
-    raise NotImplementedError
+    from recollect.transports.guard import is_loopback
+    from recollect.transports.http import PATH, listen, serve_http
+
+    local = is_loopback(settings.host)
+
+    async def run() -> None:
+        app = App(settings)
+        try:
+            await _require_token(settings, app.library, local=local)
+            with listen(settings.host, settings.port) as listening:
+                port = listening.getsockname()[1]
+                await serve_http(
+                    _dispatcher(app),
+                    listening,
+                    host=settings.host,
+                    knows_token=None if settings.no_token else app.library.knows_token,
+                    on_ready=lambda: _tell_address(settings, port, PATH, local=local),
+                )
+        finally:
+            await app.close()
+
+    asyncio.run(run())
+
+
+async def _require_token(settings: Settings, library: Library, *, local: bool) -> None:
+    if settings.no_token and not local:
+        raise InvalidInput(
+            f"--no-token works on a loopback address only, and {settings.host} is none.",
+            hint="`recollect token` makes a token; clients send it as `Authorization: Bearer`.",
+            argument="no_token",
+            value=True,
+        )
+    if not settings.no_token and not await library.tokens():
+        hint = "`recollect token` makes one."
+        if local:
+            hint += " `recollect serve --transport http --no-token` serves this machine without."
+        raise Refused("HTTP needs a token, and there is none yet.", hint=hint)
+
+
+def _tell_address(settings: Settings, port: int, path: str, *, local: bool) -> None:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    asking = "no token asked" if settings.no_token else "token needed"
+    click.echo(f"recollect: serving http://{host}:{port}{path} ({asking})", err=True)
+    if not local:
+        click.echo(
+            "recollect: other machines can reach this memory, each with a token of "
+            "`recollect token`; the traffic is not encrypted.",
+            err=True,
+        )
+
+
+def _dispatcher(app: App) -> Dispatcher:
+    dispatcher = Dispatcher(app)
+    if app.settings.conformance:
+        from recollect.transports.conformance import add_fixtures
+
+        add_fixtures(dispatcher)
+    return dispatcher
 
 
 def _explain(settings: Settings) -> None:
-    raise NotImplementedError
+    """A person started the server by hand: tell how a client starts it."""
+    command = _own_command()
+    server = {"command": command[0], "args": [*command[1:], "serve"]}
+    line = shlex.join([*command, "serve"])
+    click.echo(
+        f"""Recollect is a memory for AI assistants. They start it themselves and talk to it over
+standard input and output, so there is nothing to see here. To connect one:
+
+Claude Code   claude mcp add recollect -- {line}
+Codex         codex mcp add recollect -- {line}
+VS Code       code --add-mcp {shlex.quote(json.dumps({"name": "recollect", **server}))}
+
+Claude Desktop, Cursor and most others take this in their MCP configuration:
+
+{json.dumps({"mcpServers": {"recollect": server}}, indent=2)}
+
+Over HTTP: `recollect token`, then `recollect serve --transport http`.
+Everything is kept in {settings.data_dir}"""
+    )
+
+
+def _own_command() -> list[str]:
+    """How this program was started, so that it works from any folder."""
+    script = Path(sys.argv[0])
+    if script.name == "__main__.py":
+        return [sys.executable, "-m", "recollect"]
+    found = shutil.which(sys.argv[0])
+    return [str(Path(found or script).absolute())]

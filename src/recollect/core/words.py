@@ -1,17 +1,16 @@
-"""How text becomes searchable words: folding, index text, and the query people type."""
+"""How text becomes searchable words: the text that is indexed, and the query people type."""
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
+from recollect.core.folding import fold, tokens, unspaced_runs
 from recollect.core.stemming import stem
 
 MAX_TERMS = 64  # typed words of a query that count; more of them find nothing more
 MAX_PHRASE_WORDS = 64
 MAX_EXPRESSION = 2_000  # characters; what is longer was pasted, and its words are plain
-MAX_NESTING = 16  # parentheses inside parentheses; the parser recurses, people do not
+MAX_NESTING = 6  # parentheses inside parentheses; FTS5's parser has a stack of 100 symbols
 MAX_JOINED = 64  # characters of a compound that someone may write as one word
 
 _ENGLISH = """
@@ -30,8 +29,7 @@ STOP_WORDS = frozenset(_ENGLISH.split())
 class Phrase:
     """Consecutive words, lower-case and not stemmed; one word is a phrase of one.
 
-    With `prefix` the last word is the beginning of an indexed word (which is a stem), and is not
-    stemmed itself.
+    With `prefix` the last word may go on: see `indexed_prefix`.
     """
 
     words: tuple[str, ...]
@@ -66,9 +64,9 @@ class Query:
     belong together (AND, OR, NOT, quotes). `text` is for substring search.
     """
 
-    text: str
     terms: tuple[WordQuery, ...]
     expression: WordQuery | None
+    text: str
 
     def all_terms(self) -> WordQuery | None:
         """Every typed word but stop words, or None if there is nothing to search for."""
@@ -77,23 +75,6 @@ class Query:
     def any_term(self) -> WordQuery | None:
         """At least one of the typed words but stop words, or None."""
         return _any_of([loose for term in _telling(self.terms) for loose in _loosened(term)])
-
-
-def fold(text: str) -> str:
-    """The text with every spelling that should be found alike made alike, in place.
-
-    Upper-case ASCII stays, as it shows where an identifier's parts begin. Not idempotent for
-    scripts written without spaces: their runs become overlapping pieces, once.
-    """
-    if text.isascii():
-        text = text.replace("\0", " ")
-    else:
-        text = unicodedata.normalize("NFKC", text).translate(_FOLDED)
-        text = unicodedata.normalize("NFKC", text)  # what was taken out may have kept two apart
-        text = _run().sub(_pieces_of_run, text)
-    if "++" in text or "#" in text or ".n" in text or ".N" in text:
-        text = _LANGUAGE.sub(lambda found: _LANGUAGES[found[0].lower()], text)
-    return text
 
 
 def index_text(text: str) -> str:
@@ -119,15 +100,6 @@ def index_text(text: str) -> str:
     return "\n".join((folded, *added))
 
 
-def tokens(prepared: str) -> list[str]:
-    """The words that the index's tokenizer makes of prepared text, before stemming.
-
-    Prepared means folded: `fold` takes out the characters on which the Unicode tables of SQLite
-    and of Python differ.
-    """
-    return prepared.translate(_TOKEN).split()
-
-
 def parse_query(text: str) -> Query:
     """Reads what someone typed; any text is a query, and none is an error."""
     readable = _NEAR.sub(r"(\1)", text)
@@ -135,7 +107,7 @@ def parse_query(text: str) -> Query:
         expression, terms = _parse_expression(readable)
     except _NotAnExpressionError:
         expression, terms = None, _plain_terms(readable)
-    return Query(text.strip(), tuple(terms), expression)
+    return Query(tuple(terms), expression, text.strip())
 
 
 def to_fts5(query: WordQuery) -> str:
@@ -154,6 +126,14 @@ def to_fts5(query: WordQuery) -> str:
             return f"{_fts5_operand(wanted)} NOT {_fts5_operand(unwanted)}"
 
 
+def indexed_prefix(word: str) -> str:
+    """What a stem in the index begins with for the last word of a prefix phrase to match it.
+
+    It is the word as typed, or its stem where FTS5 cannot be kept from stemming, as in machine*.
+    """
+    return stem(_unstemmed(word))
+
+
 def _fts5_operand(query: WordQuery) -> str:
     return to_fts5(query) if isinstance(query, Phrase) else f"({to_fts5(query)})"
 
@@ -167,98 +147,12 @@ def _unstemmed(word: str) -> str:
     return f"{word}ness" if stem(word) != word == stem(f"{word}ness") else word
 
 
-# Han, kana, hangul, bopomofo, Thai, Lao, Khmer, Burmese: letters and marks, no digits.
-_RUN_CHARACTERS = (
-    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u109a-\u109d"
-    "\u1100-\u11ff\u1780-\u17d3\u17d7\u17dc\u17dd\u3005-\u3007\u3021-\u302f\u3031-\u3035"
-    "\u3038-\u303c\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f"
-    "\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97c\ua9e0-\ua9ef"
-    "\ua9fa-\ua9fe\uaa60-\uaa7f\uac00-\ud7a3\ud7b0-\ud7fb\uf900-\ufaff\U00020000-\U0003fffd"
-)
-_EMOJI = re.compile(
-    "[\u231a\u231b\u2328\u23cf\u23e9-\u23f3\u23f8-\u23fa\u2600-\u2767\u2795-\u2797\u27a1\u27b0"
-    "\u27bf\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55\U0001f000-\U0001f3fa\U0001f400-\U0001faff]"
-)
-# Marks on letters without a composed form, invisible characters, emoji styles and skin tones.
-_IGNORED = re.compile(
-    "[\u00ad\u0300-\u036f\u180b-\u180f\u200c-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufe00-\ufe0f"
-    "\ufeff\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef]"
-)
-_PUNCTUATION = {"\u2010": "-", "\u2011": "-", "\u2018": "'", "\u2019": "'"}
-
-_LANGUAGES = {"c++": "Cplusplus", "c#": "Csharp", "f#": "Fsharp", ".net": "dotnet"}
-_LANGUAGE = re.compile(
-    r"(?<![a-z0-9_])(?:c\+\+(?![a-z_+])|[cf]#(?![a-z_#])|(?<!\.)\.net(?![a-z_]))",
-    re.IGNORECASE | re.ASCII,
-)
-
-
-def _fold_character(character: str) -> str:
-    code = ord(character)
-    if code < 128:
-        return character if code else " "
-    if _IGNORED.match(character):
-        return ""
-    if _EMOJI.match(character):
-        return f" emoji{code:x} "
-    if _is_word_character(character):
-        return _IGNORED.sub("", character.casefold())
-    return _PUNCTUATION.get(character, " ")
-
-
-def _is_word_character(character: str) -> bool:
-    """Categories L*, N*, Co, Mn and Mc; and those without one, which SQLite takes for Co."""
-    category = unicodedata.category(character)
-    if category == "Cn":
-        return ord(character) & 0xFFFE != 0xFFFE  # SQLite reads these as U+FFFD
-    return category[0] in "LN" or category in ("Co", "Mn", "Mc")
-
-
-def _token_character(character: str) -> str:
-    if not _is_word_character(character):
-        return " "
-    folded = _IGNORED.sub("", character.casefold())
-    # Only Latin letters lose their marks, and SQLite's table has forgotten this one.
-    if len(folded) != 1 or folded == "ǡ":
-        return folded
-    base = unicodedata.normalize("NFD", folded)[0]
-    return base if base.isascii() else folded
-
-
-class _FoldedCharacters(dict[int, str]):
-    """A table for `str.translate` that fills itself with the characters it meets."""
-
-    def __missing__(self, code: int) -> str:
-        self[code] = folded = _fold_character(chr(code))
-        return folded
-
-
-class _TokenCharacters(dict[int, str]):
-    def __missing__(self, code: int) -> str:
-        self[code] = token = _token_character(chr(code))
-        return token
-
-
-_FOLDED = _FoldedCharacters()
-_TOKEN = _TokenCharacters()
-
-
-@cache  # takes longer to compile than the rest of this module to import
-def _run() -> re.Pattern[str]:
-    return re.compile(f"[{_RUN_CHARACTERS}]+")
-
-
-def _pieces_of_run(found: re.Match[str]) -> str:
-    run = found[0]
-    return f" {' '.join([run[start : start + 2] for start in range(len(run))])} "
-
-
 _LOWER = r"[^\W\d_A-Z]"
 # A picture's word has letters and digits, but no parts.
 _COMPOUND = re.compile(r"(?<![^\W_])(?!emoji[0-9a-f]{4})[^\W_]+(?:[-_.'][^\W_]+)*")
 _JOIN = re.compile(r"[-_.']")
-# URLs is one part, as are HTTP and Server in HTTPServer.
 _HEX = re.compile(r"[0-9a-f]{4,}")
+# URLs is one part, as are HTTP and Server in HTTPServer.
 _PART = re.compile(rf"[A-Z]{{2,}}s(?!{_LOWER})|[A-Z]+(?!{_LOWER})|[A-Z]?{_LOWER}+|\d+")
 
 
@@ -343,7 +237,7 @@ def _phrases(words: Sequence[str], *, prefix: bool) -> list[Phrase]:
     if not words:
         return []
     last = words[-1]
-    if not last.isascii() and _run().match(last):
+    if not last.isascii() and unspaced_runs().match(last):
         # The text may go on behind the run, so its last character can be the middle of a piece.
         if len(last) == 1 and len(words) > 1 and _is_piece_before(words[-2], last):
             return [Phrase(words[:-1])]
@@ -399,7 +293,9 @@ def _loosened(term: WordQuery) -> list[WordQuery]:
     """A sentence without spaces is one phrase; any piece of it will do where any word does."""
     if not isinstance(term, Phrase) or len(term.words) == 1:
         return [term]
-    pieces = [w for w in term.words if len(w) == 2 and not w.isascii() and _run().fullmatch(w)]
+    pieces = [
+        w for w in term.words if len(w) == 2 and not w.isascii() and unspaced_runs().fullmatch(w)
+    ]
     return [term, *(Phrase((piece,)) for piece in pieces)]
 
 
@@ -407,7 +303,7 @@ def _loosened(term: WordQuery) -> list[WordQuery]:
 _NEAR = re.compile(r"\bNEAR\(([^()]*?)(?:,\s*\d+\s*)?\)")
 _QUOTE = re.compile('["“”„]')
 _OPERATORS = frozenset(("AND", "OR", "NOT"))
-_OPERATOR = re.compile(r"(?<!\S)(?:AND|OR|NOT)(?!\S)")
+_OPERATOR = re.compile(r"(?<![^\s()])(?:AND|OR|NOT)(?![^\s()])")
 
 
 class _NotAnExpressionError(Exception):
@@ -425,7 +321,7 @@ def _parse_expression(text: str) -> tuple[WordQuery, list[WordQuery]]:
     # Parentheses alone are ordinary prose.
     says_how = is_quoting or _OPERATOR.search(text)
     # "FILE NOT FOUND" is a message, not a wish to leave "found" out.
-    is_shouted = "NOT" in text and text == text.upper() and not is_quoting
+    is_shouted = "NOT" in text and not is_quoting and _OPERATOR.sub("", text).isupper()
     if not says_how or is_shouted or len(text) > MAX_EXPRESSION:
         raise _NotAnExpressionError
     lexemes = _lexemes(text)

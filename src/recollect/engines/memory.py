@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 from uuid import uuid4
 
+from recollect.core.folding import tokens
 from recollect.core.ports import Direction, Order, Purged, Token
 from recollect.core.projects import Project, Status, checked_project_name
 from recollect.core.records import (
@@ -27,7 +28,15 @@ from recollect.core.records import (
 )
 from recollect.core.stemming import stem
 from recollect.core.times import Clock, now
-from recollect.core.words import AllOf, AnyOf, Phrase, Without, WordQuery, index_text, tokens
+from recollect.core.words import (
+    AllOf,
+    AnyOf,
+    Phrase,
+    Without,
+    WordQuery,
+    index_text,
+    indexed_prefix,
+)
 from recollect.errors import Conflict, NotFound, ProjectArchived
 
 
@@ -434,11 +443,12 @@ def _score(
     """Zero when the record does not match; else the weighted hits, shorter fields first."""
     match query:
         case Phrase(words, prefix):
+            *first, last = words
+            stems = [stem(word) for word in first]
+            stems.append(indexed_prefix(last) if prefix else stem(last))
             counted = zip(fields, (weights.name, weights.text, weights.context), strict=True)
             return sum(
-                weight
-                * _occurrences(field, [stem(word) for word in words], prefix=prefix)
-                / (1 + len(field))
+                weight * _occurrences(field, stems, prefix=prefix) / (1 + len(field))
                 for field, weight in counted
             )
         case AllOf(parts):

@@ -12,6 +12,7 @@ from recollect.core.words import Query, WordQuery, parse_query
 from recollect.errors import InvalidInput
 
 Tier = Literal["expression", "all", "any", "substring"]
+DEFAULT_WEIGHTS = Weights()
 TIERS: tuple[Tier, ...] = ("expression", "all", "any", "substring")
 
 
@@ -20,7 +21,7 @@ class Profile:
     """How one family searches: over which kinds, with what counting how much."""
 
     kinds: tuple[str, ...]
-    weights: Weights = Weights()
+    weights: Weights = DEFAULT_WEIGHTS
     merge_children: bool = False  # a hit in a child counts for its parent
 
 

@@ -178,6 +178,12 @@ def to_json(value: Any) -> Any:
     return value
 
 
+def bare_type(annotation: Any) -> Any:
+    """The type alone, without its Field and without None."""
+    bare, _ = _unwrapped(annotation)
+    return _without_none(bare)[0]
+
+
 def nearest(name: str, known: Sequence[str]) -> str | None:
     found = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return found[0] if found else None

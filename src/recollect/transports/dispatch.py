@@ -18,6 +18,9 @@ from recollect.tools.tool import Tool
 
 JSON = dict[str, Any]
 Notify = Callable[[str, JSON], Awaitable[None]]
+Ask = Callable[[str, JSON], Awaitable[JSON]]
+
+MESSAGE_LIMIT = 16 * 1024 * 1024  # bytes, on every transport
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 STATELESS_VERSION = "2026-07-28"
@@ -68,6 +71,37 @@ class ProtocolError(Exception):
         return body if self.data is None else body | {"data": self.data}
 
 
+class Notices:
+    """Changed resources that wait to be told: each once, however often it changed.
+
+    Adding never waits, so that a client that does not read holds up nobody but itself.
+    """
+
+    def __init__(self) -> None:
+        self._changed: dict[str, None] = {}
+        self._news = asyncio.Event()
+        self._is_ended = False
+
+    async def add(self, uri: str) -> None:
+        self._changed[uri] = None
+        self._news.set()
+
+    def end(self) -> None:
+        self._is_ended = True
+        self._news.set()
+
+    async def next(self) -> str | None:
+        """The resource that has waited longest, or None once there will be no more."""
+        await self._news.wait()
+        if not self._changed:
+            return None
+        uri = next(iter(self._changed))
+        del self._changed[uri]
+        if not self._changed and not self._is_ended:
+            self._news.clear()
+        return uri
+
+
 @dataclass(slots=True)
 class Connection:
     """One client for as long as it is connected: its session and its subscriptions."""
@@ -76,16 +110,33 @@ class Connection:
     subscriptions: dict[str, Callable[[], None]] = field(
         default_factory=dict[str, Callable[[], None]]
     )
+    notices: Notices = field(default_factory=Notices)
+    _teller: asyncio.Task[None] | None = None
+
+    def tell_by(self, announce: Notify) -> None:
+        """Starts to pass the notices on, if that has not begun."""
+        if self._teller is None:
+            self._teller = asyncio.create_task(self._tell(announce), name="resource notices")
 
     def close(self) -> None:
         for end in self.subscriptions.values():
             end()
         self.subscriptions.clear()
+        self.notices.end()
+        if self._teller is not None:
+            self._teller.cancel()
+
+    async def _tell(self, announce: Notify) -> None:
+        while (uri := await self.notices.next()) is not None:
+            await announce("notifications/resources/updated", {"uri": uri})
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: `notify` reaches the client beside the answer, `announce` at any later time."""
+    """One request: `notify` reaches the client beside the answer, `announce` at any later time.
+
+    `ask` puts a question to the client and waits for its answer, where the transport can.
+    """
 
     id: str | int
     params: JSON
@@ -94,6 +145,7 @@ class Request:
     is_stateless: bool
     notify: Notify
     announce: Notify
+    ask: Ask | None = None
 
 
 Handler = Callable[[Request], Awaitable[JSON]]
@@ -117,7 +169,8 @@ class Dispatcher:
             "resources/unsubscribe": self._unsubscribe,
             "subscriptions/listen": self._listen,
         }
-        self._closing = asyncio.Event()
+        self._streams: set[Notices] = set()
+        self._is_closing = False
 
     async def handle(
         self,
@@ -128,30 +181,32 @@ class Dispatcher:
         *,
         notify: Notify,
         announce: Notify,
+        ask: Ask | None = None,
     ) -> JSON:
         """The result of one request. Raises ProtocolError and nothing else."""
         try:
             stateless = is_stateless(params)
             if stateless:
                 check_stateless(params)
-            handler = self.methods.get(method)
-            hidden = _HANDSHAKE_ONLY if stateless else _STATELESS_ONLY
-            if handler is None or method in hidden:
-                raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}", method)
+            handler = self._handler(method, stateless=stateless)
             session = _stateless_session(params) if stateless else connection.session
-            request = Request(request_id, params, connection, session, stateless, notify, announce)
+            request = Request(
+                request_id, params, connection, session, stateless, notify, announce, ask
+            )
             result = await handler(request)
             return self._finished(method, result) if stateless else result
         except ProtocolError:
             raise
         except RecollectError as error:
             raise _protocol_error(error, params) from error
-        except Exception as error:  # noqa: BLE001  the top of every call: a bug ends one request
+        except Exception as error:
             raise _bug(method, error) from error
 
     def close(self) -> None:
         """Ends the open subscription streams."""
-        self._closing.set()
+        self._is_closing = True
+        for stream in self._streams:
+            stream.end()
 
     @property
     def server_info(self) -> JSON:
@@ -163,6 +218,12 @@ class Dispatcher:
             "tools": {"listChanged": False},
             "resources": {"subscribe": True, "listChanged": False},
         }
+
+    def _handler(self, method: str, *, stateless: bool) -> Handler:
+        handler = self.methods.get(method)
+        if handler is None or method in (_HANDSHAKE_ONLY if stateless else _STATELESS_ONLY):
+            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}", method)
+        return handler
 
     async def _initialize(self, request: Request) -> JSON:
         asked = request.params.get("protocolVersion")
@@ -239,14 +300,14 @@ class Dispatcher:
         return {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
 
     async def _subscribe(self, request: Request) -> JSON:
-        uri = _uri(request.params)
-        if uri not in request.connection.subscriptions:
-
-            async def notify(changed: str) -> None:
-                await request.announce("notifications/resources/updated", {"uri": changed})
-
-            end = await self.app.watcher.subscribe(request.session, uri, notify)
-            request.connection.subscriptions[uri] = end
+        uri, connection = _uri(request.params), request.connection
+        if uri not in connection.subscriptions:
+            end = await self.app.watcher.subscribe(request.session, uri, connection.notices.add)
+            # Another request may have been quicker while this one waited.
+            connection.subscriptions.setdefault(uri, end)
+            if connection.subscriptions[uri] is not end:
+                end()
+            connection.tell_by(request.announce)
         return {}
 
     async def _unsubscribe(self, request: Request) -> JSON:
@@ -260,45 +321,31 @@ class Dispatcher:
         wanted = request.params.get("notifications")
         if not isinstance(wanted, dict):
             raise ProtocolError(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
-        asked = cast(JSON, wanted).get("resourceSubscriptions") or []
-        uris = [uri for uri in cast(list[Any], asked) if isinstance(uri, str)]
+        asked = cast(JSON, wanted).get("resourceSubscriptions")
+        uris = cast(list[Any], asked) if isinstance(asked, list) else []
         tag: JSON = {"_meta": {SUBSCRIPTION_ID: request.id}}
-        changed: asyncio.Queue[str] = asyncio.Queue()
-        ends: list[Callable[[], None]] = []
-        honoured: list[str] = []
+        stream = Notices()
+        ends: dict[str, Callable[[], None]] = {}
+        self._streams.add(stream)
+        if self._is_closing:
+            stream.end()
         try:
-            for uri in uris:
+            for uri in dict.fromkeys(uri for uri in uris if isinstance(uri, str)):
                 try:
-                    ends.append(await self.app.watcher.subscribe(request.session, uri, changed.put))
+                    ends[uri] = await self.app.watcher.subscribe(request.session, uri, stream.add)
                 except RecollectError as error:
                     log.info("not subscribed to %s: %s", uri, error)
-                else:
-                    honoured.append(uri)
-            granted: JSON = {"resourceSubscriptions": honoured} if honoured else {}
+            granted: JSON = {"resourceSubscriptions": list(ends)} if ends else {}
             await request.notify(
                 "notifications/subscriptions/acknowledged", {"notifications": granted} | tag
             )
-            while (uri := await self._next(changed)) is not None:
+            while (uri := await stream.next()) is not None:
                 await request.notify("notifications/resources/updated", {"uri": uri} | tag)
         finally:
-            for end in ends:
+            self._streams.discard(stream)
+            for end in ends.values():
                 end()
         return dict(tag)
-
-    async def _next(self, changed: "asyncio.Queue[str]") -> str | None:
-        """The next changed resource, or None when the server shuts down."""
-        waiting = {
-            asyncio.ensure_future(changed.get()),
-            asyncio.ensure_future(self._closing.wait()),
-        }
-        try:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for future in waiting:
-                if not future.done():
-                    future.cancel()
-        results = [future.result() for future in done]
-        return next((result for result in results if isinstance(result, str)), None)
 
     def _finished(self, method: str, result: JSON) -> JSON:
         meta = {**cast(JSON, result.get("_meta", {})), SERVER_INFO: self.server_info}

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import queue
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -15,13 +14,14 @@ from recollect.core.sessions import Session
 from recollect.transports.dispatch import (
     INVALID_REQUEST,
     JSON,
+    MESSAGE_LIMIT,
     PARSE_ERROR,
     Connection,
     Dispatcher,
     ProtocolError,
 )
+from recollect.transports.signals import on_signals
 
-LINE_LIMIT = 16 * 1024 * 1024  # bytes in one message
 GRACE = 0.5  # seconds that calls under way get when we are told to stop
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ async def serve_stdio(dispatcher: Dispatcher, read: int, written: int) -> None:
 class LineBuffer:
     """Bytes to lines. A line beyond the limit is dropped whole and reported once."""
 
-    def __init__(self, limit: int = LINE_LIMIT) -> None:
+    def __init__(self, limit: int = MESSAGE_LIMIT) -> None:
         self._limit = limit
         self._parts: list[bytes] = []
         self._size = 0
@@ -83,7 +83,7 @@ class _Loop:
 
     async def run(self, read: int) -> None:
         loop = asyncio.get_running_loop()
-        _on_signals(loop, self._stop.set)
+        on_signals(loop, self._stop.set)
         lines = LineBuffer()
 
         def deliver(data: bytes) -> None:
@@ -106,7 +106,7 @@ class _Loop:
     def _on_line(self, line: bytes | None) -> None:
         if line is None:
             self._send_error(
-                None, INVALID_REQUEST, f"A message may have {LINE_LIMIT:,} bytes at most."
+                None, INVALID_REQUEST, f"A message may have {MESSAGE_LIMIT:,} bytes at most."
             )
             return
         if not line.strip():
@@ -129,7 +129,7 @@ class _Loop:
             return
         message = cast(JSON, message)
         method, request_id = message.get("method"), message.get("id")
-        params = message.get("params") or {}
+        params: Any = message.get("params") or {}
         if not isinstance(method, str):
             if "result" not in message and "error" not in message:
                 self._send_error(request_id, INVALID_REQUEST, "A request needs a `method`.")
@@ -213,13 +213,3 @@ def _read_all(
         loop.call_soon_threadsafe(end)
     except (OSError, RuntimeError):
         log.debug("the input was closed while it was read")
-
-
-def _on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    for name in ("SIGTERM", "SIGINT"):
-        number = getattr(signal, name)
-        try:
-            loop.add_signal_handler(number, stop)
-        except NotImplementedError:
-            # Windows' event loop knows no signals; the interpreter's own handler does.
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))

@@ -23,6 +23,7 @@ from recollect.core.records import (
 )
 from recollect.core.words import index_text
 from recollect.engines.sqlite.rows import facets_from, facets_to
+from recollect.engines.sqlite.sql import Connection
 from recollect.errors import Conflict
 
 _DESCENDANTS = """
@@ -34,7 +35,7 @@ SELECT key FROM below WHERE depth > 0 ORDER BY depth DESC, key DESC
 """
 
 
-def apply(connection: apsw.Connection, batch: Batch) -> Change:
+def apply(connection: Connection, batch: Batch) -> Change:
     """Raises Conflict where the batch does not fit what is stored; the caller rolls back."""
     commit = _Commit(connection, batch)
     for step in batch.steps:
@@ -49,10 +50,12 @@ def apply(connection: apsw.Connection, batch: Batch) -> Change:
                 commit.delete(ref)
             case Restore(ref):
                 commit.restore(ref)
+            case _:
+                raise TypeError(step)
     return commit.finish()
 
 
-def index_row(connection: apsw.Connection, key: int) -> tuple[int, str, str, str]:
+def index_row(connection: Connection, key: int) -> tuple[int, str, str, str]:
     """What the word index holds of a record: name, type with text, and its parent's name."""
     name, kind, text, parent = connection.execute(
         "SELECT r.name, r.type, r.text, p.name FROM records r "
@@ -63,7 +66,7 @@ def index_row(connection: apsw.Connection, key: int) -> tuple[int, str, str, str
 
 
 class _Commit:
-    def __init__(self, connection: apsw.Connection, batch: Batch) -> None:
+    def __init__(self, connection: Connection, batch: Batch) -> None:
         self._db = connection
         self._batch = batch
         self._edits: list[tuple[Operation, Subject, int, str, Mapping[str, Any] | None]] = []
@@ -127,7 +130,9 @@ class _Commit:
         if row is None or row[1] != step.version:
             raise _changed("record", step.id)
         key, _, *stored = row
-        old = dict(zip(("type", "name", "name_key", "variant", "text"), stored[:5], strict=True))
+        old: dict[str, Any] = dict(
+            zip(("type", "name", "name_key", "variant", "text"), stored[:5], strict=True)
+        )
         old["facets"] = facets_from(stored[5])
         altered = {name: value for name, value in step.values.items() if old[name] != value}
         if not altered:

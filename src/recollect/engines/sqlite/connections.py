@@ -3,14 +3,15 @@
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 import apsw
 
 from recollect.engines.sqlite.schema import Schema
+from recollect.engines.sqlite.sql import Connection
 from recollect.errors import (
     ReadOnly,
     RecollectError,
@@ -49,7 +50,7 @@ OUTSIDE_FAILURES: dict[type[apsw.Error], type[RecollectError]] = {
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translated(path: Path) -> Generator[None, None, None]:
     """Raises our error for what the outside did to the file at `path`."""
     try:
         yield
@@ -85,7 +86,7 @@ def connect(
     read_only: bool = False,
     synchronous: Synchronous = "normal",
     busy: BusyHandler | None = None,
-) -> apsw.Connection:
+) -> Connection:
     """A connection to an existing database of ours, migrated; never makes a new file."""
     with translated(path):
         connection = _open(path, read_only=read_only)
@@ -122,7 +123,7 @@ def create(path: Path, schema: Schema) -> None:
             connection.close()
 
 
-def migrate(connection: apsw.Connection, schema: Schema) -> None:
+def migrate(connection: Connection, schema: Schema) -> None:
     """Applies what is missing, in one transaction; a second process finds nothing to do."""
     if _version(connection) >= schema.version:
         return
@@ -133,7 +134,7 @@ def migrate(connection: apsw.Connection, schema: Schema) -> None:
 
 
 @contextmanager
-def transaction(connection: apsw.Connection) -> Iterator[None]:
+def transaction(connection: Connection) -> Generator[None, None, None]:
     # IMMEDIATE: a read transaction that upgrades behind another commit fails at once, and no
     # busy handler is asked.
     connection.execute("BEGIN IMMEDIATE")
@@ -146,7 +147,7 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
         raise
 
 
-def in_snapshot(connection: apsw.Connection, question: Callable[[apsw.Connection], T]) -> T:
+def in_snapshot(connection: Connection, question: Callable[[Connection], T]) -> T:
     """Asks several statements of one state of the database."""
     connection.execute("BEGIN")
     try:
@@ -155,7 +156,7 @@ def in_snapshot(connection: apsw.Connection, question: Callable[[apsw.Connection
         connection.execute("ROLLBACK")
 
 
-def check_version(connection: apsw.Connection, path: Path, schema: Schema) -> None:
+def check_version(connection: Connection, path: Path, schema: Schema) -> None:
     version = _version(connection)
     if version > schema.version:
         raise StoreTooNew(
@@ -165,7 +166,7 @@ def check_version(connection: apsw.Connection, path: Path, schema: Schema) -> No
         )
 
 
-def _check_identity(connection: apsw.Connection, path: Path, schema: Schema) -> None:
+def _check_identity(connection: Connection, path: Path, schema: Schema) -> None:
     found = connection.pragma("application_id")
     if found != schema.application_id:
         raise StoreDamaged(
@@ -176,24 +177,28 @@ def _check_identity(connection: apsw.Connection, path: Path, schema: Schema) -> 
     check_version(connection, path, schema)
 
 
-def _open(path: Path, *, read_only: bool) -> apsw.Connection:
+def _open(path: Path, *, read_only: bool) -> Connection:
     if not read_only:
-        return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        return _typed(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
     uri = path.resolve().as_uri()
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
-        connection = apsw.Connection(f"{uri}?mode=ro", flags=flags)
+        connection = _typed(apsw.Connection(f"{uri}?mode=ro", flags=flags))
         connection.pragma("user_version")
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         # A write-ahead log cannot be shared from a folder nobody may write to. Without the log's
         # files beside it the database is at rest, and may be read as it is.
         if path.with_name(path.name + "-wal").exists():
             raise
-        connection = apsw.Connection(f"{uri}?immutable=1", flags=flags)
+        connection = _typed(apsw.Connection(f"{uri}?immutable=1", flags=flags))
     return connection
 
 
-def _version(connection: apsw.Connection) -> int:
+def _typed(connection: apsw.Connection) -> Connection:
+    return cast(Connection, connection)
+
+
+def _version(connection: Connection) -> int:
     return int(connection.pragma("user_version"))
 
 

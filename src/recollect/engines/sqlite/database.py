@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-import apsw
-
 from recollect.engines.sqlite.connections import (
     BusyHandler,
     Synchronous,
@@ -18,10 +16,11 @@ from recollect.engines.sqlite.connections import (
     translated,
 )
 from recollect.engines.sqlite.schema import Schema
+from recollect.engines.sqlite.sql import Connection
 from recollect.errors import ReadOnly
 
 T = TypeVar("T")
-Work = Callable[[apsw.Connection], T]
+Work = Callable[[Connection], T]
 
 
 class Worker:
@@ -31,14 +30,12 @@ class Worker:
     caller was cancelled still ends before the next one begins.
     """
 
-    def __init__(
-        self, name: str, open_connection: Callable[[BusyHandler], apsw.Connection]
-    ) -> None:
+    def __init__(self, name: str, open_connection: Callable[[BusyHandler], Connection]) -> None:
         self._name = name
         self._open_connection = open_connection
         self._busy = BusyHandler()
         self._thread: ThreadPoolExecutor | None = None
-        self._connection: apsw.Connection | None = None
+        self._connection: Connection | None = None
 
     async def run(self, work: Work[T]) -> T:
         if self._thread is None:
@@ -87,7 +84,7 @@ class Database:
         self._schema = schema
         self._read_only = read_only
 
-        def open_connection(busy: BusyHandler) -> apsw.Connection:
+        def open_connection(busy: BusyHandler) -> Connection:
             # The reading connection may write as well: whoever comes first creates the files of
             # the write-ahead log and migrates.
             return connect(path, schema, read_only=read_only, synchronous=synchronous, busy=busy)
@@ -98,7 +95,7 @@ class Database:
     async def read(self, question: Work[T]) -> T:
         """Runs the question's statements against one state of the database."""
 
-        def ask(connection: apsw.Connection) -> T:
+        def ask(connection: Connection) -> T:
             with translated(self.path):
                 return in_snapshot(connection, question)
 
@@ -107,7 +104,7 @@ class Database:
     async def write(self, work: Work[T]) -> T:
         """Runs the work in one transaction, unless a newer program owns the file by now."""
 
-        def commit(connection: apsw.Connection) -> T:
+        def commit(connection: Connection) -> T:
             with translated(self.path), transaction(connection):
                 check_version(connection, self.path, self._schema)
                 return work(connection)
@@ -118,7 +115,7 @@ class Database:
     async def maintain(self, work: Work[T]) -> T:
         """Runs work that manages its own transactions, such as a checkpoint."""
 
-        def run(connection: apsw.Connection) -> T:
+        def run(connection: Connection) -> T:
             with translated(self.path):
                 return work(connection)
 
@@ -128,7 +125,7 @@ class Database:
     async def revision(self) -> int:
         """Differs after any commit: our own come from the writing connection."""
 
-        def ask(connection: apsw.Connection) -> int:
+        def ask(connection: Connection) -> int:
             with translated(self.path):
                 return int(connection.pragma("data_version"))
 

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from recollect.engines.sqlite.connections import Synchronous, create
 from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.moves import discard, make, move_away, move_back, repair
 from recollect.engines.sqlite.schema import LIBRARY, PROJECT
+from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import SqliteStore
 from recollect.errors import Conflict, NotFound, ProjectArchived, ReadOnly, Unavailable
 
@@ -89,7 +90,7 @@ class SqliteLibrary:
         path = f"projects/{project_id}.db"
         at = iso(self._clock())
 
-        def reserve(db: apsw.Connection) -> None:
+        def reserve(db: Connection) -> None:
             try:
                 db.execute(
                     "INSERT INTO projects(id, name, description, db_path, created_at, updated_at, "
@@ -195,7 +196,7 @@ class SqliteLibrary:
     async def remove_token(self, token_id: str) -> bool:
         meta = await self._meta()
 
-        def work(db: apsw.Connection) -> bool:
+        def work(db: Connection) -> bool:
             db.execute("DELETE FROM tokens WHERE id = ?", (token_id,))
             return db.changes() > 0
 
@@ -228,7 +229,7 @@ class SqliteLibrary:
             lambda db: (
                 db.execute(
                     f"SELECT {_COLUMNS} FROM projects "
-                    "WHERE name = ? AND transition IS NOT 'creating' AND transition IS NOT 'deleting'",
+                    "WHERE name = ? AND coalesce(transition, '') NOT IN ('creating', 'deleting')",
                     (name,),
                 ).get
             )
@@ -298,7 +299,7 @@ def _publish(draft: Path, target: Path) -> None:
 
 
 @contextmanager
-def usable(path: Path) -> Iterator[None]:
+def usable(path: Path) -> Generator[None, None, None]:
     """Says clearly why the file system would not have it."""
     try:
         yield
@@ -331,5 +332,5 @@ def _row(row: tuple[Any, ...]) -> Row:
     return Row(project, path, generation, transition)
 
 
-def _execute(db: apsw.Connection, statement: str, *bindings: Any) -> None:
+def _execute(db: Connection, statement: str, *bindings: Any) -> None:
     db.execute(statement, bindings)

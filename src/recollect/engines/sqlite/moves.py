@@ -10,13 +10,13 @@ transaction compares it, and the write-ahead log is folded in before the rename.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-
-import apsw
 
 from recollect.engines.sqlite.connections import connect, create, transaction
 from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.schema import PROJECT
+from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import DELETED_GENERATION, generation_of
 from recollect.errors import Conflict, StoreBusy, StoreDamaged
 
@@ -26,7 +26,7 @@ FOLD_DEADLINE = 10.0  # seconds to wait for readers before a rename is given up
 async def make(meta: Database, folder: Path, project_id: str, db_path: str) -> None:
     """Makes the file of a project whose row says `creating`."""
 
-    def work(db: apsw.Connection) -> None:
+    def work(db: Connection) -> None:
         _check_intent(db, project_id, "creating")
         create(folder / db_path, PROJECT)
         db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (project_id,))
@@ -44,7 +44,7 @@ async def make(meta: Database, folder: Path, project_id: str, db_path: str) -> N
 
 
 async def move_away(meta: Database, folder: Path, project_id: str, db_path: str, at: str) -> None:
-    def work(db: apsw.Connection) -> None:
+    def work(db: Connection) -> None:
         _check_intent(db, project_id, "archiving")
         target = f"archive/{project_id}.db"
         _set_generation(folder / db_path, lambda found: -abs(found))
@@ -59,7 +59,7 @@ async def move_away(meta: Database, folder: Path, project_id: str, db_path: str,
 
 
 async def move_back(meta: Database, folder: Path, project_id: str, db_path: str, at: str) -> None:
-    def work(db: apsw.Connection) -> None:
+    def work(db: Connection) -> None:
         _check_intent(db, project_id, "restoring")
         target = f"projects/{project_id}.db"
         generation = _set_generation(folder / db_path, lambda found: abs(found) + 1)
@@ -87,9 +87,9 @@ async def repair(meta: Database, folder: Path) -> None:
 
 
 async def _move(
-    meta: Database, project_id: str, intent: str, work: Callable[[apsw.Connection], None]
+    meta: Database, project_id: str, intent: str, work: Callable[[Connection], None]
 ) -> None:
-    def declare(db: apsw.Connection) -> None:
+    def declare(db: Connection) -> None:
         db.execute(
             "UPDATE projects SET transition = ? WHERE id = ? AND transition IS NULL",
             (intent, project_id),
@@ -110,7 +110,7 @@ async def _move(
         raise
 
 
-def _check_intent(db: apsw.Connection, project_id: str, intent: str) -> None:
+def _check_intent(db: Connection, project_id: str, intent: str) -> None:
     found = db.execute("SELECT transition FROM projects WHERE id = ?", (project_id,)).get
     if found != intent:
         raise Conflict("Another process changed this project meanwhile.", hint="Try again.")
@@ -146,7 +146,7 @@ def _fold_and_rename(source: Path, target: Path) -> None:
 
 
 def _finish(
-    db: apsw.Connection,
+    db: Connection,
     project_id: str,
     status: str,
     db_path: str,
@@ -160,21 +160,20 @@ def _finish(
     )
 
 
-def _discard(db: apsw.Connection, folder: Path, project_id: str, db_path: str) -> None:
+def _discard(db: Connection, folder: Path, project_id: str, db_path: str) -> None:
     _check_intent(db, project_id, "deleting")
     path = folder / db_path
     if path.exists():
-        try:
-            # A process that still has the file open is refused at its next write.
+        # A process that still has the file open is refused at its next write. A damaged project
+        # may be deleted as well.
+        with suppress(StoreDamaged):
             _set_generation(path, lambda _: DELETED_GENERATION)
-        except StoreDamaged:
-            pass  # a damaged project may be deleted as well
     _unlink(path)
     db.execute("DELETE FROM workspaces WHERE project = ?", (project_id,))
     db.execute("DELETE FROM projects WHERE id = ?", (project_id,))
 
 
-def _repair(db: apsw.Connection, folder: Path) -> None:
+def _repair(db: Connection, folder: Path) -> None:
     rows = db.execute(
         "SELECT id, transition, db_path, updated_at FROM projects WHERE transition IS NOT NULL"
     ).fetchall()

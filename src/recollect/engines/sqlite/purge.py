@@ -4,9 +4,8 @@ import json
 import time
 from collections.abc import Sequence
 
-import apsw
-
 from recollect.engines.sqlite.connections import transaction
+from recollect.engines.sqlite.sql import Connection
 
 CHECKPOINT_DEADLINE = 5.0  # seconds to wait for readers that hold old pages
 
@@ -17,7 +16,7 @@ WITH RECURSIVE family(key) AS (
 """
 
 
-def remove(db: apsw.Connection, ids: Sequence[str], at: int) -> tuple[int, int]:
+def remove(db: Connection, ids: Sequence[str], at: int) -> tuple[int, int]:
     """Deletes the records, what hangs on them, and all that the log says of them."""
     with transaction(db):
         # A parent may go before its child here; what counts is that nothing dangles at the end.
@@ -45,7 +44,7 @@ def remove(db: apsw.Connection, ids: Sequence[str], at: int) -> tuple[int, int]:
     return len(keys), len(links)
 
 
-def scrub(db: apsw.Connection) -> bool:
+def scrub(db: Connection) -> bool:
     """Rewrites the index without its deletion markers and empties the write-ahead log.
 
     False when a reader still holds old pages: the bytes go with the next checkpoint after it.

@@ -4,23 +4,22 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import apsw
-
 from recollect.core.ports import Direction, Order
 from recollect.core.records import Change, Edit, Link, Match, Record, Ref, Weights, Where
 from recollect.core.words import WordQuery, to_fts5
 from recollect.engines.sqlite.rows import LINK_COLUMNS, RECORD_COLUMNS, link_from, record_from
+from recollect.engines.sqlite.sql import Connection
 
 _KEYS_OF_IDS = "SELECT key FROM records WHERE id IN (SELECT value FROM json_each(?))"
 
 
-def get_records(db: apsw.Connection, ids: Sequence[str], *, include_deleted: bool) -> list[Record]:
+def get_records(db: Connection, ids: Sequence[str], *, include_deleted: bool) -> list[Record]:
     where = Where(ids=tuple(ids), deleted=None if include_deleted else False)
     found = {record.id: record for record in scan(db, where)}
     return [found[record_id] for record_id in dict.fromkeys(ids) if record_id in found]
 
 
-def get_links(db: apsw.Connection, ids: Sequence[str], *, include_deleted: bool) -> list[Link]:
+def get_links(db: Connection, ids: Sequence[str], *, include_deleted: bool) -> list[Link]:
     live = "" if include_deleted else " AND l.deleted_at IS NULL"
     rows = db.execute(
         f"SELECT {LINK_COLUMNS} FROM links l WHERE l.id IN (SELECT value FROM json_each(?)){live}",
@@ -31,7 +30,7 @@ def get_links(db: apsw.Connection, ids: Sequence[str], *, include_deleted: bool)
 
 
 def scan(
-    db: apsw.Connection,
+    db: Connection,
     where: Where,
     order: Order = "age",
     after: tuple[str, str] | None = None,
@@ -53,7 +52,7 @@ def scan(
 
 
 def match(
-    db: apsw.Connection, words: WordQuery, where: Where, weights: Weights, limit: int
+    db: Connection, words: WordQuery, where: Where, weights: Weights, limit: int
 ) -> list[Match]:
     conditions, bindings = _conditions(where)
     # CROSS JOIN: the index must lead, in the order of its own ranking, so that LIMIT ends it.
@@ -72,7 +71,7 @@ def match(
     return [Match(*row) for row in rows]
 
 
-def containing(db: apsw.Connection, text: str, where: Where, limit: int) -> list[Match]:
+def containing(db: Connection, text: str, where: Where, limit: int) -> list[Match]:
     conditions, bindings = _conditions(where)
     # LIKE folds the case of ASCII alone; other scripts are asked for in their usual spellings.
     spellings = (
@@ -99,7 +98,7 @@ def containing(db: apsw.Connection, text: str, where: Where, limit: int) -> list
 
 
 def links(
-    db: apsw.Connection, ids: Sequence[str], direction: Direction, limit: int | None
+    db: Connection, ids: Sequence[str], direction: Direction, limit: int | None
 ) -> list[Link]:
     sides = {"out": ["source"], "in": ["target"], "both": ["source", "target"]}[direction]
     keys = " UNION ".join(
@@ -114,7 +113,7 @@ def links(
     return [link_from(row) for row in rows]
 
 
-def count(db: apsw.Connection) -> dict[str, int]:
+def count(db: Connection) -> dict[str, int]:
     counts: dict[str, int] = dict(
         db.execute("SELECT kind, count(*) FROM records WHERE deleted_at IS NULL GROUP BY kind")
     )
@@ -122,7 +121,7 @@ def count(db: apsw.Connection) -> dict[str, int]:
     return counts
 
 
-def changes(db: apsw.Connection, after: int, limit: int, *, newest_first: bool) -> list[Change]:
+def changes(db: Connection, after: int, limit: int, *, newest_first: bool) -> list[Change]:
     direction = "DESC" if newest_first else "ASC"
     heads = db.execute(
         f"SELECT seq, at, tool, client, undoes FROM changes WHERE seq > ? "
@@ -142,7 +141,7 @@ def changes(db: apsw.Connection, after: int, limit: int, *, newest_first: bool) 
     return [Change(*head, edits=tuple(edits.get(head[0], ()))) for head in heads]
 
 
-def history(db: apsw.Connection, ref: Ref, after: int) -> list[tuple[int, Edit]]:
+def history(db: Connection, ref: Ref, after: int) -> list[tuple[int, Edit]]:
     table = "records" if ref.subject == "record" else "links"
     rows = db.execute(
         "SELECT e.change, e.operation, e.subject, e.before, ? FROM edits e "

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import apsw
-
 from recollect.core.ports import Direction, Order, Purged
 from recollect.core.records import (
     Batch,
@@ -20,6 +18,7 @@ from recollect.core.times import Clock
 from recollect.core.words import WordQuery
 from recollect.engines.sqlite import commit, purge, queries
 from recollect.engines.sqlite.database import Database
+from recollect.engines.sqlite.sql import Connection
 from recollect.errors import Conflict, NotFound, ProjectArchived
 
 DELETED_GENERATION = 0
@@ -35,7 +34,7 @@ class SqliteStore:
         self.generation = generation
 
     async def commit(self, batch: Batch) -> Change:
-        def work(db: apsw.Connection) -> Change:
+        def work(db: Connection) -> Change:
             self._check_generation(db)
             return commit.apply(db, batch)
 
@@ -88,7 +87,7 @@ class SqliteStore:
         return await self._database.read(lambda db: queries.history(db, ref, after))
 
     async def purge(self, ids: Sequence[str]) -> Purged:
-        def work(db: apsw.Connection) -> Purged:
+        def work(db: Connection) -> Purged:
             self._check_generation(db)
             records, links = purge.remove(db, ids, self._clock())
             return Purged(records, links, complete=purge.scrub(db))
@@ -104,7 +103,7 @@ class SqliteStore:
     async def close(self) -> None:
         await self._database.close()
 
-    def _check_generation(self, db: apsw.Connection) -> None:
+    def _check_generation(self, db: Connection) -> None:
         found = generation_of(db)
         if found == self.generation:
             return
@@ -117,11 +116,11 @@ class SqliteStore:
         )
 
 
-def generation_of(db: apsw.Connection) -> int:
+def generation_of(db: Connection) -> int:
     return int(db.execute("SELECT value FROM meta WHERE key = 'generation'").get)
 
 
-def _findings(db: apsw.Connection) -> list[str]:
+def _findings(db: Connection) -> list[str]:
     found = [str(row[0]) for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
     found += [f"dangling reference in {row[0]}" for row in db.execute("PRAGMA foreign_key_check")]
     unindexed = db.execute(

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from recollect.core.ports import RecordStore
@@ -198,7 +198,12 @@ class Graph:
         if stub is None:
             return Insert(new), new
         namesakes.remove(stub)
-        values = {"name": new.name, "type": new.type, "variant": new.variant, "facets": {}}
+        values: dict[str, Any] = {
+            "name": new.name,
+            "type": new.type,
+            "variant": new.variant,
+            "facets": {},
+        }
         return Update(stub.id, values, stub.version), replace(new, id=stub.id)
 
     def _new_entity(self, name: str, entity_type: str, at: int) -> Record:

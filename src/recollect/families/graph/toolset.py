@@ -5,7 +5,6 @@ from typing import Annotated, Literal
 from recollect.core.ports import Library, ProjectChoice, RecordStore
 from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
-from recollect.errors import NotFound
 from recollect.families.graph.graph import Graph
 from recollect.families.graph.model import (
     BATCH_LIMIT,

@@ -1,0 +1,120 @@
+"""`recollect log`, `undo` and `purge`: what changed, taking it back, removing it for good."""
+
+from typing import Any
+
+import click
+
+from recollect.app.app import App
+from recollect.app.purging import select
+from recollect.app.timeline import Entry
+from recollect.cli.options import common
+from recollect.cli.render import console, table_of
+from recollect.cli.running import command_session, confirmed, print_json, run_with_app
+from recollect.core.ports import Purged
+from recollect.core.text import clipped
+from recollect.core.times import iso
+from recollect.errors import InvalidInput, NoActiveProject
+from recollect.tools.schema import to_json
+
+
+@click.command()
+@common
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
+    """Show what changed, when and by which tool, newest first, in all projects."""
+    entries = run_with_app(lambda app: app.timeline.entries(project, limit), **flags)
+    rows = [_row(entry) for entry in entries]
+    if as_json:
+        print_json({"changes": rows})
+        return
+    shown = [
+        row | {"at": row["at"][:19].replace("T", " "), "state": "undone" if row["undone"] else ""}
+        for row in rows
+    ]
+    columns = ("change", "at", "tool", "summary", "state")
+    console().print(table_of("changes", [{c: row[c] for c in columns} for row in shown]))
+
+
+@click.command()
+@common
+@click.argument("change", required=False)
+def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -> None:
+    """Take a CHANGE back, by default the newest; an undo can be undone too.
+
+    CHANGE is PROJECT:NUMBER as `recollect log` shows it, or a number with --project.
+    """
+    entry = run_with_app(lambda app: app.timeline.undo(change, project, "command line"), **flags)
+    if as_json:
+        print_json({"undone": _row(entry)})
+    else:
+        click.echo(f"Undone {entry.reference}: {entry.change.tool} {entry.summary}")
+
+
+@click.command()
+@common
+@click.argument("names", nargs=-1)
+@click.option("--deleted", is_flag=True, help="Everything that was deleted.")
+@click.option("--containing", metavar="TEXT", help="Every record whose name or text has TEXT.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def purge(
+    as_json: bool,
+    names: tuple[str, ...],
+    deleted: bool,
+    containing: str | None,
+    yes: bool,
+    **flags: Any,
+) -> None:
+    """Remove entities for good, live or deleted, with every trace in log, index and file.
+
+    NAMES are names or ids of entities. There is no undo.
+    """
+    if not names and not deleted and not containing:
+        raise InvalidInput(
+            "Nothing to purge was named.", hint="Give NAMES, --deleted or --containing TEXT."
+        )
+
+    async def work(app: App) -> None:
+        session = await command_session(app)
+        project = app.settings.project or session.project
+        if project is None:
+            raise NoActiveProject(hint="Say --project NAME.")
+        _, store = await app.library.open(project)
+        chosen = await select(store, names, deleted=deleted, containing=containing)
+        if not chosen:
+            _say(as_json, project, None)
+            return
+        what = ", ".join(clipped(record.name or record.text, 40) for record in chosen[:5])
+        more = ", …" if len(chosen) > 5 else ""
+        question = f"Remove {len(chosen)} records from {project} for good ({what}{more})?"
+        if confirmed(question, yes=yes):
+            _say(as_json, project, await store.purge([record.id for record in chosen]))
+
+    run_with_app(work, **flags)
+
+
+def _say(as_json: bool, project: str, purged: Purged | None) -> None:
+    if as_json:
+        print_json({"project": project, "purged": to_json(purged) if purged else None})
+    elif purged is None:
+        click.echo("Nothing fits; nothing was removed.")
+    else:
+        click.echo(f"Removed {purged.records} records and {purged.links} relations for good.")
+        if not purged.complete:
+            click.echo(
+                "Another process is still reading old pages: run the command again when it has "
+                "finished, so that the bytes go too.",
+                err=True,
+            )
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    return {
+        "change": entry.reference,
+        "project": entry.project,
+        "at": iso(entry.change.at),
+        "tool": entry.change.tool,
+        "client": entry.change.client,
+        "summary": entry.summary,
+        "undone": entry.is_undone,
+        "undoes": entry.change.undoes,
+    }

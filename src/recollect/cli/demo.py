@@ -1,0 +1,75 @@
+"""`recollect demo`: store and recall at work, on a folder that is thrown away."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recollect.app.app import App
+from recollect.cli.options import common
+from recollect.cli.render import console, render
+from recollect.cli.running import print_json, run_with_app
+from recollect.core.sessions import Session
+
+STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+    ("A project keeps its memory apart from others.", "create_project", {"name": "shop"}),
+    (
+        "The assistant learns something, and keeps it.",
+        "create_entities",
+        {
+            "entities": [
+                {
+                    "name": "Shop API",
+                    "entity_type": "service",
+                    "observations": ["Listens on port 8443", "Written in C++ and Python"],
+                },
+                {
+                    "name": "Orders DB",
+                    "entity_type": "database",
+                    "observations": ["PostgreSQL 17, nightly backup at 02:00"],
+                },
+            ]
+        },
+    ),
+    (
+        "How things hang together is kept too.",
+        "create_relations",
+        {"relations": [{"from": "Shop API", "to": "Orders DB", "relation_type": "reads_from"}]},
+    ),
+    ("Next week, in another window: what was that port?", "search_nodes", {"query": "shop port"}),
+    ("Special characters are no trouble.", "search_nodes", {"query": "C++"}),
+    ("Something is deleted by mistake …", "delete_entities", {"names": ["Orders DB"]}),
+)
+
+
+@click.command()
+@common
+def demo(as_json: bool, data_dir: Path | None, project: str | None, **flags: Any) -> None:
+    """Show store and recall at work, on a temporary folder."""
+
+    async def work(app: App) -> list[dict[str, Any]]:
+        session = Session(client="demo")
+        told: list[dict[str, Any]] = []
+        out = console()
+        for sentence, name, arguments in STEPS:
+            result = await app.call(session, name, arguments)
+            told.append({"tool": name, "arguments": arguments, "result": result.structured})
+            if not as_json:
+                out.print(f"\n[bold]{sentence}[/bold]  [dim]{name}[/dim]")
+                render(result)
+        entry = await app.timeline.undo(None, None, "demo")
+        found = await app.call(session, "open_nodes", {"names": ["Orders DB"]})
+        told.append({"tool": "undo", "result": found.structured})
+        if not as_json:
+            out.print("\n[bold]… and `recollect undo` takes it back.[/bold]  [dim]undo[/dim]")
+            out.print(f"Undone: {entry.change.tool} {entry.summary}", markup=False)
+            render(found)
+            out.print("\nThis was a temporary folder. `recollect serve` starts the real thing.")
+        return told
+
+    with tempfile.TemporaryDirectory(prefix="recollect-demo-") as folder:
+        told = run_with_app(work, data_dir=Path(folder), **flags)
+    if as_json:
+        print_json({"steps": told})

@@ -1,0 +1,52 @@
+"""`recollect import`: taking in what other memory servers keep."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recollect.app.app import App
+from recollect.app.imports import Imported, import_server_memory
+from recollect.app.projects import DEFAULT_PROJECT
+from recollect.cli.options import common
+from recollect.cli.progress import bar
+from recollect.cli.running import command_session, print_json, run_with_app
+from recollect.core.sessions import Call
+from recollect.tools.schema import to_json
+
+SHOWN_LINES = 10
+
+
+@click.group("import")
+def import_() -> None:
+    """Take in what another memory server keeps."""
+
+
+@import_.command("server-memory")
+@common
+@click.argument("file", type=click.Path(path_type=Path))
+def server_memory(as_json: bool, file: Path, project: str | None, **flags: Any) -> None:
+    """Read the JSONL FILE of the official memory server into a project, by default `default`.
+
+    Running it again adds only what is new. Lines that cannot be read are reported and left out.
+    """
+
+    async def work(app: App) -> Imported:
+        call = Call(await command_session(app), "import")
+        store = await app.choice.to_write(call, None)
+        with bar("Importing") as progress:
+            return await import_server_memory(file, store, app.clock, progress)
+
+    outcome = run_with_app(work, project=project or DEFAULT_PROJECT, **flags)
+    if as_json:
+        print_json(to_json(outcome))
+        return
+    click.echo(
+        f"Added {outcome.entities} entities, {outcome.observations} observations and "
+        f"{outcome.relations} relations to {project or DEFAULT_PROJECT}."
+    )
+    for item in outcome.unreadable[:SHOWN_LINES]:
+        click.echo(f"  line {item.line} was left out: {item.reason}", err=True)
+    if len(outcome.unreadable) > SHOWN_LINES:
+        rest = len(outcome.unreadable) - SHOWN_LINES
+        click.echo(f"  … and {rest} more lines; --json lists them all.", err=True)

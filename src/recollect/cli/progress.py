@@ -1,0 +1,19 @@
+"""A progress bar on standard error, for people only."""
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+
+@contextmanager
+def bar(title: str) -> Generator[Callable[[int, int], None], None, None]:
+    """Gives a function that takes what is done and the total."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,0 +1,80 @@
+"""The official memory server's file: one JSON object per line, entities and relations."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from recollect.errors import InvalidInput
+from recollect.families.graph.model import BATCH_LIMIT, NewEntity, RelationSpec
+from recollect.families.graph.naming import checked_name
+from recollect.tools.schema import parameters_of, parse_object
+
+_ENTITY_KEYS = ("name", "entityType", "observations")
+_RELATION_KEYS = ("from", "to", "relationType")
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A line that could not be taken in, and why."""
+
+    line: int
+    reason: str
+
+
+Parsed = NewEntity | RelationSpec | Unreadable
+
+
+def parse_lines(lines: Iterable[str]) -> Iterator[tuple[int, Parsed]]:
+    """What each line holds, with its number. Blank lines and objects of other types are passed
+    over, and so are keys that forks of that server add.
+    """
+    for number, line in enumerate(lines, start=1):
+        text = line.strip().lstrip("\ufeff")
+        if text:
+            for parsed in _parsed(number, text):
+                yield number, parsed
+
+
+def _parsed(number: int, text: str) -> list[Parsed]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return [Unreadable(number, f"not JSON: {error}")]
+    if not isinstance(value, dict):
+        return [Unreadable(number, "not an object")]
+    entry = cast(dict[str, Any], value)
+    try:
+        if entry.get("type") == "entity":
+            return [*_entities(entry)]
+        if entry.get("type") == "relation":
+            return [_relation(entry)]
+    except InvalidInput as error:
+        return [Unreadable(number, str(error))]
+    return []
+
+
+def _entities(entry: dict[str, Any]) -> list[NewEntity]:
+    """One entity, in several pieces where it has more observations than a call may."""
+    wanted = {key: entry[key] for key in _ENTITY_KEYS if key in entry}
+    texts = wanted.get("observations", [])
+    if isinstance(texts, list):
+        kept = [text for text in cast(list[Any], texts) if text != ""]
+        pieces = [kept[i : i + BATCH_LIMIT] for i in range(0, len(kept), BATCH_LIMIT)] or [[]]
+    else:
+        pieces = [texts]
+    entities = [
+        NewEntity(**parse_object(parameters_of(NewEntity), wanted | {"observations": piece}))
+        for piece in pieces
+    ]
+    checked_name(entities[0].name, "name")
+    checked_name(entities[0].entity_type, "entityType")
+    return entities
+
+
+def _relation(entry: dict[str, Any]) -> RelationSpec:
+    wanted = {key: entry[key] for key in _RELATION_KEYS if key in entry}
+    relation = RelationSpec(**parse_object(parameters_of(RelationSpec), wanted))
+    for name in (relation.from_, relation.to, relation.relation_type):
+        checked_name(name, "relation")
+    return relation

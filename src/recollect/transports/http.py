@@ -1,0 +1,197 @@
+"""MCP over Streamable HTTP: the official SDK's transport in front of the dispatch table."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import uvicorn
+from mcp import types
+from mcp.server.connection import Connection as SdkConnection
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from mcp.types import methods
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from recollect import __version__
+from recollect.core.sessions import Session
+from recollect.errors import InvalidInput, Unavailable
+from recollect.transports.dispatch import (
+    JSON,
+    MESSAGE_LIMIT,
+    Ask,
+    Connection,
+    Dispatcher,
+    Notify,
+    ProtocolError,
+)
+from recollect.transports.guard import Guard, KnowsToken, OpenRequests
+from recollect.transports.signals import on_signals
+
+PATH = "/mcp"
+GRACE = 0.3  # seconds that calls under way get when we are told to stop
+IDLE_SESSION = 8 * 60 * 60  # seconds; not every client can begin anew, so a working day
+OURS = "recollect"
+
+Context = ServerRequestContext[Any, Any]
+
+_ANSWERS: dict[str, type[types.Result]] = {
+    "sampling/createMessage": types.CreateMessageResult,
+    "elicitation/create": types.ElicitResult,
+}
+
+log = logging.getLogger(__name__)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 takes a free one."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (socket.gaierror, UnicodeError, OverflowError) as error:
+        raise InvalidInput(
+            f"Cannot listen on {host!r}, port {port}: {error}.", argument="host", value=host
+        ) from None
+    try:
+        return socket.create_server((str(address[0]), int(address[1])), family=family)
+    except OSError as error:
+        raise Unavailable(
+            f"Cannot listen on {host}, port {port}: {error.strerror}.",
+            hint="--port chooses another port; 0 takes any that is free.",
+        ) from error
+
+
+async def serve_http(
+    dispatcher: Dispatcher,
+    listening: socket.socket,
+    *,
+    host: str,
+    knows_token: KnowsToken | None,
+    on_ready: Callable[[], None],
+) -> None:
+    """Serves clients until a signal comes. Without `knows_token` nobody is asked for one."""
+    app = OpenRequests(Guard(_sdk_app(dispatcher), host, knows_token))
+    server = _Server(
+        uvicorn.Config(
+            app,
+            lifespan="on",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+    )
+    stop = asyncio.Event()
+    on_signals(asyncio.get_running_loop(), stop.set)
+    serving = asyncio.create_task(server.serve([listening]), name="http server")
+    stopping = asyncio.create_task(stop.wait(), name="stop signal")
+    server.on_ready = on_ready
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    dispatcher.close()
+    server.should_exit = True
+    await app.stop(GRACE)
+    await serving
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to us and tells when it is ready."""
+
+    on_ready: Callable[[], None]
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.on_ready()
+
+
+def _sdk_app(dispatcher: Dispatcher) -> Any:
+    server = Server[Any](
+        "recollect", version=__version__, get_tool_input_schema=_input_schemas(dispatcher)
+    )
+    # The SDK's own handlers would check and trim what ours have made; from here every request,
+    # the handshake among them, goes to the same table as on stdio.
+    server.middleware[:] = [_Projection(dispatcher)]
+    return server.streamable_http_app(
+        streamable_http_path=PATH,
+        max_request_body_size=MESSAGE_LIMIT,
+        session_idle_timeout=IDLE_SESSION,
+        # The guard in front has looked at Host and Origin.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+
+
+class _Projection:
+    """Answers the SDK's requests from the dispatch table."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        if ctx.request_id is None:
+            return await call_next(ctx)
+        # The context has no public way to its connection, which alone lives as long as the client.
+        sdk = ctx.session._connection  # pyright: ignore[reportPrivateUsage]
+        try:
+            return await self._dispatcher.handle(
+                _connection(sdk),
+                ctx.request_id,
+                ctx.method,
+                dict(ctx.params or {}),
+                notify=_notify(ctx),
+                announce=sdk.notify,
+                ask=_ask(ctx),
+            )
+        except ProtocolError as error:
+            raise MCPError(error.code, error.message, error.data) from error
+
+
+def _connection(sdk: SdkConnection) -> Connection:
+    """Ours for this client; in the stateless era there is a new one for each request."""
+    if OURS not in sdk.state:
+        sdk.state[OURS] = connection = Connection(Session())
+        sdk.exit_stack.callback(connection.close)
+    return sdk.state[OURS]
+
+
+def _notify(ctx: Context) -> Notify:
+    async def notify(method: str, params: JSON) -> None:
+        notification = types.Notification[JSON, str](method=method, params=params)
+        await ctx.session.send_notification(
+            cast(types.ServerNotification, notification), ctx.request_id
+        )
+
+    return notify
+
+
+def _ask(ctx: Context) -> Ask | None:
+    if ctx.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        return None
+
+    async def ask(method: str, params: JSON) -> JSON:
+        request = methods.parse_server_request(method, ctx.protocol_version, params)
+        answer = await ctx.session.send_request(
+            cast(types.ServerRequest, request),
+            _ANSWERS[method],
+            metadata=ServerMessageMetadata(related_request_id=ctx.request_id),
+        )
+        return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    return ask
+
+
+def _input_schemas(dispatcher: Dispatcher) -> Callable[[str], JSON | None]:
+    def find(name: str) -> JSON | None:
+        tools = dispatcher.app.tools
+        return tools.get(name).input_schema if name in tools else None
+
+    return find
