@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from rich.table import Table
 
 from recollect.cli.trial.ledger import Verdict, judge
 from recollect.cli.trial.run import Show, Trial, run_trial
+from recollect.cli.wire import ServerGone
+from recollect.errors import Unavailable
 
 
 @click.command()
@@ -35,12 +37,17 @@ def selftest(writers: int, seconds: float, folder: Path | None, as_json: bool) -
     Several servers write into two projects that are archived and restored meanwhile. Exit
     status 0: everything that was acknowledged is there, once, and every database is sound.
     """
-    data_dir = Path(tempfile.mkdtemp(prefix="recollect-selftest-", dir=folder))
+    data_dir = _new_folder(folder)
+    log_path = data_dir / "servers.log"
     try:
-        with _ended_by_terminate(), (data_dir / "servers.log").open("wb") as log:
+        with _ended_by_terminate(), log_path.open("wb") as log:
             with _progress(seconds) as show:
                 trial = run_trial(data_dir, writers, seconds, log, show)
             verdict = asyncio.run(judge(data_dir, trial.ledger))
+    except ServerGone as error:
+        last_words = log_path.read_text("utf-8", "replace").strip()[-2_000:]
+        shutil.rmtree(data_dir, ignore_errors=True)
+        raise Unavailable("A server ended before it had answered.", hint=last_words) from error
     except BaseException:
         shutil.rmtree(data_dir, ignore_errors=True)
         raise
@@ -52,6 +59,14 @@ def selftest(writers: int, seconds: float, folder: Path | None, as_json: bool) -
         report["data"] = str(data_dir)
     click.echo(json.dumps(report, indent=2)) if as_json else _print(report)
     sys.exit(0 if is_good else 1)
+
+
+def _new_folder(parent: Path | None) -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix="recollect-selftest-", dir=parent))
+    except OSError as error:
+        where = parent or tempfile.gettempdir()
+        raise Unavailable(f"{where} cannot be written ({error.strerror}).") from error
 
 
 def _report(writers: int, trial: Trial, verdict: Verdict) -> dict[str, Any]:
@@ -92,7 +107,7 @@ _ROWS = (
         "{calls_per_second} a second, p50 {p50_ms} ms, p95 {p95_ms} ms",
     ),
     ("{kills:,} servers killed", "{moves:,} times a project was archived and restored"),
-    ("{refused:,} calls refused", "their project was put away or busy; the error said so"),
+    ("{refused:,} calls refused", "as their project was put away or busy"),
     ("{acknowledged:,} facts acknowledged", "{found:,} found, {lost:,} lost, {duplicates:,} twice"),
     ("{torn:,} calls half done", "of those that a kill left unanswered"),
     ("{unasked:,} facts unasked", "stored although no call for them was accepted"),
@@ -116,7 +131,7 @@ def _print(report: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _progress(seconds: float) -> Iterator[Show]:
+def _progress(seconds: float) -> Generator[Show, None, None]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(
@@ -132,7 +147,7 @@ def _progress(seconds: float) -> Iterator[Show]:
 
 
 @contextmanager
-def _ended_by_terminate() -> Iterator[None]:
+def _ended_by_terminate() -> Generator[None, None, None]:
     """A polite end tidies up like Ctrl-C."""
 
     def leave(*_: object) -> None:

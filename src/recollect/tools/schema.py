@@ -33,11 +33,9 @@ class Field:
     description: str = ""
     name: str | None = None  # on the wire, where it is no Python name
     aliases: tuple[str, ...] = ()
-    min_length: int | None = None
     max_length: int | None = None
     ge: int | None = None
     le: int | None = None
-    min_items: int | None = None
     max_items: int | None = None
     blank: bool = True  # False: text of blanks alone is refused
 
@@ -199,8 +197,6 @@ def _text(field: Field, value: Any, path: str) -> str:
             value=clipped(value),
             limit=field.max_length,
         )
-    if field.min_length is not None and len(value) < field.min_length:
-        raise InvalidInput(f"`{path}` is empty.", argument=path, value=value)
     if not field.blank and not value.strip():
         raise InvalidInput(
             f"`{path}` is {'blank' if value else 'empty'}.", argument=path, value=value
@@ -251,8 +247,6 @@ def _list(item: Any, field: Field, value: Any, path: str) -> list[Any]:
             argument=path,
             limit=field.max_items,
         )
-    if field.min_items is not None and len(items) < field.min_items:
-        raise InvalidInput(f"`{path}` is an empty list.", argument=path, value=items)
     bare, inner = _unwrapped(item)
     return [parse_value(bare, inner, entry, f"{path}[{i}]") for i, entry in enumerate(items)]
 
@@ -298,14 +292,9 @@ def _parameter_schema(item: Parameter) -> JSON:
 
 
 def _described(schema: JSON, field: Field) -> JSON:
-    limits = {
-        "minLength": 1 if not field.blank else field.min_length,
-        "maxLength": field.max_length,
-        "minimum": field.ge,
-        "maximum": field.le,
-        "minItems": field.min_items,
-        "maxItems": field.max_items,
-    }
+    # Lengths are checked but not advertised: they stand in every client's context, and an
+    # assistant meets them so rarely that the error which names them is enough.
+    limits = {"minimum": field.ge, "maximum": field.le}
     if field.description:
         schema["description"] = field.description
     return schema | {key: limit for key, limit in limits.items() if limit is not None}

@@ -1,23 +1,21 @@
 """The protocol's methods over the application, one table for every transport and both eras."""
 
-import asyncio
 import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect import __version__
 from recollect.app.app import App
 from recollect.app.resources import ResourceInfo
 from recollect.core.sessions import Session
-from recollect.errors import NotFound, RecollectError
+from recollect.errors import NotFound, RecollectError, Unavailable
 from recollect.tools.schema import to_json
 from recollect.tools.tool import Tool
+from recollect.transports.connection import JSON, Connection, Notices, Notify
 
-JSON = dict[str, Any]
-Notify = Callable[[str, JSON], Awaitable[None]]
 Ask = Callable[[str, JSON], Awaitable[JSON]]
 
 MESSAGE_LIMIT = 16 * 1024 * 1024  # bytes, on every transport
@@ -69,66 +67,6 @@ class ProtocolError(Exception):
     def as_json(self) -> JSON:
         body: JSON = {"code": self.code, "message": self.message}
         return body if self.data is None else body | {"data": self.data}
-
-
-class Notices:
-    """Changed resources that wait to be told: each once, however often it changed.
-
-    Adding never waits, so that a client that does not read holds up nobody but itself.
-    """
-
-    def __init__(self) -> None:
-        self._changed: dict[str, None] = {}
-        self._news = asyncio.Event()
-        self._is_ended = False
-
-    async def add(self, uri: str) -> None:
-        self._changed[uri] = None
-        self._news.set()
-
-    def end(self) -> None:
-        self._is_ended = True
-        self._news.set()
-
-    async def next(self) -> str | None:
-        """The resource that has waited longest, or None once there will be no more."""
-        await self._news.wait()
-        if not self._changed:
-            return None
-        uri = next(iter(self._changed))
-        del self._changed[uri]
-        if not self._changed and not self._is_ended:
-            self._news.clear()
-        return uri
-
-
-@dataclass(slots=True)
-class Connection:
-    """One client for as long as it is connected: its session and its subscriptions."""
-
-    session: Session
-    subscriptions: dict[str, Callable[[], None]] = field(
-        default_factory=dict[str, Callable[[], None]]
-    )
-    notices: Notices = field(default_factory=Notices)
-    _teller: asyncio.Task[None] | None = None
-
-    def tell_by(self, announce: Notify) -> None:
-        """Starts to pass the notices on, if that has not begun."""
-        if self._teller is None:
-            self._teller = asyncio.create_task(self._tell(announce), name="resource notices")
-
-    def close(self) -> None:
-        for end in self.subscriptions.values():
-            end()
-        self.subscriptions.clear()
-        self.notices.end()
-        if self._teller is not None:
-            self._teller.cancel()
-
-    async def _tell(self, announce: Notify) -> None:
-        while (uri := await self.notices.next()) is not None:
-            await announce("notifications/resources/updated", {"uri": uri})
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +207,7 @@ class Dispatcher:
                 ) from error
         try:
             result = await self.app.call(
-                request.session, name, cast(JSON, arguments), _progress(request)
+                request.session, name, cast(JSON, arguments), progress_of(request)
             )
         except RecollectError as error:
             return {
@@ -394,7 +332,7 @@ def _client_name(info: Any) -> str:
     return " ".join(str(part) for part in parts if part)[:100]
 
 
-def _progress(request: Request) -> Callable[[float, float | None, str | None], Awaitable[None]]:
+def progress_of(request: Request) -> Callable[[float, float | None, str | None], Awaitable[None]]:
     meta = request.params.get("_meta")
     token = cast(JSON, meta).get("progressToken") if isinstance(meta, dict) else None
 
@@ -436,7 +374,8 @@ def _protocol_error(error: RecollectError, params: JSON) -> ProtocolError:
     if isinstance(error, NotFound):
         code = INVALID_PARAMS if is_stateless(params) else RESOURCE_NOT_FOUND
         return ProtocolError(code, str(error), {"uri": params.get("uri")})
-    return ProtocolError(INTERNAL_ERROR, str(error), error.envelope())
+    code = INTERNAL_ERROR if isinstance(error, Unavailable) else INVALID_PARAMS
+    return ProtocolError(code, str(error), error.envelope())
 
 
 def _bug(method: str, error: Exception) -> ProtocolError:

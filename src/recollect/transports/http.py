@@ -21,13 +21,11 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from recollect import __version__
 from recollect.core.sessions import Session
 from recollect.errors import InvalidInput, Unavailable
+from recollect.transports.connection import JSON, Connection, Notify
 from recollect.transports.dispatch import (
-    JSON,
     MESSAGE_LIMIT,
     Ask,
-    Connection,
     Dispatcher,
-    Notify,
     ProtocolError,
 )
 from recollect.transports.guard import Guard, KnowsToken, OpenRequests
@@ -43,6 +41,7 @@ Context = ServerRequestContext[Any, Any]
 _ANSWERS: dict[str, type[types.Result]] = {
     "sampling/createMessage": types.CreateMessageResult,
     "elicitation/create": types.ElicitResult,
+    "roots/list": types.ListRootsResult,
 }
 
 log = logging.getLogger(__name__)

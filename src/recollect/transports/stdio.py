@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from recollect.core.sessions import Session
+from recollect.transports.connection import JSON, Connection
 from recollect.transports.dispatch import (
     INVALID_REQUEST,
-    JSON,
     MESSAGE_LIMIT,
     PARSE_ERROR,
-    Connection,
     Dispatcher,
     ProtocolError,
 )

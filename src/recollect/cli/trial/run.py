@@ -47,6 +47,7 @@ class _Stage:
         self._stop = threading.Event()
         self._clients: list[Client] = []
         self._threads: list[threading.Thread] = []
+        self._finished: list[Writer | Mover] = []
         self._problems: list[str] = []
         self._kills = 0
 
@@ -61,7 +62,7 @@ class _Stage:
             client.begin()
         began = time.monotonic()
         for worker in (*writers, mover):
-            self._threads.append(threading.Thread(target=worker.run, daemon=True))
+            self._threads.append(threading.Thread(target=self._work, args=(worker,), daemon=True))
             self._threads[-1].start()
         self._disturb(
             began + seconds,
@@ -112,6 +113,10 @@ class _Stage:
         client.wire.close()
         return ledger
 
+    def _work(self, worker: Writer | Mover) -> None:
+        worker.run()
+        self._finished.append(worker)
+
     def _disturb(self, deadline: float, show: Callable[[float], None]) -> None:
         """Kills a server now and then until the time is over."""
         now = time.monotonic()
@@ -131,6 +136,8 @@ class _Stage:
             while thread.is_alive():
                 self._kill_silent()
                 thread.join(TICK)
+        if len(self._finished) < len(self._threads):
+            self._problems.append("a writer of the trial itself failed; see its traceback")
 
     def _kill_silent(self) -> None:
         for client in self._clients:

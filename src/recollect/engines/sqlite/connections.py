@@ -4,7 +4,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar, cast
 
@@ -26,6 +26,7 @@ T = TypeVar("T")
 Synchronous = Literal["normal", "full"]
 
 BUSY_DEADLINE = 10.0  # seconds a write waits for another process
+_FOLD_TRY = 0.02  # seconds
 
 # What each of SQLite's result codes means to a caller. Codes that only our own mistakes can
 # cause (syntax, misuse, range, ...) are left out on purpose: they are bugs and surface as such.
@@ -45,6 +46,7 @@ OUTSIDE_FAILURES: dict[type[apsw.Error], type[RecollectError]] = {
     apsw.NoLFSError: Unavailable,
     apsw.NoMemError: Unavailable,
     apsw.InterruptError: Unavailable,
+    apsw.SchemaChangeError: Unavailable,
     apsw.TooBigError: Unavailable,
 }
 
@@ -65,15 +67,16 @@ class BusyHandler:
     row it starves; naps of 0.5 to 2 ms get their turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float | None = None) -> None:
         self.closing = False
+        self._patience = BUSY_DEADLINE if patience is None else patience
         self._started = 0.0
 
     def __call__(self, earlier_calls: int) -> bool:
         now = time.monotonic()
         if earlier_calls == 0:
             self._started = now
-        if self.closing or now - self._started > BUSY_DEADLINE:
+        if self.closing or now - self._started > self._patience:
             return False
         time.sleep(random.uniform(0.0005, 0.002))
         return True
@@ -92,6 +95,7 @@ def connect(
         connection = _open(path, read_only=read_only)
         try:
             connection.set_busy_handler(busy or BusyHandler())
+            connection.create_scalar_function("lowered", _lowered, 1)
             connection.execute("PRAGMA temp_store=MEMORY; PRAGMA cache_size=-64000")
             _check_identity(connection, path, schema)
             if not connection.readonly("main"):
@@ -103,6 +107,8 @@ def connect(
                 )
                 migrate(connection, schema)
         except BaseException:
+            # The last one to close folds the log in; a file that is refused stays as it is.
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close()
             raise
         return connection
@@ -133,6 +139,20 @@ def migrate(connection: Connection, schema: Schema) -> None:
         connection.execute(f"PRAGMA user_version={schema.version}")
 
 
+def fold(path: Path, schema: Schema, patience: float) -> bool:
+    """Moves the write-ahead log into the file and empties it; False if a reader needs it still.
+
+    Whoever tries keeps others from writing, so each try is short.
+    """
+    deadline = time.monotonic() + patience
+    with translated(path), closing(connect(path, schema, busy=BusyHandler(_FOLD_TRY))) as db:
+        while db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_FOLD_TRY)
+        return True
+
+
 @contextmanager
 def transaction(connection: Connection) -> Generator[None, None, None]:
     # IMMEDIATE: a read transaction that upgrades behind another commit fails at once, and no
@@ -153,7 +173,9 @@ def in_snapshot(connection: Connection, question: Callable[[Connection], T]) -> 
     try:
         return question(connection)
     finally:
-        connection.execute("ROLLBACK")
+        # Some failures, such as an unreadable disk, have ended the transaction already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def check_version(connection: Connection, path: Path, schema: Schema) -> None:
@@ -196,6 +218,10 @@ def _open(path: Path, *, read_only: bool) -> Connection:
 
 def _typed(connection: apsw.Connection) -> Connection:
     return cast(Connection, connection)
+
+
+def _lowered(text: str | None) -> str | None:
+    return None if text is None else text.lower()
 
 
 def _version(connection: Connection) -> int:

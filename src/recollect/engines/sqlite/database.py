@@ -11,6 +11,7 @@ from recollect.engines.sqlite.connections import (
     Synchronous,
     check_version,
     connect,
+    fold,
     in_snapshot,
     transaction,
     translated,
@@ -23,50 +24,56 @@ T = TypeVar("T")
 Work = Callable[[Connection], T]
 
 
+class _Lane:
+    """A thread, and the connection that it alone uses."""
+
+    def __init__(self, name: str) -> None:
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self.busy = BusyHandler()
+        self.connection: Connection | None = None
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+
+
 class Worker:
     """A connection and the one thread that uses it, both made at the first call.
 
     One thread per connection makes calls wait for each other without a lock, and a call whose
-    caller was cancelled still ends before the next one begins.
+    caller was cancelled still ends before the next one begins. A call that comes while the
+    connection is being closed gets a thread and a connection of its own.
     """
 
     def __init__(self, name: str, open_connection: Callable[[BusyHandler], Connection]) -> None:
         self._name = name
         self._open_connection = open_connection
-        self._busy = BusyHandler()
-        self._thread: ThreadPoolExecutor | None = None
-        self._connection: Connection | None = None
+        self._lane: _Lane | None = None
 
     async def run(self, work: Work[T]) -> T:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix=self._name)
+        if self._lane is None:
+            self._lane = _Lane(self._name)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._run_here, work)
+        return await loop.run_in_executor(self._lane.thread, self._run_in, self._lane, work)
 
     async def close(self, *, interrupt: bool = False) -> None:
         """Waits for the call under way, which stops waiting for locks at once.
 
         With `interrupt` the statement that is running ends too, with an error.
         """
-        thread, self._thread = self._thread, None
-        if thread is None:
+        lane, self._lane = self._lane, None
+        if lane is None:
             return
-        self._busy.closing = True
-        if interrupt and self._connection is not None:
-            self._connection.interrupt()
-        await asyncio.get_running_loop().run_in_executor(thread, self._close_here)
-        thread.shutdown(wait=False)
-        self._busy = BusyHandler()
+        lane.busy.closing = True
+        if interrupt and lane.connection is not None:
+            lane.connection.interrupt()
+        await asyncio.get_running_loop().run_in_executor(lane.thread, lane.close)
+        lane.thread.shutdown(wait=False)
 
-    def _run_here(self, work: Work[T]) -> T:
-        if self._connection is None:
-            self._connection = self._open_connection(self._busy)
-        return work(self._connection)
-
-    def _close_here(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+    def _run_in(self, lane: _Lane, work: Work[T]) -> T:
+        if lane.connection is None:
+            lane.connection = self._open_connection(lane.busy)
+        return work(lane.connection)
 
 
 class Database:
@@ -113,7 +120,7 @@ class Database:
         return await self._writer.run(commit)
 
     async def maintain(self, work: Work[T]) -> T:
-        """Runs work that manages its own transactions, such as a checkpoint."""
+        """Runs work that manages its own transactions, all of it even if the caller gives up."""
 
         def run(connection: Connection) -> T:
             with translated(self.path):
@@ -122,8 +129,12 @@ class Database:
         self._refuse_if_read_only()
         return await self._writer.run(run)
 
+    async def fold(self, patience: float) -> bool:
+        """Empties the write-ahead log into the file; False if a reader needs it still."""
+        return await asyncio.to_thread(fold, self.path, self._schema, patience)
+
     async def revision(self) -> int:
-        """Differs after any commit: our own come from the writing connection."""
+        """Differs after any commit while it stays open: ours come from the other connection."""
 
         def ask(connection: Connection) -> int:
             with translated(self.path):

@@ -1,198 +1,299 @@
 """Making, putting away, bringing back and deleting a project's file while others have it open.
 
 Every move first commits its intent to `_meta.db`, then runs inside one write transaction there.
-So two moves never overlap, a crash leaves an intent that the next start finishes or takes back by
-looking where the file is, and a start that finds the intent of a living process waits for it.
+So two moves never overlap, and an intent that is found under the write lock was left by a crash
+(or is about to be acted upon by a living process, which then declares it again). It is finished
+or taken back by looking where the file is.
 
-A file is never renamed while anybody could write to it: its generation is set first, each write
-transaction compares it, and the write-ahead log is folded in before the rename.
+A file is never moved while anybody could write to it: its generation is set first, each write
+transaction compares it, and the write-ahead log is folded in before the move. What comes back
+from the archive is a copy: a process that has had the old file open all along would, on closing
+it, delete the write-ahead log that it finds under the old name.
 """
 
-import time
-from collections.abc import Callable
-from contextlib import suppress
+import logging
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from recollect.engines.sqlite.connections import connect, create, transaction
+import apsw
+
+from recollect.core.projects import Status
+from recollect.engines.sqlite.connections import (
+    check_version,
+    connect,
+    create,
+    fold,
+    transaction,
+)
 from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.schema import PROJECT
+from recollect.engines.sqlite.schema import LIBRARY, PROJECT
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import DELETED_GENERATION, generation_of
-from recollect.errors import Conflict, StoreBusy, StoreDamaged
+from recollect.errors import Conflict, NotFound, RecollectError, StoreBusy, StoreDamaged
 
-FOLD_DEADLINE = 10.0  # seconds to wait for readers before a rename is given up
+log = logging.getLogger(__name__)
+
+Intent = Literal["creating", "archiving", "restoring", "deleting"]
+
+# Seconds to wait for readers before a move is given up; others wait longer for `_meta.db`, which
+# is locked meanwhile.
+FOLD_PATIENCE = 5.0
+ATTEMPTS = 20  # times an intent may be taken for a crash's before the move is given up
 
 
-async def make(meta: Database, folder: Path, project_id: str, db_path: str) -> None:
-    """Makes the file of a project whose row says `creating`."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A project, and the folder that its file is in."""
 
-    def work(db: Connection) -> None:
-        _check_intent(db, project_id, "creating")
-        create(folder / db_path, PROJECT)
-        db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (project_id,))
+    folder: Path
+    id: str
+    name: str
 
-    try:
-        await meta.write(work)
-    except BaseException:
-        _unlink(folder / db_path)
-        await meta.write(
-            lambda db: db.execute(
-                "DELETE FROM projects WHERE id = ? AND transition = 'creating'", (project_id,)
+    @property
+    def active(self) -> Path:
+        return self.folder / "projects" / f"{self.id}.db"
+
+    @property
+    def archived(self) -> Path:
+        return self.folder / "archive" / f"{self.id}.db"
+
+    @property
+    def draft(self) -> Path:
+        return self.folder / "archive" / f"{self.id}.db.new"
+
+    def relative(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+
+async def make(meta: Database, place: Place, description: str, at: str) -> None:
+    def declare(db: Connection) -> None:
+        try:
+            db.execute(
+                "INSERT INTO projects(id, name, description, db_path, created_at, updated_at, "
+                "transition) VALUES (?1,?2,?3,?4,?5,?5,'creating')",
+                (place.id, place.name, description, place.relative(place.active), at),
             )
+        except apsw.ConstraintError as error:
+            raise Conflict(
+                f'There is a project "{place.name}" already.',
+                hint="list_projects with status `all` shows it; switch_project selects it.",
+                kind="project",
+                name=place.name,
+            ) from error
+
+    def work(db: Connection) -> None:
+        create(place.active, PROJECT)
+        db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (place.id,))
+
+    await meta.maintain(lambda db: _move(db, meta.path, place, "creating", declare, work))
+
+
+async def move_away(meta: Database, place: Place, at: str) -> None:
+    def work(db: Connection) -> None:
+        _set_generation(place.active, lambda found: -abs(found))
+        _fold(place.active)
+        place.active.rename(place.archived)
+        _unlink_logs(place.active)
+        _finish(db, place, "archived", at)
+
+    await meta.maintain(
+        lambda db: _move(
+            db, meta.path, place, "archiving", lambda db: _declare(db, place, "archiving"), work
         )
-        raise
+    )
 
 
-async def move_away(meta: Database, folder: Path, project_id: str, db_path: str, at: str) -> None:
+async def move_back(meta: Database, place: Place, at: str) -> None:
     def work(db: Connection) -> None:
-        _check_intent(db, project_id, "archiving")
-        target = f"archive/{project_id}.db"
-        _set_generation(folder / db_path, lambda found: -abs(found))
-        try:
-            _fold_and_rename(folder / db_path, folder / target)
-        except BaseException:
-            _set_generation(folder / db_path, abs)
-            raise
-        _finish(db, project_id, "archived", target, at)
+        _fold(place.archived)
+        _copy(place.archived, place.draft)
+        generation = _set_generation(place.draft, lambda found: abs(found) + 1)
+        place.draft.replace(place.active)
+        _finish(db, place, "active", at, generation)
+        _unlink(place.archived)
 
-    await _move(meta, project_id, "archiving", work)
-
-
-async def move_back(meta: Database, folder: Path, project_id: str, db_path: str, at: str) -> None:
-    def work(db: Connection) -> None:
-        _check_intent(db, project_id, "restoring")
-        target = f"projects/{project_id}.db"
-        generation = _set_generation(folder / db_path, lambda found: abs(found) + 1)
-        try:
-            _fold_and_rename(folder / db_path, folder / target)
-        except BaseException:
-            _set_generation(folder / db_path, lambda found: -abs(found))
-            raise
-        _finish(db, project_id, "active", target, at, generation)
-
-    await _move(meta, project_id, "restoring", work)
+    await meta.maintain(
+        lambda db: _move(
+            db, meta.path, place, "restoring", lambda db: _declare(db, place, "restoring"), work
+        )
+    )
 
 
-async def discard(meta: Database, folder: Path, project_id: str, db_path: str) -> None:
-    await _move(meta, project_id, "deleting", lambda db: _discard(db, folder, project_id, db_path))
+async def discard(meta: Database, place: Place) -> None:
+    await meta.maintain(
+        lambda db: _move(
+            db,
+            meta.path,
+            place,
+            "deleting",
+            lambda db: _declare(db, place, "deleting"),
+            lambda db: _discard(db, place),
+        )
+    )
 
 
 async def repair(meta: Database, folder: Path) -> None:
-    """Finishes or takes back what a crash interrupted."""
-    unfinished = await meta.read(
-        lambda db: db.execute("SELECT count(*) FROM projects WHERE transition IS NOT NULL").get
-    )
-    if unfinished:
-        await meta.write(lambda db: _repair(db, folder))
+    """Finishes or takes back what a crash interrupted, as far as that is possible now."""
+
+    def ask(db: Connection) -> list[tuple[str, str]]:
+        rows = db.execute("SELECT id, name FROM projects WHERE transition IS NOT NULL")
+        return [(project_id, name) for project_id, name in rows]
+
+    for project_id, name in await meta.read(ask):
+        place = Place(folder, project_id, name)
+        try:
+            await meta.write(lambda db, place=place: _settle(db, place))
+        except (RecollectError, OSError) as error:
+            # One project that cannot be repaired must not keep the others shut.
+            log.warning("project %s was left in the middle of a move: %s", name, error)
 
 
-async def _move(
-    meta: Database, project_id: str, intent: str, work: Callable[[Connection], None]
+def _move(
+    db: Connection,
+    meta_path: Path,
+    place: Place,
+    intent: Intent,
+    declare: Callable[[Connection], None],
+    work: Callable[[Connection], None],
 ) -> None:
-    def declare(db: Connection) -> None:
-        db.execute(
-            "UPDATE projects SET transition = ? WHERE id = ? AND transition IS NULL",
-            (intent, project_id),
-        )
-        if db.changes() == 0:
-            raise Conflict("Another process is moving this project.", hint="Try again.")
-
-    await meta.write(declare)
-    try:
-        await meta.write(work)
-    except BaseException:
-        await meta.write(
-            lambda db: db.execute(
-                "UPDATE projects SET transition = NULL WHERE id = ? AND transition = ?",
-                (project_id, intent),
-            )
-        )
-        raise
+    for _ in range(ATTEMPTS):
+        with _current_transaction(db, meta_path):
+            declare(db)
+        try:
+            with _current_transaction(db, meta_path):
+                found = _transition(db, place)
+                if found == intent:
+                    work(db)
+        except BaseException:
+            with _current_transaction(db, meta_path):
+                _take_back(db, place)
+            raise
+        if found == intent:
+            return
+    raise Conflict(f'Other processes keep moving project "{place.name}".', hint="Try again.")
 
 
-def _check_intent(db: Connection, project_id: str, intent: str) -> None:
-    found = db.execute("SELECT transition FROM projects WHERE id = ?", (project_id,)).get
-    if found != intent:
-        raise Conflict("Another process changed this project meanwhile.", hint="Try again.")
+@contextmanager
+def _current_transaction(db: Connection, meta_path: Path) -> Iterator[None]:
+    with transaction(db):
+        check_version(db, meta_path, LIBRARY)
+        yield
 
 
-def _set_generation(path: Path, change: Callable[[int], int]) -> int:
-    connection = connect(path, PROJECT)
-    try:
-        with transaction(connection):
-            generation = change(generation_of(connection))
-            connection.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
-    finally:
-        connection.close()
-    return generation
+def _declare(db: Connection, place: Place, intent: Intent) -> None:
+    if _transition(db, place):
+        _settle(db, place)
+    status = db.execute("SELECT status FROM projects WHERE id = ?", (place.id,)).get
+    if status is None:
+        raise NotFound("project", place.name, hint="It was deleted meanwhile.")
+    if intent == "archiving" and status == "archived":
+        raise Conflict(f'Project "{place.name}" is already archived.', project=place.name)
+    if intent == "restoring" and status == "active":
+        raise Conflict(f'Project "{place.name}" is not archived.', project=place.name)
+    db.execute("UPDATE projects SET transition = ? WHERE id = ?", (intent, place.id))
 
 
-def _fold_and_rename(source: Path, target: Path) -> None:
-    connection = connect(source, PROJECT)
-    try:
-        deadline = time.monotonic() + FOLD_DEADLINE
-        while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
-            if time.monotonic() > deadline:
-                raise StoreBusy(
-                    f"Another window is reading {source.name}.",
-                    hint="Try again when it has finished.",
-                    path=str(source),
-                )
-            time.sleep(0.01)
-    finally:
-        connection.close()
-    source.rename(target)
-    _unlink_logs(source)
+def _transition(db: Connection, place: Place) -> Intent | None:
+    return db.execute("SELECT transition FROM projects WHERE id = ?", (place.id,)).get
+
+
+def _take_back(db: Connection, place: Place) -> None:
+    """After a failure; what a crash left is settled in the same way, but for deletions."""
+    is_kept = place.active.exists() or place.archived.exists()
+    if _transition(db, place) == "deleting" and is_kept:
+        db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (place.id,))
+    else:
+        _settle(db, place)
+
+
+def _settle(db: Connection, place: Place) -> None:
+    """Finishes or takes back the move that the row names, by looking where the file is."""
+    transition = _transition(db, place)
+    if transition == "creating":
+        _unlink(place.active)
+        db.execute("DELETE FROM projects WHERE id = ?", (place.id,))
+    elif transition == "deleting":
+        _discard(db, place)
+    elif transition is not None:
+        _unlink(place.draft)
+        if place.archived.exists() and not place.active.exists():
+            _try_to_set_generation(place.archived, lambda found: -abs(found))
+            _unlink_logs(place.active)
+            _finish(db, place, "archived")
+        else:
+            generation = _try_to_set_generation(place.active, abs)
+            _finish(db, place, "active", generation=generation)
+            _unlink(place.archived)
 
 
 def _finish(
     db: Connection,
-    project_id: str,
-    status: str,
-    db_path: str,
-    at: str,
+    place: Place,
+    status: Status,
+    at: str | None = None,
     generation: int | None = None,
 ) -> None:
+    path = place.archived if status == "archived" else place.active
     db.execute(
-        "UPDATE projects SET status = ?, db_path = ?, updated_at = ?, transition = NULL, "
-        "generation = coalesce(?, generation) WHERE id = ?",
-        (status, db_path, at, generation, project_id),
+        "UPDATE projects SET status = ?, db_path = ?, updated_at = coalesce(?, updated_at), "
+        "generation = coalesce(?, generation), transition = NULL WHERE id = ?",
+        (status, place.relative(path), at, generation, place.id),
     )
 
 
-def _discard(db: Connection, folder: Path, project_id: str, db_path: str) -> None:
-    _check_intent(db, project_id, "deleting")
-    path = folder / db_path
-    if path.exists():
-        # A process that still has the file open is refused at its next write. A damaged project
-        # may be deleted as well.
-        with suppress(StoreDamaged):
-            _set_generation(path, lambda _: DELETED_GENERATION)
-    _unlink(path)
-    db.execute("DELETE FROM workspaces WHERE project = ?", (project_id,))
-    db.execute("DELETE FROM projects WHERE id = ?", (project_id,))
+def _discard(db: Connection, place: Place) -> None:
+    for path in (place.active, place.archived):
+        # A process that still has the file open is refused at its next write.
+        generation = _try_to_set_generation(path, lambda _: DELETED_GENERATION)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:
+            if generation is not None:
+                known = db.execute("SELECT generation FROM projects WHERE id = ?", (place.id,)).get
+                sign = 1 if path == place.active else -1
+                _set_generation(path, lambda _: sign * known)
+            raise
+        _unlink_logs(path)
+    _unlink(place.draft)
+    db.execute("DELETE FROM workspaces WHERE project = ?", (place.id,))
+    db.execute("DELETE FROM projects WHERE id = ?", (place.id,))
 
 
-def _repair(db: Connection, folder: Path) -> None:
-    rows = db.execute(
-        "SELECT id, transition, db_path, updated_at FROM projects WHERE transition IS NOT NULL"
-    ).fetchall()
-    for project_id, transition, db_path, updated_at in rows:
-        active = folder / "projects" / f"{project_id}.db"
-        archived = folder / "archive" / f"{project_id}.db"
-        if transition == "creating":
-            _unlink(active)
-            db.execute("DELETE FROM projects WHERE id = ?", (project_id,))
-        elif transition == "deleting":
-            _discard(db, folder, project_id, db_path)
-        elif archived.exists():
-            _set_generation(archived, lambda found: -abs(found))
-            _unlink_logs(active)
-            _finish(db, project_id, "archived", f"archive/{project_id}.db", updated_at)
-        else:
-            generation = _set_generation(active, abs)
-            _unlink_logs(archived)
-            _finish(db, project_id, "active", f"projects/{project_id}.db", updated_at, generation)
+def _try_to_set_generation(path: Path, change: Callable[[int], int]) -> int | None:
+    """A file that is damaged or gone is moved and deleted like any other."""
+    try:
+        return _set_generation(path, change) if path.exists() else None
+    except StoreDamaged:
+        return None
+
+
+def _set_generation(path: Path, change: Callable[[int], int]) -> int:
+    with closing(connect(path, PROJECT)) as db, transaction(db):
+        generation = change(generation_of(db))
+        db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
+    return generation
+
+
+def _fold(path: Path) -> None:
+    if not fold(path, PROJECT, FOLD_PATIENCE):
+        raise StoreBusy(
+            f"Another window is reading {path.name}.",
+            hint="Try again when it has finished.",
+            path=str(path),
+        )
+
+
+def _copy(source: Path, target: Path) -> None:
+    descriptor = os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "wb") as written, source.open("rb") as read:
+        shutil.copyfileobj(read, written)
+        written.flush()
+        os.fsync(written.fileno())
 
 
 def _unlink(path: Path) -> None:

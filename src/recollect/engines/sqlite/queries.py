@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from recollect.core.ports import Direction, Order
@@ -54,7 +55,7 @@ def scan(
 def match(
     db: Connection, words: WordQuery, where: Where, weights: Weights, limit: int
 ) -> list[Match]:
-    conditions, bindings = _conditions(where)
+    conditions, bindings = _conditions(replace(where, deleted=False))
     # CROSS JOIN: the index must lead, in the order of its own ranking, so that LIMIT ends it.
     rows = db.execute(
         "SELECT r.id, (SELECT p.id FROM records p WHERE p.key = r.parent), -rank "
@@ -72,27 +73,16 @@ def match(
 
 
 def containing(db: Connection, text: str, where: Where, limit: int) -> list[Match]:
-    conditions, bindings = _conditions(where)
-    # LIKE folds the case of ASCII alone; other scripts are asked for in their usual spellings.
-    spellings = (
-        [text] if text.isascii() else [*{text, text.lower(), text.upper(), text.capitalize()}]
-    )
-    patterns = [f"%{_escaped(spelling)}%" for spelling in spellings]
-    in_name = " OR ".join(["r.name LIKE ? ESCAPE '\\'"] * len(patterns))
-    anywhere = " OR ".join(
-        ["r.name LIKE ? ESCAPE '\\' OR r.type LIKE ? ESCAPE '\\' OR r.text LIKE ? ESCAPE '\\'"]
-        * len(patterns)
-    )
+    conditions, bindings = _conditions(replace(where, deleted=False))
+    # SQLite's own lower() is quick and knows ASCII; ours knows every script.
+    lower = "lower" if text.isascii() else "lowered"
     rows = db.execute(
         "SELECT r.id, (SELECT p.id FROM records p WHERE p.key = r.parent), "
-        f"CASE WHEN {in_name} THEN 2.0 ELSE 1.0 END AS score FROM records r "
-        f"WHERE {' AND '.join(conditions)} AND ({anywhere}) ORDER BY score DESC, r.key LIMIT ?",
-        (
-            *patterns,
-            *bindings,
-            *[pattern for pattern in patterns for _ in range(3)],
-            limit,
-        ),
+        f"CASE WHEN instr({lower}(r.name), ?1) THEN 2.0 ELSE 1.0 END AS score FROM records r "
+        f"WHERE {' AND '.join(conditions)} AND (instr({lower}(r.name), ?1) "
+        f"OR instr({lower}(r.type), ?1) OR instr({lower}(r.text), ?1)) "
+        "ORDER BY score DESC, r.key LIMIT ?",
+        (text.lower(), *bindings, limit),
     )
     return [Match(*row) for row in rows]
 
@@ -178,7 +168,3 @@ def _conditions(where: Where) -> tuple[list[str], list[Any]]:
 
 def _listed(values: Sequence[Any]) -> str:
     return json.dumps(list(values))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

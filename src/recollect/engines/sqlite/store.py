@@ -19,9 +19,10 @@ from recollect.core.words import WordQuery
 from recollect.engines.sqlite import commit, purge, queries
 from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.sql import Connection
-from recollect.errors import Conflict, NotFound, ProjectArchived
+from recollect.errors import Conflict, NotFound, ProjectArchived, Unavailable
 
 DELETED_GENERATION = 0
+FOLD_PATIENCE = 5.0  # seconds a purge waits for readers that hold old pages
 
 
 class SqliteStore:
@@ -87,15 +88,22 @@ class SqliteStore:
         return await self._database.read(lambda db: queries.history(db, ref, after))
 
     async def purge(self, ids: Sequence[str]) -> Purged:
-        def work(db: Connection) -> Purged:
+        def work(db: Connection) -> tuple[int, int]:
             self._check_generation(db)
-            records, links = purge.remove(db, ids, self._clock())
-            return Purged(records, links, complete=purge.scrub(db))
+            return purge.remove(db, ids, self._clock())
 
-        return await self._database.maintain(work)
+        records, links = await self._database.write(work)
+        try:
+            complete = await self._database.fold(FOLD_PATIENCE)
+        except Unavailable:
+            complete = False  # what was removed stays removed
+        return Purged(records, links, complete=complete)
 
     async def revision(self) -> int:
-        return await self._database.revision()
+        # SQLite's own data_version would begin anew when the file is closed and opened again.
+        return await self._database.read(
+            lambda db: db.execute("SELECT coalesce(max(seq), 0) FROM changes").get
+        )
 
     async def check(self) -> list[str]:
         return await self._database.read(_findings)

@@ -17,9 +17,7 @@ BATCH_LIMIT = 1_000  # items in one call
 PAGE_LIMIT = 1_000  # entities in one answer
 
 EntityName = Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]
-EntityRef = Annotated[
-    str, Field("Entity name, `name (type)` or id.", max_length=NAME_LIMIT * 2, blank=False)
-]
+EntityRef = Annotated[str, Field(max_length=NAME_LIMIT * 2, blank=False)]
 EntityType = Annotated[
     str,
     Field(

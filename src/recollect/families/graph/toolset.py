@@ -67,7 +67,7 @@ class ProjectTools(Family):
         self,
         call: Call,
         name: Annotated[str, Field("Unique, slug-like.")],
-        description: Annotated[str, Field(max_length=10_000)] = "",
+        description: Annotated[str, Field("Free text.", max_length=10_000)] = "",
     ) -> ProjectView:
         """Create a project and make it the active one."""
         project = await self._library.create(name, description)
@@ -125,7 +125,7 @@ class GraphTools(Family):
     async def create_entities(
         self,
         call: Call,
-        entities: Annotated[list[NewEntity], Field(max_items=BATCH_LIMIT)],
+        entities: Annotated[list[NewEntity], Field("To create.", max_items=BATCH_LIMIT)],
         project: InProject | None = None,
     ) -> CreatedEntities:
         """Create entities. One that exists (same name and type) gets the new observations."""
@@ -149,7 +149,7 @@ class GraphTools(Family):
     async def add_observations(
         self,
         call: Call,
-        observations: Annotated[list[NewObservations], Field(max_items=BATCH_LIMIT)],
+        observations: Annotated[list[NewObservations], Field("By entity.", max_items=BATCH_LIMIT)],
         project: InProject | None = None,
     ) -> AddedObservations:
         """Add facts to existing entities; those they have already are skipped."""
@@ -162,7 +162,7 @@ class GraphTools(Family):
     async def create_relations(
         self,
         call: Call,
-        relations: Annotated[list[RelationSpec], Field(max_items=BATCH_LIMIT)],
+        relations: Annotated[list[RelationSpec], Field("To create.", max_items=BATCH_LIMIT)],
         project: InProject | None = None,
     ) -> CreatedRelations:
         """Create directed relations between existing entities."""
@@ -177,7 +177,7 @@ class GraphTools(Family):
         query: Annotated[
             str, Field('Words; AND, OR, NOT, "phrase" and prefix* work too.', max_length=10_000)
         ],
-        limit: Annotated[int, Field(ge=1, le=100)] = 20,
+        limit: Annotated[int, Field("At most.", ge=1, le=100)] = 20,
         cursor: Cursor | None = None,
         project: InProject | None = None,
     ) -> FoundNodes:
@@ -191,7 +191,9 @@ class GraphTools(Family):
     async def open_nodes(
         self,
         call: Call,
-        names: Annotated[list[EntityRef], Field("Names or ids.", max_items=BATCH_LIMIT)],
+        names: Annotated[
+            list[EntityRef], Field("Names, `name (type)` or ids.", max_items=BATCH_LIMIT)
+        ],
         project: InProject | None = None,
     ) -> OpenedNodes:
         """Get entities by exact name with observations and relations; unknown ones are left out."""
@@ -218,7 +220,7 @@ class GraphTools(Family):
         call: Call,
         names: Annotated[
             list[EntityRef],
-            Field("Names or ids.", aliases=("entityNames",), max_items=BATCH_LIMIT),
+            Field("Names, `name (type)` or ids.", aliases=("entityNames",), max_items=BATCH_LIMIT),
         ],
         project: InProject | None = None,
     ) -> Deleted:
@@ -229,7 +231,7 @@ class GraphTools(Family):
     async def delete_observations(
         self,
         call: Call,
-        deletions: Annotated[list[ObservationDeletion], Field(max_items=BATCH_LIMIT)],
+        deletions: Annotated[list[ObservationDeletion], Field("By entity.", max_items=BATCH_LIMIT)],
         project: InProject | None = None,
     ) -> Deleted:
         """Delete observations by their exact text."""
@@ -240,7 +242,7 @@ class GraphTools(Family):
     async def delete_relations(
         self,
         call: Call,
-        relations: Annotated[list[RelationSpec], Field(max_items=BATCH_LIMIT)],
+        relations: Annotated[list[RelationSpec], Field("To delete.", max_items=BATCH_LIMIT)],
         project: InProject | None = None,
     ) -> Deleted:
         """Delete relations."""

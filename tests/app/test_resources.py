@@ -1,0 +1,94 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from calling import Client
+from recollect.app.app import App
+from recollect.app.resources import CURRENT_GRAPH, project_uri
+from recollect.core.sessions import Session
+from recollect.engines.memory import MemoryLibrary
+from recollect.errors import NoActiveProject, NotFound
+from recollect.settings import load
+from recollect.tools.schema import to_json
+
+PATIENCE = 10  # seconds; only a hang takes as long
+
+
+def entity(name: str) -> dict[str, object]:
+    return {"name": name, "entity_type": "thing"}
+
+
+async def test_each_active_project_is_a_resource(tmp_path: Path) -> None:
+    app = App(load({"data_dir": tmp_path}, {}), library=MemoryLibrary())
+    client = Client(app)
+    await client("create_project", name="a b/ü".replace("/", "-"))
+    await client("create_project", name="old")
+    await client("archive_project", name="old")
+    uris = [info.uri for info in await app.resources.listed()]
+    assert uris == [CURRENT_GRAPH, "memory://projects/a%20b-%C3%BC/knowledge-graph"]
+    assert await app.resources.read(client.session, uris[1])
+
+
+async def test_the_graph_is_read_whole_and_belongs_to_the_session(tmp_path: Path) -> None:
+    app = App(load({"data_dir": tmp_path}, {}), library=MemoryLibrary())
+    client = Client(app)
+    await client("create_project", name="one")
+    for i in range(250):
+        await client("create_entities", entities=[entity(f"n{i}")])
+    document = to_json(await app.resources.read(client.session, CURRENT_GRAPH))
+    assert len(document["entities"]) == 250
+    assert "next_cursor" not in document
+    with pytest.raises(NoActiveProject):
+        await app.resources.read(Session(), CURRENT_GRAPH)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "memory://",
+        "memory://projects//knowledge-graph",
+        "memory://projects/none/knowledge-graph",
+        "memory://projects/a/b/knowledge-graph",
+        "http://example.org",
+    ],
+)
+async def test_an_unknown_resource_is_not_found(tmp_path: Path, uri: str) -> None:
+    app = App(load({"data_dir": tmp_path}, {}), library=MemoryLibrary())
+    with pytest.raises(NotFound):
+        await app.resources.read(Session(), uri)
+    with pytest.raises(NotFound):
+        await app.watcher.subscribe(Session(), uri, lambda _: asyncio.sleep(0))
+    await app.close()
+
+
+async def test_subscribers_hear_of_changes_made_by_others(tmp_path: Path) -> None:
+    settings = load({"data_dir": tmp_path}, {})
+    ours, theirs = App(settings), App(settings)  # as two processes do: nothing shared but files
+    client, other = Client(ours), Client(theirs)
+    await client("create_project", name="one")
+    await client("create_project", name="two")
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    uri = project_uri("one")
+    end = await ours.watcher.subscribe(client.session, uri, heard.put)
+    await other("create_entities", entities=[entity("a")], project="two")
+    await other("create_entities", entities=[entity("a")], project="one")
+    assert await asyncio.wait_for(heard.get(), PATIENCE) == uri
+    await other("archive_project", name="one")
+    assert await asyncio.wait_for(heard.get(), PATIENCE) == uri
+    assert heard.empty()
+    end()
+    await ours.close()
+    await theirs.close()
+
+
+async def test_the_active_graph_changes_when_the_session_switches(tmp_path: Path) -> None:
+    app = App(load({"data_dir": tmp_path}, {}))
+    client = Client(app)
+    await client("create_project", name="one")
+    await client("create_project", name="two")
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    await app.watcher.subscribe(client.session, CURRENT_GRAPH, heard.put)
+    await client("switch_project", name="one")
+    assert await asyncio.wait_for(heard.get(), PATIENCE) == CURRENT_GRAPH
+    await app.close()

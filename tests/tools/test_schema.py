@@ -1,0 +1,163 @@
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.errors import InvalidInput
+from recollect.tools.schema import (
+    Field,
+    object_schema,
+    parameter,
+    parameters_of,
+    parse_object,
+    to_json,
+    value_schema,
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    from_: Annotated[str, Field("Where it starts.", name="from", max_length=10, blank=False)]
+    kind: Annotated[Literal["big", "small"], Field("How large.", aliases=("size",))] = "big"
+    notes: Annotated[list[str], Field(max_items=2)] = field(default_factory=list)
+    weight: float | None = None
+
+
+PARTS = (
+    parameter("parts", list[Part]),
+    parameter("limit", Annotated[int, Field("At most.", ge=1, le=5)], 3),
+    parameter("loud", bool, default=False),
+)
+
+
+def parsed(**given_values: Any) -> Any:
+    return parse_object(PARTS, given_values)
+
+
+def test_a_schema_says_what_is_needed_and_what_is_assumed() -> None:
+    assert object_schema(PARTS) == {
+        "type": "object",
+        "properties": {
+            "parts": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "from": {"type": "string", "description": "Where it starts."},
+                        "kind": {
+                            "type": "string",
+                            "enum": ["big", "small"],
+                            "description": "How large.",
+                            "default": "big",
+                        },
+                        "notes": {"type": "array", "items": {"type": "string"}, "default": []},
+                        "weight": {"type": "number"},
+                    },
+                    "required": ["from"],
+                },
+            },
+            "limit": {
+                "type": "integer",
+                "description": "At most.",
+                "minimum": 1,
+                "maximum": 5,
+                "default": 3,
+            },
+            "loud": {"type": "boolean", "default": False},
+        },
+        "required": ["parts"],
+        "additionalProperties": False,
+    }
+
+
+def test_values_come_out_typed_and_with_their_defaults() -> None:
+    values = parsed(parts=[{"from": "a", "size": "small"}], limit=2.0)
+    assert values == {"parts": [Part("a", "small")], "limit": 2, "loud": False}
+    assert isinstance(values["limit"], int)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument", "words"),
+    [
+        ({}, "parts", ["required"]),
+        ({"parts": "x"}, "parts", ["list", '"x"']),
+        ({"parts": [3]}, "parts[0]", ["object", "3"]),
+        ({"parts": [{"from": 3}]}, "parts[0].from", ["text", "3"]),
+        ({"parts": [{}]}, "parts[0].from", ["required"]),
+        ({"parts": [{"from": ""}]}, "parts[0].from", ["empty"]),
+        ({"parts": [{"from": "  "}]}, "parts[0].from", ["blank"]),
+        ({"parts": [{"from": "x" * 11}]}, "parts[0].from", ["11", "10"]),
+        ({"parts": [{"from": "a\0b"}]}, "parts[0].from", ["U+0000"]),
+        ({"parts": [{"from": "a\ud800"}]}, "parts[0].from", ["U+D800"]),
+        ({"parts": [{"from": "a", "kind": "huge"}]}, "parts[0].kind", ["huge", "big, small"]),
+        ({"parts": [{"from": "a", "notes": ["x"] * 3}]}, "parts[0].notes", ["3", "2"]),
+        ({"parts": [], "limit": 0}, "limit", ["0", "at least 1"]),
+        ({"parts": [], "limit": 6}, "limit", ["6", "at most 5"]),
+        ({"parts": [], "limit": 1.5}, "limit", ["whole number", "1.5"]),
+        ({"parts": [], "limit": True}, "limit", ["whole number", "true"]),
+        ({"parts": [], "limit": None}, "limit", ["whole number", "null"]),
+        ({"parts": [], "loud": 1}, "loud", ["true or false", "1"]),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_place(
+    arguments: dict[str, Any], argument: str, words: list[str]
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_object(PARTS, arguments)
+    assert caught.value.facts["argument"] == argument
+    assert all(word in str(caught.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        ({"parts": [], "limt": 3}, "`limit`"),
+        ({"parts": [{"form": "a"}]}, "`from`"),
+        ({"parts": [], "zzz": 3}, "parts, limit, loud"),
+    ],
+)
+def test_an_unknown_argument_is_refused_with_the_nearest_known_name(
+    arguments: dict[str, Any], suggestion: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_object(PARTS, arguments)
+    assert suggestion in str(caught.value)
+
+
+def test_an_argument_given_under_two_names_is_refused() -> None:
+    with pytest.raises(InvalidInput):
+        parsed(parts=[{"from": "a", "kind": "big", "size": "small"}])
+
+
+def test_optional_values_may_be_null() -> None:
+    assert parsed(parts=[{"from": "a", "weight": None}])["parts"][0].weight is None
+
+
+def test_results_leave_out_what_is_none_and_use_the_names_of_the_wire() -> None:
+    assert to_json([Part("a")]) == [{"from": "a", "kind": "big", "notes": []}]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["parts", "limit", "loud", "x"]), json_values))
+def test_any_json_is_either_taken_or_refused_as_invalid_input(arguments: dict[str, Any]) -> None:
+    with suppress(InvalidInput):
+        values = parse_object(PARTS, arguments)
+        assert all(isinstance(part, Part) for part in values["parts"])
+
+
+@given(st.builds(Part, from_=st.text("abc", min_size=1, max_size=10)))
+def test_what_is_written_is_read_again(part: Part) -> None:
+    assert Part(**parse_object(parameters_of(Part), to_json(part))) == part
+
+
+def test_a_result_type_has_a_schema_of_its_own() -> None:
+    assert value_schema(list[Part])["items"]["properties"]["from"]["type"] == "string"

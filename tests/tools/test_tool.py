@@ -1,0 +1,86 @@
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+
+from recollect.core.sessions import Call, Session
+from recollect.errors import InvalidInput
+from recollect.tools.schema import Field
+from recollect.tools.tool import Effect, Family, Result, tool
+
+
+@dataclass(frozen=True)
+class Greeting:
+    words: str
+
+
+@dataclass(frozen=True)
+class Told:
+    message: str
+
+    @property
+    def sentence(self) -> str:
+        return self.message
+
+
+class Greetings(Family):
+    @tool()
+    async def greet(self, call: Call, name: Annotated[str, Field("Whom.")]) -> Greeting:
+        """Say hello."""
+        return Greeting(f"{call.session.client} greets {name}")
+
+    @tool(Effect.DESTROYS)
+    async def silence(self) -> Told:
+        """Say nothing more."""
+        return Told("Silence.")
+
+    async def not_a_tool(self) -> None:
+        """An ordinary method."""
+
+
+def call(name: str) -> Call:
+    return Call(Session(client="Ada"), name)
+
+
+def test_marked_methods_become_tools_in_their_order() -> None:
+    assert [item.name for item in Greetings().tools()] == ["greet", "silence"]
+
+
+def test_a_tool_is_described_by_its_method() -> None:
+    greet, silence = Greetings().tools()
+    assert greet.description == "Say hello."
+    assert list(greet.input_schema["properties"]) == ["name"]
+    assert greet.annotations["readOnlyHint"] is True
+    assert greet.annotations["destructiveHint"] is False
+    assert silence.annotations["readOnlyHint"] is False
+    assert silence.annotations["destructiveHint"] is True
+    assert {item.annotations["openWorldHint"] for item in (greet, silence)} == {False}
+
+
+async def test_running_a_tool_checks_its_arguments_and_hands_over_the_call() -> None:
+    greet, _ = Greetings().tools()
+    result = await greet.run(call("greet"), {"name": "Bob"})
+    assert result.structured == {"words": "Ada greets Bob"}
+    assert json.loads(result.text) == result.structured
+    with pytest.raises(InvalidInput):
+        await greet.run(call("greet"), {"nam": "Bob"})
+    with pytest.raises(InvalidInput):
+        await greet.run(call("greet"), ["Bob"])  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_sentence_is_the_text_and_its_facts_are_structured() -> None:
+    _, silence = Greetings().tools()
+    assert await silence.run(call("silence"), {}) == Result({"message": "Silence."}, "Silence.")
+
+
+async def test_the_method_stays_an_ordinary_method() -> None:
+    assert await Greetings().greet(call("greet"), "Eve") == Greeting("Ada greets Eve")
+
+
+def test_the_output_schema_admits_the_error_envelope_too() -> None:
+    greet, _ = Greetings().tools()
+    assert greet.output_schema is not None
+    own, envelope = greet.output_schema["anyOf"]
+    assert "words" in own["properties"]
+    assert {"error", "message", "degraded", "retry_possible"} <= set(envelope["required"])
