@@ -9,9 +9,9 @@ from typing import Protocol
 
 from rich.console import Console
 from rich.table import Table
-from servers import CHECKOUT, Ours, Peer, node_version, peer_version
 
 from recollect import __version__
+from servers import CHECKOUT, Ours, Peer, node_version, peer_version
 
 DOCS = CHECKOUT / "docs" / "benchmarks.md"
 Row = tuple[str, str, str, str]

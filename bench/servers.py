@@ -10,12 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from workload import Workload
-
 from recollect.app.app import App
 from recollect.cli.wire import JSON, Wire
 from recollect.core.sessions import Session
 from recollect.settings import PREFIX, load
+from workload import Workload
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 TOOLS = CHECKOUT / ".tools"
@@ -47,7 +46,10 @@ class Ours:
 
     def __init__(self, folder: Path) -> None:
         self._data_dir = folder / "ours"
-        self._environment = {k: v for k, v in os.environ.items() if not k.startswith(PREFIX)}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(PREFIX)}
+        kept.pop("PYTHONDONTWRITEBYTECODE", None)
+        # An installed package has its bytecode; a checkout gets it here, out of everyone's way.
+        self._environment = kept | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
 
     def load(self, workload: Workload) -> None:
         asyncio.run(self._load(workload))
@@ -61,6 +63,7 @@ class Ours:
             relations = workload.relations[start : start + BATCH]
             await app.call(Session(), "create_relations", {"relations": relations})
         await app.close()
+        self.start().close()  # the first start of all writes the bytecode
 
     def start(self) -> Wire:
         command = (sys.executable, "-m", "recollect", "serve")

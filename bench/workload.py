@@ -8,9 +8,9 @@ from typing import Any
 VOCABULARY = 20_000
 WORDS = (8, 20)  # in an observation, at least and at most
 
-_ONSETS = "b br c ch d dr f fl g gr h j k l m n p pl r s sh st t tr v w z".split()
-_VOWELS = "a e i o u ai ea oo".split()
-_CODAS = "d k l m n p r s t x nd rt st".split()
+_ONSETS = ("b", "br", "c", "ch", "d", "f", "fl", "g", "h", "k", "l", "m", "n", "p", "r", "s", "tr")
+_VOWELS = ("a", "e", "i", "o", "u", "ai", "ea", "oo")
+_CODAS = ("d", "k", "l", "m", "n", "p", "r", "s", "t", "x", "nd", "rt", "st")
 
 
 def _vocabulary(chance: random.Random) -> list[str]:

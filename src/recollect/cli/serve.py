@@ -17,6 +17,8 @@ from recollect.errors import InvalidInput, Refused
 from recollect.settings import Settings
 from recollect.transports.dispatch import Dispatcher
 
+HTTP_PATH = "/mcp"
+
 
 @click.command()
 @common
@@ -57,8 +59,7 @@ def _serve_stdio(settings: Settings) -> None:
 
 
 def _serve_http(settings: Settings) -> None:
-    from recollect.transports.guard import is_loopback
-    from recollect.transports.http import PATH, listen, serve_http
+    from recollect.transports.listening import is_loopback, listen
 
     local = is_loopback(settings.host)
 
@@ -67,13 +68,17 @@ def _serve_http(settings: Settings) -> None:
         try:
             await _require_token(settings, app.library, local=local)
             with listen(settings.host, settings.port) as listening:
+                # The SDK takes a second to load; mistakes are told before that.
+                from recollect.transports.http import serve_http
+
                 port = listening.getsockname()[1]
                 await serve_http(
                     _dispatcher(app),
                     listening,
                     host=settings.host,
+                    path=HTTP_PATH,
                     knows_token=None if settings.no_token else app.library.knows_token,
-                    on_ready=lambda: _tell_address(settings, port, PATH, local=local),
+                    on_ready=lambda: _tell_address(settings, port, local=local),
                 )
         finally:
             await app.close()
@@ -96,10 +101,10 @@ async def _require_token(settings: Settings, library: Library, *, local: bool) -
         raise Refused("HTTP needs a token, and there is none yet.", hint=hint)
 
 
-def _tell_address(settings: Settings, port: int, path: str, *, local: bool) -> None:
+def _tell_address(settings: Settings, port: int, *, local: bool) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     asking = "no token asked" if settings.no_token else "token needed"
-    click.echo(f"recollect: serving http://{host}:{port}{path} ({asking})", err=True)
+    click.echo(f"recollect: serving http://{host}:{port}{HTTP_PATH} ({asking})", err=True)
     if not local:
         click.echo(
             "recollect: other machines can reach this memory, each with a token of "

@@ -1,5 +1,6 @@
 """Taking a change back: the steps that do it, or the reason why not."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from recollect.core.ports import RecordStore
@@ -33,35 +34,44 @@ async def plan_undo(store: RecordStore, change: Change) -> tuple[Step, ...]:
     if not change.edits:
         raise Refused(f"Change {change.seq} ({change.tool}) left nothing that could be undone.")
     steps: list[Step] = []
+    amended: Counter[str] = Counter()
     for edit in reversed(change.edits):
         if edit.id is None:
-            raise Refused(f"Part of change {change.seq} was purged since.", change=change.seq)
+            raise _purged(change)
         ref = Ref(edit.subject, edit.id)
-        current = await _current(store, ref)
+        current = await _current(store, change, ref)
         await _check_unchanged(store, change, ref, current)
-        steps.append(await _step(store, change, edit, ref, current))
+        steps.append(await _step(store, change, edit, ref, current, amended[ref.id]))
+        amended[ref.id] += edit.operation == "update"
     return tuple(steps)
 
 
 async def _step(
-    store: RecordStore, change: Change, edit: Edit, ref: Ref, current: Record | Link
+    store: RecordStore, change: Change, edit: Edit, ref: Ref, current: Record | Link, amended: int
 ) -> Step:
+    """`amended` is how often the steps before this one raise the record's version."""
     if edit.operation == "delete":
         return Restore(ref)
     if edit.operation == "update" and isinstance(current, Record):
-        return Update(ref.id, edit.before or {}, current.version)
+        return Update(ref.id, edit.before or {}, current.version + amended)
     if isinstance(current, Record):
         await _check_nothing_hangs_on(store, change, current)
     return Delete(ref)
 
 
-async def _current(store: RecordStore, ref: Ref) -> Record | Link:
+async def _current(store: RecordStore, change: Change, ref: Ref) -> Record | Link:
     found: Sequence[Record | Link] = (
         await store.get([ref.id], include_deleted=True)
         if ref.subject == "record"
         else await store.get_links([ref.id], include_deleted=True)
     )
+    if not found:
+        raise _purged(change)
     return found[0]
+
+
+def _purged(change: Change) -> Refused:
+    return Refused(f"Part of change {change.seq} was purged since.", change=change.seq)
 
 
 async def _check_unchanged(

@@ -1,13 +1,13 @@
 """The reference engine: every promise of the ports, in plain dictionaries."""
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 from uuid import uuid4
 
-from recollect.core.folding import tokens
 from recollect.core.ports import Direction, Order, Purged, Token
 from recollect.core.projects import Project, Status, checked_project_name
 from recollect.core.records import (
@@ -26,17 +26,9 @@ from recollect.core.records import (
     Weights,
     Where,
 )
-from recollect.core.stemming import stem
 from recollect.core.times import Clock, now
-from recollect.core.words import (
-    AllOf,
-    AnyOf,
-    Phrase,
-    Without,
-    WordQuery,
-    index_text,
-    indexed_prefix,
-)
+from recollect.core.words import WordQuery
+from recollect.engines.matching import Fields, fields_of, matches, score
 from recollect.errors import Conflict, NotFound, ProjectArchived
 
 
@@ -82,6 +74,7 @@ class MemoryStore:
             found = [record for record in found if record.name_key is not None]
             found.sort(key=lambda record: (record.name_key or "", record.variant))
         if after is not None:
+            found = [r for r in found if r.name_key is not None]
             found = [r for r in found if (r.name_key or "", r.variant) > after]
         return found[:limit]
 
@@ -89,9 +82,10 @@ class MemoryStore:
         self, words: WordQuery, where: Where, weights: Weights, limit: int
     ) -> list[Match]:
         scored = [
-            (score, record)
+            (score(fields, words, weights), record)
             for record in self._records.values()
-            if _fits(record, where) and (score := _score(self._fields(record), words, weights)) > 0
+            if _fits(record, replace(where, deleted=False))
+            and matches(fields := self._fields(record), words)
         ]
         scored.sort(key=lambda pair: -pair[0])
         return [Match(record.id, record.parent, score) for score, record in scored[:limit]]
@@ -101,7 +95,7 @@ class MemoryStore:
         found = [
             Match(r.id, r.parent, 2.0 if wanted in (r.name or "").lower() else 1.0)
             for r in self._records.values()
-            if _fits(r, where)
+            if _fits(r, replace(where, deleted=False))
             and any(wanted in part.lower() for part in (r.name or "", r.type or "", r.text))
         ]
         found.sort(key=lambda match: -match.score)
@@ -188,7 +182,9 @@ class MemoryStore:
         if record.id in self._records:
             raise Conflict(f"There is a record {record.id} already.")
         self._check_name(record)
-        self._records[record.id] = replace(record, version=1, deleted_at=None)
+        self._records[record.id] = replace(
+            record, version=1, deleted_at=None, facets=_kept(record.facets)
+        )
         self._touch(record.parent, at)
         return Edit("insert", "record", record.id)
 
@@ -198,7 +194,7 @@ class MemoryStore:
         if link.id in self._links:
             raise Conflict(f"There is a link {link.id} already.")
         self._check_link(link)
-        self._links[link.id] = replace(link, deleted_at=None)
+        self._links[link.id] = replace(link, deleted_at=None, facets=_kept(link.facets))
         return Edit("insert", "link", link.id)
 
     def _update(self, step: Update, at: int) -> list[Edit]:
@@ -208,16 +204,19 @@ class MemoryStore:
         record = self._live(step.id)
         if record.version != step.version:
             raise Conflict(f"The record {step.id} has changed.")
+        values = dict(step.values)
+        if "facets" in values:
+            values["facets"] = _kept(values["facets"])
         before = {
             name: getattr(record, name)
-            for name, value in step.values.items()
+            for name, value in values.items()
             if getattr(record, name) != value
         }
         if not before:
             return []
         changed = replace(
             record,
-            **{name: step.values[name] for name in before},
+            **{name: values[name] for name in before},
             updated_at=at,
             version=record.version + 1,
         )
@@ -232,7 +231,7 @@ class MemoryStore:
                 raise Conflict(f"The link {ref.id} is gone.")
             return [self._delete_link(link, at)]
         record = self._live(ref.id)
-        family = [*self._descendants(record.id), record]
+        family = [*self._descendants([record]), record]
         edits = [
             self._delete_link(link, at)
             for member in family
@@ -300,20 +299,16 @@ class MemoryStore:
         if record is not None and record.deleted_at is None and record.updated_at < at:
             self._records[record.id] = replace(record, updated_at=at)
 
-    def _descendants(self, record_id: str) -> Iterator[Record]:
-        for record in list(self._records.values()):
-            if record.parent == record_id and record.deleted_at is None:
-                yield from self._descendants(record.id)
-                yield record
+    def _descendants(self, parents: Sequence[Record]) -> list[Record]:
+        """The deepest first, and the oldest first among those of one depth."""
+        above = {parent.id for parent in parents}
+        children = [r for r in self._records.values() if r.parent in above and not r.deleted_at]
+        return [*self._descendants(children), *children] if children else []
 
-    def _fields(self, record: Record) -> tuple[list[str], list[str], list[str]]:
+    def _fields(self, record: Record) -> Fields:
         parent = self._records.get(record.parent or "")
         described = "\n".join(part for part in (record.type, record.text) if part)
-        name, text, context = (
-            [stem(word) for word in tokens(index_text(part))]
-            for part in (record.name or "", described, (parent.name if parent else None) or "")
-        )
-        return name, text, context
+        return fields_of(record.name or "", described, (parent.name if parent else None) or "")
 
     def _log(
         self, at: int, tool: str, client: str, undoes: int | None, edits: tuple[Edit, ...]
@@ -381,6 +376,8 @@ class MemoryLibrary:
         return next((s.project for s in self._shelves.values() if s.project.id == wanted), None)
 
     async def assign_workspace(self, path: str, project: Project) -> Project:
+        if all(shelf.project.id != project.id for shelf in self._shelves.values()):
+            raise NotFound("project", project.name, hint="It was deleted meanwhile.")
         self._workspaces.setdefault(path, project.id)
         return await self.project_of_workspace(path) or project
 
@@ -394,9 +391,11 @@ class MemoryLibrary:
             self._notes[key] = value
 
     async def tokens(self) -> list[Token]:
-        return [token for token, _ in self._tokens.values()]
+        return sorted((t for t, _ in self._tokens.values()), key=lambda t: (t.created_at, t.id))
 
     async def add_token(self, token: Token, secret_hash: str) -> None:
+        if token.id in self._tokens or await self.knows_token(secret_hash):
+            raise Conflict(f"There is a token {token.id} already.", id=token.id)
         self._tokens[token.id] = (token, secret_hash)
 
     async def remove_token(self, token_id: str) -> bool:
@@ -437,33 +436,6 @@ def _fits(record: Record, where: Where) -> bool:
     )
 
 
-def _score(
-    fields: tuple[list[str], list[str], list[str]], query: WordQuery, weights: Weights
-) -> float:
-    """Zero when the record does not match; else the weighted hits, shorter fields first."""
-    match query:
-        case Phrase(words, prefix):
-            *first, last = words
-            stems = [stem(word) for word in first]
-            stems.append(indexed_prefix(last) if prefix else stem(last))
-            counted = zip(fields, (weights.name, weights.text, weights.context), strict=True)
-            return sum(
-                weight * _occurrences(field, stems, prefix=prefix) / (1 + len(field))
-                for field, weight in counted
-            )
-        case AllOf(parts):
-            scores = [_score(fields, part, weights) for part in parts]
-            return sum(scores) if all(scores) else 0.0
-        case AnyOf(parts):
-            return sum(_score(fields, part, weights) for part in parts)
-        case Without(wanted, unwanted):
-            return 0.0 if _score(fields, unwanted, weights) else _score(fields, wanted, weights)
-
-
-def _occurrences(field: list[str], words: list[str], *, prefix: bool) -> int:
-    *first, last = words
-    return sum(
-        field[i : i + len(first)] == first
-        and (field[i + len(first)].startswith(last) if prefix else field[i + len(first)] == last)
-        for i in range(len(field) - len(first))
-    )
+def _kept(facets: Mapping[str, Any]) -> dict[str, Any]:
+    """Facets are JSON, as they would come back from a disk."""
+    return json.loads(json.dumps(facets))

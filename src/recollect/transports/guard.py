@@ -1,8 +1,6 @@
 """Who may talk to the HTTP server: the checks that come before the protocol."""
 
 import asyncio
-import hashlib
-import ipaddress
 import json
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -13,6 +11,7 @@ from urllib.parse import urlsplit
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
+from recollect.app.tokens import hashed
 from recollect.errors import RecollectError
 from recollect.transports.dispatch import INVALID_REQUEST, MESSAGE_LIMIT
 
@@ -26,18 +25,6 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 WILDCARDS = frozenset({"0.0.0.0", "::"})
 
 log = logging.getLogger(__name__)
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
-def hashed(secret: str) -> str:
-    """A token as the library keeps it. Secrets are random and long: a plain hash will do."""
-    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from recollect import __version__
 from recollect.core.sessions import Session
-from recollect.errors import InvalidInput, Unavailable
 from recollect.transports.connection import JSON, Connection, Notify
 from recollect.transports.dispatch import (
     MESSAGE_LIMIT,
@@ -31,7 +30,6 @@ from recollect.transports.dispatch import (
 from recollect.transports.guard import Guard, KnowsToken, OpenRequests
 from recollect.transports.signals import on_signals
 
-PATH = "/mcp"
 GRACE = 0.3  # seconds that calls under way get when we are told to stop
 IDLE_SESSION = 8 * 60 * 60  # seconds; not every client can begin anew, so a working day
 OURS = "recollect"
@@ -47,33 +45,17 @@ _ANSWERS: dict[str, type[types.Result]] = {
 log = logging.getLogger(__name__)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens; port 0 takes a free one."""
-    try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (socket.gaierror, UnicodeError, OverflowError) as error:
-        raise InvalidInput(
-            f"Cannot listen on {host!r}, port {port}: {error}.", argument="host", value=host
-        ) from None
-    try:
-        return socket.create_server((str(address[0]), int(address[1])), family=family)
-    except OSError as error:
-        raise Unavailable(
-            f"Cannot listen on {host}, port {port}: {error.strerror}.",
-            hint="--port chooses another port; 0 takes any that is free.",
-        ) from error
-
-
 async def serve_http(
     dispatcher: Dispatcher,
     listening: socket.socket,
     *,
     host: str,
+    path: str,
     knows_token: KnowsToken | None,
     on_ready: Callable[[], None],
 ) -> None:
     """Serves clients until a signal comes. Without `knows_token` nobody is asked for one."""
-    app = OpenRequests(Guard(_sdk_app(dispatcher), host, knows_token))
+    app = OpenRequests(Guard(_sdk_app(dispatcher, path), host, knows_token))
     server = _Server(
         uvicorn.Config(
             app,
@@ -113,7 +95,7 @@ class _Server(uvicorn.Server):
             self.on_ready()
 
 
-def _sdk_app(dispatcher: Dispatcher) -> Any:
+def _sdk_app(dispatcher: Dispatcher, path: str) -> Any:
     server = Server[Any](
         "recollect", version=__version__, get_tool_input_schema=_input_schemas(dispatcher)
     )
@@ -121,7 +103,7 @@ def _sdk_app(dispatcher: Dispatcher) -> Any:
     # the handshake among them, goes to the same table as on stdio.
     server.middleware[:] = [_Projection(dispatcher)]
     return server.streamable_http_app(
-        streamable_http_path=PATH,
+        streamable_http_path=path,
         max_request_body_size=MESSAGE_LIMIT,
         session_idle_timeout=IDLE_SESSION,
         # The guard in front has looked at Host and Origin.

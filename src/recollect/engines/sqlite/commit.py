@@ -31,7 +31,7 @@ WITH RECURSIVE below(key, depth) AS (
     SELECT ?, 0 UNION ALL
     SELECT r.key, depth + 1 FROM below JOIN records r ON r.parent = below.key
     WHERE r.deleted_at IS NULL)
-SELECT key FROM below WHERE depth > 0 ORDER BY depth DESC, key DESC
+SELECT key FROM below WHERE depth > 0 ORDER BY depth DESC, key
 """
 
 
@@ -268,7 +268,6 @@ class _Commit:
         record_id = self._db.execute("SELECT id FROM records WHERE key = ?", (key,)).get
         self._parents.pop(record_id, None)
         self._words[key] = None
-        self._touched.discard(key)
         self._touch_parent_of(key)
         self._log("delete", "record", key, record_id, {"deleted_at": None})
 

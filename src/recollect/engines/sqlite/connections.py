@@ -96,14 +96,17 @@ def connect(
         try:
             connection.set_busy_handler(busy or BusyHandler())
             connection.create_scalar_function("lowered", _lowered, 1)
-            connection.execute("PRAGMA temp_store=MEMORY; PRAGMA cache_size=-64000")
+            _set(connection, "temp_store=MEMORY", "cache_size=-64000")
             _check_identity(connection, path, schema)
             if not connection.readonly("main"):
                 # WAL lets other processes read while one writes. secure_delete keeps forgotten
                 # text out of the file's free space; it costs nothing measurable.
-                connection.execute(
-                    "PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON; PRAGMA secure_delete=ON; "
-                    f"PRAGMA synchronous={synchronous}"
+                _set(
+                    connection,
+                    "journal_mode=WAL",
+                    "foreign_keys=ON",
+                    "secure_delete=ON",
+                    f"synchronous={synchronous}",
                 )
                 migrate(connection, schema)
         except BaseException:
@@ -114,6 +117,12 @@ def connect(
         return connection
 
 
+def _set(connection: Connection, *pragmas: str) -> None:
+    # One statement each: of several in one call, those behind a row that nobody fetches never run.
+    for pragma in pragmas:
+        connection.execute(f"PRAGMA {pragma}").fetchall()
+
+
 def create(path: Path, schema: Schema) -> None:
     """Makes the file with its whole schema, readable by its owner alone."""
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -122,8 +131,7 @@ def create(path: Path, schema: Schema) -> None:
         connection = _open(path, read_only=False)
         try:
             connection.set_busy_handler(BusyHandler())
-            connection.execute(f"PRAGMA application_id={schema.application_id}")
-            connection.execute("PRAGMA journal_mode=WAL")
+            _set(connection, f"application_id={schema.application_id}", "journal_mode=WAL")
             migrate(connection, schema)
         finally:
             connection.close()

@@ -18,15 +18,24 @@ from recollect.core.projects import Project, Status, checked_project_name
 from recollect.core.times import Clock, iso, now, parsed
 from recollect.engines.sqlite.connections import Synchronous, create
 from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.moves import discard, make, move_away, move_back, repair
+from recollect.engines.sqlite.moves import Place, discard, make, move_away, move_back, repair
 from recollect.engines.sqlite.schema import LIBRARY, PROJECT
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import SqliteStore
-from recollect.errors import Conflict, NotFound, ProjectArchived, ReadOnly, Unavailable
+from recollect.errors import (
+    Conflict,
+    NotFound,
+    ProjectArchived,
+    ReadOnly,
+    StorageFull,
+    Unavailable,
+)
 
 OPEN_STORES = 32  # least recently used ones are closed beyond this; they reopen by themselves
 
 _COLUMNS = "id, name, description, status, created_at, updated_at, db_path, generation, transition"
+# Not yet made, or all but gone.
+_THERE = "coalesce(transition, '') NOT IN ('creating', 'deleting')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,7 @@ class SqliteLibrary:
         meta = await self._meta()
         rows = await meta.read(
             lambda db: db.execute(
-                f"SELECT {_COLUMNS} FROM projects WHERE transition IS NOT 'creating' "
+                f"SELECT {_COLUMNS} FROM projects WHERE {_THERE} "
                 "AND (?1 IS NULL OR status = ?1) ORDER BY name",
                 (status,),
             ).fetchall()
@@ -75,10 +84,11 @@ class SqliteLibrary:
         if known is not None and known[0].generation == row.generation:
             self._stores.move_to_end(row.project.id)
             return row.project, known[0]
-        await self._forget(row.project.id)
         database = self._project_database(row.db_path)
         store = SqliteStore(database, name, row.generation, self._clock)
         self._stores[row.project.id] = (store, database)
+        if known is not None:
+            await known[1].close()
         while len(self._stores) > OPEN_STORES:
             _, (_, oldest) = self._stores.popitem(last=False)
             await oldest.close()
@@ -86,61 +96,38 @@ class SqliteLibrary:
 
     async def create(self, name: str, description: str) -> Project:
         checked_project_name(name)
-        project_id = str(uuid4())
-        path = f"projects/{project_id}.db"
-        at = iso(self._clock())
-
-        def reserve(db: Connection) -> None:
-            try:
-                db.execute(
-                    "INSERT INTO projects(id, name, description, db_path, created_at, updated_at, "
-                    "transition) VALUES (?,?,?,?,?,?,'creating')",
-                    (project_id, name, description, path, at, at),
-                )
-            except apsw.ConstraintError as error:
-                raise Conflict(
-                    f'There is a project "{name}" already.',
-                    hint="list_projects with status `all` shows it; switch_project selects it.",
-                    kind="project",
-                    name=name,
-                ) from error
-
+        place = Place(self._folder, str(uuid4()), name)
         meta = await self._meta()
-        await meta.write(reserve)
-        with usable(self._folder / path):
-            await make(meta, self._folder, project_id, path)
+        with usable(place.active):
+            await make(meta, place, description, iso(self._clock()))
         return await self.project(name)
 
     async def archive(self, name: str) -> Project:
-        row = await self._find(name)
-        if row.project.status == "archived":
-            raise Conflict(f'Project "{name}" is already archived.', project=name)
-        await self._forget(row.project.id)
-        meta = await self._meta()
-        await move_away(meta, self._folder, row.project.id, row.db_path, iso(self._clock()))
+        place = await self._place(name)
+        await self._forget(place.id)
+        with usable(place.active):
+            await move_away(await self._meta(), place, iso(self._clock()))
         return await self.project(name)
 
     async def restore(self, name: str) -> Project:
-        row = await self._find(name)
-        if row.project.status == "active":
-            raise Conflict(f'Project "{name}" is not archived.', project=name)
-        meta = await self._meta()
-        await move_back(meta, self._folder, row.project.id, row.db_path, iso(self._clock()))
+        place = await self._place(name)
+        with usable(place.archived):
+            await move_back(await self._meta(), place, iso(self._clock()))
         return await self.project(name)
 
     async def delete(self, name: str) -> None:
-        row = await self._find(name)
-        await self._forget(row.project.id)
-        meta = await self._meta()
-        await discard(meta, self._folder, row.project.id, row.db_path)
+        place = await self._place(name)
+        await self._forget(place.id)
+        with usable(place.active):
+            await discard(await self._meta(), place)
 
     async def project_of_workspace(self, path: str) -> Project | None:
         meta = await self._meta()
         row = await meta.read(
             lambda db: (
                 db.execute(
-                    f"SELECT {_COLUMNS} FROM projects "
-                    "WHERE id = (SELECT project FROM workspaces WHERE path = ?)",
+                    f"SELECT {_COLUMNS} FROM projects WHERE {_THERE} "
+                    "AND id = (SELECT project FROM workspaces WHERE path = ?)",
                     (path,),
                 ).get
             )
@@ -148,12 +135,13 @@ class SqliteLibrary:
         return _row(row).project if row else None
 
     async def assign_workspace(self, path: str, project: Project) -> Project:
-        meta = await self._meta()
-        await meta.write(
-            lambda db: _execute(
-                db, "INSERT OR IGNORE INTO workspaces VALUES (?, ?)", path, project.id
-            )
-        )
+        def work(db: Connection) -> None:
+            try:
+                db.execute("INSERT OR IGNORE INTO workspaces VALUES (?, ?)", (path, project.id))
+            except apsw.ConstraintError as error:
+                raise NotFound("project", project.name, hint="It was deleted meanwhile.") from error
+
+        await (await self._meta()).write(work)
         return await self.project_of_workspace(path) or project
 
     async def note(self, key: str) -> str | None:
@@ -181,17 +169,16 @@ class SqliteLibrary:
         return [Token(*row) for row in rows]
 
     async def add_token(self, token: Token, secret_hash: str) -> None:
-        meta = await self._meta()
-        await meta.write(
-            lambda db: _execute(
-                db,
-                "INSERT INTO tokens(id, label, secret_hash, created_at) VALUES (?,?,?,?)",
-                token.id,
-                token.label,
-                secret_hash,
-                token.created_at,
-            )
-        )
+        def work(db: Connection) -> None:
+            try:
+                db.execute(
+                    "INSERT INTO tokens(id, label, secret_hash, created_at) VALUES (?,?,?,?)",
+                    (token.id, token.label, secret_hash, token.created_at),
+                )
+            except apsw.ConstraintError as error:
+                raise Conflict(f"There is a token {token.id} already.", id=token.id) from error
+
+        await (await self._meta()).write(work)
 
     async def remove_token(self, token_id: str) -> bool:
         meta = await self._meta()
@@ -228,9 +215,7 @@ class SqliteLibrary:
         row = await meta.read(
             lambda db: (
                 db.execute(
-                    f"SELECT {_COLUMNS} FROM projects "
-                    "WHERE name = ? AND coalesce(transition, '') NOT IN ('creating', 'deleting')",
-                    (name,),
+                    f"SELECT {_COLUMNS} FROM projects WHERE {_THERE} AND name = ?", (name,)
                 ).get
             )
         )
@@ -239,6 +224,9 @@ class SqliteLibrary:
                 "project", name, hint="list_projects shows what exists; create_project makes one."
             )
         return _row(row)
+
+    async def _place(self, name: str) -> Place:
+        return Place(self._folder, (await self._find(name)).project.id, name)
 
     async def _forget(self, project_id: str) -> None:
         known = self._stores.pop(project_id, None)
@@ -312,6 +300,12 @@ def usable(path: Path) -> Generator[None, None, None]:
     except OSError as error:
         if error.errno == errno.EROFS:
             raise ReadOnly(f"{path} is on a read-only file system.", path=str(path)) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFull(
+                f"There is no room for {path}; nothing was changed.",
+                hint="Free some disk space and call again.",
+                path=str(path),
+            ) from error
         raise Unavailable(
             f"{path} cannot be used ({error.strerror}).",
             hint="Choose another data folder with --data-dir.",

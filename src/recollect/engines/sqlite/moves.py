@@ -14,7 +14,7 @@ it, delete the write-ahead log that it finds under the old name.
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from recollect.engines.sqlite.connections import (
     create,
     fold,
     transaction,
+    translated,
 )
 from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.schema import LIBRARY, PROJECT
@@ -111,8 +112,10 @@ async def move_away(meta: Database, place: Place, at: str) -> None:
 async def move_back(meta: Database, place: Place, at: str) -> None:
     def work(db: Connection) -> None:
         _fold(place.archived)
+        _unlink(place.draft)
         _copy(place.archived, place.draft)
         generation = _set_generation(place.draft, lambda found: abs(found) + 1)
+        _unlink_logs(place.active)
         place.draft.replace(place.active)
         _finish(db, place, "active", at, generation)
         _unlink(place.archived)
@@ -170,8 +173,7 @@ def _move(
                 if found == intent:
                     work(db)
         except BaseException:
-            with _current_transaction(db, meta_path):
-                _take_back(db, place)
+            _try_to_take_back(db, meta_path, place)
             raise
         if found == intent:
             return
@@ -179,7 +181,7 @@ def _move(
 
 
 @contextmanager
-def _current_transaction(db: Connection, meta_path: Path) -> Iterator[None]:
+def _current_transaction(db: Connection, meta_path: Path) -> Generator[None]:
     with transaction(db):
         check_version(db, meta_path, LIBRARY)
         yield
@@ -202,13 +204,17 @@ def _transition(db: Connection, place: Place) -> Intent | None:
     return db.execute("SELECT transition FROM projects WHERE id = ?", (place.id,)).get
 
 
-def _take_back(db: Connection, place: Place) -> None:
+def _try_to_take_back(db: Connection, meta_path: Path, place: Place) -> None:
     """After a failure; what a crash left is settled in the same way, but for deletions."""
     is_kept = place.active.exists() or place.archived.exists()
-    if _transition(db, place) == "deleting" and is_kept:
-        db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (place.id,))
-    else:
-        _settle(db, place)
+    try:
+        with _current_transaction(db, meta_path):
+            if _transition(db, place) == "deleting" and is_kept:
+                db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (place.id,))
+            else:
+                _settle(db, place)
+    except (RecollectError, apsw.Error, OSError) as error:
+        log.warning("project %s is left in the middle of a move: %s", place.name, error)
 
 
 def _settle(db: Connection, place: Place) -> None:
@@ -247,21 +253,23 @@ def _finish(
 
 
 def _discard(db: Connection, place: Place) -> None:
-    for path in (place.active, place.archived):
+    known = db.execute("SELECT generation FROM projects WHERE id = ?", (place.id,)).get
+    for path, generation in ((place.active, known), (place.archived, -known)):
         # A process that still has the file open is refused at its next write.
-        generation = _try_to_set_generation(path, lambda _: DELETED_GENERATION)
+        _try_to_set_generation(path, _always(DELETED_GENERATION))
         try:
             path.unlink(missing_ok=True)
         except OSError:
-            if generation is not None:
-                known = db.execute("SELECT generation FROM projects WHERE id = ?", (place.id,)).get
-                sign = 1 if path == place.active else -1
-                _set_generation(path, lambda _: sign * known)
+            _try_to_set_generation(path, _always(generation))
             raise
         _unlink_logs(path)
     _unlink(place.draft)
     db.execute("DELETE FROM workspaces WHERE project = ?", (place.id,))
     db.execute("DELETE FROM projects WHERE id = ?", (place.id,))
+
+
+def _always(generation: int) -> Callable[[int], int]:
+    return lambda _: generation
 
 
 def _try_to_set_generation(path: Path, change: Callable[[int], int]) -> int | None:
@@ -273,7 +281,7 @@ def _try_to_set_generation(path: Path, change: Callable[[int], int]) -> int | No
 
 
 def _set_generation(path: Path, change: Callable[[int], int]) -> int:
-    with closing(connect(path, PROJECT)) as db, transaction(db):
+    with translated(path), closing(connect(path, PROJECT)) as db, transaction(db):
         generation = change(generation_of(db))
         db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
     return generation

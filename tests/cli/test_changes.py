@@ -1,0 +1,113 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def shop(recollect: Run) -> Run:
+    recollect("create-project", "shop")
+    recollect("create-entities", "name=Ada", "entity_type=person", "observations=xyzzy-secret")
+    recollect("create-entities", "name=Bob", "entity_type=person")
+    return recollect
+
+
+def names(recollect: Run) -> list[str]:
+    return [e["name"] for e in recollect("read-graph", "--json").json["entities"]]
+
+
+def test_the_log_tells_what_changed_and_by_which_tool(shop: Run) -> None:
+    shop("create-entities", "name=Eve", "entity_type=person", "--project", "other")
+    changes = shop("log", "--json").json["changes"]
+    assert [change["change"] for change in changes] == ["other:1", "shop:2", "shop:1"]
+    assert {change["tool"] for change in changes} == {"create_entities"}
+    assert "Bob" in changes[1]["summary"]
+    assert [c["change"] for c in shop("log", "--limit", "1", "--json").json["changes"]] == [
+        "other:1"
+    ]
+    only = shop("log", "--project", "shop", "--json").json["changes"]
+    assert {change["project"] for change in only} == {"shop"}
+    assert "shop:2" in shop("log").out
+
+
+def test_undo_takes_the_newest_change_back_and_then_the_one_before(shop: Run) -> None:
+    assert "shop:2" in shop("undo").out
+    assert names(shop) == ["Ada"]
+    shop("undo")
+    assert names(shop) == []
+    outcome = shop("undo")
+    assert outcome.status == 2
+    assert "no change to undo" in outcome.err
+
+
+def test_an_undo_can_be_undone(shop: Run) -> None:
+    shop("undo")
+    newest = shop("log", "--json").json["changes"][0]
+    assert newest["tool"] == "undo"
+    assert shop("undo", newest["change"]).status == 0
+    assert names(shop) == ["Ada", "Bob"]
+
+
+def test_a_deleted_entity_comes_back_with_all_that_was_on_it(shop: Run) -> None:
+    shop("create-relations", "from=Ada", "to=Bob", "relation_type=knows")
+    shop("delete-entities", "Ada")
+    shop("undo")
+    graph = shop("read-graph", "--json").json
+    assert [o["content"] for o in graph["entities"][0]["observations"]] == ["xyzzy-secret"]
+    assert [r["relation_type"] for r in graph["relations"]] == ["knows"]
+
+
+def test_undo_is_refused_when_the_thing_has_changed_since(shop: Run) -> None:
+    shop("add-observations", "entity_name=Ada", "contents=later")
+    outcome = shop("undo", "shop:1")
+    assert outcome.status == 2
+    assert "came later" in outcome.err
+    shop("delete-entities", "Bob")
+    outcome = shop("undo", "2", "--project", "shop", "--json")
+    assert outcome.status == 2
+    assert outcome.json["changed_by"] == [4]
+    assert names(shop) == ["Ada"]
+
+
+def test_undoing_the_same_change_twice_is_refused(shop: Run) -> None:
+    shop("undo", "shop:2")
+    assert shop("undo", "shop:2").status == 2
+
+
+@pytest.mark.parametrize("change", ["shop:99", "nowhere:1", "x", "shop:", "1", "shop:-1"])
+def test_a_change_that_is_not_there_is_an_error(shop: Run, change: str) -> None:
+    assert shop("undo", change).status == 2
+    assert names(shop) == ["Ada", "Bob"]
+
+
+def test_a_purge_asks_and_without_a_terminal_wants_a_yes(shop: Run) -> None:
+    outcome = shop("purge", "Ada")
+    assert outcome.status == 2
+    assert "--yes" in outcome.err
+    assert names(shop) == ["Ada", "Bob"]
+
+
+def test_a_purged_entity_leaves_no_trace(shop: Run, tmp_path: Any) -> None:
+    assert shop("purge", "ada", "--yes").status == 0
+    assert names(shop) == ["Bob"]
+    held = [p.name for p in (tmp_path / "data").rglob("*") if p.is_file() and _holds(p)]
+    assert held == []
+
+
+def test_all_that_was_deleted_or_that_holds_a_text_can_be_purged(shop: Run) -> None:
+    shop("delete-entities", "Bob")
+    assert shop("purge", "--deleted", "--yes", "--json").json["purged"]["records"] == 1
+    assert shop("purge", "--containing", "XYZZY", "--yes", "--json").json["purged"]["records"] == 1
+    assert "Nothing fits" in shop("purge", "--containing", "XYZZY", "--yes").out
+
+
+def test_a_purge_of_nothing_in_particular_is_refused(shop: Run) -> None:
+    assert shop("purge", "--yes").status == 2
+    assert shop("purge", "Nobody", "--yes").status == 2
+
+
+def _holds(path: Any) -> bool:
+    content = path.read_bytes().lower()
+    return b"xyzzy" in content

@@ -1,0 +1,120 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from recollect.cli.tools import items_from
+from recollect.errors import InvalidInput
+from recollect.families.graph.model import NewEntity
+
+Run = Callable[..., Any]
+
+
+def test_every_tool_is_a_command_with_the_common_options(recollect: Run) -> None:
+    overview = recollect("--help").out
+    for name in ("search-nodes", "create-entities", "delete-project", "read-graph"):
+        assert name in overview
+        page = recollect(name, "--help").out
+        for option in ("--data-dir", "--project", "--json", "--log-level"):
+            assert option in page
+
+
+def test_a_selected_project_is_kept_between_commands(recollect: Run) -> None:
+    recollect("create-project", "shop")
+    recollect("create-project", "other")
+    recollect("switch-project", "shop")
+    assert recollect("get-current-project", "--json").json["name"] == "shop"
+    recollect("archive-project", "shop")
+    assert "No project is currently active" in recollect("get-current-project").out
+
+
+def test_a_person_types_key_and_value_and_reads_a_table(recollect: Run) -> None:
+    recollect("create-project", "shop")
+    made = recollect(
+        "create-entities",
+        *("name=Ada", "entity_type=person", "observations=likes [red]maths[/red]"),
+        *("observations=tea", "name=Bob", "entity_type=person"),
+    )
+    assert made.status == 0
+    recollect("create-relations", "from=Ada", "to=Bob", "relation_type=knows")
+    table = recollect("open-nodes", "Ada").out
+    assert "likes [red]maths[/red]" in table
+    assert "knows → Bob" in table
+
+
+def test_a_program_sends_and_gets_json(recollect: Run) -> None:
+    recollect("create-project", "shop")
+    entity = json.dumps([{"name": "Ada", "entityType": "person", "observations": ["x"]}])
+    assert recollect("create-entities", "-", "--json", stdin=entity).status == 0
+    recollect("create-entities", '{"name": "Bob", "entity_type": "person"}')
+    found = recollect("read-graph", "--limit", "1", "--json").json
+    assert [e["name"] for e in found["entities"]] == ["Ada"]
+    more = recollect("read-graph", "--limit", "1", "--cursor", found["next_cursor"]).out
+    assert "Bob" in more
+
+
+def test_project_makes_what_is_missing_for_writing_only(recollect: Run) -> None:
+    assert recollect("read-graph", "--project", "typo").status == 2
+    assert recollect("delete-entities", "x", "--project", "typo").status == 2
+    assert recollect("list-projects", "--json").json == {"projects": []}
+    made = recollect("create-entities", "name=a", "entity_type=b", "--project", "new")
+    assert made.status == 0
+    assert recollect("search-nodes", "a", "--project", "new", "--json").json["entities"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("search-nodes",),
+        ("search-nodes", "x", "--limit", "0"),
+        ("search-nodes", "x", "--limit", "many"),
+        ("search-nodes", "x"),
+        ("serch-nodes", "x"),
+        ("create-project", "../x"),
+        ("switch-project", "nowhere"),
+        ("list-projects", "--status", "lost"),
+        ("create-entities", "{broken", "--project", "p"),
+        ("add-observations", "entity_name=Nobody", "contents=x", "--project", "p"),
+    ],
+)
+def test_a_callers_mistake_ends_with_status_two_and_a_sentence(
+    recollect: Run, arguments: tuple[str, ...]
+) -> None:
+    outcome = recollect(*arguments)
+    assert outcome.status == 2
+    assert outcome.out == ""
+    assert outcome.err.strip()
+    assert "Traceback" not in outcome.err
+
+
+def test_an_error_is_json_where_json_was_asked_for(recollect: Run) -> None:
+    outcome = recollect("switch-project", "nowhere", "--json")
+    assert outcome.status == 2
+    assert outcome.json["error"] == "not_found"
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(recollect: Run) -> None:
+    assert "search-nodes" in recollect("search-node", "x").err
+
+
+def test_candidates_of_an_ambiguous_name_are_listed(recollect: Run) -> None:
+    for kind in ("planet", "metal"):
+        recollect("create-entities", "name=Mercury", f"entity_type={kind}", "--project", "p")
+    outcome = recollect("delete-entities", "Mercury", "--project", "p")
+    assert outcome.status == 2
+    assert "Mercury (planet)" in outcome.err
+    assert "Mercury (metal)" in outcome.err
+
+
+def test_a_key_given_again_begins_the_next_object() -> None:
+    words = ["name=a", "entity_type=x", "observations=1", "observations=2=3", "name=b"]
+    assert items_from(words, NewEntity) == [
+        {"name": "a", "entity_type": "x", "observations": ["1", "2=3"]},
+        {"name": "b"},
+    ]
+
+
+def test_what_is_neither_json_nor_a_known_key_is_refused() -> None:
+    with pytest.raises(InvalidInput):
+        items_from(["nme=a"], NewEntity)

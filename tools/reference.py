@@ -1,0 +1,183 @@
+"""Writes the reference pages from the code: tools, commands, settings and errors.
+
+`python tools/reference.py` writes them, `--check` fails when one is stale.
+"""
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import click
+
+from recollect import errors, settings
+from recollect.app.app import App
+from recollect.cli.main import COMMANDS, cli
+from recollect.errors import RecollectError
+from recollect.families.graph import model
+from recollect.settings import PREFIX, Settings, load
+from recollect.tools.tool import Effect, Tool
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+HEAD = "<!-- Made by tools/reference.py from the code. Edit the code, not this page. -->\n\n"
+
+
+def tools_page() -> str:
+    parts = [
+        "# Tools\n",
+        "Every tool as an assistant sees it, and as the command of the same name with dashes.",
+        "A failed call answers with `isError` and the envelope of [errors](errors.md).\n",
+        f"Limits: a name has at most {model.NAME_LIMIT:,} characters, a text {model.TEXT_LIMIT:,}, "
+        f"a call {model.BATCH_LIMIT:,} items, a page of the graph {model.PAGE_LIMIT:,} entities, "
+        "and a message 16 MiB.\n",
+    ]
+    parts += [_tool(tool) for tool in App(load({}, {})).tools]
+    parts.append(
+        "# Tools of the dialect `server-memory`\n\n"
+        "`recollect serve --dialect server-memory` offers these instead, with the shapes of the "
+        "official memory server.\n"
+    )
+    parts += [_tool(tool) for tool in App(load({"dialect": "server-memory"}, {})).tools]
+    return "\n".join(parts)
+
+
+def _tool(tool: Tool) -> str:
+    effects = {
+        Effect.READS: "reads",
+        Effect.WRITES: "writes",
+        Effect.REPEATABLE: "writes; calling it again changes nothing more",
+        Effect.DESTROYS: "deletes or puts away",
+    }
+    lines = [f"## {tool.name}\n", f"{tool.description} *({effects[tool.effect]})*\n"]
+    if tool.input_schema["properties"]:
+        lines += ["| argument | type | default | |", "|---|---|---|---|"]
+        lines += _arguments(tool.input_schema)
+    return "\n".join(lines) + "\n"
+
+
+def _arguments(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    required = set(schema.get("required", ()))
+    for name, argument in schema["properties"].items():
+        default = argument.get("default")
+        shown = "required" if name in required else "" if default in (None, "", []) else default
+        described = argument.get("description", "")
+        yield f"| `{prefix}{name}` | {_type(argument)} | {shown} | {described} |"
+        items = argument.get("items", {})
+        if "properties" in items:
+            yield from _arguments(items, f"{prefix}{name}[].")
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return " \\| ".join(f"`{value}`" for value in schema["enum"])
+    if schema["type"] == "array":
+        return f"list of {_type(schema['items'])}"
+    bounds = [str(schema[key]) for key in ("minimum", "maximum") if key in schema]
+    return schema["type"] + (f" ({' to '.join(bounds)})" if bounds else "")
+
+
+def commands_page() -> str:
+    context = click.Context(cli, info_name="recollect", terminal_width=100)
+    parts = [
+        "# Commands\n",
+        "Exit status: 0 done, 2 a mistake of the caller, 1 anything else, 130 interrupted. Every "
+        "[tool](tools.md) is a command too; lists of objects are given as JSON, as `-` for JSON on "
+        "standard input, or as `key=value` words.\n",
+    ]
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        parts.append(_command(command, context, name))
+    return "\n".join(parts)
+
+
+def _command(command: click.Command, parent: click.Context, name: str) -> str:
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=100)
+    page = f"## recollect {name}\n\n```text\n{command.get_help(context)}\n```\n"
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            assert found is not None
+            page += "\n" + _command(found, context, f"{name} {inner}")
+    return page
+
+
+def settings_page() -> str:
+    hints = get_type_hints(Settings)
+    described = _field_comments(settings, "Settings")
+    lines = [
+        "# Settings\n",
+        "A flag of the command goes before the environment variable, and that before the "
+        "default.\n",
+        "| setting | variable | default | |",
+        "|---|---|---|---|",
+    ]
+    for field in fields(Settings):
+        default = "" if field.default in (MISSING, None) else f"`{field.default}`"
+        kind = hints[field.name]
+        choices = get_args(kind) if get_origin(kind) is Literal else ()
+        allowed = f" One of {', '.join(f'`{c}`' for c in choices)}." if choices else ""
+        text = described[field.name] + allowed
+        lines.append(f"| `{field.name}` | `{PREFIX}{field.name.upper()}` | {default} | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+def _field_comments(module: Any, class_name: str) -> dict[str, str]:
+    """The `#:` comments above the fields of a class."""
+    source = inspect.getsource(module).splitlines()
+    tree = ast.parse("\n".join(source))
+    body = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == class_name).body
+    found: dict[str, str] = {}
+    for node in body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            comment = source[node.lineno - 2].strip()
+            if comment.startswith("#:"):
+                found[node.target.id] = comment.removeprefix("#:").strip()
+    return found
+
+
+def errors_page() -> str:
+    lines = [
+        "# Errors\n",
+        "A tool that fails answers with `isError`, a sentence, and this envelope as structured "
+        "content: `error` (the code), `message`, `degraded`, `retry_possible`, a `hint` where "
+        "there is one, and facts such as `argument`, `value`, `limit` or `candidates`.\n",
+        "| code | retry may help | |",
+        "|---|---|---|",
+    ]
+    for _, kind in inspect.getmembers(errors, inspect.isclass):
+        if issubclass(kind, RecollectError) and kind is not RecollectError:
+            retry = "yes" if kind.retry_possible else "no"
+            lines.append(f"| `{kind.code}` | {retry} | {inspect.getdoc(kind)} |")
+    lines.append("| `internal_error` | no | A fault of ours; the log has it under the id given. |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "tools.md": tools_page,
+    "commands.md": commands_page,
+    "settings.md": settings_page,
+    "errors.md": errors_page,
+}
+
+
+def main() -> int:
+    stale = 0
+    for name, made in PAGES.items():
+        path, page = DOCS / name, HEAD + made()
+        if path.exists() and path.read_text(encoding="utf-8") == page:
+            continue
+        stale += 1
+        if "--check" in sys.argv:
+            sys.stderr.write(f"docs/{name} is stale: run python tools/reference.py\n")
+        else:
+            path.write_text(page, encoding="utf-8")
+            sys.stderr.write(f"docs/{name} written\n")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
