@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from recollect.cli.wire import JSON, Wire
-from report import print_tables, write_docs
+from report import print_table, write_docs
 from servers import Ours, Peer, Server
 from workload import Workload
 
@@ -68,10 +68,10 @@ def main() -> None:
     results: dict[int, dict[str, Figures]] = {}
     for size in sizes:
         results[size] = measured(size, [kind for kind in kinds if size <= kind.largest], seconds)
+        if not options.json:
+            print_table(size, results[size])
     if options.json:
         print(json.dumps({s: {n: asdict(f) for n, f in r.items()} for s, r in results.items()}))
-    else:
-        print_tables(results)
     if options.write_docs:
         write_docs(results, seconds)
 
@@ -134,7 +134,7 @@ def _timed(call: Callable[[], object]) -> list[float]:
     call()
     durations: list[float] = []
     deadline = time.perf_counter() + BUDGET
-    while len(durations) < CALLS and (len(durations) < 3 or time.perf_counter() < deadline):
+    while len(durations) < CALLS and (not durations or time.perf_counter() < deadline):
         began = time.perf_counter()
         call()
         durations.append(time.perf_counter() - began)

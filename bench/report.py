@@ -54,13 +54,11 @@ Measured on {date} with Recollect {version} on {machine}{peer}.
 """
 
 
-def print_tables(results: Results) -> None:
-    console = Console()
-    for size, figures in results.items():
-        table = Table(*_HEAD, title=f"{size:,} entities")
-        for row in _rows(figures):
-            table.add_row(*row)
-        console.print(table)
+def print_table(size: int, figures: Mapping[str, Figures]) -> None:
+    table = Table(*_HEAD, title=f"{size:,} entities")
+    for row in _rows(figures):
+        table.add_row(*row)
+    Console().print(table)
 
 
 def write_docs(results: Results, seconds: float) -> None:

@@ -17,7 +17,7 @@ from recollect.settings import PREFIX, load
 from workload import Workload
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-TOOLS = CHECKOUT / ".tools"
+TOOLS = CHECKOUT / ".tools" / "server-memory"
 PACKAGE = "@modelcontextprotocol/server-memory"
 PROJECT = "bench"
 BATCH = 1_000
@@ -122,6 +122,7 @@ def node_version() -> str:
 def _install() -> Path:
     program = TOOLS / "node_modules" / PACKAGE / "dist" / "index.js"
     if not program.exists():
+        TOOLS.mkdir(parents=True, exist_ok=True)
         command = [*_npm(), "install", "--silent", "--prefix", str(TOOLS), PACKAGE]
         subprocess.run(command, stdout=sys.stderr, check=True)
     return program

@@ -55,7 +55,7 @@ class Workload:
         return self._chance.choice(self._common)
 
     def rare_word(self) -> str:
-        """Found in very few."""
+        """Of those in the fewest entities."""
         return self._chance.choice(self._rare)
 
     def two_words(self) -> str:
@@ -79,5 +79,5 @@ class Workload:
             frequency.update({word for text in entity["observations"] for word in text.split()})
         tenth = len(self.entities) / 10
         common = sorted(frequency, key=lambda word: abs(frequency[word] - tenth))[:5]
-        rare = [word for word, count in frequency.items() if count <= 3 and len(word) > 5][:200]
+        rare = sorted(frequency, key=lambda word: frequency[word])[:200]
         return common, rare

@@ -13,7 +13,6 @@ from recollect.core.sessions import Call, Report, Session
 from recollect.core.times import Clock, now
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import RecollectError
-from recollect.families.graph.server_memory import ServerMemoryTools, whole_graph
 from recollect.families.graph.toolset import GraphTools, ProjectTools
 from recollect.families.graph.views import graph_page
 from recollect.settings import AUTO, Settings, chosen_toolsets
@@ -82,6 +81,8 @@ class App:
 
 def _graph_document(settings: Settings) -> Render:
     if settings.dialect == "server-memory":
+        from recollect.families.graph.server_memory import whole_graph
+
         return whole_graph
     return lambda store: graph_page(store, limit=None, cursor=None)
 
@@ -96,6 +97,8 @@ def _project_rule(settings: Settings, library: Library) -> ProjectRule:
 
 def _tools(settings: Settings, library: Library, choice: ProjectRule, clock: Clock) -> Toolset:
     if settings.dialect == "server-memory":
+        from recollect.families.graph.server_memory import ServerMemoryTools
+
         offered = Toolset(ServerMemoryTools(choice, clock).tools())
     else:
         families = {

@@ -6,7 +6,6 @@ from recollect.app.workspaces import workspace_of
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import PROJECT_NAME_LIMIT, Project
 from recollect.core.sessions import Call
-from recollect.engines.memory import MemoryStore
 from recollect.errors import Conflict, NoActiveProject, NotFound
 
 DEFAULT_PROJECT = "default"
@@ -32,7 +31,7 @@ class ProjectRule:
             project = await self.current(call)
             if project is None:
                 self._require_choice(call)
-                return MemoryStore()
+                return _empty_store()
             chosen = project.name
         _, store = await self._library.open(chosen)
         return store
@@ -99,3 +98,10 @@ class ProjectRule:
                 return await self._library.create(name, f"Workspace {root}")
             except Conflict:
                 number += 1
+
+
+def _empty_store() -> RecordStore:
+    # Imported here: a server that has its project never needs the reference engine.
+    from recollect.engines.memory import MemoryStore
+
+    return MemoryStore()

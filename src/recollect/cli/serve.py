@@ -125,8 +125,10 @@ def _dispatcher(app: App) -> Dispatcher:
 def _explain(settings: Settings) -> None:
     """A person started the server by hand: tell how a client starts it."""
     command = _own_command()
-    server = {"command": command[0], "args": [*command[1:], "serve"]}
-    line = shlex.join([*command, "serve"])
+    # With the options that were given: they are what this person wants the client to use.
+    command += sys.argv[1:]
+    server = {"command": command[0], "args": command[1:]}
+    line = shlex.join(command)
     click.echo(
         f"""Recollect is a memory for AI assistants. They start it themselves and talk to it over
 standard input and output, so there is nothing to see here. To connect one:

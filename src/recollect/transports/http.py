@@ -27,7 +27,7 @@ from recollect.transports.dispatch import (
     Dispatcher,
     ProtocolError,
 )
-from recollect.transports.guard import Guard, KnowsToken, OpenRequests
+from recollect.transports.guard import ASGIApp, Guard, KnowsToken, OpenRequests
 from recollect.transports.signals import on_signals
 
 GRACE = 0.3  # seconds that calls under way get when we are told to stop
@@ -55,7 +55,7 @@ async def serve_http(
     on_ready: Callable[[], None],
 ) -> None:
     """Serves clients until a signal comes. Without `knows_token` nobody is asked for one."""
-    app = OpenRequests(Guard(_sdk_app(dispatcher, path), host, knows_token))
+    app = OpenRequests(Guard(sdk_app(dispatcher, path), host, knows_token))
     server = _Server(
         uvicorn.Config(
             app,
@@ -95,20 +95,22 @@ class _Server(uvicorn.Server):
             self.on_ready()
 
 
-def _sdk_app(dispatcher: Dispatcher, path: str) -> Any:
+def sdk_app(dispatcher: Dispatcher, path: str) -> ASGIApp:
+    """The dispatch table as an ASGI application, open to everybody."""
     server = Server[Any](
         "recollect", version=__version__, get_tool_input_schema=_input_schemas(dispatcher)
     )
     # The SDK's own handlers would check and trim what ours have made; from here every request,
     # the handshake among them, goes to the same table as on stdio.
     server.middleware[:] = [_Projection(dispatcher)]
-    return server.streamable_http_app(
+    app = server.streamable_http_app(
         streamable_http_path=path,
         max_request_body_size=MESSAGE_LIMIT,
         session_idle_timeout=IDLE_SESSION,
         # The guard in front has looked at Host and Origin.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
+    return cast(ASGIApp, app)
 
 
 class _Projection:

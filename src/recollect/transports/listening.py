@@ -15,18 +15,18 @@ def is_loopback(host: str) -> bool:
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one."""
+    if not 0 <= port <= 65535:
+        raise InvalidInput(
+            f"There is no port {port}.", hint="0 to 65535.", argument="port", value=port
+        )
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (socket.gaierror, UnicodeError, OverflowError) as error:
+    except (socket.gaierror, UnicodeError) as error:
         raise InvalidInput(
             f"Cannot listen on {host!r}, port {port}: {error}.", argument="host", value=host
         ) from None
     try:
         return socket.create_server((str(address[0]), int(address[1])), family=family)
-    except OverflowError as error:
-        raise InvalidInput(
-            f"Cannot listen on port {port}: {error}.", argument="port", value=port
-        ) from None
     except OSError as error:
         raise Unavailable(
             f"Cannot listen on {host}, port {port}: {error.strerror}.",

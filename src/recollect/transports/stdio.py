@@ -147,7 +147,8 @@ class _Loop:
 
     def _on_notification(self, method: str, params: JSON) -> None:
         if method == "notifications/cancelled":
-            task = self._running.get(params.get("requestId", ""))
+            cancelled = params.get("requestId")
+            task = self._running.get(cancelled) if isinstance(cancelled, str | int) else None
             if task is not None:
                 task.cancel()
 
@@ -209,6 +210,8 @@ def _read_all(
     try:
         while data := os.read(read, 1 << 16):
             loop.call_soon_threadsafe(deliver, data)
+        # The last line counts without its line break too.
+        loop.call_soon_threadsafe(deliver, b"\n")
         loop.call_soon_threadsafe(end)
     except (OSError, RuntimeError):
         log.debug("the input was closed while it was read")

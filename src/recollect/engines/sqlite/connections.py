@@ -13,6 +13,7 @@ import apsw
 from recollect.engines.sqlite.schema import Schema
 from recollect.engines.sqlite.sql import Connection
 from recollect.errors import (
+    Conflict,
     ReadOnly,
     RecollectError,
     StorageFull,
@@ -91,7 +92,7 @@ def connect(
     busy: BusyHandler | None = None,
 ) -> Connection:
     """A connection to an existing database of ours, migrated; never makes a new file."""
-    with translated(path):
+    with translated(path), _expected_at(path):
         connection = _open(path, read_only=read_only)
         try:
             connection.set_busy_handler(busy or BusyHandler())
@@ -205,6 +206,21 @@ def _check_identity(connection: Connection, path: Path, schema: Schema) -> None:
             path=str(path),
         )
     check_version(connection, path, schema)
+
+
+@contextmanager
+def _expected_at(path: Path) -> Generator[None]:
+    """A file may be moved away between any two steps of opening it."""
+    try:
+        yield
+    except (apsw.CantOpenError, apsw.IOError) as error:
+        if path.exists():
+            raise
+        raise Conflict(
+            f"{path.name} is not where it was; it may have been archived or deleted meanwhile.",
+            hint="Call again.",
+            path=str(path),
+        ) from error
 
 
 def _open(path: Path, *, read_only: bool) -> Connection:

@@ -1,0 +1,41 @@
+"""Every engine, so that one suite holds all of them to the same promises."""
+
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from making import DAY_ONE, MILLISECOND
+from recollect.core.ports import Library, RecordStore
+from recollect.core.times import Clock
+from recollect.engines.memory import MemoryLibrary
+from recollect.engines.sqlite.library import SqliteLibrary
+
+ENGINES: dict[str, Callable[[Path, Clock], Library]] = {
+    "memory": lambda _, clock: MemoryLibrary(clock),
+    "sqlite": lambda folder, clock: SqliteLibrary(folder, clock=clock),
+}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A millisecond later each time it is asked."""
+    ticks = count(DAY_ONE, MILLISECOND)
+    return lambda: next(ticks)
+
+
+@pytest.fixture(params=ENGINES)
+async def library(
+    request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
+) -> AsyncIterator[Library]:
+    library = ENGINES[request.param](tmp_path / "data", clock)
+    yield library
+    await library.close()
+
+
+@pytest.fixture
+async def store(library: Library) -> RecordStore:
+    await library.create("project", "")
+    _, store = await library.open("project")
+    return store

@@ -1,0 +1,795 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from making import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
+from recollect.core.ports import RecordStore
+from recollect.core.records import (
+    Batch,
+    Change,
+    Delete,
+    Edit,
+    Link,
+    Record,
+    Restore,
+    Step,
+    Update,
+    Weights,
+    Where,
+)
+from recollect.core.words import WordQuery, parse_query
+from recollect.errors import Conflict
+
+DAY_TWO = DAY_ONE + 86_400_000 * MILLISECOND
+EVERYTHING = Where(deleted=None)
+
+
+def everything_asked_for(text: str) -> WordQuery:
+    query = parse_query(text)
+    words = query.expression or query.all_terms()
+    assert words is not None
+    return words
+
+
+async def found(store: RecordStore, text: str, where: Where | None = None) -> list[str]:
+    words = everything_asked_for(text)
+    return [m.id for m in await store.match(words, where or Where(), Weights(), 100)]
+
+
+async def found_any(store: RecordStore, text: str) -> set[str]:
+    words = parse_query(text).any_term()
+    assert words is not None
+    return {m.id for m in await store.match(words, Where(), Weights(), 100)}
+
+
+async def containing(store: RecordStore, text: str, where: Where | None = None) -> list[str]:
+    return [match.id for match in await store.containing(text, where or Where(), 100)]
+
+
+async def state(store: RecordStore) -> list[Any]:
+    """All that can be read from a store."""
+    records = await store.scan(EVERYTHING)
+    links = await store.get_links(KNOWN_LINKS, include_deleted=True)
+    return [records, links, await store.count(), await store.changes(), await store.revision()]
+
+
+async def family(store: RecordStore) -> None:
+    """Ada with two notes, who knows Grace, who has one."""
+    await store.commit(
+        batch(
+            entity("Ada"),
+            entity("Grace"),
+            note("Ada", "wrote the first program"),
+            note("Ada", "lived in London"),
+            note("Grace", "built a compiler"),
+            link("Ada", "knows", "Grace"),
+            link("Grace", "admires", "Ada"),
+        )
+    )
+
+
+KNOWN_LINKS = ["Ada knows Grace", "Grace admires Ada"]
+
+
+async def test_an_inserted_record_comes_back_as_it_was_given(store: RecordStore) -> None:
+    record = Record(
+        id="01",
+        kind="memory",
+        created_at=DAY_ONE + 1,
+        updated_at=DAY_ONE + 2,
+        text="Straße\n日本語 🎉 \x00 end",
+        name="Größe",
+        type="unit",
+        name_key="größe",
+        variant="unit",
+        facets={"tags": ["a", "ü"], "deep": {"n": 1.5, "none": None, "true": True}},
+    )
+    await store.commit(batch(record))
+    assert await store.get(["01"]) == [record]
+
+
+async def test_an_inserted_link_comes_back_as_it_was_given(store: RecordStore) -> None:
+    given = link("a", "knows", "b", facets={"since": 1840, "where": ["London"]})
+    await store.commit(batch(entity("a"), entity("b"), given))
+    assert await store.get_links([given.id]) == [given]
+
+
+async def test_an_insert_begins_a_life(store: RecordStore) -> None:
+    await store.commit(batch(entity("a", version=7, deleted_at=DAY_TWO)))
+    assert [(r.version, r.deleted_at) for r in await store.get(["a"])] == [(1, None)]
+
+
+async def test_what_the_caller_does_to_its_own_facets_later_does_not_reach_the_store(
+    store: RecordStore,
+) -> None:
+    facets: dict[str, Any] = {"tags": ["first"]}
+    await store.commit(batch(entity("a", facets=facets)))
+    facets["tags"].append("second")
+    assert [r.facets for r in await store.get(["a"])] == [{"tags": ["first"]}]
+
+
+async def test_a_commit_answers_with_the_change_that_the_log_has(store: RecordStore) -> None:
+    change = await store.commit(
+        Batch(batch(entity("a"), note("a", "n")).steps, DAY_TWO, "create", "client", None)
+    )
+    assert change == Change(
+        1,
+        DAY_TWO,
+        "create",
+        "client",
+        None,
+        (Edit("insert", "record", "a"), Edit("insert", "record", "n")),
+    )
+    assert await store.changes() == [change]
+
+
+async def test_an_undoing_change_names_what_it_undoes(store: RecordStore) -> None:
+    first = await store.commit(batch(entity("a")))
+    await store.commit(batch(Delete(record_ref("a")), undoes=first.seq))
+    assert [change.undoes for change in await store.changes()] == [None, first.seq]
+
+
+async def test_an_empty_batch_leaves_no_trace(store: RecordStore) -> None:
+    await family(store)
+    before = await state(store)
+    assert (await store.commit(batch())).edits == ()
+    assert await state(store) == before
+
+
+async def test_names_are_unique_among_live_siblings(store: RecordStore) -> None:
+    await store.commit(batch(entity("Ada")))
+    with pytest.raises(Conflict):
+        await store.commit(batch(entity("ADA", id="other")))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        entity("Ada", id="other", kind="memory"),
+        entity("Ada", id="other", variant="person"),
+        entity("Ada", id="other", parent="box"),
+        entity("Ada", id="other", name_key=None),
+    ],
+    ids=["another kind", "another variant", "another parent", "no key"],
+)
+async def test_one_name_may_stand_twice_when_they_differ_in(
+    store: RecordStore, other: Record
+) -> None:
+    await store.commit(batch(entity("box"), entity("Ada")))
+    await store.commit(batch(other))
+    assert [r.id for r in await store.get(["Ada", "other"])] == ["Ada", "other"]
+
+
+async def test_siblings_below_a_parent_have_unique_names_too(store: RecordStore) -> None:
+    await store.commit(batch(entity("box"), entity("Ada", parent="box")))
+    with pytest.raises(Conflict):
+        await store.commit(batch(entity("Ada", id="other", parent="box")))
+
+
+async def test_records_without_a_name_key_may_all_be_alike(store: RecordStore) -> None:
+    await store.commit(batch(entity("a"), note("a", "x", id="1"), note("a", "x", id="2")))
+    assert len(await store.scan(Where(parents=("a",)))) == 2
+
+
+async def test_the_name_of_a_deleted_record_is_free(store: RecordStore) -> None:
+    await store.commit(batch(entity("Ada")))
+    await store.commit(batch(Delete(record_ref("Ada"))))
+    await store.commit(batch(entity("Ada", id="other")))
+    assert [r.id for r in await store.scan(Where())] == ["other"]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        entity("Ada", name_key="fresh"),
+        note("nobody", "an orphan"),
+        note("Deleted", "an orphan"),
+        link("Ada", "knows", "Grace", id="fresh"),
+        link("Ada", "sees", "Grace", id="Ada knows Grace"),
+        link("Ada", "knows", "nobody"),
+        link("nobody", "knows", "Ada"),
+        link("Ada", "knows", "Deleted"),
+        link("Deleted", "knows", "Ada"),
+        Update("nobody", {"text": "new"}, 1),
+        Update("Deleted", {"text": "new"}, 1),
+        Update("Ada", {"text": "new"}, 2),
+        Update("Ada", {"text": "new"}, 0),
+        Update("Ada", {"name_key": "grace"}, 1),
+        Delete(record_ref("nobody")),
+        Delete(record_ref("Deleted")),
+        Delete(link_ref("no link")),
+        Delete(link_ref("Deleted owns Ada")),
+        Restore(record_ref("nobody")),
+        Restore(record_ref("Ada")),
+        Restore(record_ref("note of Deleted")),
+        Restore(link_ref("no link")),
+        Restore(link_ref("Ada knows Grace")),
+        Restore(link_ref("Deleted owns Ada")),
+    ],
+    ids=repr,
+)
+async def test_a_batch_that_does_not_fit_changes_nothing_at_all(
+    store: RecordStore, step: Step | Record | Link
+) -> None:
+    await family(store)
+    await store.commit(
+        batch(entity("Deleted"), note("Deleted", "note of Deleted"), link("Deleted", "owns", "Ada"))
+    )
+    await store.commit(batch(Delete(record_ref("Deleted"))))
+    before = await state(store)
+    with pytest.raises(Conflict):
+        await store.commit(
+            batch(
+                entity("Zoe"),
+                note("Grace", "renamed"),
+                Update("Grace", {"name": "Hopper"}, 1),
+                Delete(link_ref("Grace admires Ada")),
+                step,
+                at=DAY_TWO,
+            )
+        )
+    assert await state(store) == before
+    assert await found(store, "Zoe") == []
+    assert await found(store, "Hopper") == []
+    assert await store.check() == []
+
+
+async def test_an_update_of_what_may_not_be_amended_is_a_mistake_and_changes_nothing(
+    store: RecordStore,
+) -> None:
+    await family(store)
+    before = await state(store)
+    with pytest.raises(ValueError):
+        await store.commit(batch(entity("Zoe"), Update("Ada", {"kind": "memory"}, 1)))
+    assert await state(store) == before
+
+
+async def test_an_update_sets_values_and_counts_the_version(store: RecordStore) -> None:
+    await store.commit(batch(entity("Ada", text="old")))
+    change = await store.commit(
+        batch(Update("Ada", {"text": "new", "facets": {"a": 1}, "type": "thing"}, 1), at=DAY_TWO)
+    )
+    [record] = await store.get(["Ada"])
+    expected = entity("Ada", text="new", facets={"a": 1}, version=2, updated_at=DAY_TWO)
+    assert record == expected
+    assert change.edits == (Edit("update", "record", "Ada", {"text": "old", "facets": {}}),)
+
+
+async def test_an_update_that_alters_nothing_leaves_no_change(store: RecordStore) -> None:
+    await store.commit(batch(entity("Ada", text="same", facets={"a": [1]})))
+    before = await state(store)
+    await store.commit(batch(Update("Ada", {"text": "same", "facets": {"a": [1]}}, 1), at=DAY_TWO))
+    assert await state(store) == before
+
+
+async def test_two_updates_of_one_batch_follow_each_other(store: RecordStore) -> None:
+    await store.commit(batch(entity("Ada", text="one")))
+    await store.commit(
+        batch(Update("Ada", {"text": "two"}, 1), Update("Ada", {"text": "three"}, 2))
+    )
+    assert [(r.text, r.version) for r in await store.get(["Ada"])] == [("three", 3)]
+
+
+async def test_deleting_a_record_takes_its_children_and_links_with_it(store: RecordStore) -> None:
+    await family(store)
+    change = await store.commit(batch(Delete(record_ref("Ada")), at=DAY_TWO))
+    assert {(edit.operation, edit.subject, edit.id) for edit in change.edits} == {
+        ("delete", "link", "Ada knows Grace"),
+        ("delete", "link", "Grace admires Ada"),
+        ("delete", "record", "wrote the first program"),
+        ("delete", "record", "lived in London"),
+        ("delete", "record", "Ada"),
+    }
+    assert [edit.before for edit in change.edits] == [{"deleted_at": None}] * 5
+    assert {r.id for r in await store.scan(Where())} == {"Grace", "built a compiler"}
+    assert await store.links(["Grace"]) == []
+    assert await store.get(["Ada"]) == []
+    [gone] = await store.get(["Ada"], include_deleted=True)
+    assert gone.deleted_at == DAY_TWO
+
+
+async def test_a_deletion_reaches_grandchildren_and_lists_the_deepest_first(
+    store: RecordStore,
+) -> None:
+    await store.commit(
+        batch(
+            entity("top"),
+            entity("middle", parent="top"),
+            entity("low", parent="middle"),
+            entity("other", parent="top"),
+        )
+    )
+    change = await store.commit(batch(Delete(record_ref("top"))))
+    assert [edit.id for edit in change.edits] == ["low", "middle", "other", "top"]
+
+
+async def test_what_was_deleted_before_its_parent_is_not_deleted_again(store: RecordStore) -> None:
+    await family(store)
+    await store.commit(batch(Delete(record_ref("lived in London"))))
+    change = await store.commit(batch(Delete(record_ref("Ada")), at=DAY_TWO))
+    assert "lived in London" not in {edit.id for edit in change.edits}
+    [kept] = await store.get(["lived in London"], include_deleted=True)
+    assert kept.deleted_at == DAY_ONE
+
+
+async def test_a_link_can_be_deleted_alone(store: RecordStore) -> None:
+    await family(store)
+    await store.commit(batch(Delete(link_ref("Ada knows Grace"))))
+    assert [x.id for x in await store.links(["Ada"])] == ["Grace admires Ada"]
+    await store.commit(batch(link("Ada", "knows", "Grace", id="again")))
+    assert {x.id for x in await store.links(["Ada"])} == {"again", "Grace admires Ada"}
+
+
+async def test_a_restore_is_for_one_thing_alone(store: RecordStore) -> None:
+    await family(store)
+    await store.commit(batch(Delete(record_ref("Ada")), at=DAY_TWO))
+    change = await store.commit(batch(Restore(record_ref("Ada"))))
+    assert change.edits == (Edit("restore", "record", "Ada", {"deleted_at": DAY_TWO}),)
+    assert await store.scan(Where(parents=("Ada",))) == []
+    assert await store.links(["Ada"]) == []
+
+
+async def test_restoring_all_that_a_deletion_took_gives_the_state_before(
+    store: RecordStore,
+) -> None:
+    await family(store)
+    records, links = await store.scan(Where()), await store.links(["Ada"])
+    change = await store.commit(batch(Delete(record_ref("Ada"))))
+    back = [
+        Restore(record_ref(edit.id) if edit.subject == "record" else link_ref(edit.id))
+        for edit in reversed(change.edits)
+        if edit.id
+    ]
+    await store.commit(batch(*back))
+    assert await store.scan(Where()) == records
+    assert await store.links(["Ada"]) == links
+    assert await found(store, "London") == ["lived in London"]
+
+
+async def test_a_restored_record_finds_its_name_taken(store: RecordStore) -> None:
+    await store.commit(batch(entity("Ada")))
+    await store.commit(batch(Delete(record_ref("Ada"))))
+    await store.commit(batch(entity("Ada", id="other")))
+    with pytest.raises(Conflict):
+        await store.commit(batch(Restore(record_ref("Ada"))))
+
+
+async def test_a_restored_link_finds_its_place_taken(store: RecordStore) -> None:
+    await family(store)
+    await store.commit(batch(Delete(link_ref("Ada knows Grace"))))
+    await store.commit(batch(link("Ada", "knows", "Grace", id="again")))
+    with pytest.raises(Conflict):
+        await store.commit(batch(Restore(link_ref("Ada knows Grace"))))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        note("Ada", "another"),
+        Delete(record_ref("lived in London")),
+        Restore(record_ref("forgotten")),
+    ],
+    ids=["insert", "delete", "restore"],
+)
+async def test_a_parent_is_as_new_as_the_last_change_to_its_children(
+    store: RecordStore, step: Step | Record
+) -> None:
+    await family(store)
+    await store.commit(batch(note("Ada", "forgotten")))
+    await store.commit(batch(Delete(record_ref("forgotten"))))
+    change = await store.commit(batch(step, at=DAY_TWO))
+    assert [(r.updated_at, r.version) for r in await store.get(["Ada"])] == [(DAY_TWO, 1)]
+    assert "Ada" not in {edit.id for edit in change.edits}
+
+
+async def test_a_parent_is_never_made_older(store: RecordStore) -> None:
+    await store.commit(batch(entity("Ada", updated_at=DAY_TWO)))
+    await store.commit(batch(note("Ada", "from an old file"), at=DAY_ONE))
+    assert [r.updated_at for r in await store.get(["Ada"])] == [DAY_TWO]
+
+
+async def test_get_answers_in_the_order_asked_for_and_once(store: RecordStore) -> None:
+    await store.commit(batch(entity("a"), entity("b"), entity("c")))
+    answered = await store.get(["c", "nobody", "a", "c", "b"])
+    assert [record.id for record in answered] == ["c", "a", "b"]
+    assert await store.get([]) == []
+
+
+async def test_get_links_answers_in_the_order_asked_for_and_once(store: RecordStore) -> None:
+    await family(store)
+    asked = ["Grace admires Ada", "no link", "Ada knows Grace", "Grace admires Ada"]
+    assert [x.id for x in await store.get_links(asked)] == ["Grace admires Ada", "Ada knows Grace"]
+    await store.commit(batch(Delete(link_ref("Ada knows Grace"))))
+    assert [x.id for x in await store.get_links(asked)] == ["Grace admires Ada"]
+    assert len(await store.get_links(asked, include_deleted=True)) == 2
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (Where(), ["b", "a", "note"]),
+        (Where(kinds=("entity",)), ["b", "a"]),
+        (Where(kinds=("entity", "observation")), ["b", "a", "note"]),
+        (Where(kinds=("memory",)), []),
+        (Where(ids=("a", "gone", "nobody")), ["a"]),
+        (Where(ids=()), []),
+        (Where(name_keys=("a", "b", "c")), ["b", "a"]),
+        (Where(name_keys=()), []),
+        (Where(parents=("b",)), ["note"]),
+        (Where(parents=("a", "nobody")), []),
+        (Where(parents=()), []),
+        (Where(deleted=True), ["gone"]),
+        (Where(deleted=None), ["b", "a", "note", "gone"]),
+        (Where(kinds=("entity",), deleted=None, ids=("gone", "a")), ["a", "gone"]),
+    ],
+    ids=repr,
+)
+async def test_a_scan_gives_what_is_meant_in_the_order_of_arrival(
+    store: RecordStore, where: Where, expected: list[str]
+) -> None:
+    await store.commit(batch(entity("b"), entity("a"), note("b", "note"), entity("gone")))
+    await store.commit(batch(Delete(record_ref("gone"))))
+    assert [record.id for record in await store.scan(where)] == expected
+    assert [record.id for record in await store.scan(where, limit=1)] == expected[:1]
+
+
+async def test_a_scan_by_name_pages_through_all_that_have_one(store: RecordStore) -> None:
+    names = ["Zoe", "ada", "Ärger", "Bob", "日本", "bob-2", "a"]
+    variants = [entity("Bob", id="Bob 2", variant="x")]
+    await store.commit(batch(*map(entity, names), *variants, note("a", "nameless")))
+    pages: list[list[str]] = []
+    after: tuple[str, str] | None = None
+    while page := await store.scan(Where(), order="name", after=after, limit=3):
+        pages.append([record.id for record in page])
+        after = (page[-1].name_key or "", page[-1].variant)
+    assert pages == [["a", "ada", "Bob"], ["Bob 2", "bob-2", "Zoe"], ["Ärger", "日本"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("parser", {"p1", "p2"}),
+        ("parsers", {"p1", "p2"}),
+        ("PARSER grammar", {"p1"}),
+        ('"fast parser"', {"p2"}),
+        ('"parser fast"', set()),
+        ("pars*", {"p1", "p2"}),
+        ("gramm* fast*", set()),
+        ("grammar OR fast", {"p1", "p2"}),
+        ("parser NOT grammar", {"p2"}),
+        ("(grammar OR fast) AND parser", {"p1", "p2"}),
+        ("kettle", {"tea"}),
+        ("get user name", {"code"}),
+        ("snake case", {"code"}),
+        ("C++", {"code"}),
+        ("日本", {"tea"}),
+        ("strasse", {"tea"}),
+        ("nothing of this", set()),
+    ],
+)
+async def test_words_find_what_is_asked_for(
+    store: RecordStore, query: str, expected: set[str]
+) -> None:
+    await store.commit(
+        batch(
+            entity("box"),
+            note("box", "a parser reads a grammar", id="p1"),
+            note("box", "the fast parser", id="p2"),
+            note("box", "kettle 日本語 Straße", id="tea"),
+            note("box", "getUserName snake_case C++", id="code"),
+        )
+    )
+    assert set(await found(store, query)) == expected
+
+
+async def test_any_word_is_enough_where_any_is_asked(store: RecordStore) -> None:
+    await store.commit(batch(entity("box"), note("box", "one two"), note("box", "three")))
+    assert await found_any(store, "two three four") == {"one two", "three"}
+    assert await found_any(store, "four") == set()
+
+
+async def test_words_of_one_query_may_be_in_different_parts_of_a_record(
+    store: RecordStore,
+) -> None:
+    await store.commit(batch(entity("Kettle", type="device", text="boils water")))
+    assert await found(store, "kettle device water") == ["Kettle"]
+
+
+async def test_a_name_counts_more_than_a_text(store: RecordStore) -> None:
+    await store.commit(
+        batch(
+            entity("Box", text="a long story about a kettle, among other things"),
+            entity("Kettle", text="a long story about a box, among other things"),
+            entity("Cup", text="nothing to do with either"),
+        )
+    )
+    assert await found(store, "kettle") == ["Kettle", "Box"]
+    assert await found(store, "box") == ["Box", "Kettle"]
+
+
+async def test_the_better_match_has_the_higher_score_and_names_its_parent(
+    store: RecordStore,
+) -> None:
+    await store.commit(batch(entity("Kettle"), entity("Cup"), note("Cup", "like a kettle")))
+    matches = await store.match(everything_asked_for("kettle"), Where(), Weights(), 10)
+    assert [(match.id, match.parent) for match in matches] == [
+        ("Kettle", None),
+        ("like a kettle", "Cup"),
+    ]
+    assert matches[0].score > matches[1].score > 0
+    assert await store.match(everything_asked_for("kettle"), Where(), Weights(), 1) == matches[:1]
+
+
+async def test_a_part_that_counts_nothing_still_matches(store: RecordStore) -> None:
+    await family(store)
+    weights = Weights(name=1.0, text=1.0, context=0.0)
+    matches = await store.match(
+        everything_asked_for("grace"), Where(kinds=("observation",)), weights, 10
+    )
+    assert [match.id for match in matches] == ["built a compiler"]
+
+
+async def test_a_child_is_found_by_the_name_of_its_parent(store: RecordStore) -> None:
+    await family(store)
+    assert await found(store, "Grace compiler") == ["built a compiler"]
+    assert await found(store, "Ada compiler") == []
+    assert (await found(store, "Grace"))[0] == "Grace"
+
+
+async def test_renaming_a_parent_renames_what_its_children_are_found_by(
+    store: RecordStore,
+) -> None:
+    await family(store)
+    await store.commit(batch(Delete(record_ref("lived in London"))))
+    await store.commit(batch(Update("Ada", {"name": "Lovelace", "name_key": "lovelace"}, 1)))
+    await store.commit(batch(Restore(record_ref("lived in London"))))
+    assert set(await found(store, "Lovelace")) == {
+        "Ada",
+        "wrote the first program",
+        "lived in London",
+    }
+    assert await found(store, "Ada") == []
+
+
+async def test_a_child_of_a_parent_renamed_in_the_same_batch_has_the_new_name(
+    store: RecordStore,
+) -> None:
+    await store.commit(
+        batch(
+            entity("Ada"),
+            note("Ada", "before"),
+            Update("Ada", {"name": "Lovelace"}, 1),
+            note("Ada", "after"),
+        )
+    )
+    assert set(await found(store, "Lovelace")) == {"Ada", "before", "after"}
+    assert await found(store, "Ada") == []
+
+
+async def test_words_find_the_text_as_it_is_now(store: RecordStore) -> None:
+    await store.commit(batch(entity("a", text="old words")))
+    await store.commit(batch(Update("a", {"text": "fresh thoughts"}, 1)))
+    assert await found(store, "thought") == ["a"]
+    assert await found(store, "old") == []
+
+
+@pytest.mark.parametrize("deleted", [False, True, None])
+async def test_what_is_deleted_is_never_found(store: RecordStore, deleted: bool | None) -> None:
+    await family(store)
+    await store.commit(batch(Delete(record_ref("Ada"))))
+    where = Where(deleted=deleted)
+    assert await found(store, "London", where) == []
+    assert await containing(store, "London", where) == []
+    assert await found(store, "compiler", where) == ["built a compiler"]
+    assert await containing(store, "compiler", where) == ["built a compiler"]
+
+
+async def test_a_search_keeps_to_what_is_meant(store: RecordStore) -> None:
+    await family(store)
+    for search in (found, containing):
+        assert await search(store, "grace", Where(kinds=("memory",))) == []
+        assert await search(store, "compiler", Where(parents=("Grace",))) == ["built a compiler"]
+        assert await search(store, "compiler", Where(parents=("Ada",))) == []
+        assert await search(store, "compiler", Where(ids=("Ada",))) == []
+        assert await search(store, "grace", Where(name_keys=("grace",))) == ["Grace"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("50%", {"percent"}),
+        ("%", {"percent"}),
+        ("_", {"score"}),
+        ("a_b", {"score"}),
+        ("\\", {"path"}),
+        ("\\d", {"path"}),
+        ("'", {"quote"}),
+        ('"', {"quote"}),
+        ("ROCKET", {"rocket"}),
+        ("ocke", {"rocket"}),
+        ("gadget", {"rocket"}),
+        ("äRGER üBER", {"umlaut"}),
+        ("ärger Ü", {"umlaut"}),
+        ("МОСКВ", {"city"}),
+        ("москв", {"city"}),
+        ("nowhere", set()),
+        ("x" * 60_000, set()),
+    ],
+    ids=lambda value: value[:12] if isinstance(value, str) else None,
+)
+async def test_a_part_of_a_text_is_found_as_it_is_written_whatever_its_case(
+    store: RecordStore, text: str, expected: set[str]
+) -> None:
+    await store.commit(
+        batch(
+            entity("b", id="box", type="t"),
+            note("box", "50% more", id="percent"),
+            note("box", "500 a b aXb", id="none of them"),
+            note("box", "a_b", id="score"),
+            note("box", "c:\\data", id="path"),
+            note("box", 'it\'s "so"', id="quote"),
+            entity("Rocket", id="rocket", type="Gadget"),
+            note("box", "Ärger Über", id="umlaut"),
+            note("box", "Москва", id="city"),
+        )
+    )
+    assert set(await containing(store, text)) == expected
+
+
+async def test_a_name_that_contains_the_text_comes_first(store: RecordStore) -> None:
+    await store.commit(
+        batch(entity("Cup", text="beside the kettle"), entity("Kettle"), note("Cup", "a kettle"))
+    )
+    matches = await store.containing("kettle", Where(), 10)
+    assert [match.id for match in matches] == ["Kettle", "Cup", "a kettle"]
+    assert [match.parent for match in matches] == [None, None, "Cup"]
+    assert matches[0].score > matches[1].score
+    assert await store.containing("kettle", Where(), 2) == matches[:2]
+
+
+async def test_links_are_found_from_either_end_oldest_first(store: RecordStore) -> None:
+    await store.commit(
+        batch(
+            *map(entity, "abc"),
+            link("a", "to", "b", created_at=DAY_TWO),
+            link("b", "to", "c", created_at=DAY_ONE),
+            link("c", "to", "a", created_at=DAY_ONE),
+            link("a", "to", "a", created_at=DAY_ONE - 1),
+        )
+    )
+    every = ["a to a", "b to c", "c to a", "a to b"]
+
+    async def ids(*asked: str, **more: Any) -> list[str]:
+        return [x.id for x in await store.links(asked, **more)]
+
+    assert await ids("a") == ["a to a", "c to a", "a to b"]
+    assert await ids("a", direction="out") == ["a to a", "a to b"]
+    assert await ids("a", direction="in") == ["a to a", "c to a"]
+    assert await ids("a", "b", "c") == every
+    assert await ids("a", "b", "c", limit=2) == every[:2]
+    assert await ids("nobody") == []
+    assert await ids() == []
+
+
+async def test_a_count_is_of_the_living(store: RecordStore) -> None:
+    assert await store.count() == {"link": 0}
+    await family(store)
+    assert await store.count() == {"entity": 2, "observation": 3, "link": 2}
+    await store.commit(batch(Delete(record_ref("Ada"))))
+    assert await store.count() == {"entity": 1, "observation": 1, "link": 0}
+
+
+async def test_the_log_is_read_from_either_end(store: RecordStore) -> None:
+    for name in "abcde":
+        await store.commit(batch(entity(name)))
+
+    async def numbers(**asked: Any) -> list[int]:
+        return [change.seq for change in await store.changes(**asked)]
+
+    assert await numbers() == [1, 2, 3, 4, 5]
+    assert await numbers(after=3) == [4, 5]
+    assert await numbers(after=1, limit=2) == [2, 3]
+    assert await numbers(limit=2, newest_first=True) == [5, 4]
+    assert await numbers(after=4, newest_first=True) == [5]
+    assert await numbers(after=5) == []
+
+
+async def test_history_is_every_edit_of_one_thing(store: RecordStore) -> None:
+    await store.commit(batch(entity("a", text="one"), entity("b"), link("a", "to", "b")))
+    await store.commit(batch(Update("a", {"text": "two"}, 1), Update("b", {"text": "x"}, 1)))
+    await store.commit(batch(Delete(record_ref("a")), at=DAY_TWO))
+    await store.commit(batch(Restore(record_ref("a"))))
+    edits = [
+        (1, Edit("insert", "record", "a")),
+        (2, Edit("update", "record", "a", {"text": "one"})),
+        (3, Edit("delete", "record", "a", {"deleted_at": None})),
+        (4, Edit("restore", "record", "a", {"deleted_at": DAY_TWO})),
+    ]
+    assert await store.history(record_ref("a")) == edits
+    assert await store.history(record_ref("a"), after=2) == edits[2:]
+    assert await store.history(record_ref("nobody")) == []
+    assert [seq for seq, _ in await store.history(link_ref("a to b"))] == [1, 3]
+
+
+async def test_a_purge_removes_a_record_with_all_that_hangs_on_it(store: RecordStore) -> None:
+    await family(store)
+    await store.commit(batch(Delete(record_ref("lived in London"))))
+    purged = await store.purge(["Ada", "nobody"])
+    assert (purged.records, purged.links, purged.complete) == (3, 2, True)
+    assert [r.id for r in await store.scan(EVERYTHING)] == ["Grace", "built a compiler"]
+    assert await store.get_links(KNOWN_LINKS, include_deleted=True) == []
+    assert await found(store, "program") == []
+    assert await store.count() == {"entity": 1, "observation": 1, "link": 0}
+    assert await store.check() == []
+
+
+async def test_a_purged_thing_is_named_nowhere_in_the_log(store: RecordStore) -> None:
+    await family(store)
+    await store.commit(batch(Update("Ada", {"text": "secret"}, 1)))
+    await store.purge(["Ada"])
+    left = {edit.id for change in await store.changes() for edit in change.edits}
+    assert left - {None} == {"Grace", "built a compiler"}
+    assert await store.history(record_ref("Ada")) == []
+    assert await store.history(link_ref("Ada knows Grace")) == []
+    assert [change.tool for change in await store.changes()] == ["test", "test", "purge"]
+
+
+async def test_what_was_purged_can_be_made_anew(store: RecordStore) -> None:
+    await family(store)
+    await store.purge(["Ada"])
+    await family_of_ada_again(store)
+    assert [seq for seq, _ in await store.history(record_ref("Ada"))] == [3]
+    assert await found(store, "Ada London") == ["lived in London"]
+    assert await store.check() == []
+
+
+async def family_of_ada_again(store: RecordStore) -> None:
+    await store.commit(
+        batch(entity("Ada"), note("Ada", "lived in London"), link("Ada", "knows", "Grace"))
+    )
+
+
+async def test_purging_nothing_leaves_no_trace(store: RecordStore) -> None:
+    await family(store)
+    before = await state(store)
+    purged = await store.purge(["nobody"])
+    assert (purged.records, purged.links) == (0, 0)
+    assert await state(store) == before
+
+
+@pytest.mark.parametrize(
+    "commit",
+    [
+        lambda store: store.commit(batch(entity("Zoe"))),
+        lambda store: store.commit(batch(Update("Ada", {"text": "x"}, 1))),
+        lambda store: store.commit(batch(Delete(record_ref("Ada")))),
+        lambda store: store.commit(batch(Delete(link_ref("Ada knows Grace")))),
+        lambda store: store.purge(["Ada"]),
+    ],
+    ids=["insert", "update", "delete", "delete a link", "purge"],
+)
+async def test_the_revision_differs_after_a_commit(
+    store: RecordStore, commit: Callable[[RecordStore], Any]
+) -> None:
+    await family(store)
+    before = await store.revision()
+    assert await store.revision() == before
+    await commit(store)
+    assert await store.revision() != before
+
+
+async def test_all_is_well_with_a_store_after_all_kinds_of_steps(store: RecordStore) -> None:
+    await family(store)
+    await store.commit(batch(Update("Ada", {"name": "Lovelace"}, 1), Delete(record_ref("Grace"))))
+    await store.commit(batch(Restore(record_ref("Grace"))))
+    await store.purge(["built a compiler"])
+    assert await store.check() == []
+
+
+async def test_a_record_of_many_facets_and_a_long_text_is_kept_whole(store: RecordStore) -> None:
+    text = "long words and many of them " * 20_000
+    facets = {f"key {number}": list(range(20)) for number in range(200)}
+    record = entity("big", text=text, facets=facets)
+    await store.commit(batch(record))
+    assert await store.get(["big"]) == [record]

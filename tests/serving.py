@@ -1,0 +1,240 @@
+"""Real servers in processes of their own, for tests that talk to them from outside."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+HANG = 30  # seconds; nothing takes that long unless it hangs
+MODERN = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+INITIALIZE = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "recollect", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    """Ours, without what would change the server's settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        timeout=HANG,
+    )
+
+
+class HttpServer:
+    """A server that listens; `url` is where."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.said: list[str] = []
+        assert process.stderr is not None
+        for line in process.stderr:
+            self.said.append(line)
+            if "serving http" in line:
+                break
+        else:
+            process.wait(HANG)
+            raise AssertionError("".join(self.said))
+        self.url = self.said[-1].split("serving ")[1].split()[0]
+        # A full pipe would stop the server.
+        self._drain = threading.Thread(target=self.said.extend, args=(process.stderr,))
+        self._drain.start()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.join()
+
+    def join(self) -> int:
+        status = self.process.wait(HANG)
+        self._drain.join(HANG)
+        return status
+
+    def request(
+        self, body: Any = None, headers: dict[str, str] | None = None, method: str = "POST"
+    ) -> tuple[HTTPResponse, HTTPConnection]:
+        """One request, its answer not read yet. The caller closes the connection."""
+        place = urlsplit(self.url)
+        assert place.hostname is not None
+        connection = HTTPConnection(place.hostname, place.port, timeout=HANG)
+        sent = {
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            **(headers or {}),
+        }
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        connection.request(method, place.path, data, sent)
+        return connection.getresponse(), connection
+
+    def exchange(
+        self, body: Any = None, headers: dict[str, str] | None = None, method: str = "POST"
+    ) -> tuple[int, dict[str, str], Any]:
+        """Status, headers and the last message of the answer."""
+        response, connection = self.request(body, headers, method)
+        text = response.read().decode()
+        connection.close()
+        got = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, got, last_message(text)
+
+    def ask(self, method: str, params: dict[str, Any], **headers: str) -> tuple[int, Any]:
+        """A request of the stateless era, with the headers that it wants."""
+        named = params.get("name") or params.get("uri")
+        sent = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **headers}
+        if named:
+            sent["Mcp-Name"] = named
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": META} | params}
+        status, _, message = self.exchange(body, sent)
+        return status, message
+
+    def open_session(self, **headers: str) -> dict[str, str]:
+        """Does the handshake; returns the headers of the session."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}
+        status, got, message = self.exchange(body, headers)
+        assert status == 200, message
+        session = {
+            "Mcp-Session-Id": got["mcp-session-id"],
+            "MCP-Protocol-Version": message["result"]["protocolVersion"],
+            **headers,
+        }
+        note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        assert self.exchange(note, session)[0] == 202
+        return session
+
+
+def last_message(text: str) -> Any:
+    data = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
+    try:
+        return json.loads(data[-1] if data else text)
+    except ValueError:
+        return text
+
+
+@contextmanager
+def http_server(data_dir: Path, *options: object) -> Iterator[HttpServer]:
+    arguments = ("serve", "--transport", "http", "--port", 0, "--data-dir", data_dir, *options)
+    process = subprocess.Popen(
+        command(*arguments),
+        encoding="utf-8",
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )
+    try:
+        server = HttpServer(process)
+        yield server
+        if process.poll() is None:
+            server.stop()
+        else:
+            server.join()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+class StdioServer:
+    """A server on pipes."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._errors: str | None = None
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put(b"")
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def send(self, *messages: Any) -> None:
+        self.write(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
+
+    def request(self, request_id: Any, method: str, **params: Any) -> None:
+        self.send({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+
+    def receive(self) -> Any:
+        """The next message, or None when there will be no more."""
+        line = self._lines.get(timeout=HANG)
+        return json.loads(line) if line else None
+
+    def rest(self) -> list[Any]:
+        return list(iter(self.receive, None))
+
+    def ask(self, request_id: Any, method: str, **params: Any) -> Any:
+        self.request(request_id, method, **params)
+        return self.receive()
+
+    def close_input(self) -> int:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(HANG)
+
+    def finish(self) -> str:
+        """Stops it if it still runs; gives what it wrote to stderr."""
+        if self._errors is not None:
+            return self._errors
+        if self.process.poll() is None:
+            self.process.kill()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        self._errors = self.process.stderr.read().decode()
+        self.process.wait(HANG)
+        self._reader.join(HANG)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                continue
+        return self._errors
+
+
+@contextmanager
+def stdio_server(data_dir: Path, *options: object) -> Iterator[StdioServer]:
+    process = subprocess.Popen(
+        command("serve", "--data-dir", data_dir, *options),
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    server = StdioServer(process)
+    try:
+        yield server
+    finally:
+        server.finish()

@@ -1,0 +1,76 @@
+"""Rules of the house that no linter knows."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "recollect"
+TESTS = ROOT / "tests"
+
+LONGEST_FILE = 450  # lines; past this a second idea has moved in
+# Tests of what is no module: whole journeys, ports, and the project itself.
+WITHOUT_TWIN = {"contracts", "journeys"}
+OF_THE_PROJECT = {"test_rules.py", "test_docs.py", "test_bootstrap.py"}
+
+
+def modules() -> Iterator[Path]:
+    return SOURCE.rglob("*.py")
+
+
+def test_every_test_file_has_a_source_twin() -> None:
+    lonely = [
+        str(path.relative_to(TESTS))
+        for path in TESTS.rglob("test_*.py")
+        if path.relative_to(TESTS).parts[0] not in WITHOUT_TWIN
+        and path.name not in OF_THE_PROJECT
+        and not _twin(path).exists()
+    ]
+    assert lonely == []
+
+
+def _twin(test: Path) -> Path:
+    return SOURCE / test.relative_to(TESTS).with_name(test.name.removeprefix("test_"))
+
+
+def test_no_file_is_too_long() -> None:
+    long = {
+        str(path.relative_to(ROOT)): count
+        for path in modules()
+        if (count := len(path.read_text(encoding="utf-8").splitlines())) > LONGEST_FILE
+    }
+    assert long == {}
+
+
+def test_only_settings_read_the_environment() -> None:
+    readers = [
+        str(path.relative_to(SOURCE))
+        for path in modules()
+        if re.search(r"\bos\.(environ|getenv)\b", path.read_text(encoding="utf-8"))
+    ]
+    assert readers == ["settings.py"]
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        str(path.relative_to(SOURCE))
+        for path in modules()
+        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert silent == []
+
+
+def test_files_are_opened_with_an_encoding() -> None:
+    missing = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in {"read_text", "write_text"}
+        and not node.args[1:]
+        and not any(keyword.arg == "encoding" for keyword in node.keywords)
+        and not (node.func.attr == "read_text" and node.args)
+    ]
+    assert missing == []

@@ -1,0 +1,273 @@
+"""The dispatch table in process, in both eras of the protocol."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.app.app import App
+from recollect.core.sessions import Session
+from recollect.settings import Settings
+from recollect.transports.connection import Connection, Notices
+from recollect.transports.dispatch import Dispatcher, ProtocolError, Request
+from serving import HANG, META
+
+ERAS = pytest.mark.parametrize("meta", [None, META], ids=["handshake", "stateless"])
+CURRENT = "memory://knowledge-graph"
+
+
+@dataclass
+class Client:
+    """One client; `told` are the notifications that reached it."""
+
+    dispatcher: Dispatcher
+    meta: dict[str, Any] | None = None
+    connection: Connection = field(default_factory=lambda: Connection(Session()))
+    told: asyncio.Queue[tuple[str, dict[str, Any]]] = field(default_factory=asyncio.Queue)
+
+    async def __call__(self, method: str, **params: Any) -> dict[str, Any]:
+        async def tell(name: str, body: dict[str, Any]) -> None:
+            await self.told.put((name, body))
+
+        if self.meta is not None:
+            params = {"_meta": self.meta | params.pop("_meta", {})} | params
+        return await self.dispatcher.handle(
+            self.connection, 1, method, params, notify=tell, announce=tell
+        )
+
+    async def tool(self, name: str, /, **arguments: Any) -> Any:
+        return (await self("tools/call", name=name, arguments=arguments))["structuredContent"]
+
+    async def error(self, method: str, **params: Any) -> ProtocolError:
+        with pytest.raises(ProtocolError) as caught:
+            await self(method, **params)
+        return caught.value
+
+
+@pytest.fixture
+async def dispatcher(tmp_path: Path) -> AsyncIterator[Dispatcher]:
+    app = App(Settings(tmp_path))
+    yield Dispatcher(app)
+    await app.close()
+
+
+@pytest.mark.parametrize("asked", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+async def test_a_known_version_is_agreed_to(dispatcher: Dispatcher, asked: str) -> None:
+    answer = await Client(dispatcher)("initialize", protocolVersion=asked)
+    assert answer["protocolVersion"] == asked
+
+
+@pytest.mark.parametrize("asked", ["1999-01-01", "2026-07-28", "later"])
+async def test_another_version_is_answered_with_ours(dispatcher: Dispatcher, asked: str) -> None:
+    answer = await Client(dispatcher)("initialize", protocolVersion=asked)
+    assert answer["protocolVersion"] == "2025-11-25"
+
+
+async def test_a_handshake_without_a_version_is_refused(dispatcher: Dispatcher) -> None:
+    assert (await Client(dispatcher).error("initialize")).code == -32602
+
+
+async def test_the_handshake_leaves_the_clients_name(dispatcher: Dispatcher) -> None:
+    client = Client(dispatcher)
+    info = {"name": "editor", "version": "1.2"}
+    await client("initialize", protocolVersion="2025-11-25", clientInfo=info)
+    assert client.connection.session.client == "editor 1.2"
+
+
+async def test_stateless_requests_say_version_and_capabilities(dispatcher: Dispatcher) -> None:
+    version = "io.modelcontextprotocol/protocolVersion"
+    other = await Client(dispatcher, META | {version: "2030-01-01"}).error("tools/list")
+    assert other.code == -32022
+    assert other.data == {"supported": ["2026-07-28"], "requested": "2030-01-01"}
+    lacking = await Client(dispatcher, {version: "2026-07-28"}).error("tools/list")
+    assert lacking.code == -32602
+
+
+@pytest.mark.parametrize(
+    ("meta", "method"),
+    [(META, name) for name in ("initialize", "ping", "resources/subscribe", "logging/setLevel")]
+    + [(None, name) for name in ("server/discover", "subscriptions/listen", "no/such")],
+)
+async def test_methods_of_the_other_era_do_not_exist(
+    dispatcher: Dispatcher, meta: dict[str, Any] | None, method: str
+) -> None:
+    assert (await Client(dispatcher, meta).error(method)).code == -32601
+
+
+@pytest.mark.parametrize(
+    "method", ["server/discover", "tools/list", "resources/list", "resources/templates/list"]
+)
+async def test_stateless_results_say_what_may_be_cached(
+    dispatcher: Dispatcher, method: str
+) -> None:
+    result = await Client(dispatcher, META)(method)
+    assert result["resultType"] == "complete"
+    assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
+    assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "recollect"
+
+
+async def test_handshake_results_carry_nothing_of_the_other_era(dispatcher: Dispatcher) -> None:
+    assert set(await Client(dispatcher)("tools/list")) == {"tools"}
+
+
+@ERAS
+async def test_a_tool_answers_with_text_and_structure(
+    dispatcher: Dispatcher, meta: dict[str, Any] | None
+) -> None:
+    result = await Client(dispatcher, meta)("tools/call", name="list_projects")
+    assert result["isError"] is False
+    assert json.loads(result["content"][0]["text"]) == result["structuredContent"]
+
+
+@ERAS
+async def test_a_failed_call_is_a_result_with_the_envelope(
+    dispatcher: Dispatcher, meta: dict[str, Any] | None
+) -> None:
+    arguments = {"name": "nowhere"}
+    result = await Client(dispatcher, meta)(
+        "tools/call", name="switch_project", arguments=arguments
+    )
+    assert result["isError"] is True
+    envelope = result["structuredContent"]
+    assert (envelope["error"], envelope["degraded"]) == ("not_found", False)
+    assert {"message", "retry_possible"} <= set(envelope)
+
+
+@ERAS
+@pytest.mark.parametrize(
+    "params",
+    [{"name": "serch_nodes"}, {}, {"name": 7}, {"name": "list_projects", "arguments": [1]}],
+)
+async def test_an_unknown_tool_or_a_malformed_call_is_an_error(
+    dispatcher: Dispatcher, meta: dict[str, Any] | None, params: dict[str, Any]
+) -> None:
+    assert (await Client(dispatcher, meta).error("tools/call", **params)).code == -32602
+
+
+async def test_an_unknown_tool_is_answered_with_the_nearest(dispatcher: Dispatcher) -> None:
+    error = await Client(dispatcher).error("tools/call", name="serch_nodes")
+    assert "search_nodes" in error.message
+
+
+@ERAS
+@pytest.mark.parametrize("method", ["tools/list", "resources/list", "resources/templates/list"])
+async def test_a_cursor_that_was_never_given_out_is_refused(
+    dispatcher: Dispatcher, meta: dict[str, Any] | None, method: str
+) -> None:
+    assert (await Client(dispatcher, meta).error(method, cursor="x")).code == -32602
+
+
+@pytest.mark.parametrize(("meta", "code"), [(None, -32002), (META, -32602)])
+@pytest.mark.parametrize("uri", ["memory://projects/none/knowledge-graph", "file:///etc/passwd"])
+async def test_a_missing_resource_has_the_code_of_its_era(
+    dispatcher: Dispatcher, meta: dict[str, Any] | None, code: int, uri: str
+) -> None:
+    error = await Client(dispatcher, meta).error("resources/read", uri=uri)
+    assert (error.code, error.data) == (code, {"uri": uri})
+
+
+async def test_a_resource_that_needs_a_project_says_so(dispatcher: Dispatcher) -> None:
+    error = await Client(dispatcher, META).error("resources/read", uri=CURRENT)
+    assert error.code == -32602
+    assert error.data["error"] == "no_active_project"
+
+
+async def test_the_project_is_kept_for_the_connection(dispatcher: Dispatcher) -> None:
+    one, two = Client(dispatcher), Client(dispatcher)
+    await one.tool("create_project", name="p")
+    assert (await one.tool("get_current_project"))["name"] == "p"
+    assert "name" not in await two.tool("get_current_project")
+
+
+async def test_without_a_session_a_choice_is_answered_with_a_note(dispatcher: Dispatcher) -> None:
+    client = Client(dispatcher, META)
+    await client.tool("create_project", name="p")
+    assert 'project="p"' in (await client.tool("switch_project", name="p"))["note"]
+    assert "name" not in await client.tool("get_current_project")
+    found = await client.tool("search_nodes", query="x", project="p")
+    assert found["entities"] == []
+
+
+async def test_progress_is_reported_under_the_clients_token(dispatcher: Dispatcher) -> None:
+    async def work(request: Request) -> dict[str, Any]:
+        from recollect.transports.dispatch import progress_of
+
+        await progress_of(request)(1, 2, "half")
+        return {}
+
+    dispatcher.methods["test/work"] = work
+    client = Client(dispatcher, META)
+    await client("test/work", _meta={"progressToken": "t"})
+    body = {"progressToken": "t", "progress": 1, "total": 2, "message": "half"}
+    assert client.told.get_nowait() == ("notifications/progress", body)
+    await client("test/work")
+    assert client.told.empty()
+
+
+async def test_a_subscriber_is_told_of_a_change_once_it_happens(dispatcher: Dispatcher) -> None:
+    client, writer = Client(dispatcher), Client(dispatcher)
+    await client.tool("create_project", name="p")
+    await client("resources/subscribe", uri=CURRENT)
+    await client("resources/subscribe", uri=CURRENT)
+    entities = [{"name": "Ada", "entity_type": "person"}]
+    await writer.tool("create_entities", entities=entities, project="p")
+    async with asyncio.timeout(HANG):
+        assert await client.told.get() == ("notifications/resources/updated", {"uri": CURRENT})
+    await client("resources/unsubscribe", uri=CURRENT)
+    assert client.connection.subscriptions == {}
+    client.connection.close()
+
+
+async def test_a_subscription_to_nothing_is_an_error(dispatcher: Dispatcher) -> None:
+    error = await Client(dispatcher).error("resources/subscribe", uri="memory://nothing")
+    assert error.code == -32002
+
+
+async def test_a_stream_acknowledges_first_tags_everything_and_ends_with_an_answer(
+    dispatcher: Dispatcher,
+) -> None:
+    client = Client(dispatcher, META)
+    await client.tool("create_project", name="p")
+    uri = "memory://projects/p/knowledge-graph"
+    wanted = {"resourceSubscriptions": [uri, uri, "memory://nothing", 5], "toolsListChanged": True}
+    tag = {"io.modelcontextprotocol/subscriptionId": 1}
+    listening = asyncio.create_task(client("subscriptions/listen", notifications=wanted))
+    async with asyncio.timeout(HANG):
+        name, body = await client.told.get()
+        assert name == "notifications/subscriptions/acknowledged"
+        assert body == {"notifications": {"resourceSubscriptions": [uri]}, "_meta": tag}
+        entities = [{"name": "Ada", "entity_type": "person"}]
+        await client.tool("create_entities", entities=entities, project="p")
+        name, body = await client.told.get()
+        assert (name, body) == ("notifications/resources/updated", {"uri": uri, "_meta": tag})
+        dispatcher.close()
+        assert (await listening)["_meta"].items() >= tag.items()
+
+
+async def test_a_subscriber_that_does_not_read_holds_up_nobody(dispatcher: Dispatcher) -> None:
+    stuck, client = Client(dispatcher), Client(dispatcher)
+    stuck.told = asyncio.Queue(maxsize=1)
+    stuck.told.put_nowait(("full", {}))
+    await client.tool("create_project", name="p")
+    await stuck.tool("switch_project", name="p")
+    await stuck("resources/subscribe", uri=CURRENT)
+    await client("resources/subscribe", uri=CURRENT)
+    async with asyncio.timeout(HANG):
+        for number in range(3):
+            entities = [{"name": f"Ada {number}", "entity_type": "person"}]
+            await client.tool("create_entities", entities=entities)
+            await client.told.get()
+    stuck.connection.close()
+    client.connection.close()
+
+
+async def test_a_resource_waits_once_however_often_it_changed() -> None:
+    notices = Notices()
+    for uri in ("a", "b", "a"):
+        await notices.add(uri)
+    notices.end()
+    assert [await notices.next() for _ in range(3)] == ["a", "b", None]

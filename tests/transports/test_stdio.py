@@ -1,0 +1,231 @@
+"""The stdio transport, against a real server on pipes."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.transports.stdio import LineBuffer
+from serving import HANG, INITIALIZE, StdioServer, command, environment, stdio_server
+
+LIMIT = 16 * 1024 * 1024
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StdioServer]:
+    with stdio_server(tmp_path / "data", "--project", "test") as started:
+        yield started
+
+
+def test_the_handshake_is_answered_and_notifications_are_not(server: StdioServer) -> None:
+    answer = server.ask(1, "initialize", **INITIALIZE)
+    server.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    assert answer["result"]["protocolVersion"] == "2025-11-25"
+    assert server.ask(2, "ping") == {"jsonrpc": "2.0", "id": 2, "result": {}}
+
+
+def test_ids_come_back_as_they_were(server: StdioServer) -> None:
+    assert server.ask("1", "ping")["id"] == "1"
+    assert server.ask(1, "ping")["id"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (b"not json\n", -32700),
+        (b'{"jsonrpc": "2.0", "id": 1, "method"\n', -32700),
+        (b"\xff\xfe\n", -32700),
+        (b"[" * 100_000 + b"\n", -32700),
+        (b"12\n", -32600),
+        (b'"text"\n', -32600),
+        (b"null\n", -32600),
+        (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}\n', -32600),
+        (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}\n', -32600),
+        (b'{"jsonrpc": "2.0", "id": true, "method": "ping"}\n', -32600),
+        (b'{"jsonrpc": "2.0", "id": {}, "method": "ping"}\n', -32600),
+        (b'{"jsonrpc": "2.0", "id": 1}\n', -32600),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": 7}\n', -32600),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": [1]}\n', -32600),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "no/such"}\n', -32601),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call"}\n', -32602),
+    ],
+)
+def test_a_wrong_message_gets_an_error_and_the_next_is_served(
+    server: StdioServer, line: bytes, code: int
+) -> None:
+    server.write(line)
+    assert server.receive()["error"]["code"] == code
+    assert server.ask(2, "ping")["result"] == {}
+
+
+def test_blank_lines_and_answers_nobody_asked_for_are_passed_over(server: StdioServer) -> None:
+    server.write(b"\n  \r\n")
+    server.send({"jsonrpc": "2.0", "id": 9, "result": {}})
+    server.send({"jsonrpc": "2.0", "id": 9, "error": {"code": 1, "message": ""}})
+    assert server.ask(1, "ping")["id"] == 1
+
+
+def test_a_line_beyond_the_limit_is_refused_and_the_next_is_served(server: StdioServer) -> None:
+    text = "x" * (20 * 1024 * 1024)
+    server.request(1, "tools/call", name="search_nodes", arguments={"query": text})
+    refused = server.receive()
+    assert (refused["id"], refused["error"]["code"]) == (None, -32600)
+    assert f"{LIMIT:,}" in refused["error"]["message"]
+    assert server.ask(2, "ping")["result"] == {}
+
+
+def test_the_members_of_a_batch_are_answered_one_by_one(server: StdioServer) -> None:
+    batch = [{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in (1, 2)]
+    server.send([*batch, "odd"])
+    answers = [server.receive() for _ in range(3)]
+    assert sorted(answer["id"] for answer in answers if "result" in answer) == [1, 2]
+    assert [answer["error"]["code"] for answer in answers if "error" in answer] == [-32600]
+
+
+def test_an_id_that_is_still_running_cannot_be_used_again(server: StdioServer) -> None:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    assert server.ask(1, "subscriptions/listen", _meta=meta, notifications={})["method"]
+    again = server.ask(1, "ping")
+    assert (again["id"], again["error"]["code"]) == (1, -32600)
+
+
+def test_a_cancelled_request_is_not_answered(server: StdioServer) -> None:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    acknowledged = server.ask(1, "subscriptions/listen", _meta=meta, notifications={})
+    assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+    for cancelled in ([], None, 77, 1):
+        server.send(
+            {
+                "jsonrpc": "2.0",
+                "method": "notifications/cancelled",
+                "params": {"requestId": cancelled},
+            }
+        )
+    # The id is free again, so the stream has ended; and it ended without an answer.
+    assert server.ask(2, "ping")["id"] == 2
+    assert server.ask(1, "ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+def test_the_end_of_input_ends_the_server_well(server: StdioServer) -> None:
+    server.ask(1, "ping")
+    assert server.close_input() == 0
+
+
+def test_what_was_asked_before_the_end_of_input_is_answered(server: StdioServer) -> None:
+    arguments = {"entities": [{"name": "Ada", "entity_type": "person"}]}
+    server.request(1, "tools/call", name="create_entities", arguments=arguments)
+    assert server.close_input() == 0
+    [answer] = server.rest()
+    assert answer["result"]["isError"] is False
+
+
+def test_a_last_line_without_its_line_break_counts(server: StdioServer) -> None:
+    server.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
+    assert server.close_input() == 0
+    assert server.rest() == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
+
+
+def test_half_a_line_at_the_end_of_input_does_no_harm(server: StdioServer) -> None:
+    server.write(b'{"jsonrpc": "2.0", "id": 1, "meth')
+    assert server.close_input() == 0
+    assert [answer["error"]["code"] for answer in server.rest()] == [-32700]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_well(server: StdioServer, number: int) -> None:
+    server.ask(1, "ping")
+    server.process.send_signal(number)
+    assert server.process.wait(HANG) == 0
+    assert server.finish() == ""
+
+
+def test_a_signal_ends_open_streams_with_an_answer(server: StdioServer) -> None:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    server.ask(1, "subscriptions/listen", _meta=meta, notifications={})
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(HANG) == 0
+    assert [answer["id"] for answer in server.rest()] == [1]
+
+
+def test_a_client_that_stops_reading_does_not_keep_the_server(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command("serve", "--data-dir", tmp_path / "data"),
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    ping = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode() + b"\n"
+    process.stdin.write(ping * 20)
+    process.stdin.flush()
+    process.stdout.read(1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(HANG) == 0
+    process.stdin.close()
+    process.stdout.close()
+
+
+def test_a_client_that_closed_its_end_ends_the_server(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command("serve", "--data-dir", tmp_path / "data"),
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdin.write(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n')
+    process.stdin.flush()
+    assert process.wait(HANG) == 0
+    process.stdin.close()
+
+
+def test_a_stray_print_goes_to_standard_error(tmp_path: Path) -> None:
+    script = (
+        "import os, subprocess, sys\n"
+        "from recollect.transports.stdio import claim_wire\n"
+        "read, written = claim_wire()\n"
+        "print('stray')\n"
+        "os.write(1, b'low\\n')\n"
+        "subprocess.run([sys.executable, '-c', 'print(input())'], stderr=subprocess.DEVNULL)\n"
+        "os.write(written, os.read(read, 100))\n"
+    )
+    done = subprocess.run(
+        [*command()[:1], "-c", script],
+        capture_output=True,
+        check=True,
+        input=b"wire\n",
+        timeout=HANG,
+    )
+    assert done.stdout == b"wire\n"
+    assert sorted(done.stderr.split()) == [b"low", b"stray"]
+
+
+@given(st.lists(st.binary(max_size=12), max_size=8), st.data())
+def test_lines_come_out_however_the_bytes_come_in(parts: list[bytes], data: st.DataObject) -> None:
+    lines = [part.replace(b"\n", b"") for part in parts]
+    stream = b"".join(line + b"\n" for line in lines)
+    buffer, got = LineBuffer(limit=8), list[bytes | None]()
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        got += buffer.feed(stream[:size])
+        stream = stream[size:]
+    assert got == [line if len(line) <= 8 else None for line in lines]
