@@ -391,3 +391,13 @@ def set_transition(meta: str, project: str, transition: str) -> None:
             "UPDATE projects SET transition = ? WHERE name = ?", (transition, project)
         )
     say("set")
+
+
+def create_projects(folder: str, who: str, count: int) -> None:
+    async def run() -> None:
+        library = SqliteLibrary(Path(folder))
+        for number in range(count):
+            say(await outcome(library.create(f"{who}-{number}", "")))
+        await library.close()
+
+    asyncio.run(run())

@@ -96,15 +96,19 @@ def install(node: Node, prefix: str) -> Path:
     say(f"installing {PACKAGES[prefix]}\n")
     options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
     # By default a connection that has stalled is given up after five minutes.
-    options += ["--loglevel=error", "--fetch-timeout=30000", "--fetch-retries=5"]
+    options += ["--loglevel=error", "--fetch-timeout=60000", "--fetch-retries=3"]
+    # Beside its place and then moved: an installation that was interrupted must not pass for one.
+    made = TOOLS / f"{prefix}.{os.getpid()}"
     try:
-        done = node.run(
-            node.npm, "install", "--prefix", str(TOOLS / prefix), *options, f"{name}@{version}"
-        )
+        done = node.run(node.npm, "install", "--prefix", str(made), *options, f"{name}@{version}")
+        if done.returncode != 0:
+            raise Missing(f"npm could not install {PACKAGES[prefix]}: {_last_line(done.stderr)}")
+        shutil.rmtree(TOOLS / prefix, ignore_errors=True)
+        made.rename(TOOLS / prefix)
     except Failed as error:
         raise Missing(f"npm could not install {PACKAGES[prefix]}: {error}") from error
-    if done.returncode != 0:
-        raise Missing(f"npm could not install {PACKAGES[prefix]}: {_last_line(done.stderr)}")
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
     return folder
 
 

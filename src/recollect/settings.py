@@ -89,6 +89,11 @@ def chosen_toolsets(settings: Settings) -> tuple[str, ...]:
     return names
 
 
+def unset_environment() -> dict[str, str]:
+    """The environment without our variables, for a child whose settings are all given as flags."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+
+
 def _working_folder(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("CLAUDE_PROJECT_DIR") or Path.cwd())
 

@@ -21,7 +21,7 @@ LOVED = Fact("lives", "Ada", text="loved numbers")
 
 def test_killed_servers_lose_nothing_and_nothing_is_left_behind(tmp_path: Path) -> None:
     done = subprocess.run(
-        [*COMMAND, "--writers", "3", "--seconds", "4", "--folder", str(tmp_path)],
+        [*COMMAND, "--writers", "3", "--seconds", "4", "--data-dir", str(tmp_path)],
         stdout=subprocess.PIPE,
         timeout=100,
         check=False,

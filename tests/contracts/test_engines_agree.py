@@ -3,14 +3,14 @@
 import asyncio
 import os
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from making import DAY_ONE
 from recollect.core.ports import Purged, RecordStore
@@ -24,6 +24,7 @@ from recollect.core.records import (
     Ref,
     Restore,
     Step,
+    Subject,
     Update,
     Weights,
     Where,
@@ -40,8 +41,8 @@ from recollect.errors import RecollectError
 T = TypeVar("T")
 
 # Few of each, so that steps meet.
-RECORDS = [f"r{number}" for number in range(6)]
-LINKS = [f"l{number}" for number in range(4)]
+RECORDS = [f"r{number}" for number in range(12)]
+LINKS = [f"l{number}" for number in range(8)]
 WORDS = ["red", "Blue", "parser", "parsing", "getUserName", "Größe", "日本語", "C++", "a_b", "50%"]
 QUERIES = [
     "red",
@@ -56,70 +57,80 @@ QUERIES = [
     "c++",
 ]
 
-record_ids = st.sampled_from(RECORDS)
-link_ids = st.sampled_from(LINKS)
-names = st.sampled_from(["red", "blue", "parser", None])
-texts = st.lists(st.sampled_from(WORDS), max_size=3).map(" ".join)
-facets = st.sampled_from([{}, {"n": 1}, {"tags": ["a", "b"]}])
-refs = st.one_of(
-    st.builds(Ref, st.just("record"), record_ids), st.builds(Ref, st.just("link"), link_ids)
-)
-inserted_records = st.builds(
-    lambda record_id, kind, name, variant, parent, text, more: Record(
-        id=record_id,
-        kind=kind,
-        created_at=DAY_ONE,
-        updated_at=DAY_ONE,
-        name=name,
-        name_key=name,
-        variant=variant,
-        parent=parent,
-        text=text,
-        facets=more,
-    ),
-    record_ids,
-    st.sampled_from(["entity", "note"]),
-    names,
-    st.sampled_from(["", "x"]),
-    st.none() | record_ids,
-    texts,
-    facets,
-)
-inserted_links = st.builds(
-    lambda link_id, source, verb, target: Link(link_id, source, verb, target, DAY_ONE),
-    link_ids,
-    record_ids,
-    st.sampled_from(["to", "from"]),
-    record_ids,
-)
+
+@dataclass(frozen=True)
+class Pick:
+    """One of those that are in a certain state when a batch begins, whichever they are."""
+
+    state: Literal["live", "deleted", "unused", "any"]
+    which: int
+
+    def among(self, choices: Mapping[str, Sequence[str]]) -> str:
+        pool = choices[self.state] or choices["any"]
+        return pool[self.which % len(pool)]
 
 
 @dataclass(frozen=True)
-class Amend:
-    """An update whose version is known once it runs; `behind` makes it a stale one."""
+class Draft:
+    """A step before it is known which things it is about."""
 
-    id: str
-    values: dict[str, Any]
-    behind: int
+    make: Literal["record", "link", "update", "delete", "restore"]
+    subject: Subject
+    first: Pick
+    second: Pick | None
+    third: Pick
+    values: Mapping[str, Any]
 
 
-amended_values = st.fixed_dictionaries(
-    {},
+def picks(*states: Literal["live", "deleted", "unused", "any"]) -> st.SearchStrategy[Pick]:
+    return st.builds(Pick, st.sampled_from(states), st.integers(0, 20))
+
+
+names = st.sampled_from(["red", "blue", "parser", None, None, None])
+texts = st.lists(st.sampled_from(WORDS), max_size=3).map(" ".join)
+values = st.fixed_dictionaries(
+    {"name": names, "text": texts},
     optional={
-        "name": names,
-        "name_key": names,
-        "text": texts,
-        "facets": facets,
+        "facets": st.sampled_from([{}, {"n": 1}, {"tags": ["a", "b"]}]),
         "type": st.sampled_from(["red", None]),
+        "variant": st.sampled_from(["", "x"]),
     },
+).map(lambda drawn: drawn | {"name_key": drawn["name"]})
+subjects = st.sampled_from(["record", "record", "link"])
+LIVE = picks("live")
+ANY = picks("any")
+
+
+def drafted(make: str, subject: Any, first: Any, second: Any = ANY) -> st.SearchStrategy[Draft]:
+    return st.builds(Draft, st.just(make), subject, first, second, picks("live", "any"), values)
+
+
+RECORD, LINK = st.just("record"), st.just("link")
+NEW_RECORDS = drafted("record", RECORD, picks("unused"), st.none() | LIVE)
+NEW_LINKS = drafted("link", LINK, picks("unused"), LIVE)
+UPDATES = drafted("update", RECORD, LIVE)
+DELETIONS = drafted("delete", subjects, LIVE)
+RESTORATIONS = drafted("restore", subjects, picks("deleted"))
+# Mostly what fits, and now and then what does not.
+DRAFTS = st.one_of(
+    NEW_RECORDS,
+    NEW_LINKS,
+    UPDATES,
+    DELETIONS,
+    RESTORATIONS,
+    drafted("record", RECORD, ANY),
+    drafted("link", LINK, ANY),
+    drafted("delete", subjects, ANY),
+    drafted("restore", subjects, ANY),
 )
-steps = st.one_of(
-    st.builds(Insert, inserted_records),
-    st.builds(Insert, inserted_links),
-    st.builds(Amend, record_ids, amended_values, st.sampled_from([0, 0, 0, 1])),
-    st.builds(Delete, refs),
-    st.builds(Restore, refs),
-)
+LATER = st.integers(-1, 2)
+FAMILY = [
+    Draft("record", "record", Pick("any", 0), None, Pick("any", 0), {"name": "red"}),
+    Draft("record", "record", Pick("any", 1), None, Pick("any", 0), {"name": "blue"}),
+    Draft("record", "record", Pick("any", 2), Pick("any", 0), Pick("any", 0), {"text": "parser"}),
+    Draft("record", "record", Pick("any", 3), Pick("any", 2), Pick("any", 0), {"text": "Größe"}),
+    Draft("link", "link", Pick("any", 0), Pick("any", 0), Pick("any", 1), {}),
+]
 
 
 class Engines(RuleBasedStateMachine):
@@ -155,26 +166,70 @@ class Engines(RuleBasedStateMachine):
     def changes(self) -> list[Change]:
         return self.runner.run(self.memory.changes(limit=1_000))
 
-    @rule(drawn=st.lists(steps, min_size=1, max_size=4), later=st.integers(-1, 2))
-    def commit_steps(self, drawn: list[Step | Amend], later: int) -> None:
+    @initialize()
+    def begin_with_a_family(self) -> None:
+        self.commit_drafts(FAMILY, 0)
+
+    @rule(draft=NEW_RECORDS, later=LATER)
+    def insert_a_record(self, draft: Draft, later: int) -> None:
+        self.commit_drafts([draft], later)
+
+    @rule(draft=NEW_LINKS, later=LATER)
+    def insert_a_link(self, draft: Draft, later: int) -> None:
+        self.commit_drafts([draft], later)
+
+    @rule(draft=UPDATES, later=LATER)
+    def update(self, draft: Draft, later: int) -> None:
+        self.commit_drafts([draft], later)
+
+    @rule(draft=DELETIONS, later=LATER)
+    def delete(self, draft: Draft, later: int) -> None:
+        self.commit_drafts([draft], later)
+
+    @rule(draft=RESTORATIONS, later=LATER)
+    def restore(self, draft: Draft, later: int) -> None:
+        self.commit_drafts([draft], later)
+
+    @rule(drafts=st.lists(DRAFTS, min_size=2, max_size=4), later=LATER)
+    def commit_several(self, drafts: list[Draft], later: int) -> None:
+        self.commit_drafts(drafts, later)
+
+    def commit_drafts(self, drafts: Sequence[Draft], later: int) -> None:
         self.at += later
         known = self.runner.run(self.memory.scan(Where(deleted=None)))
+        links = self.runner.run(self.memory.get_links(LINKS, include_deleted=True))
+        choices = {"record": choices_of(RECORDS, known), "link": choices_of(LINKS, links)}
         versions = {record.id: record.version for record in known}
-        fitting: list[Step] = []
-        for step in drawn:
-            if isinstance(step, Amend):
-                version = versions.get(step.id, 1)
-                fitting.append(Update(step.id, step.values, version - step.behind))
-                versions[step.id] = version + bool(step.values)
-            else:
-                fitting.append(step)
-        self.commit(Batch(tuple(fitting), self.at, "test", "client"))
+        steps = [self.step(draft, choices, versions) for draft in drafts]
+        self.commit(Batch(tuple(steps), self.at, "test", "client"))
 
-    @rule(record=inserted_records)
-    def insert(self, record: Record) -> None:
-        self.commit(Batch((Insert(record),), self.at, "test"))
+    def step(
+        self,
+        draft: Draft,
+        choices: Mapping[str, Mapping[str, Sequence[str]]],
+        versions: dict[str, int],
+    ) -> Step:
+        item_id = draft.first.among(choices[draft.subject])
+        second = draft.second and draft.second.among(choices["record"])
+        match draft.make:
+            case "record":
+                kind = "entity" if second is None else "note"
+                more = {"id": item_id, "kind": kind, "parent": second, **draft.values}
+                return Insert(Record(**more, created_at=self.at, updated_at=self.at))
+            case "link":
+                target = draft.third.among(choices["record"])
+                return Insert(Link(item_id, second or target, "to", target, self.at))
+            case "update":
+                version = versions.get(item_id, 1)
+                versions[item_id] = version + 1
+                is_late = draft.third.which > 18
+                return Update(item_id, draft.values, version - is_late)
+            case "delete":
+                return Delete(Ref(draft.subject, item_id))
+            case "restore":
+                return Restore(Ref(draft.subject, item_id))
 
-    @rule(ids=st.lists(record_ids, max_size=2))
+    @rule(ids=st.lists(st.sampled_from(RECORDS), max_size=2))
     def purge(self, ids: list[str]) -> None:
         purged = self.both(lambda store: store.purge(ids))
         assert isinstance(purged, Purged)
@@ -241,6 +296,15 @@ class Engines(RuleBasedStateMachine):
         records = self.runner.run(self.memory.scan(Where()))
         links = self.runner.run(self.memory.links(RECORDS))
         return [replace(r, version=0, updated_at=0) for r in records], links
+
+
+def choices_of(every: Sequence[str], known: Sequence[Record | Link]) -> Mapping[str, Sequence[str]]:
+    return {
+        "live": [thing.id for thing in known if thing.deleted_at is None],
+        "deleted": [thing.id for thing in known if thing.deleted_at is not None],
+        "unused": sorted(set(every) - {thing.id for thing in known}),
+        "any": every,
+    }
 
 
 async def outcome(answer: Awaitable[T]) -> T | str:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,13 +55,19 @@ def transport(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
+@contextmanager
+def opened(transport: str, mode: str, data_dir: Path) -> Iterator[Place]:
+    if transport == "stdio":
+        yield Place(data_dir, mode)
+        return
+    with http_server(data_dir, "--no-token") as server:
+        yield Place(data_dir, mode, server)
+
+
 @pytest.fixture(params=["legacy", "2026-07-28"])
 def place(request: pytest.FixtureRequest, transport: str, tmp_path: Path) -> Iterator[Place]:
-    if transport == "stdio":
-        yield Place(tmp_path, request.param)
-        return
-    with http_server(tmp_path, "--no-token") as server:
-        yield Place(tmp_path, request.param, server)
+    with opened(transport, request.param, tmp_path) as found:
+        yield found
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> Any:
@@ -73,16 +79,20 @@ async def call(client: Client, tool: str, **arguments: Any) -> Any:
 
 @pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
 async def test_a_client_that_asks_learns_the_newest_version_it_may_use(
-    place: Place, mode: str, version: str
+    transport: str, tmp_path: Path, mode: str, version: str
 ) -> None:
-    place.mode = mode
-    async with place.connect() as client:
-        assert client.protocol_version == version
-        assert client.server_info is not None
-        assert client.server_info.name == "recollect"
-        assert client.instructions
-        assert client.server_capabilities.resources is not None
-        assert client.server_capabilities.resources.subscribe
+    with opened(transport, mode, tmp_path) as place:
+        async with place.connect() as client:
+            _assert_introduced(client, version)
+
+
+def _assert_introduced(client: Client, version: str) -> None:
+    assert client.protocol_version == version
+    assert client.server_info is not None
+    assert client.server_info.name == "recollect"
+    assert client.instructions
+    assert client.server_capabilities.resources is not None
+    assert client.server_capabilities.resources.subscribe
 
 
 async def test_a_client_keeps_and_finds_a_memory(place: Place) -> None:

@@ -13,7 +13,7 @@ from recollect.app.app import App
 from recollect.core.sessions import Session
 from recollect.settings import Settings
 from recollect.transports.connection import Connection, Notices
-from recollect.transports.dispatch import Dispatcher, ProtocolError, Request
+from recollect.transports.dispatch import Dispatcher, ProtocolError, Request, progress_of
 from serving import HANG, META
 
 ERAS = pytest.mark.parametrize("meta", [None, META], ids=["handshake", "stateless"])
@@ -194,8 +194,6 @@ async def test_without_a_session_a_choice_is_answered_with_a_note(dispatcher: Di
 
 async def test_progress_is_reported_under_the_clients_token(dispatcher: Dispatcher) -> None:
     async def work(request: Request) -> dict[str, Any]:
-        from recollect.transports.dispatch import progress_of
-
         await progress_of(request)(1, 2, "half")
         return {}
 

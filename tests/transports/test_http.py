@@ -13,6 +13,7 @@ import pytest
 
 from recollect.app.app import App
 from recollect.settings import Settings
+from recollect.transports.connection import Connection
 from recollect.transports.dispatch import Dispatcher, Request
 from recollect.transports.guard import Guard, OpenRequests
 from recollect.transports.http import sdk_app
@@ -235,20 +236,31 @@ def test_a_signal_ends_the_server_well_with_streams_open(tmp_path: Path, number:
 class Exchange:
     """One request to an application in this process, answered as it goes."""
 
-    def __init__(self, app: Any, body: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        app: Any,
+        body: dict[str, Any] | None,
+        headers: dict[str, str] | None = None,
+        method: str = "POST",
+    ) -> None:
         self.sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._received.put_nowait({"type": "http.request", "body": json.dumps(body).encode()})
-        headers = {"host": "localhost", "content-type": "application/json"} | {
-            name.lower(): value for name, value in MODERN_HEADERS.items()
+        data = b"" if body is None else json.dumps(body).encode()
+        self._received.put_nowait({"type": "http.request", "body": data})
+        if headers is None and body is not None:
+            headers = MODERN_HEADERS | {"Mcp-Method": body["method"]}
+        sent = {
+            "host": "localhost",
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            **{name.lower(): value for name, value in (headers or {}).items()},
         }
-        headers |= {"accept": "application/json, text/event-stream", "mcp-method": body["method"]}
         scope = {
             "type": "http",
-            "method": "POST",
+            "method": method,
             "path": "/mcp",
             "query_string": b"",
-            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+            "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
         }
         self.task = asyncio.create_task(app(scope, self._received.get, self.sent.put))
 
@@ -318,6 +330,26 @@ async def test_a_bug_is_masked_and_ends_one_request(
         assert (await Exchange(app, DISCOVER).body())["result"]["resultType"] == "complete"
 
 
+async def test_a_stream_that_has_begun_is_finished_when_the_server_stops(
+    dispatcher: Dispatcher,
+) -> None:
+    async def slow(request: Request) -> dict[str, Any]:
+        await request.notify("notifications/progress", {"progressToken": 1, "progress": 1})
+        await asyncio.Event().wait()
+        return {}
+
+    dispatcher.methods["test/slow"] = slow
+    async with asyncio.timeout(HANG), running(sdk_app(dispatcher, "/mcp")) as app:
+        requests = OpenRequests(Guard(app, "127.0.0.1", None))
+        exchange = Exchange(requests, DISCOVER | {"method": "test/slow"})
+        assert (await exchange.body())["method"] == "notifications/progress"
+        await requests.stop(grace=0.01)
+        await exchange.task
+        last = await exchange.sent.get()
+        assert (last["body"], last["more_body"]) == (b"", False)
+        assert exchange.sent.empty()
+
+
 async def test_a_request_that_does_not_end_is_ended_when_the_server_stops(
     dispatcher: Dispatcher,
 ) -> None:
@@ -336,3 +368,29 @@ async def test_a_request_that_does_not_end_is_ended_when_the_server_stops(
         await requests.stop(grace=0.01)
         await exchange.task
         assert (await exchange.sent.get())["status"] == 503
+
+
+async def test_a_session_that_ends_takes_its_subscriptions_along(dispatcher: Dispatcher) -> None:
+    connections: list[Connection] = []
+    subscribe = dispatcher.methods["resources/subscribe"]
+
+    async def watched(request: Request) -> dict[str, Any]:
+        connections.append(request.connection)
+        return await subscribe(request)
+
+    dispatcher.methods["resources/subscribe"] = watched
+    await dispatcher.app.library.create("p", "")
+    async with asyncio.timeout(HANG), running(sdk_app(dispatcher, "/mcp")) as app:
+        begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}
+        exchange = Exchange(app, begin, {})
+        names = dict((await exchange.sent.get())["headers"])
+        session = {"Mcp-Session-Id": names[b"mcp-session-id"].decode()}
+        await exchange.task
+        uri = {"uri": "memory://projects/p/knowledge-graph"}
+        ask = {"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": uri}
+        assert (await Exchange(app, ask, session).body())["result"] == {}
+        [connection] = connections
+        assert set(connection.subscriptions) == {uri["uri"]}
+        await Exchange(app, None, session, "DELETE").task
+        assert await connection.notices.next() is None
+        assert connection.subscriptions == {}

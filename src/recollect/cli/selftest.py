@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from recollect.cli.options import common
 from recollect.cli.trial.ledger import Verdict, judge
 from recollect.cli.trial.run import Show, Trial, run_trial
 from recollect.cli.wire import ServerGone
@@ -23,40 +24,38 @@ from recollect.errors import Unavailable
 
 
 @click.command()
+@common
 @click.option("--writers", type=click.IntRange(1, 64), default=8, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1), default=30.0, show_default=True)
-@click.option(
-    "--folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Where the temporary data is made, such as a disk that is in doubt.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def selftest(writers: int, seconds: float, folder: Path | None, as_json: bool) -> None:
+def selftest(
+    writers: int, seconds: float, data_dir: Path | None, as_json: bool, **_flags: Any
+) -> None:
     """Kill servers while they write, and count what was lost.
 
     Several servers write into two projects that are archived and restored meanwhile. Exit
-    status 0: everything that was acknowledged is there, once, and every database is sound.
+    status 0: everything that was acknowledged is there, once, and every database is sound. It works
+    in a temporary folder, made inside --data-dir where that is given, such as on a disk in doubt.
     """
-    data_dir = _new_folder(folder)
-    log_path = data_dir / "servers.log"
+    folder = _new_folder(data_dir)
+    log_path = folder / "servers.log"
     try:
         with _ended_by_terminate(), log_path.open("wb") as log:
             with _progress(seconds) as show:
-                trial = run_trial(data_dir, writers, seconds, log, show)
-            verdict = asyncio.run(judge(data_dir, trial.ledger))
+                trial = run_trial(folder, writers, seconds, log, show)
+            verdict = asyncio.run(judge(folder, trial.ledger))
     except ServerGone as error:
         last_words = log_path.read_text("utf-8", "replace").strip()[-2_000:]
-        shutil.rmtree(data_dir, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         raise Unavailable("A server ended before it had answered.", hint=last_words) from error
     except BaseException:
-        shutil.rmtree(data_dir, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         raise
     is_good = verdict.is_good and not trial.problems
     report = _report(writers, trial, verdict) | {"ok": is_good}
     if is_good:
-        shutil.rmtree(data_dir, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     else:
-        report["data"] = str(data_dir)
+        report["data"] = str(folder)
     click.echo(json.dumps(report, indent=2)) if as_json else _print(report)
     sys.exit(0 if is_good else 1)
 

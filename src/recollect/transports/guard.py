@@ -14,6 +14,7 @@ from mcp.server.auth.provider import AccessToken
 from recollect.app.tokens import hashed
 from recollect.errors import RecollectError
 from recollect.transports.dispatch import INVALID_REQUEST, MESSAGE_LIMIT
+from recollect.transports.listening import is_loopback
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -22,7 +23,6 @@ ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
 KnowsToken = Callable[[str], Awaitable[bool]]
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-WILDCARDS = frozenset({"0.0.0.0", "::"})
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +38,14 @@ class Guard:
     """Checks Host, Origin, token and size, in this order, of every request.
 
     Host and Origin keep a web page in the user's browser from reaching a server on the same
-    machine under a name of its own. Behind a wildcard address any name may be the right one, so
-    there only pages that came from the same name pass.
+    machine under a name of its own. Beyond the loopback address any name may be the right one and
+    a token is always needed; there, pages that came from the same name pass.
     """
 
     def __init__(self, app: ASGIApp, host: str, knows_token: KnowsToken | None) -> None:
         self._app = app
         self._knows_token = knows_token
-        self._names = None if host in WILDCARDS else LOOPBACK_NAMES | {host.lower()}
+        self._names = LOOPBACK_NAMES | {host.lower()} if is_loopback(host) else None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -107,11 +107,13 @@ class OpenRequests:
         if scope["type"] != "http" or task is None:
             await self._app(scope, receive, send)
             return
-        sent: list[str] = []
+        is_begun = is_ended = False
 
         async def watched(message: Message) -> None:
+            nonlocal is_begun, is_ended
             await send(message)
-            sent.append("end" if not message.get("more_body", True) else message["type"])
+            is_begun = True
+            is_ended = message["type"] == "http.response.body" and not message.get("more_body")
 
         self._tasks[task] = scope["method"]
         try:
@@ -120,9 +122,9 @@ class OpenRequests:
             if not self._is_stopping:
                 raise
             task.uncancel()
-            if not sent:
+            if not is_begun:
                 await _answer(_Refusal(503, "The server is stopping."), send)
-            elif "end" not in sent:
+            elif not is_ended:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             del self._tasks[task]

@@ -1,6 +1,5 @@
 """Those who write into the projects of a trial, and the one who moves these away meanwhile."""
 
-import os
 import random
 import string
 import sys
@@ -12,7 +11,7 @@ from typing import IO
 
 from recollect.cli.trial.ledger import Fact, Ledger
 from recollect.cli.wire import JSON, CallFailed, ServerGone, Wire
-from recollect.settings import PREFIX
+from recollect.settings import unset_environment
 
 PROJECTS = ("trial one", "trial two")
 HUB = "hub"  # in each project; relations lead to it, and all writers describe it at once
@@ -22,40 +21,10 @@ VERB = "belongs_to"
 MOVE_EVERY = 1.5  # seconds, on average
 ATTEMPTS = 200  # to put a project away or to bring it back
 
-_VOCABULARY = [
-    "the",
-    "server",
-    "keeps",
-    "every",
-    "memory",
-    "of",
-    "a",
-    "project",
-    "in",
-    "one",
-    "file",
-    "and",
-    "answers",
-    "while",
-    "others",
-    "write",
-    "because",
-    "readers",
-    "never",
-    "wait",
-    "people",
-    "ask",
-    "for",
-    "names",
-    "dates",
-    "decisions",
-    "reasons",
-    "tools",
-    "owners",
-    "places",
-    "and",
-    "limits",
-]
+_VOCABULARY = """
+    the server keeps every memory of a project in one file and answers while others write because
+    readers never wait people ask for names dates decisions reasons tools owners places and limits
+""".split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +62,7 @@ class Client:
         self.wire.initialize("selftest", self._name)
 
     def _start(self) -> Wire:
-        # The settings of whoever runs this must not reach the servers.
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(PREFIX)}
-        return Wire(self._command, environment=environment, log=self._log)
+        return Wire(self._command, environment=unset_environment(), log=self._log)
 
 
 class Writer:

@@ -173,6 +173,7 @@ class _Commit:
                 self._delete_link(*link)
         for member in family:
             self._delete_record(member)
+        self._touch_parent_of(key)
 
     def restore(self, ref: Ref) -> None:
         table = "records" if ref.subject == "record" else "links"
@@ -268,7 +269,6 @@ class _Commit:
         record_id = self._db.execute("SELECT id FROM records WHERE key = ?", (key,)).get
         self._parents.pop(record_id, None)
         self._words[key] = None
-        self._touch_parent_of(key)
         self._log("delete", "record", key, record_id, {"deleted_at": None})
 
     def _touch_parent_of(self, key: int) -> None:

@@ -1,0 +1,56 @@
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+from processes import acting
+from recollect.core.records import Where
+from recollect.engines.sqlite.library import SqliteLibrary
+
+PROCESSES = 4
+COMMITS = 60
+KILLS = 6
+
+
+async def test_commits_of_several_processes_are_all_kept(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    with ExitStack() as stack:
+        writers = [
+            stack.enter_context(acting("commit_numbers", folder, "project", f"p{n}", COMMITS))
+            for n in range(PROCESSES)
+        ]
+        said = [set(writer.finish()) for writer in writers]
+    assert [len(acknowledged) for acknowledged in said] == [COMMITS] * PROCESSES
+    _, store = await library.open("project")
+    found = [record.id for record in await store.scan(Where())]
+    assert set(found) == {"kept"}.union(*said)
+    changes = await store.changes(limit=10_000)
+    assert [change.seq for change in changes] == list(range(1, PROCESSES * COMMITS + 2))
+    assert [edit.id for change in changes for edit in change.edits] == found
+    assert await store.check() == []
+
+
+async def test_what_was_acknowledged_survives_a_kill_at_any_moment(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    acknowledged: set[str] = set()
+    for kill in range(KILLS):
+        with acting("commit_numbers", folder, "project", f"k{kill}", 1_000_000) as writer:
+            acknowledged.update(writer.hear() for _ in range(5 + 7 * kill))
+            acknowledged.update(writer.kill())
+        _, store = await library.open("project")
+        assert acknowledged <= {record.id for record in await store.scan(Where())}
+        assert await store.check() == []
+
+
+async def test_two_processes_that_start_at_once_make_one_library(folder: Path) -> None:
+    with ExitStack() as stack:
+        starters = [
+            stack.enter_context(acting("create_projects", folder, f"starter{number}", 3))
+            for number in range(PROCESSES)
+        ]
+        said = [starter.finish() for starter in starters]
+    assert json.dumps(said).count("ok") == PROCESSES * 3
+    library = SqliteLibrary(folder)
+    assert len(await library.projects()) == PROCESSES * 3
+    await library.close()

@@ -1,0 +1,113 @@
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from recollect.engines.sqlite.connections import create
+from recollect.engines.sqlite.database import Database
+from recollect.engines.sqlite.schema import PROJECT
+from recollect.engines.sqlite.sql import Connection
+from recollect.errors import ReadOnly, Unavailable
+
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "project.db"
+    create(path, PROJECT)
+    return path
+
+
+def generation(db: Connection) -> int:
+    return db.execute("SELECT value FROM meta").get
+
+
+def raise_generation(db: Connection) -> None:
+    db.execute("UPDATE meta SET value = value + 1")
+
+
+async def test_a_closed_database_opens_again_by_itself(path: Path) -> None:
+    database = Database(path, PROJECT)
+    await database.write(raise_generation)
+    await database.close()
+    assert await database.read(generation) == 2
+    await database.close()
+
+
+async def test_closing_leaves_the_file_alone_in_its_folder(path: Path) -> None:
+    database = Database(path, PROJECT)
+    for interrupt in (False, True):
+        await database.write(raise_generation)
+        await database.read(generation)
+        await database.close(interrupt=interrupt)
+        assert [found.name for found in sorted(path.parent.iterdir())] == ["project.db"]
+
+
+async def test_a_call_that_comes_while_the_database_is_closing_is_answered(path: Path) -> None:
+    database = Database(path, PROJECT)
+    is_writing, may_end = threading.Event(), threading.Event()
+
+    def slow(db: Connection) -> None:
+        raise_generation(db)
+        is_writing.set()
+        may_end.wait()
+
+    writing = asyncio.create_task(database.write(slow))
+    await asyncio.to_thread(is_writing.wait)
+    closing = asyncio.create_task(database.close())
+    later = asyncio.create_task(database.write(raise_generation))
+    await asyncio.sleep(0)
+    may_end.set()
+    await asyncio.gather(writing, closing, later)
+    assert await database.read(generation) == 3
+    await database.close()
+
+
+async def test_an_interrupted_call_ends_with_an_error_and_nothing_is_stored(path: Path) -> None:
+    database = Database(path, PROJECT)
+    has_begun = threading.Event()
+
+    def endless(db: Connection) -> None:
+        raise_generation(db)
+        has_begun.set()
+        db.execute(ENDLESS).fetchall()
+
+    writing = asyncio.create_task(database.write(endless))
+    await asyncio.to_thread(has_begun.wait)
+    while not writing.done():
+        await database.close(interrupt=True)
+        await asyncio.sleep(0)
+    with pytest.raises(Unavailable):
+        await writing
+    assert await database.read(generation) == 1
+    await database.close()
+
+
+async def test_a_cancelled_call_ends_before_the_next_one_begins(path: Path) -> None:
+    database = Database(path, PROJECT)
+    is_writing, may_end = threading.Event(), threading.Event()
+
+    def slow(db: Connection) -> None:
+        is_writing.set()
+        may_end.wait()
+        raise_generation(db)
+
+    writing = asyncio.create_task(database.write(slow))
+    await asyncio.to_thread(is_writing.wait)
+    writing.cancel()
+    later = asyncio.create_task(database.write(generation))
+    await asyncio.sleep(0)
+    may_end.set()
+    assert await later == 2
+    await database.close()
+
+
+async def test_a_database_for_reading_refuses_to_write(path: Path) -> None:
+    database = Database(path, PROJECT, read_only=True)
+    for attempt in (database.write(generation), database.maintain(generation)):
+        with pytest.raises(ReadOnly):
+            await attempt
+    assert await database.read(generation) == 1
+    await database.close()

@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import pytest
+
+from making import batch, entity, link, note
+from processes import acting, said_by
+from recollect.core.records import Update, Where
+from recollect.engines.sqlite import store as stores
+from recollect.engines.sqlite.library import SqliteLibrary
+
+SECRET = "xylophonequartz vermilliongiraffe"
+# Terms of the index are stems and share prefixes, so parts of the words count as well.
+TRACES = (SECRET, "xylophonequartz", "vermilliongiraffe", "ophonequartz", "milliongiraf")
+
+
+@pytest.fixture
+async def secretive(library: SqliteLibrary, folder: Path) -> SqliteLibrary:
+    """Has the secret in a record, in an older version of one, in the log and in the index."""
+    _, store = await library.open("project")
+    others = [note("kept", f"note {number} about other things") for number in range(300)]
+    await store.commit(batch(*others))
+    await store.commit(
+        batch(
+            entity("secretive", text=SECRET),
+            note("secretive", f"and {SECRET} again"),
+            link("kept", SECRET, "secretive", facets={"why": SECRET}),
+        )
+    )
+    await store.commit(batch(Update("secretive", {"text": f"{SECRET}!", "name": SECRET}, 1)))
+    await store.commit(batch(Update("secretive", {"text": "harmless", "name": "harmless"}, 2)))
+    assert said_by("files_with", folder, SECRET)
+    return library
+
+
+async def test_a_purged_text_is_in_no_byte_of_any_file(
+    secretive: SqliteLibrary, folder: Path
+) -> None:
+    _, store = await secretive.open("project")
+    purged = await store.purge(["secretive"])
+    assert (purged.records, purged.links, purged.complete) == (2, 1, True)
+    assert said_by("files_with", folder, *TRACES) == []
+    assert await store.check() == []
+    assert len(await store.scan(Where())) == 301
+
+
+async def test_a_purge_is_incomplete_while_a_reader_keeps_the_old_pages(
+    secretive: SqliteLibrary, folder: Path, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "FOLD_PATIENCE", 0.05)
+    _, store = await secretive.open("project")
+    with acting("hold_snapshot", path) as reader:
+        assert reader.hear() == "holding"
+        purged = await store.purge(["secretive"])
+        assert (purged.records, purged.complete) == (2, False)
+        assert await store.get(["secretive"], include_deleted=True) == []
+        assert reader.ask() == "released"
+    monkeypatch.undo()
+    assert (await store.purge(["secretive"])).complete
+    assert said_by("files_with", folder, *TRACES) == []
+
+
+async def test_a_purged_text_stays_away_when_the_file_moves(
+    secretive: SqliteLibrary, folder: Path
+) -> None:
+    _, store = await secretive.open("project")
+    await store.purge(["secretive"])
+    await secretive.archive("project")
+    await secretive.restore("project")
+    assert said_by("files_with", folder, *TRACES) == []
+
+
+async def test_an_overwritten_text_is_not_left_in_the_free_space_of_the_file(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    _, store = await library.open("project")
+    await store.commit(batch(entity("long", text=SECRET * 200)))
+    await store.purge(["long"])
+    await library.close()
+    assert said_by("files_with", folder, *TRACES) == []

@@ -1,0 +1,364 @@
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from making import DAY_ONE, batch, entity, link, note, record_ref
+from processes import acting, said_by
+from recollect.core.records import Delete, Update, Where
+from recollect.engines.sqlite.connections import connect, create
+from recollect.engines.sqlite.database import Database
+from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.engines.sqlite.schema import PROJECT
+from recollect.engines.sqlite.sql import Connection
+from recollect.engines.sqlite.store import SqliteStore
+from recollect.errors import StorageFull, StoreDamaged, StoreTooNew
+
+NOBODY = 65534  # a user without rights, on every Unix
+DAY_ONE_AS_TEXT = "2023-11-14T22:13:20.000Z"
+DAY_TWO = DAY_ONE + 86_400_123_456
+DAY_TWO_AS_TEXT = "2023-11-15T22:13:20.123Z"
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    path = tmp_path / "project.db"
+    create(path, PROJECT)
+    database = Database(path, PROJECT)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def store(database: Database) -> SqliteStore:
+    return SqliteStore(database, "project", 1, lambda: DAY_ONE)
+
+
+async def ids(store: Any) -> list[str]:
+    return [record.id for record in await store.scan(Where())]
+
+
+@pytest.mark.parametrize(
+    ("view", "rows"),
+    [
+        (
+            "entities",
+            [
+                {
+                    "id": "Ada",
+                    "name": "Ada",
+                    "entity_type": "thing",
+                    "created_at": DAY_ONE_AS_TEXT,
+                    "updated_at": DAY_TWO_AS_TEXT,
+                    "deleted_at": None,
+                },
+                {
+                    "id": "Grace",
+                    "name": "Grace",
+                    "entity_type": "thing",
+                    "created_at": DAY_ONE_AS_TEXT,
+                    "updated_at": DAY_ONE_AS_TEXT,
+                    "deleted_at": DAY_TWO_AS_TEXT,
+                },
+            ],
+        ),
+        (
+            "observations",
+            [
+                {
+                    "id": "compiler",
+                    "entity_id": "Grace",
+                    "content": "compiler",
+                    "created_at": DAY_ONE_AS_TEXT,
+                    "deleted_at": DAY_TWO_AS_TEXT,
+                },
+                {
+                    "id": "program",
+                    "entity_id": "Ada",
+                    "content": "program",
+                    "created_at": DAY_ONE_AS_TEXT,
+                    "deleted_at": None,
+                },
+            ],
+        ),
+        (
+            "relations",
+            [
+                {
+                    "id": "Ada is Ada",
+                    "from_entity": "Ada",
+                    "to_entity": "Ada",
+                    "relation_type": "is",
+                    "created_at": DAY_ONE_AS_TEXT,
+                    "deleted_at": None,
+                },
+                {
+                    "id": "Ada knows Grace",
+                    "from_entity": "Ada",
+                    "to_entity": "Grace",
+                    "relation_type": "knows",
+                    "created_at": DAY_ONE_AS_TEXT,
+                    "deleted_at": DAY_TWO_AS_TEXT,
+                },
+            ],
+        ),
+    ],
+)
+async def test_another_program_sees_the_graph_in_views(
+    store: SqliteStore, database: Database, view: str, rows: list[dict[str, Any]]
+) -> None:
+    await store.commit(
+        batch(
+            entity("Ada"),
+            entity("Grace"),
+            note("Ada", "program"),
+            note("Grace", "compiler"),
+            entity("no entity", kind="memory"),
+            link("Ada", "knows", "Grace"),
+            link("Ada", "is", "Ada"),
+            link("Ada", "has", "no entity"),
+        )
+    )
+    await store.commit(
+        batch(Update("Ada", {"text": "new"}, 1), Delete(record_ref("Grace")), at=DAY_TWO)
+    )
+    assert said_by("rows_of_view", database.path, view) == rows
+
+
+@pytest.mark.parametrize("synchronous", ["normal", "full"])
+async def test_every_connection_is_set_up_as_promised(tmp_path: Path, synchronous: Any) -> None:
+    path = tmp_path / "project.db"
+    create(path, PROJECT)
+    database = Database(path, PROJECT, synchronous=synchronous)
+
+    def pragmas(db: Connection) -> dict[str, Any]:
+        names = ("journal_mode", "foreign_keys", "synchronous", "cache_size", "secure_delete")
+        return {name: db.pragma(name) for name in names}
+
+    expected = {
+        "journal_mode": "wal",
+        "foreign_keys": 1,
+        "synchronous": {"normal": 1, "full": 2}[synchronous],
+        "cache_size": -64_000,  # kilobytes
+        "secure_delete": 1,
+    }
+    assert await database.maintain(pragmas) == expected
+    assert await database.read(pragmas) == expected
+    await database.close()
+
+
+async def test_files_are_for_their_owner_alone(library: SqliteLibrary, folder: Path) -> None:
+    await library.create("other", "")
+    await library.archive("other")
+    _, store = await library.open("project")
+    await store.commit(batch(entity("in the log")))
+    assert modes(folder) == {"folder": {0o700}, "file": {0o600}}
+    await library.restore("other")
+    assert modes(folder) == {"folder": {0o700}, "file": {0o600}}
+
+
+def modes(folder: Path) -> dict[str, set[int]]:
+    every = [folder, *folder.rglob("*")]
+    assert any(path.name.endswith("-wal") for path in every)
+    return {
+        "folder": {path.stat().st_mode & 0o777 for path in every if path.is_dir()},
+        "file": {path.stat().st_mode & 0o777 for path in every if path.is_file()},
+    }
+
+
+async def test_a_database_of_a_newer_program_is_refused_at_opening_and_not_touched(
+    library: SqliteLibrary, folder: Path, path: Path
+) -> None:
+    await library.close()
+    with acting("leave_log", path, "PRAGMA user_version=99") as newer:
+        newer.process.wait()
+    before = said_by("digests", folder / "projects")
+    _, store = await library.open("project")
+    for attempt in (store.scan(Where()), store.commit(batch(entity("old")))):
+        with pytest.raises(StoreTooNew):
+            await attempt
+    for move in (library.archive, library.delete):
+        with pytest.raises(StoreTooNew):
+            await move("project")
+    assert said_by("digests", folder / "projects") == before
+    assert (await library.project("project")).status == "active"
+
+
+async def test_a_process_older_than_the_database_is_refused_at_its_next_write(
+    library: SqliteLibrary, folder: Path, path: Path
+) -> None:
+    _, store = await library.open("project")
+    assert await ids(store) == ["kept"]
+    with acting("leave_log", path, "PRAGMA user_version=99") as newer:
+        newer.process.wait()
+    before = said_by("digests", folder / "projects")
+    for attempt in (store.commit(batch(entity("old"))), store.purge(["kept"])):
+        with pytest.raises(StoreTooNew):
+            await attempt
+    assert said_by("digests", folder / "projects") == before
+    assert await ids(store) == ["kept"]
+
+
+async def test_the_list_of_projects_of_a_newer_program_is_not_written_either(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    with acting("leave_log", folder / "_meta.db", "PRAGMA user_version=99") as newer:
+        newer.process.wait()
+    before = said_by("digests", folder)
+    for attempt in (
+        library.create("other", ""),
+        library.archive("project"),
+        library.delete("project"),
+        library.set_note("key", "value"),
+    ):
+        with pytest.raises(StoreTooNew):
+            await attempt
+    assert said_by("digests", folder) == before
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(os.urandom(path.stat().st_size))
+
+
+def truncated(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def overwritten_pages(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+
+
+def another_database(path: Path) -> None:
+    with acting("leave_log", path.with_suffix(".new"), "CREATE TABLE t(x)") as other:
+        other.process.wait()
+    path.with_suffix(".new").replace(path)
+
+
+@pytest.mark.parametrize(
+    "damage", [garbage, truncated, emptied, overwritten_pages, another_database]
+)
+async def test_a_damaged_file_is_told_and_not_touched_and_others_go_on(
+    library: SqliteLibrary, folder: Path, path: Path, damage: Any
+) -> None:
+    await library.close()
+    damage(path)
+    before = said_by("digests", folder / "projects")
+    await library.create("other", "")
+    _, store = await library.open("project")
+    for attempt in (
+        store.scan(Where()),
+        store.commit(batch(entity("new"))),
+        store.purge(["kept"]),
+        store.check(),
+        library.archive("project"),
+    ):
+        with pytest.raises(StoreDamaged):
+            await attempt
+    _, other = await library.open("other")
+    await other.commit(batch(entity("in another project")))
+    assert await ids(other) == ["in another project"]
+    assert (await library.project("project")).status == "active"
+    await library.close()
+    after = said_by("digests", folder / "projects")
+    assert {name: after[name] for name in before} == before
+
+
+async def test_a_damaged_project_can_be_deleted(
+    library: SqliteLibrary, folder: Path, path: Path
+) -> None:
+    await library.close()
+    overwritten_pages(path)
+    await library.delete("project")
+    assert await library.projects() == []
+    assert said_by("digests", folder / "projects") == {}
+
+
+async def test_a_check_tells_of_records_that_the_word_index_does_not_have(
+    store: SqliteStore, database: Database
+) -> None:
+    await store.commit(batch(entity("a"), entity("b"), entity("c")))
+    await database.maintain(lambda db: db.execute("DELETE FROM words WHERE rowid = 1"))
+    await database.maintain(lambda db: db.execute("DELETE FROM records WHERE id = 'c'"))
+    assert len(await store.check()) == 2
+
+
+async def test_a_full_disk_refuses_the_whole_batch_and_later_writes_work(
+    store: SqliteStore, database: Database
+) -> None:
+    await store.commit(batch(entity("kept")))
+    pages = await database.maintain(lambda db: db.pragma("page_count"))
+    await database.maintain(lambda db: db.pragma("max_page_count", pages + 4))
+    big = [entity(f"big {number}", text="long text " * 1_000) for number in range(20)]
+    with pytest.raises(StorageFull):
+        await store.commit(batch(entity("small"), *big))
+    assert await ids(store) == ["kept"]
+    assert len(await store.changes()) == 1
+    await store.commit(batch(entity("small")))
+    await database.maintain(lambda db: db.pragma("max_page_count", 1_000_000))
+    await store.commit(batch(*big))
+    assert len(await ids(store)) == 22
+    assert await store.check() == []
+
+
+async def test_a_file_that_may_not_grow_keeps_what_was_acknowledged(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    await library.create("limited", "")
+    await library.close()
+    refused, is_kept, later, problems = said_by("outgrow_file_limit", folder, "limited")
+    assert refused in {"storage_full", "unavailable"}
+    assert (is_kept, later, problems) == (True, "ok", [])
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that every user may walk into; pytest's own are for one user."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+async def test_a_folder_that_may_not_be_written_can_be_read(
+    library: SqliteLibrary, folder: Path, reachable: Path
+) -> None:
+    await library.close()
+    shutil.copytree(folder, reachable / "data")
+    as_user: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        # Permissions do not bind root.
+        as_user = {"user": NOBODY, "group": NOBODY, "cwd": reachable}
+    make_read_only(reachable / "data", NOBODY if as_user else None)
+    said = said_by("use_library", reachable / "data", "project", **as_user)
+    assert (said["projects"], said["records"]) == (["project"], ["kept"])
+    writes = ("commit", "purge", "create", "archive", "delete", "set_note")
+    assert {said[name] for name in writes} == {"read_only"}
+
+
+def make_read_only(folder: Path, owner: int | None) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        if owner is not None:
+            os.chown(path, owner, owner)
+        path.chmod(0o500 if path.is_dir() else 0o400)
+
+
+async def test_the_revision_differs_after_a_commit_that_came_while_it_was_closed(
+    store: SqliteStore, database: Database
+) -> None:
+    before = await store.revision()
+    await database.close()
+    with_another = connect(database.path, PROJECT)
+    with_another.execute("INSERT INTO changes(at, tool) VALUES (1, 'another process')")
+    with_another.close()
+    assert await store.revision() != before
