@@ -9,6 +9,7 @@ import resource
 import signal
 import sqlite3
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
@@ -182,12 +183,12 @@ def rows_of_view(path: str, view: str) -> None:
         say([dict(zip([c[0] for c in found.description], row, strict=True)) for row in found])
 
 
-def digests(folder: str) -> None:
+def digests(folder: str, pattern: str = "*") -> None:
     """In a process of its own: opening a file and closing it drops all locks its process has."""
     say(
         {
             str(path): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in sorted(Path(folder).rglob("*"))
+            for path in sorted(Path(folder).rglob(pattern))
             if path.is_file() and not path.name.endswith("-shm")
         }
     )
@@ -205,28 +206,38 @@ def files_with(folder: str, *needles: str) -> None:
     )
 
 
-def use_library(folder: str, project: str) -> None:
-    """Says how reading and writing go."""
+def use_library(folder: str, project: str, user: int) -> None:
+    """Says how reading and writing go for another user."""
+
+    async def rehearse() -> None:
+        """Loads what is imported late: that user may not be able to read the program."""
+        with tempfile.TemporaryDirectory() as scratch:
+            library = SqliteLibrary(Path(scratch))
+            await library.create(project, "")
+            await library.open(project)
+            await library.close()
 
     async def run() -> None:
         library = SqliteLibrary(Path(folder))
-        answers = {"projects": await library.projects()}
-        opened, store = await library.open(project)
-        records = await store.scan(Where())
+        projects = [found.name for found in await library.projects()]
+        _, store = await library.open(project)
+        records = [record.id for record in await store.scan(Where())]
         say(
             {
-                "projects": [found.name for found in answers["projects"]],
-                "records": [record.id for record in records],
+                "projects": projects,
+                "records": records,
                 "commit": await outcome(store.commit(batch(entity("fresh")))),
-                "purge": await outcome(store.purge([records[0].id])),
+                "purge": await outcome(store.purge(records)),
                 "create": await outcome(library.create("another", "")),
-                "archive": await outcome(library.archive(opened.name)),
-                "delete": await outcome(library.delete(opened.name)),
+                "archive": await outcome(library.archive(project)),
+                "delete": await outcome(library.delete(project)),
                 "set_note": await outcome(library.set_note("key", "value")),
             }
         )
         await library.close()
 
+    asyncio.run(rehearse())
+    os.setuid(user)
     asyncio.run(run())
 
 

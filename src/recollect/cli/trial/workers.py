@@ -21,10 +21,11 @@ VERB = "belongs_to"
 MOVE_EVERY = 1.5  # seconds, on average
 ATTEMPTS = 200  # to put a project away or to bring it back
 
-_VOCABULARY = """
+_SENTENCE = """
     the server keeps every memory of a project in one file and answers while others write because
     readers never wait people ask for names dates decisions reasons tools owners places and limits
-""".split()
+"""
+_VOCABULARY = _SENTENCE.split()
 
 
 @dataclass(frozen=True, slots=True)
