@@ -96,13 +96,14 @@ def install(node: Node, prefix: str) -> Path:
     say(f"installing {PACKAGES[prefix]}\n")
     options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
     # By default a connection that has stalled is given up after five minutes.
-    options += ["--loglevel=error", "--fetch-timeout=60000", "--fetch-retries=3"]
+    options += ["--loglevel=error", "--fetch-timeout=60000", "--fetch-retry-maxtimeout=10000"]
     # Beside its place and then moved: an installation that was interrupted must not pass for one.
     made = TOOLS / f"{prefix}.{os.getpid()}"
     try:
         done = node.run(node.npm, "install", "--prefix", str(made), *options, f"{name}@{version}")
         if done.returncode != 0:
-            raise Missing(f"npm could not install {PACKAGES[prefix]}: {_last_line(done.stderr)}")
+            reason = " ".join(done.stderr.split())[:300]
+            raise Missing(f"npm could not install {PACKAGES[prefix]}: {reason}")
         shutil.rmtree(TOOLS / prefix, ignore_errors=True)
         made.rename(TOOLS / prefix)
     except Failed as error:

@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
+
+import apsw
 
 from recollect.engines.sqlite.connections import (
     BusyHandler,
@@ -20,6 +23,8 @@ from recollect.engines.sqlite.schema import Schema
 from recollect.engines.sqlite.sql import Connection
 from recollect.errors import ReadOnly
 
+INTERRUPT_INTERVAL = 0.01  # seconds
+
 T = TypeVar("T")
 Work = Callable[[Connection], T]
 
@@ -33,11 +38,19 @@ class _Lane:
         self.connection: Connection | None = None
 
     def close(self) -> None:
-        if self.connection is not None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
             # An interrupt that found no statement to end would keep the log from being folded in;
             # a new statement forgets it.
-            self.connection.execute("SELECT 1").fetchall()
-            self.connection.close()
+            with suppress(apsw.InterruptError):
+                connection.execute("SELECT 1").fetchall()
+            connection.close()
+
+    def interrupt(self) -> None:
+        connection = self.connection
+        if connection is not None:
+            with suppress(apsw.ConnectionClosedError):
+                connection.interrupt()
 
 
 class Worker:
@@ -62,15 +75,18 @@ class Worker:
     async def close(self, *, interrupt: bool = False) -> None:
         """Waits for the call under way, which stops waiting for locks at once.
 
-        With `interrupt` the statement that is running ends too, with an error.
+        With `interrupt` the statements of the call end too, with an error.
         """
         lane, self._lane = self._lane, None
         if lane is None:
             return
         lane.busy.closing = True
-        if interrupt and lane.connection is not None:
-            lane.connection.interrupt()
-        await asyncio.get_running_loop().run_in_executor(lane.thread, lane.close)
+        closing = asyncio.get_running_loop().run_in_executor(lane.thread, lane.close)
+        while interrupt and not closing.done():
+            # Again and again: a call may be between two statements just now.
+            lane.interrupt()
+            await asyncio.wait([closing], timeout=INTERRUPT_INTERVAL)
+        await closing
         lane.thread.shutdown(wait=False)
 
     def _run_in(self, lane: _Lane, work: Work[T]) -> T:
