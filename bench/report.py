@@ -37,7 +37,7 @@ _HEAD = ("", "Recollect", "server-memory", "ratio")
 _EXPLAINED = """\
 # Benchmarks
 
-Written by `python bench/graph.py --write-docs`; `--quick` takes a minute, `--no-peer` needs no
+Written by `python bench/graph.py --write-docs`; `--quick` takes two minutes, `--no-peer` needs no
 Node. Both servers run as real processes on standard input and output, spoken to by the same
 client, in the same run. A figure is the best of three rounds; times are milliseconds, p50 and in
 parentheses p95, from the request to the whole answer. The ratio is Recollect's figure divided by

@@ -20,7 +20,9 @@ from typing import Any
 import apsw
 
 from making import batch, entity
+from recollect.app.projects import ProjectRule
 from recollect.core.records import Where
+from recollect.core.sessions import Call, Session
 from recollect.engines.sqlite import connections, moves
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import RecollectError
@@ -409,6 +411,21 @@ def create_projects(folder: str, who: str, count: int) -> None:
         library = SqliteLibrary(Path(folder))
         for number in range(count):
             say(await outcome(library.create(f"{who}-{number}", "")))
+        await library.close()
+
+    asyncio.run(run())
+
+
+def write_in_workspace(folder: str, workspace: str, number: int) -> None:
+    """A window of an assistant: waits for a word, and says how its first write went."""
+
+    async def run() -> None:
+        library = SqliteLibrary(Path(folder))
+        rule = ProjectRule(library, workspace=Path(workspace))
+        say("ready")
+        heard()
+        store = await rule.to_write(Call(Session(), "test"), None)
+        say(await outcome(store.commit(batch(entity(str(number))))))
         await library.close()
 
     asyncio.run(run())

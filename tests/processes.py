@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 _RUN = "import actors, json, sys; actors.act(sys.argv[1], json.loads(sys.argv[2]))"
@@ -22,7 +21,7 @@ class Actor:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             **options,
         )
 

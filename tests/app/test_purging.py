@@ -41,3 +41,5 @@ async def test_everything_that_was_deleted_can_be_chosen(store: RecordStore) -> 
 async def test_a_text_chooses_every_record_that_holds_it(store: RecordStore) -> None:
     chosen = await select(store, [], deleted=False, containing="XYZZY")
     assert [record.id for record in chosen] == ["2"]
+    chosen = await select(store, [], deleted=False, containing="BOB")
+    assert [record.id for record in chosen] == ["3"]

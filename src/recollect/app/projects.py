@@ -26,24 +26,11 @@ class ProjectRule:
         self._workspace = workspace
 
     async def to_read(self, call: Call, name: str | None) -> RecordStore:
-        chosen = name or call.session.project
-        if chosen is None:
-            project = await self.current(call)
-            if project is None:
-                self._require_choice(call)
-                return _empty_store()
-            chosen = project.name
-        _, store = await self._library.open(chosen)
-        return store
+        return await self._found(call, name) or _empty_store()
 
     async def to_write(self, call: Call, name: str | None) -> RecordStore:
-        chosen = name or call.session.project
-        if chosen is None:
-            self._require_choice(call)
-            project = await self.current(call) or await self._make()
-            chosen = project.name
-        _, store = await self._library.open(chosen)
-        return store
+        store = await self._found(call, name)
+        return store or await self._opened((await self._make()).name)
 
     async def current(self, call: Call) -> Project | None:
         name = call.session.project or self._configured
@@ -64,10 +51,24 @@ class ProjectRule:
         except NotFound:
             return None
 
-    def _require_choice(self, call: Call) -> None:
-        if self._configured is None and self._workspace is None:
+    async def _found(self, call: Call, name: str | None) -> RecordStore | None:
+        """None for a project that is chosen but not made yet."""
+        if chosen := name or call.session.project:
+            return await self._opened(chosen)
+        if self._configured is not None:
+            try:
+                return await self._opened(self._configured)
+            except NotFound:
+                return None
+        if self._workspace is None:
             stateless = "This connection keeps no state: pass `project` with each call."
             raise NoActiveProject(hint=None if call.session.stateful else stateless)
+        project = await self.current(call)
+        return None if project is None else await self._opened(project.name)
+
+    async def _opened(self, name: str) -> RecordStore:
+        _, store = await self._library.open(name)
+        return store
 
     async def _make(self) -> Project:
         if self._configured is not None:

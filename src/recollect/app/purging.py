@@ -24,7 +24,10 @@ async def select(
     if deleted:
         found |= {r.id: r for r in await store.scan(Where(deleted=True))}
     if containing:
-        matches = await store.containing(containing, Where(deleted=None), MOST)
-        holding = await store.get([match.id for match in matches], include_deleted=True)
-        found |= {record.id: record for record in holding}
+        matches = await store.containing(containing, Where(), MOST)
+        found |= {r.id: r for r in await store.get([match.id for match in matches])}
+        wanted = containing.lower()
+        for record in await store.scan(Where(deleted=True)):
+            if any(wanted in part.lower() for part in (record.name or "", record.text)):
+                found[record.id] = record
     return list(found.values())

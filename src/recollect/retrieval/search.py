@@ -94,7 +94,7 @@ async def _matched(
 
 async def _enough(ask: Callable[[int], Any], profile: Profile, needed: int) -> list[Match]:
     """Asks for more rows until enough distinct things came of them, or there are no more."""
-    rows = needed * 10 if profile.merge_children else needed
+    rows = needed * 4 if profile.merge_children else needed
     while True:
         matches: list[Match] = await ask(rows)
         merged = _merged(matches) if profile.merge_children else matches

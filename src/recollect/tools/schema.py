@@ -166,14 +166,27 @@ def parse_value(
 
 def to_json(value: Any) -> Any:
     """A result as plain JSON values; fields that are None stay away."""
-    if is_dataclass(value) and not isinstance(value, type):
-        pairs = ((p.name, getattr(value, p.attribute)) for p in parameters_of(type(value)))
-        return {name: to_json(item) for name, item in pairs if item is not None}
-    if isinstance(value, list | tuple):
+    kind: type[Any] = type(value)
+    if kind is str or kind is int or kind is bool or kind is float:
+        return value
+    if kind is list or kind is tuple:
         return [to_json(item) for item in cast(Sequence[Any], value)]
-    if isinstance(value, dict):
+    if kind is dict:
         return {key: to_json(item) for key, item in cast(JSON, value).items()}
+    if (names := _wire_names(kind)) is not None:
+        return {
+            name: to_json(item)
+            for name, attribute in names
+            if (item := getattr(value, attribute)) is not None
+        }
     return value
+
+
+@cache
+def _wire_names(kind: type) -> tuple[tuple[str, str], ...] | None:
+    if not is_dataclass(kind):
+        return None
+    return tuple((p.name, p.attribute) for p in parameters_of(kind))
 
 
 def bare_type(annotation: Any) -> Any:

@@ -1,6 +1,6 @@
 """The knowledge graph of one project: what its tools do, whatever dialect they speak."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -81,7 +81,8 @@ class Graph:
                     made[record.id] = Made(record, True, [])
                 made.setdefault(record.id, Made(record, False, []))
                 texts.setdefault(record.id, []).extend(item.observations)
-            added = await _missing_observations(store, texts, at)
+            inserted = {step.item.id for step in steps if isinstance(step, Insert)}
+            added = await _missing_observations(store, texts, at, inserted)
             steps += [Insert(o) for many in added.values() for o in many]
             return steps, [
                 replace(entry, observations=added[entry.record.id]) for entry in made.values()
@@ -240,10 +241,13 @@ class Graph:
 
 
 async def _missing_observations(
-    store: RecordStore, texts: dict[str, list[str]], at: int
+    store: RecordStore, texts: dict[str, list[str]], at: int, inserted: Set[str] = frozenset()
 ) -> dict[str, list[Record]]:
-    """Observations for the texts that their entity does not have yet, each text once."""
-    owners = tuple(entity for entity, many in texts.items() if many)
+    """Observations for the texts that their entity does not have yet, each text once.
+
+    Those in `inserted` come with this very commit, so nothing is stored of them.
+    """
+    owners = tuple(entity for entity, many in texts.items() if many and entity not in inserted)
     keys = tuple({digest(text) for owner in owners for text in texts[owner]})
     there = {(r.parent, r.name_key) for r in await _observations(store, owners, keys)}
     return {

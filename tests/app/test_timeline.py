@@ -1,0 +1,176 @@
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from making import DAY_ONE, batch, entity, link, note, record_ref
+from recollect.app.timeline import Timeline
+from recollect.core.records import Delete, Update, Where
+from recollect.engines.memory import MemoryLibrary, MemoryStore
+from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.errors import InvalidInput, NotFound, ProjectArchived, Refused
+
+
+@pytest.fixture
+def library() -> MemoryLibrary:
+    return MemoryLibrary()
+
+
+@pytest.fixture
+def timeline(library: MemoryLibrary) -> Timeline:
+    ticks = count(DAY_ONE + 1_000)
+    return Timeline(library, lambda: next(ticks))
+
+
+@pytest.fixture
+async def shop(library: MemoryLibrary) -> MemoryStore:
+    return await made(library, "shop")
+
+
+async def made(library: MemoryLibrary, name: str) -> MemoryStore:
+    await library.create(name, "")
+    _, store = await library.open(name)
+    return store
+
+
+async def ids(store: MemoryStore) -> list[str]:
+    return [record.id for record in await store.scan(Where())]
+
+
+async def test_the_newest_changes_of_all_projects_come_first(
+    library: MemoryLibrary, timeline: Timeline, shop: MemoryStore
+) -> None:
+    tools = await made(library, "tools")
+    await shop.commit(batch(entity("a"), at=DAY_ONE))
+    await tools.commit(batch(entity("b"), at=DAY_ONE + 1))
+    await shop.commit(batch(entity("c"), at=DAY_ONE + 2))
+    references = [entry.reference for entry in await timeline.entries(None, 10)]
+    assert references == ["shop:2", "tools:1", "shop:1"]
+    assert [entry.reference for entry in await timeline.entries("shop", 10)] == ["shop:2", "shop:1"]
+    assert [entry.reference for entry in await timeline.entries(None, 2)] == references[:2]
+
+
+async def test_an_entry_tells_what_its_change_did(timeline: Timeline, shop: MemoryStore) -> None:
+    await shop.commit(batch(entity("Ada"), entity("Grace"), note("Ada", "x"), note("Ada", "y")))
+    await shop.commit(batch(Update("Ada", {"text": "new"}, 1)))
+    await shop.commit(batch(link("Ada", "knows", "Grace")))
+    await shop.commit(batch(Delete(record_ref("Grace"))))
+    told = [entry.summary for entry in await timeline.entries("shop", 10)]
+    assert told[::-1] == [
+        "+ 2 × entity (Ada, Grace), + 2 × observation",
+        "~ entity Ada",
+        "+ relation knows",
+        "- relation knows, - entity Grace",
+    ]
+
+
+async def test_a_purged_change_tells_nothing_of_what_it_was(
+    timeline: Timeline, shop: MemoryStore
+) -> None:
+    await shop.commit(batch(entity("secret")))
+    await shop.purge(["secret"])
+    assert "secret" not in str([entry.summary for entry in await timeline.entries("shop", 10)])
+
+
+async def test_an_undo_takes_the_newest_change_back_and_the_next_the_one_before(
+    timeline: Timeline, shop: MemoryStore
+) -> None:
+    for name in "abc":
+        await shop.commit(batch(entity(name)))
+    undone = await timeline.undo(None, None, "client")
+    assert (undone.reference, undone.is_undone) == ("shop:3", True)
+    assert await ids(shop) == ["a", "b"]
+    assert (await timeline.undo(None, None, "client")).reference == "shop:2"
+    assert await ids(shop) == ["a"]
+    marks = {entry.change.seq: entry.is_undone for entry in await timeline.entries("shop", 10)}
+    assert marks == {1: False, 2: True, 3: True, 4: False, 5: False}
+
+
+async def test_an_undo_is_a_change_of_its_own(timeline: Timeline, shop: MemoryStore) -> None:
+    await shop.commit(batch(entity("a")))
+    await timeline.undo("shop:1", None, "client")
+    [newest] = await shop.changes(limit=1, newest_first=True)
+    assert (newest.tool, newest.client, newest.undoes) == ("undo", "client", 1)
+
+
+async def test_an_undo_can_be_undone_by_its_number(timeline: Timeline, shop: MemoryStore) -> None:
+    await shop.commit(batch(entity("a")))
+    await timeline.undo("1", "shop", "client")
+    await timeline.undo("shop:2", None, "client")
+    assert await ids(shop) == ["a"]
+
+
+async def test_a_change_is_undone_once(timeline: Timeline, shop: MemoryStore) -> None:
+    await shop.commit(batch(entity("a")))
+    await timeline.undo("shop:1", None, "client")
+    with pytest.raises(Refused):
+        await timeline.undo("shop:1", None, "client")
+
+
+async def test_there_must_be_something_to_undo(timeline: Timeline, shop: MemoryStore) -> None:
+    with pytest.raises(Refused):
+        await timeline.undo(None, None, "client")
+    await shop.commit(batch(entity("a")))
+    await timeline.undo(None, "shop", "client")
+    with pytest.raises(Refused):
+        await timeline.undo(None, "shop", "client")
+
+
+async def test_an_undo_keeps_to_its_project(
+    library: MemoryLibrary, timeline: Timeline, shop: MemoryStore
+) -> None:
+    tools = await made(library, "tools")
+    await shop.commit(batch(entity("a"), at=DAY_ONE))
+    await tools.commit(batch(entity("b"), at=DAY_ONE + 1))
+    await timeline.undo(None, "shop", "client")
+    assert (await ids(shop), await ids(tools)) == ([], ["b"])
+
+
+@pytest.mark.parametrize("reference", ["", "shop", "shop:", "shop:x", ":1", "shop:-1", "shop:1.5"])
+async def test_a_reference_that_names_no_change_is_invalid(
+    timeline: Timeline, shop: MemoryStore, reference: str
+) -> None:
+    await shop.commit(batch(entity("a")))
+    with pytest.raises(InvalidInput) as caught:
+        await timeline.undo(reference, None, "client")
+    assert caught.value.facts["argument"] == "change"
+
+
+@pytest.mark.parametrize("reference", ["shop:2", "shop:0", "nowhere:1"])
+async def test_a_change_that_does_not_exist_is_not_found(
+    timeline: Timeline, shop: MemoryStore, reference: str
+) -> None:
+    await shop.commit(batch(entity("a")))
+    with pytest.raises(NotFound):
+        await timeline.undo(reference, None, "client")
+
+
+async def test_a_project_may_have_a_colon_in_its_name(
+    library: MemoryLibrary, timeline: Timeline
+) -> None:
+    store = await made(library, "a:b")
+    await store.commit(batch(entity("a")))
+    assert (await timeline.undo("a:b:1", None, "client")).reference == "a:b:1"
+
+
+async def test_an_archived_project_is_left_out_unless_it_is_asked_for(
+    library: MemoryLibrary, timeline: Timeline, shop: MemoryStore
+) -> None:
+    await shop.commit(batch(entity("a")))
+    await library.archive("shop")
+    assert await timeline.entries(None, 10) == []
+    with pytest.raises(ProjectArchived):
+        await timeline.entries("shop", 10)
+
+
+async def test_a_damaged_project_does_not_hide_the_log_of_the_others(tmp_path: Path) -> None:
+    library = SqliteLibrary(tmp_path)
+    await library.create("damaged", "")
+    [path] = (tmp_path / "projects").glob("*.db")
+    path.write_bytes(b"no database")
+    await library.create("sound", "")
+    _, store = await library.open("sound")
+    await store.commit(batch(entity("a")))
+    timeline = Timeline(library, lambda: DAY_ONE)
+    assert [entry.reference for entry in await timeline.entries(None, 10)] == ["sound:1"]
+    await library.close()

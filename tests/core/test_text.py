@@ -1,0 +1,81 @@
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.core.text import (
+    clipped,
+    digest,
+    forbidden_in_text,
+    has_control_characters,
+    normalised,
+)
+
+
+@pytest.mark.parametrize("name", ["a\x00", "\n", "a\tb", "\x1b[31m", "\x7f", "\x85", "a\u2028b"])
+def test_a_name_with_a_control_character_is_recognised(name: str) -> None:
+    assert has_control_characters(name)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "Größe", "日本語", "🎉", "a\u00a0b", "e\u0301"])
+def test_ordinary_characters_of_any_script_are_no_control_characters(name: str) -> None:
+    assert not has_control_characters(name)
+
+
+@pytest.mark.parametrize("found", ["\x00", "\x08", "\x0b", "\x1b", "\x7f"], ids=repr)
+def test_text_may_not_hold(found: str) -> None:
+    assert forbidden_in_text(f"before{found}after") == found
+
+
+@given(st.characters(categories=["Cs"]))
+def test_text_may_not_hold_half_a_character(found: str) -> None:
+    assert forbidden_in_text(f"before{found}after") == found
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_categories=["Cc"])))
+def test_all_other_text_may_be_kept(text: str) -> None:
+    assert forbidden_in_text(text + "\t\r\n") is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Ada", "ADA"),
+        ("Ada  Lovelace", "ada lovelace"),
+        (" Ada\n", "Ada"),
+        ("Cafe\u0301", "CAFÉ"),
+        ("a\u00a0b", "a b"),
+        ("ПРИВЕТ", "привет"),
+    ],
+)
+def test_two_spellings_of_one_name_are_equal(one: str, other: str) -> None:
+    assert normalised(one) == normalised(other)
+
+
+@pytest.mark.parametrize(("one", "other"), [("Ada", "Adam"), ("a b", "ab"), ("e", "é"), ("", "x")])
+def test_two_names_stay_two(one: str, other: str) -> None:
+    assert normalised(one) != normalised(other)
+
+
+@given(st.text(string.printable + "äÖßñ日本é"))
+def test_a_normalised_name_is_normalised(name: str) -> None:
+    assert normalised(normalised(name)) == normalised(name)
+
+
+@given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")))
+def test_a_digest_tells_texts_apart(one: str, other: str) -> None:
+    assert (digest(one) == digest(other)) == (one == other)
+    assert len(digest(one)) == 24
+
+
+@given(st.text(), st.integers(1, 100))
+def test_a_clipped_text_is_one_line_within_its_limit(text: str, limit: int) -> None:
+    line = clipped(text, limit)
+    assert len(line) <= limit
+    assert line == " ".join(line.split())
+
+
+def test_only_a_long_text_is_clipped() -> None:
+    assert clipped("as it\n is") == "as it is"
+    assert clipped("as it\n is", 6) == "as it…"

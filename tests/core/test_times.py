@@ -1,0 +1,41 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.core.times import iso, now, parsed
+
+# From the year 1000 to the year 9999.
+moments = st.integers(-30_000_000_000_000_000, 253_402_300_799_999_999)
+
+
+@given(moments)
+def test_a_time_read_back_is_the_same_to_the_millisecond(at: int) -> None:
+    assert parsed(iso(at)) == at - at % 1_000
+
+
+@given(moments, moments)
+def test_times_sort_as_text(one: int, other: int) -> None:
+    assert (iso(one) < iso(other)) == (one // 1_000 < other // 1_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("1970-01-01T00:00:00.000Z", 0),
+        ("1970-01-01T00:00:01Z", 1_000_000),
+        ("1970-01-01 00:00:01", 1_000_000),
+        ("1970-01-01T01:00:01+01:00", 1_000_000),
+        ("1970-01-01T00:00:00.000001", 1),
+        ("1970-01-02", 86_400_000_000),
+    ],
+)
+def test_the_forms_that_other_tools_write_are_read(text: str, at: int) -> None:
+    assert parsed(text) == at
+
+
+def test_a_time_without_a_zone_is_in_utc() -> None:
+    assert parsed("2024-02-29T12:00:00") == parsed("2024-02-29T12:00:00Z")
+
+
+def test_time_does_not_go_back() -> None:
+    assert 1_700_000_000_000_000 < now() <= now()
