@@ -166,7 +166,7 @@ def parse_value(
 
 def to_json(value: Any) -> Any:
     """A result as plain JSON values; fields that are None stay away."""
-    kind: type[Any] = type(value)
+    kind = cast(type[Any], type(value))
     if kind is str or kind is int or kind is bool or kind is float:
         return value
     if kind is list or kind is tuple:
