@@ -1,4 +1,5 @@
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -169,7 +170,11 @@ async def test_home_means_the_default_project(
     assert await names(library) == {"called", "session", "configured", DEFAULT_PROJECT}
 
 
-@pytest.mark.parametrize("folder", ["x" * 150, "tab\there", "line\nbreak"], ids=repr)
+@pytest.mark.parametrize(
+    "folder",
+    ["x" * 150, "tab\there", "line\nbreak", "a\\b", "x" * 93 + " y", os.fsdecode(b"caf\xe9")],
+    ids=repr,
+)
 async def test_a_folder_whose_name_cannot_be_a_projects_gets_one_all_the_same(
     library: Library, tmp_path: Path, folder: str
 ) -> None:

@@ -126,7 +126,9 @@ async def test_an_undo_keeps_to_its_project(
     assert (await ids(shop), await ids(tools)) == ([], ["b"])
 
 
-@pytest.mark.parametrize("reference", ["", "shop", "shop:", "shop:x", ":1", "shop:-1", "shop:1.5"])
+@pytest.mark.parametrize(
+    "reference", ["", "shop", "shop:", "shop:x", ":1", "shop:-1", "shop:1.5", "shop:" + "9" * 20]
+)
 async def test_a_reference_that_names_no_change_is_invalid(
     timeline: Timeline, shop: MemoryStore, reference: str
 ) -> None:

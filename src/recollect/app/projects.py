@@ -1,5 +1,7 @@
 """The one rule that says which project a call means."""
 
+import os
+from functools import cache
 from pathlib import Path
 
 from recollect.app.workspaces import workspace_of
@@ -45,7 +47,7 @@ class ProjectRule:
             return None
         root = workspace_of(self._workspace)
         if root is not None:
-            return await self._library.project_of_workspace(str(root))
+            return await self._library.project_of_workspace(_key(root))
         try:
             return await self._library.project(DEFAULT_PROJECT)
         except NotFound:
@@ -77,7 +79,7 @@ class ProjectRule:
         if root is None:
             return await self._create_or_get(DEFAULT_PROJECT)
         project = await self._create_numbered(root)
-        first = await self._library.assign_workspace(str(root), project)
+        first = await self._library.assign_workspace(_key(root), project)
         if first.id != project.id:
             await self._library.delete(project.name)  # another window was quicker
         return first
@@ -90,18 +92,25 @@ class ProjectRule:
 
     async def _create_numbered(self, root: Path) -> Project:
         """Named after the folder; a number is added where the name belongs to another one."""
-        readable = "".join(c if c.isprintable() else "-" for c in root.name).strip()
-        base = (readable or DEFAULT_PROJECT)[: PROJECT_NAME_LIMIT - 6]
+        readable = "".join(c if c.isprintable() and c not in "/\\" else "-" for c in root.name)
+        base = readable.strip()[: PROJECT_NAME_LIMIT - 6].strip() or DEFAULT_PROJECT
         number = 1
         while True:
             try:
                 name = base if number == 1 else f"{base}-{number}"
-                return await self._library.create(name, f"Workspace {root}")
+                return await self._library.create(name, f"Workspace {_key(root)}")
             except Conflict:
                 number += 1
 
 
+def _key(root: Path) -> str:
+    """The path as text, also where its bytes are not."""
+    return os.fsencode(root).decode("utf-8", "backslashreplace")
+
+
+@cache
 def _empty_store() -> RecordStore:
+    """One for all who read what is yet to be made: it is never written, so it never changes."""
     # Imported here: a server that has its project never needs the reference engine.
     from recollect.engines.memory import MemoryStore
 

@@ -11,6 +11,7 @@ from recollect.core.undo import plan_undo, undone
 from recollect.errors import InvalidInput, NotFound, RecollectError, Refused
 
 PURGE = "purge"
+LONGEST_NUMBER = 18  # digits; a longer one is no number of the log's
 RECENT = 1_000  # changes looked through for the newest one that can be undone
 
 
@@ -84,7 +85,7 @@ class Timeline:
     async def _referenced(self, reference: str, project: str | None) -> tuple[str, Change]:
         name, _, number = reference.rpartition(":")
         name = name or project or ""
-        if not number.isdecimal() or not name:
+        if not number.isdecimal() or len(number) > LONGEST_NUMBER or not name:
             raise InvalidInput(
                 f'"{clipped(reference)}" names no change.',
                 hint="Give it as PROJECT:NUMBER, as `recollect log` shows it.",

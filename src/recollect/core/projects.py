@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from recollect.core.text import has_control_characters
+from recollect.core.text import clipped, forbidden_in_text, has_control_characters
 from recollect.errors import InvalidInput
 
 Status = Literal["active", "archived"]
@@ -31,8 +31,8 @@ def checked_project_name(name: str) -> str:
         if len(name) > PROJECT_NAME_LIMIT
         else "begins or ends with a blank"
         if name != name.strip()
-        else "holds a control character"
-        if has_control_characters(name)
+        else "holds a character that cannot be stored"
+        if has_control_characters(name) or forbidden_in_text(name)
         else "holds a path separator"
         if "/" in name or "\\" in name
         else "is a name that folders use for themselves"
@@ -40,7 +40,7 @@ def checked_project_name(name: str) -> str:
         else None
     )
     if problem:
-        shown = name if len(name) <= PROJECT_NAME_LIMIT else name[:PROJECT_NAME_LIMIT] + "…"
+        shown = clipped(name, PROJECT_NAME_LIMIT).encode("utf-8", "replace").decode()
         raise InvalidInput(
             f'Project name "{shown}" {problem}.', hint=_HINT, argument="name", value=shown
         )

@@ -15,6 +15,7 @@ import apsw
 
 from recollect.core.ports import Token
 from recollect.core.projects import Project, Status, checked_project_name
+from recollect.core.text import forbidden_in_text
 from recollect.core.times import Clock, iso, now, parsed
 from recollect.engines.sqlite.connections import Synchronous, create
 from recollect.engines.sqlite.database import Database
@@ -211,6 +212,8 @@ class SqliteLibrary:
             self._meta_db = None
 
     async def _find(self, name: str) -> Row:
+        if forbidden_in_text(name):
+            raise _no_such(name)
         meta = await self._meta()
         row = await meta.read(
             lambda db: (
@@ -220,9 +223,7 @@ class SqliteLibrary:
             )
         )
         if row is None:
-            raise NotFound(
-                "project", name, hint="list_projects shows what exists; create_project makes one."
-            )
+            raise _no_such(name)
         return _row(row)
 
     async def _place(self, name: str) -> Place:
@@ -311,6 +312,12 @@ def usable(path: Path) -> Generator[None, None, None]:
             hint="Choose another data folder with --data-dir.",
             path=str(path),
         ) from error
+
+
+def _no_such(name: str) -> NotFound:
+    readable = name.encode("utf-8", "replace").decode()
+    hint = "list_projects shows what exists; create_project makes one."
+    return NotFound("project", readable, hint=hint)
 
 
 def _row(row: tuple[Any, ...]) -> Row:
