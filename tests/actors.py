@@ -19,7 +19,7 @@ from typing import Any
 
 import apsw
 
-from making import batch, entity
+from making import batch, entity, record_ref
 from recollect.app.projects import ProjectRule
 from recollect.core.records import Where
 from recollect.core.sessions import Call, Session
@@ -111,7 +111,7 @@ def purge_when_told(folder: str, project: str) -> None:
         await store.scan(Where())
         say("ready")
         for line in sys.stdin:
-            say(await outcome(store.purge([line.strip()])))
+            say(await outcome(store.purge([record_ref(line.strip())])))
         await library.close()
 
     asyncio.run(run())
@@ -229,7 +229,7 @@ def use_library(folder: str, project: str, user: int) -> None:
                 "projects": projects,
                 "records": records,
                 "commit": await outcome(store.commit(batch(entity("fresh")))),
-                "purge": await outcome(store.purge(records)),
+                "purge": await outcome(store.purge([record_ref(found) for found in records])),
                 "create": await outcome(library.create("another", "")),
                 "archive": await outcome(library.archive(project)),
                 "delete": await outcome(library.delete(project)),

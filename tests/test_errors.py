@@ -36,8 +36,11 @@ def test_the_envelope_has_the_same_keys_for_every_error() -> None:
 
 
 def test_candidates_travel_with_an_ambiguous_name() -> None:
-    error = AmbiguousName("entity", "x", [{"id": "1"}, {"id": "2"}])
-    assert error.envelope()["candidates"] == [{"id": "1"}, {"id": "2"}]
+    candidates = [{"id": "1", "use": "x (a)"}, {"id": "2", "use": "x (b)"}]
+    error = AmbiguousName("entity", "x", candidates)
+    assert error.envelope()["candidates"] == candidates
+    assert "`x (a)`" in str(error)
+    assert "id 2" in str(error)
 
 
 @pytest.mark.parametrize("hint", [None, "Pass `project`."])

@@ -25,6 +25,11 @@ def test_without_a_data_folder_the_platforms_own_is_used() -> None:
     assert load({}, {}).data_dir.is_absolute()
 
 
+def test_an_empty_data_folder_is_refused() -> None:
+    with pytest.raises(InvalidInput):
+        load({"data_dir": ""}, {})
+
+
 def test_a_home_folder_in_the_data_folder_is_resolved() -> None:
     assert load({"data_dir": "~/x"}, {}).data_dir == Path.home() / "x"
 

@@ -47,9 +47,11 @@ def tools_page() -> str:
 def _tool(tool: Tool) -> str:
     effects = {
         Effect.READS: "reads",
+        Effect.SELECTS: "changes the session, nothing stored",
         Effect.WRITES: "writes",
         Effect.REPEATABLE: "writes; calling it again changes nothing more",
         Effect.DESTROYS: "deletes or puts away",
+        Effect.ERASES: "removes for good",
     }
     lines = [f"## {tool.name}\n", f"{tool.description} *({effects[tool.effect]})*\n"]
     if tool.input_schema["properties"]:
@@ -96,12 +98,12 @@ def commands_page() -> str:
 
 def _command(command: click.Command, parent: click.Context, name: str) -> str:
     context = click.Context(command, info_name=name, parent=parent, terminal_width=100)
-    page = f"## recollect {name}\n\n```text\n{command.get_help(context)}\n```\n"
+    page = f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)
             assert found is not None
-            page += "\n" + _command(found, context, f"{name} {inner}")
+            page += "\n" + _command(found, context, inner)
     return page
 
 

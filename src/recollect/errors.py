@@ -22,6 +22,8 @@ caller sees ``internal_error`` with an id.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+MOST_LISTED = 10  # candidates in a sentence
+
 
 class RecollectError(Exception):
     """Base of everything that is raised on purpose."""
@@ -63,9 +65,11 @@ class AmbiguousName(InvalidInput):
     code = "ambiguous_name"
 
     def __init__(self, kind: str, name: str, candidates: Sequence[Mapping[str, Any]]) -> None:
+        listed = ", ".join(f"`{c['use']}` (id {c['id']})" for c in candidates[:MOST_LISTED])
+        more = f" and {len(candidates) - MOST_LISTED} more" if len(candidates) > MOST_LISTED else ""
         super().__init__(
-            f'{kind.capitalize()} "{name}" fits {len(candidates)} things.',
-            hint="Use an id, or the form `name (type)`, of one of the candidates.",
+            f'{kind.capitalize()} "{name}" fits {len(candidates)}: {listed}{more}.',
+            hint="Use one of these forms, or its id.",
             kind=kind,
             name=name,
             candidates=[dict(candidate) for candidate in candidates],

@@ -47,6 +47,8 @@ class Settings:
     synchronous: Synchronous = "normal"
     #: What is written to standard error.
     log_level: LogLevel = "warning"
+    #: What clients should start, where it is not this program itself. `./run` sets it.
+    launcher: str | None = None
     #: Offer the fixtures of the protocol's conformance suite. For developers.
     conformance: bool = False
 
@@ -114,6 +116,8 @@ def _parsed(kind: Any, value: Any, name: str) -> Any:
     if kind is int:
         return _number(value, name)
     if Path in (kind, *get_args(kind)):
+        if value == "":
+            raise InvalidInput(f"`{name}` is empty.", argument=name, value=value)
         return Path(cast(str, value))
     return str(value)
 

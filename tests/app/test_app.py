@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from calling import Client
 from recollect.app.app import App
 from recollect.engines.memory import MemoryLibrary
-from recollect.errors import NotFound
+from recollect.errors import NotFound, ReadOnly
 from recollect.settings import load
 from recollect.tools.tool import Effect
 
@@ -20,8 +21,30 @@ def made(tmp_path: Path, **flags: object) -> App:
 
 def test_a_read_only_server_offers_only_tools_that_read(tmp_path: Path) -> None:
     tools = list(made(tmp_path, read_only=True).tools)
-    assert {tool.effect for tool in tools} == {Effect.READS}
-    assert "search_nodes" in {tool.name for tool in tools}
+    assert {tool.effect for tool in tools} == {Effect.READS, Effect.SELECTS}
+    assert {"search_nodes", "switch_project"} <= {tool.name for tool in tools}
+
+
+async def test_a_writing_tool_is_refused_where_only_reading_is_allowed(tmp_path: Path) -> None:
+    with pytest.raises(ReadOnly):
+        await Client(made(tmp_path, read_only=True))("create_project", name="x")
+
+
+def test_the_instructions_name_only_tools_that_are_offered(tmp_path: Path) -> None:
+    for flags in ({}, {"read_only": True}, {"project": "auto"}, {"dialect": "server-memory"}):
+        app = made(tmp_path, **flags)
+        named = set(re.findall(r"\b(?:[a-z]+_)+[a-z]+\b", app.instructions))
+        assert [name for name in named if name not in app.tools] == []
+    assert "switch_project" in made(tmp_path).instructions
+    assert "switch_project" not in made(tmp_path, project="auto").instructions
+
+
+async def test_a_project_that_is_yet_to_be_made_is_told_by_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "my shop"
+    folder.mkdir()
+    for flags, name in (({"project": "x"}, "x"), ({"project": "auto", "path": folder}, "my shop")):
+        current = await Client(made(tmp_path, **flags))("get_current_project")
+        assert f'"{name}"' in current["message"]
 
 
 def test_making_an_application_touches_no_file(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from recollect.app.imports import import_server_memory
 from recollect.core.ports import RecordStore
+from recollect.core.records import Where
 from recollect.core.times import now
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import InvalidInput
@@ -92,6 +93,21 @@ async def test_the_files_own_entities_are_meant_where_a_name_fits_two(
     third = written(tmp_path / "c.jsonl", relation("Sun", "Mercury"))
     outcome = await import_server_memory(third, store, now, lambda *_: None)
     assert [item.line for item in outcome.unreadable] == [1]
+
+
+async def test_names_that_differ_in_case_stay_apart(store: RecordStore, tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "m.jsonl",
+        entity("Alice", "person", "x"),
+        entity("alice", "person", "y"),
+        relation("alice", "Alice"),
+    )
+    outcome = await import_server_memory(path, store, now, lambda *_: None)
+    assert (outcome.entities, outcome.relations) == (2, 1)
+    (link,) = await store.links([r.id for r in await store.scan(Where(kinds=("entity",)))])
+    assert link.source != link.target
+    again = await import_server_memory(path, store, now, lambda *_: None)
+    assert (again.entities, again.observations, again.relations) == (0, 0, 0)
 
 
 async def test_a_file_that_is_not_there_is_the_callers_mistake(

@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from recollect.app.purging import select
 from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Delete, Insert, Record
+from recollect.core.records import Batch, Delete, Insert, Link, Record, Ref
 from recollect.engines.memory import MemoryStore
-from recollect.errors import NotFound
+from recollect.errors import AmbiguousName, NotFound
 
 
 @pytest.fixture
@@ -43,3 +45,70 @@ async def test_a_text_chooses_every_record_that_holds_it(store: RecordStore) -> 
     assert [record.id for record in chosen] == ["2"]
     chosen = await select(store, [], deleted=False, containing="BOB")
     assert [record.id for record in chosen] == ["3"]
+
+
+async def test_everything_that_was_deleted_includes_relations(store: RecordStore) -> None:
+    relation = Link("4", "1", "is fond of", "1", 1)
+    await store.commit(
+        Batch((Insert(relation), Insert(replace(relation, id="5", verb="x"))), 3, "")
+    )
+    await store.commit(Batch((Delete(relation.ref),), 4, "test"))
+    chosen = await select(store, [], deleted=True, containing=None)
+    assert [thing.ref for thing in chosen] == [Ref("record", "3"), Ref("link", "4")]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_text_is_looked_for_in_verbs_and_types_too(
+    store: RecordStore, *, deleted: bool
+) -> None:
+    relation = Link("4", "1", "is fond of", "1", 1)
+    spy = Record("5", "entity", 1, 1, name="Eve", name_key="eve", type="fondling")
+    await store.commit(Batch((Insert(relation), Insert(spy)), 3, "test"))
+    if deleted:
+        await store.commit(Batch((Delete(relation.ref), Delete(spy.ref)), 4, "test"))
+    chosen = await select(store, [], deleted=False, containing="FOND")
+    assert {thing.ref for thing in chosen} == {relation.ref, spy.ref}
+
+
+@pytest.fixture
+async def namesakes(store: RecordStore) -> RecordStore:
+    """Two deleted people and a live ship called Zoe."""
+    person = Record("p1", "entity", 1, 1, name="Zoe", name_key="zoe", type="person", variant="p")
+    again = replace(person, id="p2", type="Person")
+    ship = replace(person, id="s", type="ship", variant="s")
+    for step in (Insert(person), Delete(person.ref), Insert(again), Delete(again.ref)):
+        await store.commit(Batch((step,), 3, "test"))
+    await store.commit(Batch((Insert(ship),), 3, "test"))
+    return store
+
+
+async def test_a_name_that_fits_entities_of_several_types_is_ambiguous(
+    namesakes: RecordStore,
+) -> None:
+    with pytest.raises(AmbiguousName) as caught:
+        await select(namesakes, ["zoe"], deleted=False, containing=None)
+    candidates = caught.value.facts["candidates"]
+    assert {found["use"] for found in candidates} == {"Zoe (Person)", "Zoe (ship)"}
+    assert candidates[-1] == {
+        "id": "s",
+        "name": "Zoe",
+        "entity_type": "ship",
+        "use": "Zoe (ship)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"), [("Zoe (person)", ["p1", "p2"]), ("zoe (SHIP)", ["s"]), ("p1", ["p1"])]
+)
+async def test_a_name_with_its_type_or_an_id_chooses_among_namesakes(
+    namesakes: RecordStore, name: str, ids: list[str]
+) -> None:
+    chosen = await select(namesakes, [name], deleted=False, containing=None)
+    assert [thing.id for thing in chosen] == ids
+
+
+async def test_what_is_no_entity_has_no_name_to_be_chosen_by(store: RecordStore) -> None:
+    fact = Record("6", "observation", 1, 1, name_key="fact", text="x", parent="1")
+    await store.commit(Batch((Insert(fact),), 3, "test"))
+    with pytest.raises(NotFound):
+        await select(store, ["fact"], deleted=False, containing=None)

@@ -5,10 +5,11 @@ import pytest
 
 from making import DAY_ONE, batch, entity, link, note, record_ref
 from recollect.app.timeline import Timeline
-from recollect.core.records import Delete, Update, Where
+from recollect.core.projects import Project
+from recollect.core.records import Batch, Change, Delete, Update, Where
 from recollect.engines.memory import MemoryLibrary, MemoryStore
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import InvalidInput, NotFound, ProjectArchived, Refused
+from recollect.errors import Conflict, InvalidInput, NotFound, ProjectArchived, Refused
 
 
 @pytest.fixture
@@ -57,18 +58,33 @@ async def test_an_entry_tells_what_its_change_did(timeline: Timeline, shop: Memo
     await shop.commit(batch(Delete(record_ref("Grace"))))
     told = [entry.summary for entry in await timeline.entries("shop", 10)]
     assert told[::-1] == [
-        "+ 2 × entity (Ada, Grace), + 2 × observation",
+        '+ 2 × entity (Ada, Grace), + 2 × observation on Ada ("x", "y")',
         "~ entity Ada",
-        "+ relation knows",
-        "- relation knows, - entity Grace",
+        "+ relation Ada knows Grace",
+        "- relation Ada knows Grace, - entity Grace",
     ]
+
+
+async def test_an_entry_tells_the_beginning_of_a_text_and_how_many_there_are_when_many(
+    timeline: Timeline, shop: MemoryStore
+) -> None:
+    await shop.commit(batch(entity("Bob")))
+    await shop.commit(batch(note("Bob", "is tall")))
+    await shop.commit(batch(note("Bob", "and talks " * 20)))
+    await shop.commit(batch(*(note("Bob", str(number)) for number in range(30))))
+    many, long, short, _ = [entry.summary for entry in await timeline.entries("shop", 10)]
+    assert short == '+ observation on Bob: "is tall"'
+    assert long.startswith('+ observation on Bob: "and talks and')
+    assert long.endswith('…"')
+    assert len(long) < 100
+    assert many == '+ 30 × observation on Bob ("0", "1", "2", …)'
 
 
 async def test_a_purged_change_tells_nothing_of_what_it_was(
     timeline: Timeline, shop: MemoryStore
 ) -> None:
     await shop.commit(batch(entity("secret")))
-    await shop.purge(["secret"])
+    await shop.purge([record_ref("secret")])
     assert "secret" not in str([entry.summary for entry in await timeline.entries("shop", 10)])
 
 
@@ -77,7 +93,7 @@ async def test_an_undo_takes_the_newest_change_back_and_the_next_the_one_before(
 ) -> None:
     for name in "abc":
         await shop.commit(batch(entity(name)))
-    undone = await timeline.undo(None, None, "client")
+    undone = await timeline.undo(None, "shop", "client")
     assert (undone.reference, undone.is_undone) == ("shop:3", True)
     assert await ids(shop) == ["a", "b"]
     assert (await timeline.undo(None, None, "client")).reference == "shop:2"
@@ -126,6 +142,104 @@ async def test_an_undo_keeps_to_its_project(
     assert (await ids(shop), await ids(tools)) == ([], ["b"])
 
 
+async def test_of_several_projects_an_undo_does_not_choose_one(
+    library: MemoryLibrary, timeline: Timeline, shop: MemoryStore
+) -> None:
+    tools = await made(library, "tools")
+    await shop.commit(batch(entity("a")))
+    with pytest.raises(Refused) as caught:
+        await timeline.undo(None, None, "client")
+    assert "--project" in (caught.value.hint or "")
+    assert (await ids(shop), await ids(tools)) == (["a"], [])
+
+
+async def test_an_undo_does_not_go_past_a_purge_by_itself(
+    timeline: Timeline, shop: MemoryStore
+) -> None:
+    await shop.commit(batch(entity("a"), entity("b")))
+    await shop.commit(batch(entity("c")))
+    await shop.purge([record_ref("b")])
+    for _ in range(2):
+        with pytest.raises(Refused) as caught:
+            await timeline.undo(None, "shop", "client")
+        assert caught.value.facts["change"] == 3
+    await timeline.undo("shop:2", None, "client")
+    assert await ids(shop) == ["a"]
+    with pytest.raises(Refused):
+        await timeline.undo(None, "shop", "client")
+
+
+class Interrupted(MemoryStore):
+    """A store where somebody else commits right before each of the next commits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others: list[Batch] = []
+
+    async def commit(self, batch: Batch) -> Change:
+        if batch.tool == "undo" and self.others:
+            await super().commit(self.others.pop(0))
+        return await super().commit(batch)
+
+
+class OneShelf(MemoryLibrary):
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__()
+        self.store = store
+
+    async def open(self, name: str) -> tuple[Project, MemoryStore]:
+        return await self.project(name), self.store
+
+
+@pytest.fixture
+async def interrupted() -> tuple[Interrupted, Timeline]:
+    store = Interrupted()
+    library = OneShelf(store)
+    await library.create("shop", "")
+    await store.commit(batch(entity("Ada")))
+    return store, Timeline(library, lambda: DAY_ONE)
+
+
+async def test_an_undo_never_takes_what_came_while_it_was_planned(
+    interrupted: tuple[Interrupted, Timeline],
+) -> None:
+    store, timeline = interrupted
+    store.others = [batch(note("Ada", "acknowledged meanwhile"))]
+    with pytest.raises(Refused):
+        await timeline.undo("shop:1", None, "client")
+    assert await ids(store) == ["Ada", "acknowledged meanwhile"]
+
+
+async def test_an_undo_is_planned_again_when_something_else_came_meanwhile(
+    interrupted: tuple[Interrupted, Timeline],
+) -> None:
+    store, timeline = interrupted
+    store.others = [batch(entity("Grace")), batch(entity("Zoe"))]
+    await timeline.undo("shop:1", None, "client")
+    assert await ids(store) == ["Grace", "Zoe"]
+
+
+async def test_an_undo_gives_up_beside_somebody_who_never_stops(
+    interrupted: tuple[Interrupted, Timeline],
+) -> None:
+    store, timeline = interrupted
+    store.others = [batch(entity(str(number))) for number in range(1_000)]
+    with pytest.raises(Conflict):
+        await timeline.undo("shop:1", None, "client")
+    assert "Ada" in await ids(store)
+
+
+async def test_an_undo_that_does_not_fit_is_told_at_once(
+    timeline: Timeline, shop: MemoryStore
+) -> None:
+    await shop.commit(batch(entity("Ada")))
+    await shop.commit(batch(Delete(record_ref("Ada"))))
+    await shop.commit(batch(entity("Ada", id="another")))
+    with pytest.raises(Conflict) as caught:
+        await timeline.undo("shop:2", None, "client")
+    assert "keep changing" not in caught.value.message
+
+
 @pytest.mark.parametrize(
     "reference", ["", "shop", "shop:", "shop:x", ":1", "shop:-1", "shop:1.5", "shop:" + "9" * 20]
 )
@@ -165,7 +279,9 @@ async def test_an_archived_project_is_left_out_unless_it_is_asked_for(
         await timeline.entries("shop", 10)
 
 
-async def test_a_damaged_project_does_not_hide_the_log_of_the_others(tmp_path: Path) -> None:
+async def test_a_damaged_project_does_not_hide_the_log_of_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     library = SqliteLibrary(tmp_path)
     await library.create("damaged", "")
     [path] = (tmp_path / "projects").glob("*.db")
@@ -175,4 +291,5 @@ async def test_a_damaged_project_does_not_hide_the_log_of_the_others(tmp_path: P
     await store.commit(batch(entity("a")))
     timeline = Timeline(library, lambda: DAY_ONE)
     assert [entry.reference for entry in await timeline.entries(None, 10)] == ["sound:1"]
+    assert "damaged" in caplog.records[0].getMessage()
     await library.close()

@@ -109,7 +109,7 @@ def test_candidates_of_an_ambiguous_name_are_listed(recollect: Run) -> None:
 
 def test_a_key_given_again_begins_the_next_object() -> None:
     words = ["name=a", "entity_type=x", "observations=1", "observations=2=3", "name=b"]
-    assert items_from(words, NewEntity) == [
+    assert items_from(words, NewEntity, "entities") == [
         {"name": "a", "entity_type": "x", "observations": ["1", "2=3"]},
         {"name": "b"},
     ]
@@ -117,4 +117,42 @@ def test_a_key_given_again_begins_the_next_object() -> None:
 
 def test_what_is_neither_json_nor_a_known_key_is_refused() -> None:
     with pytest.raises(InvalidInput):
-        items_from(["nme=a"], NewEntity)
+        items_from(["nme=a"], NewEntity, "entities")
+
+
+def test_the_tools_own_shape_of_json_is_taken_too() -> None:
+    for text in ('{"entities": [{"name": "a"}]}', '[{"name": "a"}]', '{"name": "a"}'):
+        assert items_from([text], NewEntity, "entities") == [{"name": "a"}]
+
+
+def test_deleting_a_project_for_good_wants_a_yes(recollect: Run) -> None:
+    recollect("create-project", "shop")
+    refused = recollect("delete-project", "shop")
+    assert refused.status == 2
+    assert "--yes" in refused.err
+    assert [p["name"] for p in recollect("list-projects", "--json").json["projects"]] == ["shop"]
+    assert recollect("delete-project", "shop", "--yes").status == 0
+    assert recollect("list-projects", "--json").json["projects"] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("create-entities", "name=a", "entity_type=b"),
+        ("create-project", "other"),
+        ("undo",),
+        ("purge", "--deleted", "--yes"),
+        ("import", "server-memory", "nowhere.jsonl"),
+        ("token",),
+    ],
+)
+def test_nothing_is_written_where_only_reading_is_allowed(
+    recollect: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    recollect("create-project", "shop")
+    recollect("create-entities", "name=Ada", "entity_type=person")
+    monkeypatch.setenv("RECOLLECT_READ_ONLY", "1")
+    outcome = recollect(*arguments, "--json")
+    assert outcome.status == 2
+    assert outcome.json["error"] == "read_only"
+    assert [e["name"] for e in recollect("read-graph", "--json").json["entities"]] == ["Ada"]

@@ -229,9 +229,13 @@ class Engines(RuleBasedStateMachine):
             case "restore":
                 return Restore(Ref(draft.subject, item_id))
 
-    @rule(ids=st.lists(st.sampled_from(RECORDS), max_size=2))
-    def purge(self, ids: list[str]) -> None:
-        purged = self.both(lambda store: store.purge(ids))
+    @rule(
+        records=st.lists(st.sampled_from(RECORDS), max_size=2),
+        links=st.lists(st.sampled_from(LINKS), max_size=2),
+    )
+    def purge(self, records: list[str], links: list[str]) -> None:
+        refs = [Ref("record", item) for item in records] + [Ref("link", item) for item in links]
+        purged = self.both(lambda store: store.purge(refs))
         assert isinstance(purged, Purged)
         assert purged.complete
 
@@ -281,15 +285,17 @@ class Engines(RuleBasedStateMachine):
     def all_scans_and_histories_are_equal(self) -> None:
         self.both(lambda store: store.scan(Where(parents=("r0", "r1")), limit=2))
         self.both(lambda store: store.scan(Where(), order="name", after=("blue", "")))
-        for ref in (Ref("record", "r0"), Ref("link", "l0")):
-            self.both(lambda store, ref=ref: store.history(ref, after=1))
+        refs = [Ref("record", "r1"), Ref("link", "l0"), Ref("record", "r0")]
+        self.both(lambda store: store.history(refs, after=1))
+        self.both(lambda store: store.scan_links(deleted=True))
 
     def undo_change(self, change: Change) -> Change | str:
         """The undoing change, or the code of the refusal."""
+        seen = self.both(lambda store: store.revision())
         planned = self.both(lambda store: plan_undo(store, change))
-        if isinstance(planned, str):
-            return planned
-        return self.commit(Batch(planned, self.at, "undo", undoes=change.seq))
+        if isinstance(planned, str) or isinstance(seen, str):
+            return str(planned)
+        return self.commit(Batch(planned, self.at, "undo", undoes=change.seq, revision=seen))
 
     def live(self) -> tuple[list[Record], list[Link]]:
         """What an undo and its own undo together must leave as it was."""

@@ -258,19 +258,6 @@ async def test_a_token_is_added_once(library: Library) -> None:
     assert len(await library.tokens()) == 1
 
 
-async def test_the_revision_differs_when_the_list_of_projects_does(library: Library) -> None:
-    seen = {await library.revision()}
-    await library.create("shop", "")
-    seen.add(await library.revision())
-    await library.archive("shop")
-    seen.add(await library.revision())
-    await library.restore("shop")
-    seen.add(await library.revision())
-    await library.delete("shop")
-    seen.add(await library.revision())
-    assert len(seen) == 5
-
-
 async def test_a_closed_library_may_be_closed_again(library: Library) -> None:
     await library.create("shop", "")
     await library.close()

@@ -706,16 +706,83 @@ async def test_history_is_every_edit_of_one_thing(store: RecordStore) -> None:
         (3, Edit("delete", "record", "a", {"deleted_at": None})),
         (4, Edit("restore", "record", "a", {"deleted_at": DAY_TWO})),
     ]
-    assert await store.history(record_ref("a")) == edits
-    assert await store.history(record_ref("a"), after=2) == edits[2:]
-    assert await store.history(record_ref("nobody")) == []
-    assert [seq for seq, _ in await store.history(link_ref("a to b"))] == [1, 3]
+    assert await store.history([record_ref("a")]) == edits
+    assert await store.history([record_ref("a")], after=2) == edits[2:]
+    assert await store.history([record_ref("nobody")]) == []
+    assert [seq for seq, _ in await store.history([link_ref("a to b")])] == [1, 3]
+
+
+async def test_the_history_of_several_things_is_in_the_order_of_the_log(
+    store: RecordStore,
+) -> None:
+    await store.commit(batch(entity("a"), entity("b"), link("a", "to", "b", id="a")))
+    await store.commit(batch(Update("b", {"text": "new"}, 1)))
+    await store.commit(batch(Delete(record_ref("a"))))
+    told = await store.history([record_ref("b"), record_ref("a"), link_ref("a")])
+    assert [(seq, edit.operation, edit.subject, edit.id) for seq, edit in told] == [
+        (1, "insert", "record", "a"),
+        (1, "insert", "record", "b"),
+        (1, "insert", "link", "a"),
+        (2, "update", "record", "b"),
+        (3, "delete", "link", "a"),
+        (3, "delete", "record", "a"),
+    ]
+    assert await store.history([]) == []
+
+
+async def test_a_batch_for_one_revision_is_refused_at_another(store: RecordStore) -> None:
+    await family(store)
+    seen = await store.revision()
+    await store.commit(batch(note("Ada", "acknowledged")))
+    before = await state(store)
+    with pytest.raises(Conflict):
+        await store.commit(batch(Delete(record_ref("Ada")), revision=seen))
+    assert await state(store) == before
+    await store.commit(batch(Delete(record_ref("Ada")), revision=await store.revision()))
+    with pytest.raises(Conflict):
+        await store.commit(batch(entity("new"), revision=0))
+
+
+async def test_a_batch_may_be_for_the_beginning(store: RecordStore) -> None:
+    await store.commit(batch(entity("Ada"), revision=0))
+    await store.purge([record_ref("Ada")])
+    with pytest.raises(Conflict):
+        await store.commit(batch(entity("Ada"), revision=1))
+
+
+async def test_a_purged_link_leaves_its_ends(store: RecordStore) -> None:
+    await store.commit(batch(entity("a"), entity("b"), link("a", "to", "b", id="a")))
+    await store.commit(batch(Delete(link_ref("a"))))
+    purged = await store.purge([link_ref("a"), link_ref("b")])
+    assert (purged.records, purged.links) == (0, 1)
+    assert await store.get_links(["a"], include_deleted=True) == []
+    assert [record.id for record in await store.scan(Where())] == ["a", "b"]
+    told = [[edit.id for edit in change.edits] for change in await store.changes()]
+    assert told == [["a", "b"], [], []]
+
+
+async def test_links_are_found_by_their_verbs_live_or_deleted(store: RecordStore) -> None:
+    await store.commit(
+        batch(entity("a"), entity("b"), link("a", "ÄHNELT", "b"), link("b", "knows", "a"))
+    )
+    await store.commit(batch(Delete(link_ref("a ÄHNELT b"))))
+
+    async def verbs(deleted: bool | None, *text: str) -> list[str]:
+        found = await store.scan_links(deleted=deleted, containing="".join(text))
+        return [link.verb for link in found]
+
+    assert await verbs(None) == ["ÄHNELT", "knows"]
+    assert await verbs(True) == ["ÄHNELT"]
+    assert await verbs(False) == ["knows"]
+    assert await verbs(None, "ähn") == ["ÄHNELT"]
+    assert await verbs(False, "ähn") == []
+    assert await verbs(None, "%") == []
 
 
 async def test_a_purge_removes_a_record_with_all_that_hangs_on_it(store: RecordStore) -> None:
     await family(store)
     await store.commit(batch(Delete(record_ref("lived in London"))))
-    purged = await store.purge(["Ada", "nobody"])
+    purged = await store.purge([record_ref("Ada"), record_ref("nobody")])
     assert (purged.records, purged.links, purged.complete) == (3, 2, True)
     assert [r.id for r in await store.scan(EVERYTHING)] == ["Grace", "built a compiler"]
     assert await store.get_links(KNOWN_LINKS, include_deleted=True) == []
@@ -727,19 +794,19 @@ async def test_a_purge_removes_a_record_with_all_that_hangs_on_it(store: RecordS
 async def test_a_purged_thing_is_named_nowhere_in_the_log(store: RecordStore) -> None:
     await family(store)
     await store.commit(batch(Update("Ada", {"text": "secret"}, 1)))
-    await store.purge(["Ada"])
+    await store.purge([record_ref("Ada")])
     left = {edit.id for change in await store.changes() for edit in change.edits}
     assert left - {None} == {"Grace", "built a compiler"}
-    assert await store.history(record_ref("Ada")) == []
-    assert await store.history(link_ref("Ada knows Grace")) == []
+    assert await store.history([record_ref("Ada")]) == []
+    assert await store.history([link_ref("Ada knows Grace")]) == []
     assert [change.tool for change in await store.changes()] == ["test", "test", "purge"]
 
 
 async def test_what_was_purged_can_be_made_anew(store: RecordStore) -> None:
     await family(store)
-    await store.purge(["Ada"])
+    await store.purge([record_ref("Ada")])
     await family_of_ada_again(store)
-    assert [seq for seq, _ in await store.history(record_ref("Ada"))] == [3]
+    assert [seq for seq, _ in await store.history([record_ref("Ada")])] == [3]
     assert await found(store, "Ada London") == ["lived in London"]
     assert await store.check() == []
 
@@ -753,7 +820,7 @@ async def family_of_ada_again(store: RecordStore) -> None:
 async def test_purging_nothing_leaves_no_trace(store: RecordStore) -> None:
     await family(store)
     before = await state(store)
-    purged = await store.purge(["nobody"])
+    purged = await store.purge([record_ref("nobody")])
     assert (purged.records, purged.links) == (0, 0)
     assert await state(store) == before
 
@@ -765,7 +832,7 @@ async def test_purging_nothing_leaves_no_trace(store: RecordStore) -> None:
         lambda store: store.commit(batch(Update("Ada", {"text": "x"}, 1))),
         lambda store: store.commit(batch(Delete(record_ref("Ada")))),
         lambda store: store.commit(batch(Delete(link_ref("Ada knows Grace")))),
-        lambda store: store.purge(["Ada"]),
+        lambda store: store.purge([record_ref("Ada")]),
     ],
     ids=["insert", "update", "delete", "delete a link", "purge"],
 )
@@ -783,7 +850,7 @@ async def test_all_is_well_with_a_store_after_all_kinds_of_steps(store: RecordSt
     await family(store)
     await store.commit(batch(Update("Ada", {"name": "Lovelace"}, 1), Delete(record_ref("Grace"))))
     await store.commit(batch(Restore(record_ref("Grace"))))
-    await store.purge(["built a compiler"])
+    await store.purge([record_ref("built a compiler")])
     assert await store.check() == []
 
 

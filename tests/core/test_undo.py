@@ -144,11 +144,38 @@ async def test_a_change_that_was_undone_and_redone_can_be_undone_again(
 
 async def test_a_purge_cannot_be_undone(store: MemoryStore) -> None:
     change = await store.commit(batch(entity("Zoe")))
-    await store.purge(["Zoe"])
+    await store.purge([record_ref("Zoe")])
     purging = (await store.changes(newest_first=True))[0]
     for gone in (change, purging, (await store.changes(after=change.seq - 1))[0]):
         with pytest.raises(Refused):
             await plan_undo(store, gone)
+
+
+class Asked(MemoryStore):
+    """Counts the questions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in {"get", "get_links", "scan", "links", "history"}:
+            self.questions += 1
+        return super().__getattribute__(name)
+
+
+async def test_an_undo_asks_as_little_for_a_large_change_as_for_a_small_one() -> None:
+    asked = []
+    for size in (2, 40):
+        store = Asked()
+        names = [str(number) for number in range(size)]
+        notes = [note(name, f"note {name}") for name in names]
+        links = [link(name, "knows", "0") for name in names]
+        change = await store.commit(batch(*map(entity, names), *notes, *links))
+        store.questions = 0
+        assert len(await plan_undo(store, change)) == 3 * size
+        asked.append(store.questions)
+    assert asked[0] == asked[1] < 10
 
 
 def change(seq: int, undoes: int | None = None) -> Change:
@@ -217,7 +244,7 @@ async def commit_each(store: MemoryStore, texts: list[str]) -> list[Change]:
 
 
 async def text_after(store: MemoryStore, change: Change) -> str:
-    later = await store.history(record_ref("Ada"), after=change.seq)
+    later = await store.history([record_ref("Ada")], after=change.seq)
     current = (await store.get(["Ada"]))[0].text
     return (later[0][1].before or {})["text"] if later else current
 

@@ -117,7 +117,7 @@ async def test_pages_follow_each_other_without_gap_or_repeat(store: RecordStore)
     assert seen == whole
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24=", "WyJhbGwiLCAtMV0=", "WzEsIDJd", "é"])
+@pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24=", "WyJhbGwiLCAtMV0=", "NQ==", "é"])
 async def test_a_cursor_that_was_never_given_out_is_refused(
     store: RecordStore, cursor: str
 ) -> None:

@@ -1,3 +1,4 @@
+import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -97,6 +98,7 @@ def test_values_come_out_typed_and_with_their_defaults() -> None:
         ({"parts": [], "limit": 0}, "limit", ["0", "at least 1"]),
         ({"parts": [], "limit": 6}, "limit", ["6", "at most 5"]),
         ({"parts": [], "limit": 1.5}, "limit", ["whole number", "1.5"]),
+        ({"parts": [], "limit": float("inf")}, "limit", ["finite number"]),
         ({"parts": [], "limit": True}, "limit", ["whole number", "true"]),
         ({"parts": [], "limit": None}, "limit", ["whole number", "null"]),
         ({"parts": [], "loud": 1}, "loud", ["true or false", "1"]),
@@ -130,6 +132,13 @@ def test_an_unknown_argument_is_refused_with_the_nearest_known_name(
 def test_an_argument_given_under_two_names_is_refused() -> None:
     with pytest.raises(InvalidInput):
         parsed(parts=[{"from": "a", "kind": "big", "size": "small"}])
+
+
+def test_an_error_shows_the_beginning_of_a_value_and_never_all_of_it() -> None:
+    for arguments in ({"parts": "x" * 10**6}, {"parts": [], "limit": ["y" * 10**6]}):
+        with pytest.raises(InvalidInput) as caught:
+            parse_object(PARTS, arguments)
+        assert len(json.dumps(caught.value.envelope())) < 1_000
 
 
 def test_optional_values_may_be_null() -> None:

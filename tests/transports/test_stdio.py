@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -140,6 +141,46 @@ def test_half_a_line_at_the_end_of_input_does_no_harm(server: StdioServer) -> No
     server.write(b'{"jsonrpc": "2.0", "id": 1, "meth')
     assert server.close_input() == 0
     assert [answer["error"]["code"] for answer in server.rest()] == [-32700]
+
+
+def test_calls_that_are_sent_at_once_take_effect_in_their_order(server: StdioServer) -> None:
+    entity = {"name": "Ada", "entity_type": "person"}
+    rounds = [
+        ("create_entities", {"entities": [entity]}),
+        ("add_observations", {"observations": [{"entity_name": "Ada", "contents": ["x"]}]}),
+        ("search_nodes", {"query": "x"}),
+        ("delete_entities", {"names": ["Ada"]}),
+        ("search_nodes", {"query": "x"}),
+    ]
+    calls: list[tuple[str, dict[str, Any]]] = [("create_project", {"name": "shop"}), *rounds * 5]
+    messages = [
+        {
+            "jsonrpc": "2.0",
+            "id": number,
+            "method": "tools/call",
+            "params": {"name": name, "arguments": arguments},
+        }
+        for number, (name, arguments) in enumerate(calls)
+    ]
+    server.write("".join(json.dumps(message) + "\n" for message in messages).encode())
+    answers = {answer["id"]: answer["result"] for answer in (server.receive() for _ in messages)}
+    assert [answers[number]["isError"] for number in range(len(calls))] == [False] * len(calls)
+    found = [
+        len(answers[number]["structuredContent"]["entities"])
+        for number, (name, _) in enumerate(calls)
+        if name == "search_nodes"
+    ]
+    assert found == [1, 0] * 5
+
+
+def test_a_signal_ends_the_server_while_a_large_call_runs(server: StdioServer) -> None:
+    large = [
+        {"name": f"n{i}", "entity_type": "t", "observations": [f"{i} {j}" for j in range(9)]}
+        for i in range(500)
+    ]
+    server.request(1, "tools/call", name="create_entities", arguments={"entities": large})
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(HANG) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -1,54 +1,89 @@
-"""The application: everything that the surfaces offer, put together from settings."""
+"""The application: what the surfaces offer. Its parts are built at the first need of one."""
 
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from recollect.app.projects import DEFAULT_PROJECT, ProjectRule
-from recollect.app.resources import GraphResources, Render, Watcher
-from recollect.app.timeline import Timeline
-from recollect.core.ports import Library
 from recollect.core.sessions import Call, Report, Session
 from recollect.core.times import Clock, now
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import RecollectError
-from recollect.families.graph.toolset import GraphTools, ProjectTools
-from recollect.families.graph.views import graph_page
-from recollect.settings import AUTO, Settings, chosen_toolsets
-from recollect.tools.tool import Effect, Result
-from recollect.tools.toolset import Toolset, combined, filtered
+from recollect.errors import ReadOnly, RecollectError
+from recollect.settings import Settings
+from recollect.tools.tool import Result
+
+if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
+    from recollect.app.build import Parts
+    from recollect.app.projects import ProjectRule
+    from recollect.app.resources import GraphResources, Watcher
+    from recollect.app.timeline import Timeline
+    from recollect.core.ports import Library
+    from recollect.tools.toolset import Toolset
 
 log = logging.getLogger(__name__)
 
-GRAPH_INSTRUCTIONS = (
+RECALL = (
     "Recollect remembers across conversations. When the user mentions people, systems or past "
-    "work, look with search_nodes before you answer. When you learn a lasting fact, keep it: "
-    "create_entities, add_observations, create_relations. Use switch_project or create_project "
-    "first when no project is active."
+    "work, look with search_nodes before you answer."
 )
+KEEP = (
+    "When you learn a lasting fact, keep it: create_entities, add_observations, create_relations."
+)
+CHOOSE = "Use {tools} first when no project is active."
 
 
 class App:
     """Tools, resources and the change log over one library. Close it when done."""
 
     def __init__(
-        self, settings: Settings, *, library: Library | None = None, clock: Clock = now
+        self, settings: Settings, *, library: "Library | None" = None, clock: Clock = now
     ) -> None:
         self.settings = settings
-        self.library = library or SqliteLibrary(
-            settings.data_dir, clock=clock, synchronous=settings.synchronous
-        )
-        self.choice = _project_rule(settings, self.library)
-        self.tools = _tools(settings, self.library, self.choice, clock)
-        self.timeline = Timeline(self.library, clock)
-        self.resources = GraphResources(self.library, self.choice, _graph_document(settings))
-        self.watcher = Watcher(self.resources)
         self.clock = clock
+        self._given_library = library
+
+    @cached_property
+    def _parts(self) -> "Parts":
+        from recollect.app.build import build
+
+        return build(self.settings, self._given_library, self.clock)
+
+    @property
+    def library(self) -> "Library":
+        return self._parts.library
+
+    @property
+    def choice(self) -> "ProjectRule":
+        return self._parts.choice
+
+    @property
+    def tools(self) -> "Toolset":
+        """Those that are offered: where only reading is allowed, the ones that read."""
+        return self._parts.offered
+
+    @property
+    def timeline(self) -> "Timeline":
+        return self._parts.timeline
+
+    @property
+    def resources(self) -> "GraphResources":
+        return self._parts.resources
+
+    @property
+    def watcher(self) -> "Watcher":
+        return self._parts.watcher
 
     @property
     def instructions(self) -> str:
-        return GRAPH_INSTRUCTIONS if len(self.tools) else ""
+        """When to recall and when to store, naming only tools that are offered."""
+        settings = self.settings
+        sentences = [RECALL]
+        if not settings.read_only:
+            sentences.append(KEEP)
+        if settings.dialect == "recollect" and not settings.project:
+            choosing = ["switch_project"] + ([] if settings.read_only else ["create_project"])
+            sentences.append(CHOOSE.format(tools=" or ".join(choosing)))
+        return " ".join(sentences)
 
     async def call(
         self,
@@ -58,7 +93,9 @@ class App:
         report: Report | None = None,
     ) -> Result:
         """Runs one tool and logs one line about it. Deliberate errors come out as they are."""
-        tool = self.tools.get(name)
+        tool = self._parts.tools.get(name)
+        if name not in self.tools:
+            raise ReadOnly(f"{name} writes, and only reading is allowed here.", tool=name)
         call = Call(session, name) if report is None else Call(session, name, report)
         started = time.perf_counter()
         outcome = "failed"
@@ -75,38 +112,6 @@ class App:
             log.info("%s %.1f ms %s", name, elapsed, outcome)
 
     async def close(self) -> None:
-        await self.watcher.close()
-        await self.library.close()
-
-
-def _graph_document(settings: Settings) -> Render:
-    if settings.dialect == "server-memory":
-        from recollect.families.graph.server_memory import whole_graph
-
-        return whole_graph
-    return lambda store: graph_page(store, limit=None, cursor=None)
-
-
-def _project_rule(settings: Settings, library: Library) -> ProjectRule:
-    if settings.project == AUTO:
-        return ProjectRule(library, workspace=settings.path)
-    if settings.dialect == "server-memory":
-        return ProjectRule(library, configured=settings.project or DEFAULT_PROJECT)
-    return ProjectRule(library, configured=settings.project)
-
-
-def _tools(settings: Settings, library: Library, choice: ProjectRule, clock: Clock) -> Toolset:
-    if settings.dialect == "server-memory":
-        from recollect.families.graph.server_memory import ServerMemoryTools
-
-        offered = Toolset(ServerMemoryTools(choice, clock).tools())
-    else:
-        families = {
-            "graph": lambda: combined(
-                ProjectTools(library, choice).tools(), GraphTools(choice, clock).tools()
-            )
-        }
-        offered = combined(*(families[name]() for name in chosen_toolsets(settings)))
-    if settings.read_only:
-        return filtered(offered, lambda item: item.effect is Effect.READS)
-    return offered
+        if "_parts" in vars(self):
+            await self.watcher.close()
+            await self.library.close()

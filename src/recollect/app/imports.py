@@ -13,7 +13,7 @@ from recollect.core.times import Clock
 from recollect.errors import InvalidInput
 from recollect.families.graph.graph import Graph
 from recollect.families.graph.model import NewEntity, RelationSpec
-from recollect.families.graph.naming import ByNameAndType, candidates
+from recollect.families.graph.naming import ByExactNameAndType, candidates
 from recollect.families.graph.server_memory_file import Parsed, Unreadable, parse_lines
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ async def import_server_memory(
         return store
 
     call = Call(Session(client="command line"), "import server-memory")
-    graph = Graph(open_store, call, clock, ByNameAndType())
+    graph = Graph(open_store, call, clock, ByExactNameAndType())
     total, done = len(entities) + len(relations), 0
     ids: dict[str, str] = {}
     for chunk in _chunks(entities, lambda item: 1 + len(item.observations)):
@@ -72,11 +72,11 @@ async def _import_entities(
     by_key: dict[tuple[str, str], str] = {}
     for made in await graph.create_entities(wanted):
         record = made.record
-        by_key[normalised(record.name or ""), normalised(record.type or "")] = record.id
+        by_key[record.name or "", normalised(record.type or "")] = record.id
         outcome.entities += made.is_new
         outcome.observations += len(made.observations)
     for item in wanted:
-        ids.setdefault(item.name, by_key[normalised(item.name), normalised(item.entity_type)])
+        ids.setdefault(item.name, by_key[item.name, normalised(item.entity_type)])
 
 
 async def _import_relations(
@@ -89,6 +89,7 @@ async def _import_relations(
     """Ends are the entities of the file, then the project's; a name that fits two is reported."""
     strangers = {n for _, item in wanted for n in (item.from_, item.to) if n not in ids}
     known = await candidates(store, sorted(strangers))
+    ids |= {name: found[0].id for name, found in known.items() if len(found) == 1}
     fitting: list[RelationSpec] = []
     for line, item in wanted:
         unclear = [n for n in (item.from_, item.to) if len(known.get(n, ())) > 1]

@@ -53,6 +53,12 @@ class ProjectRule:
         except NotFound:
             return None
 
+    def pending(self, call: Call) -> str | None:
+        if call.session.project or self._configured or self._workspace is None:
+            return self._configured
+        root = workspace_of(self._workspace)
+        return _readable(root) if root else DEFAULT_PROJECT
+
     async def _found(self, call: Call, name: str | None) -> RecordStore | None:
         """None for a project that is chosen but not made yet."""
         if chosen := name or call.session.project:
@@ -92,8 +98,7 @@ class ProjectRule:
 
     async def _create_numbered(self, root: Path) -> Project:
         """Named after the folder; a number is added where the name belongs to another one."""
-        readable = "".join(c if c.isprintable() and c not in "/\\" else "-" for c in root.name)
-        base = readable.strip()[: PROJECT_NAME_LIMIT - 6].strip() or DEFAULT_PROJECT
+        base = _readable(root)
         number = 1
         while True:
             try:
@@ -101,6 +106,12 @@ class ProjectRule:
                 return await self._library.create(name, f"Workspace {_key(root)}")
             except Conflict:
                 number += 1
+
+
+def _readable(root: Path) -> str:
+    """The folder's name, as far as a project can have it."""
+    readable = "".join(c if c.isprintable() and c not in "/\\" else "-" for c in root.name)
+    return readable.strip()[: PROJECT_NAME_LIMIT - 6].strip() or DEFAULT_PROJECT
 
 
 def _key(root: Path) -> str:

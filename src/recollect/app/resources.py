@@ -65,9 +65,15 @@ class GraphResources:
         """Equal as long as the resource has not changed."""
         try:
             store = await self._store(session, uri)
-            return id(store), await store.revision()
+            return await self._project_id(session, uri), await store.revision()
         except RecollectError as error:
             return error.code
+
+    async def _project_id(self, session: Session, uri: str) -> str | None:
+        if uri != CURRENT_GRAPH:
+            return uri
+        project = await self._choice.current(Call(session, "resource"))
+        return project.id if project else None
 
     async def _store(self, session: Session, uri: str) -> RecordStore:
         if uri == CURRENT_GRAPH:
@@ -126,10 +132,17 @@ class Watcher:
         while self._watches:
             await asyncio.sleep(WATCH_INTERVAL)
             for watch in list(self._watches):
-                now = await self._resources.state(watch.session, watch.uri)
-                if now != watch.seen and watch in self._watches:
-                    watch.seen = now
-                    await self._tell(watch)
+                try:
+                    await self._look(watch)
+                except Exception:
+                    # A fault in one look must not end the others' subscriptions.
+                    log.exception("could not look at %s", watch.uri)
+
+    async def _look(self, watch: _Watch) -> None:
+        now = await self._resources.state(watch.session, watch.uri)
+        if now != watch.seen and watch in self._watches:
+            watch.seen = now
+            await self._tell(watch)
 
     async def _tell(self, watch: _Watch) -> None:
         try:

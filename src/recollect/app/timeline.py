@@ -1,18 +1,22 @@
 """What changed, across all databases, and taking it back."""
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from recollect.app.summaries import PURGE, summaries
 from recollect.core.ports import Library, RecordStore
-from recollect.core.projects import Project
-from recollect.core.records import Batch, Change, Record, Ref
+from recollect.core.records import Batch, Change
 from recollect.core.text import clipped
 from recollect.core.times import Clock
 from recollect.core.undo import plan_undo, undone
-from recollect.errors import InvalidInput, NotFound, RecollectError, Refused
+from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, Refused
 
-PURGE = "purge"
 LONGEST_NUMBER = 18  # digits; a longer one is no number of the log's
 RECENT = 1_000  # changes looked through for the newest one that can be undone
+ATTEMPTS = 20  # times an undo is planned anew because somebody else has committed meanwhile
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,14 @@ class Entry:
         return f"{self.project}:{self.change.seq}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Head:
+    project: str
+    store: RecordStore
+    change: Change
+    is_undone: bool
+
+
 class Timeline:
     def __init__(self, library: Library, clock: Clock) -> None:
         self._library = library
@@ -36,21 +48,21 @@ class Timeline:
 
     async def entries(self, project: str | None, limit: int) -> list[Entry]:
         """The newest changes of one project or of all, newest first."""
-        found: list[Entry] = []
-        for entry in await self._projects(project):
+        heads: list[_Head] = []
+        for name in await self._names(project):
             try:
-                _, store = await self._library.open(entry.name)
+                _, store = await self._library.open(name)
                 changes = await store.changes(limit=limit, newest_first=True)
-            except RecollectError:
+            except RecollectError as error:
                 if project is not None:
                     raise
-                continue  # one damaged project must not hide the others' log
+                # One damaged project must not hide the others' log.
+                log.warning("project %s is left out of the log: %s", name, error)
+                continue
             taken_back = undone(changes)
-            found += [
-                Entry(entry.name, c, await _summary(store, c), c.seq in taken_back) for c in changes
-            ]
-        found.sort(key=lambda item: (item.change.at, item.change.seq), reverse=True)
-        return found[:limit]
+            heads += [_Head(name, store, c, c.seq in taken_back) for c in changes]
+        heads.sort(key=lambda head: (head.change.at, head.change.seq), reverse=True)
+        return await _told(heads[:limit])
 
     async def undo(self, reference: str | None, project: str | None, client: str) -> Entry:
         """Takes one change back, by default the newest in force, and returns what was undone."""
@@ -60,27 +72,55 @@ class Timeline:
             else await self._referenced(reference, project)
         )
         _, store = await self._library.open(name)
+        [summary] = await summaries(store, [change])
+        for _ in range(ATTEMPTS):
+            seen = await store.revision()
+            try:
+                await store.commit(await self._plan(store, name, change, client, seen))
+            except Conflict:
+                if await store.revision() == seen:
+                    raise
+            else:
+                return Entry(name, change, summary, is_undone=True)
+        raise Conflict(
+            f'Others keep changing project "{name}".', hint="Try again.", change=change.seq
+        )
+
+    async def _plan(
+        self, store: RecordStore, name: str, change: Change, client: str, seen: int
+    ) -> Batch:
         if change.seq in undone(await store.changes(after=change.seq - 1, limit=RECENT)):
             raise Refused(f"Change {name}:{change.seq} is undone already.", change=change.seq)
         steps = await plan_undo(store, change)
-        summary = await _summary(store, change)
-        await store.commit(Batch(steps, self._clock(), "undo", client, undoes=change.seq))
-        return Entry(name, change, summary, is_undone=True)
+        return Batch(steps, self._clock(), "undo", client, undoes=change.seq, revision=seen)
 
-    async def _projects(self, name: str | None) -> list[Project]:
-        if name is not None:
-            return [await self._library.project(name)]
-        return await self._library.projects("active")
+    async def _names(self, project: str | None) -> list[str]:
+        if project is not None:
+            return [project]
+        return [found.name for found in await self._library.projects("active")]
 
     async def _newest(self, project: str | None) -> tuple[str, Change]:
-        candidates = [
-            entry
-            for entry in await self.entries(project, RECENT)
-            if not entry.is_undone and entry.change.undoes is None and entry.change.edits
-        ]
-        if not candidates:
-            raise Refused("There is no change to undo.", hint="`recollect log` shows them all.")
-        return candidates[0].project, candidates[0].change
+        names = await self._names(project)
+        if len(names) > 1:
+            raise Refused(
+                "There are several projects, and none is selected.",
+                hint="Name one with --project, or a change as `recollect log` shows it.",
+            )
+        for name in names:
+            _, store = await self._library.open(name)
+            changes = await store.changes(limit=RECENT, newest_first=True)
+            taken_back = undone(changes)
+            for change in changes:
+                if change.tool == PURGE:
+                    raise Refused(
+                        f"The newest change, {name}:{change.seq}, is a purge: what it removed is "
+                        "gone for good.",
+                        hint="Name an earlier change, as `recollect log` shows it.",
+                        change=change.seq,
+                    )
+                if change.seq not in taken_back and change.undoes is None:
+                    return name, change
+        raise Refused("There is no change to undo.", hint="`recollect log` shows them all.")
 
     async def _referenced(self, reference: str, project: str | None) -> tuple[str, Change]:
         name, _, number = reference.rpartition(":")
@@ -99,40 +139,13 @@ class Timeline:
         return name, found[0]
 
 
-async def _summary(store: RecordStore, change: Change) -> str:
-    """`+ entity Alice, + 2 observations`: what was touched, by operation and kind."""
-    signs = {"insert": "+", "update": "~", "delete": "-", "restore": "+"}
-    refs = [Ref(edit.subject, edit.id) for edit in change.edits if edit.id]
-    records = {
-        record.id: record
-        for record in await store.get(
-            [ref.id for ref in refs if ref.subject == "record"], include_deleted=True
-        )
+async def _told(heads: Sequence[_Head]) -> list[Entry]:
+    by_store: dict[RecordStore, list[Change]] = {}
+    for head in heads:
+        by_store.setdefault(head.store, []).append(head.change)
+    told = {
+        (store, change.seq): summary
+        for store, changes in by_store.items()
+        for change, summary in zip(changes, await summaries(store, changes), strict=True)
     }
-    links = {
-        link.id: link
-        for link in await store.get_links(
-            [ref.id for ref in refs if ref.subject == "link"], include_deleted=True
-        )
-    }
-    groups: dict[tuple[str, str], list[str]] = {}
-    for edit in change.edits:
-        thing = records.get(edit.id or "") or links.get(edit.id or "")
-        kind, name = (
-            (thing.kind, thing.name or "")
-            if isinstance(thing, Record)
-            else ("relation", thing.verb)
-            if thing
-            else ("purged", "")
-        )
-        groups.setdefault((signs[edit.operation], kind), []).append(name)
-    parts = [
-        f"{sign} {kind} {names[0]}".rstrip()
-        if len(names) == 1
-        else f"{sign} {len(names)} × {kind}"
-        + (f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})" if names[0] else "")
-        for (sign, kind), names in groups.items()
-    ]
-    if change.tool == PURGE:
-        return "removed for good"
-    return clipped(", ".join(parts) or "what it touched was purged", 200)
+    return [Entry(h.project, h.change, told[h.store, h.change.seq], h.is_undone) for h in heads]

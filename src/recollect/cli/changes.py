@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from recollect.app.app import App
-from recollect.app.purging import select
+from recollect.app.purging import called, select
 from recollect.app.timeline import Entry
 from recollect.cli.options import common
 from recollect.cli.render import console, table_of
@@ -43,7 +43,12 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
 
     CHANGE is PROJECT:NUMBER as `recollect log` shows it, or a number with --project.
     """
-    entry = run_with_app(lambda app: app.timeline.undo(change, project, "command line"), **flags)
+
+    async def work(app: App) -> Entry:
+        chosen = project or (await command_session(app)).project
+        return await app.timeline.undo(change, chosen, "command line")
+
+    entry = run_with_app(work, writes=True, **flags)
     if as_json:
         print_json({"undone": _row(entry)})
     else:
@@ -54,7 +59,7 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
 @common
 @click.argument("names", nargs=-1)
 @click.option("--deleted", is_flag=True, help="Everything that was deleted.")
-@click.option("--containing", metavar="TEXT", help="Every record whose name or text has TEXT.")
+@click.option("--containing", metavar="TEXT", help="Whatever has TEXT in its name, type or text.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(
     as_json: bool,
@@ -83,13 +88,13 @@ def purge(
         if not chosen:
             _say(as_json, project, None)
             return
-        what = ", ".join(clipped(record.name or record.text, 40) for record in chosen[:5])
+        what = ", ".join(clipped(called(thing), 40) for thing in chosen[:5])
         more = ", …" if len(chosen) > 5 else ""
-        question = f"Remove {len(chosen)} records from {project} for good ({what}{more})?"
+        question = f"Remove {len(chosen)} things from {project} for good ({what}{more})?"
         if confirmed(question, yes=yes):
-            _say(as_json, project, await store.purge([record.id for record in chosen]))
+            _say(as_json, project, await store.purge([thing.ref for thing in chosen]))
 
-    run_with_app(work, **flags)
+    run_with_app(work, writes=True, **flags)
 
 
 def _say(as_json: bool, project: str, purged: Purged | None) -> None:

@@ -46,7 +46,7 @@ STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
 
 @click.command()
 @common
-def demo(as_json: bool, data_dir: Path | None, project: str | None, **flags: Any) -> None:
+def demo(as_json: bool, data_dir: str | None, project: str | None, **flags: Any) -> None:
     """Show store and recall at work, on a temporary folder."""
 
     async def work(app: App) -> list[dict[str, Any]]:

@@ -37,7 +37,11 @@ def server_memory(as_json: bool, file: Path, project: str | None, **flags: Any) 
         with bar("Importing") as progress:
             return await import_server_memory(file, store, app.clock, progress)
 
-    outcome = run_with_app(work, project=project or DEFAULT_PROJECT, **flags)
+    try:
+        outcome = run_with_app(work, writes=True, project=project or DEFAULT_PROJECT, **flags)
+    except KeyboardInterrupt:
+        click.echo("Stopped; what was imported is kept. Run it again to go on.", err=True)
+        raise
     if as_json:
         print_json(to_json(outcome))
         return

@@ -2,6 +2,8 @@
 
 import difflib
 import importlib
+import io
+import os
 import sys
 
 import click
@@ -72,6 +74,9 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Exit status: 0 done, 2 the caller's mistake, 1 anything else, 130 interrupted."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows "?"
     try:
         cli.main(arguments, prog_name="recollect", standalone_mode=False)
     except click.exceptions.Exit as exit_:
@@ -81,6 +86,13 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # A pipe that was closed, or a full disk behind it: the output has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo(f"recollect: the output could not be written ({error.strerror}).", err=True)
+        sys.exit(1)
     except RecollectError as error:
         from recollect.cli.running import report
 

@@ -3,7 +3,6 @@
 import logging
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,7 +16,7 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that every command accepts after its name."""
     for option in reversed(
         [
-            click.option("--data-dir", type=click.Path(path_type=Path), help="Data folder."),
+            click.option("--data-dir", metavar="PATH", help="Data folder."),
             click.option("--project", help="Project to work in."),
             click.option("--json", "as_json", is_flag=True, help="Print JSON."),
             click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Log to stderr."),

@@ -78,7 +78,7 @@ def _cell(row: Row, column: str) -> Text:
 def _relation(row: Row, relation: Row) -> str:
     if relation["from_entity"] == row["id"]:
         return f"{relation['relation_type']} → {relation['to']}"
-    return f"{relation['from']} {relation['relation_type']} →"
+    return f"← {relation['relation_type']} {relation['from']}"
 
 
 def _plain(value: Any) -> Text:

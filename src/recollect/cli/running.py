@@ -11,18 +11,21 @@ import click
 from recollect.app.app import App
 from recollect.cli.options import settings_from
 from recollect.core.sessions import Session
-from recollect.errors import RecollectError, Unavailable
+from recollect.errors import ReadOnly, RecollectError, Unavailable
 
 T = TypeVar("T")
 
 SELECTED_PROJECT = "cli.project"  # the note that `recollect switch-project` leaves
 
 
-def run_with_app(work: Callable[[App], Awaitable[T]], **flags: Any) -> T:
+def run_with_app(work: Callable[[App], Awaitable[T]], *, writes: bool = False, **flags: Any) -> T:
     """Opens the application as the flags say, does the work, closes it again."""
 
     async def run() -> T:
-        app = App(settings_from(**flags))
+        settings = settings_from(**flags)
+        if writes and settings.read_only:
+            raise ReadOnly("This command writes, and only reading is allowed here.")
+        app = App(settings)
         try:
             return await work(app)
         finally:

@@ -28,7 +28,7 @@ from recollect.errors import Unavailable
 @click.option("--writers", type=click.IntRange(1, 64), default=8, show_default=True)
 @click.option("--seconds", type=click.FloatRange(0.1), default=30.0, show_default=True)
 def selftest(
-    writers: int, seconds: float, data_dir: Path | None, as_json: bool, **_flags: Any
+    writers: int, seconds: float, data_dir: str | None, as_json: bool, **_flags: Any
 ) -> None:
     """Kill servers while they write, and count what was lost.
 
@@ -60,7 +60,7 @@ def selftest(
     sys.exit(0 if is_good else 1)
 
 
-def _new_folder(parent: Path | None) -> Path:
+def _new_folder(parent: str | None) -> Path:
     try:
         return Path(tempfile.mkdtemp(prefix="recollect-selftest-", dir=parent))
     except OSError as error:

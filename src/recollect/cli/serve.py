@@ -6,16 +6,18 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recollect.app.app import App
 from recollect.cli.options import common, settings_from
-from recollect.core.ports import Library
 from recollect.errors import InvalidInput, Refused
-from recollect.settings import Settings
+from recollect.settings import AUTO, Settings
 from recollect.transports.dispatch import Dispatcher
+
+if TYPE_CHECKING:  # not loaded before the handshake is answered
+    from recollect.core.ports import Library
 
 HTTP_PATH = "/mcp"
 
@@ -86,7 +88,7 @@ def _serve_http(settings: Settings) -> None:
     asyncio.run(run())
 
 
-async def _require_token(settings: Settings, library: Library, *, local: bool) -> None:
+async def _require_token(settings: Settings, library: "Library", *, local: bool) -> None:
     if settings.no_token and not local:
         raise InvalidInput(
             f"--no-token works on a loopback address only, and {settings.host} is none.",
@@ -124,9 +126,11 @@ def _dispatcher(app: App) -> Dispatcher:
 
 def _explain(settings: Settings) -> None:
     """A person started the server by hand: tell how a client starts it."""
-    command = _own_command()
+    command = [settings.launcher] if settings.launcher else _own_command()
     # With the options that were given: they are what this person wants the client to use.
     command += sys.argv[1:]
+    if settings.project is None and settings.dialect == "recollect":
+        command += ["--project", AUTO]
     server = {"command": command[0], "args": command[1:]}
     line = shlex.join(command)
     click.echo(

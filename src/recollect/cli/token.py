@@ -51,7 +51,9 @@ def list_(context: click.Context, as_json: bool, **flags: Any) -> None:
 @click.pass_context
 def revoke(context: click.Context, as_json: bool, token_id: str, **flags: Any) -> None:
     """Revoke the token with this ID, at once."""
-    run_with_app(lambda app: revoke_token(app.library, token_id), **_merged(context, flags))
+    run_with_app(
+        lambda app: revoke_token(app.library, token_id), writes=True, **_merged(context, flags)
+    )
     if as_json:
         print_json({"revoked": token_id})
     else:
@@ -59,7 +61,9 @@ def revoke(context: click.Context, as_json: bool, token_id: str, **flags: Any) -
 
 
 def _make(label: str, *, as_json: bool, **flags: Any) -> None:
-    made, secret = run_with_app(lambda app: create_token(app.library, label, app.clock), **flags)
+    made, secret = run_with_app(
+        lambda app: create_token(app.library, label, app.clock), writes=True, **flags
+    )
     if as_json:
         print_json(_row(made) | {"token": secret})
         return

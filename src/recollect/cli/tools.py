@@ -13,27 +13,32 @@ from recollect.cli.options import common
 from recollect.cli.render import render
 from recollect.cli.running import (
     command_session,
+    confirmed,
     keep_selection,
     print_json,
     run_with_app,
 )
+from recollect.core.text import clipped
 from recollect.errors import InvalidInput
 from recollect.settings import AUTO, load
 from recollect.tools.schema import Parameter, bare_type, parameters_of
 from recollect.tools.tool import Effect, Tool
 
+EVERYTHING = {"toolsets": "all", "read_only": False, "dialect": "recollect"}
 PROJECT = "project"  # an option of every command already
 
 
 def tool_commands() -> dict[str, Tool]:
     """The tools by the name of their command."""
-    return {tool.name.replace("_", "-"): tool for tool in App(load({"toolsets": "all"})).tools}
+    return {tool.name.replace("_", "-"): tool for tool in App(load(EVERYTHING)).tools}
 
 
 def command_for(name: str, tool: Tool) -> click.Command:
     own = [parameter for parameter in tool.parameters if parameter.name != PROJECT]
 
-    def run(as_json: bool, **given: Any) -> None:
+    def run(as_json: bool, yes: bool = False, **given: Any) -> None:
+        if tool.effect is Effect.ERASES and not confirmed(f"{tool.description} Go on?", yes=yes):
+            return
         flags = {key: given.pop(key) for key in ("data_dir", PROJECT, "log_level")}
         takes_project = len(own) < len(tool.parameters)
         arguments: dict[str, Any] = {
@@ -62,6 +67,8 @@ def command_for(name: str, tool: Tool) -> click.Command:
 
     command = click.command(name, help=tool.description)(common(run))
     command.params = [_click_parameter(parameter) for parameter in own] + command.params
+    if tool.effect is Effect.ERASES:
+        command.params.append(click.Option(["--yes"], is_flag=True, help="Do not ask."))
     return command
 
 
@@ -109,10 +116,10 @@ def _argument(parameter: Parameter, value: Any) -> Any:
         return value
     item = bare_type(get_args(kind)[0])
     words: Sequence[str] = value
-    return items_from(words, item) if is_dataclass(item) else list(words)
+    return items_from(words, item, parameter.name) if is_dataclass(item) else list(words)
 
 
-def items_from(words: Sequence[str], item: Any) -> list[Any]:
+def items_from(words: Sequence[str], item: Any, name: str) -> list[Any]:
     """Objects from what a person can type: JSON, `-` for JSON on standard input, or key=value.
 
     A key that is given again begins the next object, unless it takes a list.
@@ -127,7 +134,7 @@ def items_from(words: Sequence[str], item: Any) -> list[Any]:
     for word in words:
         key, separator, value = word.partition("=")
         if word == "-":
-            items += _from_json(sys.stdin.read())
+            items += _from_json(sys.stdin.read(), name, [*known])
         elif separator and key.strip() in known:
             parameter = known[key.strip()]
             if _is_list(bare_type(parameter.annotation)):
@@ -138,20 +145,24 @@ def items_from(words: Sequence[str], item: Any) -> list[Any]:
                 current = {}
             current[parameter.name] = value
         else:
-            items += _from_json(word)
+            items += _from_json(word, name, [*known])
     return [*items, current] if current else items
 
 
-def _from_json(text: str) -> list[Any]:
+def _from_json(text: str, name: str, known: Sequence[str]) -> list[Any]:
+    """A list, one object, or the tool's whole argument with the list under its name."""
     try:
         value = json.loads(text)
     except ValueError as error:
+        shown = clipped(text)
         raise InvalidInput(
-            f"{text[:80]!r} is neither JSON nor key=value.",
-            hint='Write {"name": "Ada"} or name=Ada.',
-            value=text[:80],
+            f"{shown!r} is neither JSON nor one of these with a value: {', '.join(known)}.",
+            hint=f"Write {known[0]}=…, JSON, or - for JSON on standard input.",
+            value=shown,
         ) from error
-    return value if isinstance(value, list) else [value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, dict) and name in value:
+        value = cast(dict[str, Any], value)[name]
+    return cast(list[Any], value) if isinstance(value, list) else [value]
 
 
 def _is_list(kind: Any) -> bool:

@@ -74,6 +74,10 @@ class RecordStore(Protocol):
         """The links with these ids that exist, in the order asked for."""
         ...
 
+    async def scan_links(self, *, deleted: bool | None, containing: str = "") -> list[Link]:
+        """Links whose verb contains the text, whatever its case, in the order of arrival."""
+        ...
+
     async def count(self) -> Mapping[str, int]:
         """Live records by kind, and live links under `link`."""
         ...
@@ -84,16 +88,19 @@ class RecordStore(Protocol):
         """Log entries past a sequence number."""
         ...
 
-    async def history(self, ref: Ref, *, after: int = 0) -> list[tuple[int, Edit]]:
-        """Every edit of one thing past a sequence number, oldest first, each with its own."""
+    async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:
+        """Every edit of these things past a sequence number, oldest first, each with its own."""
         ...
 
-    async def purge(self, ids: Sequence[str]) -> Purged:
-        """Removes records for good, with children, links and every trace in log and index."""
+    async def purge(self, refs: Sequence[Ref]) -> Purged:
+        """Removes things for good, with every trace in log and index.
+
+        A record takes its children and links with it, deleted ones too.
+        """
         ...
 
     async def revision(self) -> int:
-        """A number that differs whenever anyone has committed since it was last asked."""
+        """The sequence number of the newest change, whoever made it; 0 before the first."""
         ...
 
     async def check(self) -> list[str]:
@@ -153,8 +160,6 @@ class Library(Protocol):
 
     async def knows_token(self, secret_hash: str) -> bool: ...
 
-    async def revision(self) -> int: ...
-
     async def close(self) -> None: ...
 
 
@@ -169,4 +174,8 @@ class ProjectChoice(Protocol):
 
     async def current(self, call: Call) -> Project | None:
         """What a call without a name would mean; None when nothing is chosen or made yet."""
+        ...
+
+    def pending(self, call: Call) -> str | None:
+        """The name of a project that is chosen but not made yet."""
         ...

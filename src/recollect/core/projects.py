@@ -9,6 +9,7 @@ from recollect.errors import InvalidInput
 Status = Literal["active", "archived"]
 
 PROJECT_NAME_LIMIT = 100  # characters
+RESERVED = frozenset({".", "..", "auto"})  # what folders call themselves, and `--project auto`
 _HINT = "Letters, digits, blanks, '-', '_' and '.' do well."
 
 
@@ -35,8 +36,8 @@ def checked_project_name(name: str) -> str:
         if has_control_characters(name) or forbidden_in_text(name)
         else "holds a path separator"
         if "/" in name or "\\" in name
-        else "is a name that folders use for themselves"
-        if name in {".", ".."}
+        else "has a meaning of its own"
+        if name in RESERVED
         else None
     )
     if problem:

@@ -121,13 +121,18 @@ Step = Insert | Update | Delete | Restore
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is to be committed, all of it or nothing."""
+    """What is to be committed, all of it or nothing.
+
+    With a `revision`, nothing either once the store has another one: for steps that are right
+    only where nobody has committed since they were planned.
+    """
 
     steps: tuple[Step, ...]
     at: int
     tool: str
     client: str = ""
     undoes: int | None = None
+    revision: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Taking a change back: the steps that do it, or the reason why not."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import (
@@ -19,6 +19,8 @@ from recollect.core.records import (
 )
 from recollect.errors import Refused
 
+Things = dict[Ref, Record | Link]
+
 
 def undone(changes: Sequence[Change]) -> set[int]:
     """Which changes are taken back at present; an undo that was itself undone does not count."""
@@ -30,83 +32,108 @@ def undone(changes: Sequence[Change]) -> set[int]:
 
 
 async def plan_undo(store: RecordStore, change: Change) -> tuple[Step, ...]:
-    """Raises Refused when what the change touched has changed since."""
+    """Raises Refused when what the change touched has changed since.
+
+    The steps hold for the revision of the store that they were planned at, and no other.
+    """
     if not change.edits:
         raise Refused(f"Change {change.seq} ({change.tool}) left nothing that could be undone.")
+    if any(edit.id is None for edit in change.edits):
+        raise _purged(change)
+    refs = {Ref(edit.subject, edit.id or "") for edit in change.edits}
+    current = await _current(store, change, refs)
+    await _check_unchanged(store, change, current)
+    await _check_nothing_hangs_on_inserts(store, change, current)
     steps: list[Step] = []
     amended: Counter[str] = Counter()
     for edit in reversed(change.edits):
-        if edit.id is None:
-            raise _purged(change)
-        ref = Ref(edit.subject, edit.id)
-        current = await _current(store, change, ref)
-        await _check_unchanged(store, change, ref, current)
-        steps.append(await _step(store, change, edit, ref, current, amended[ref.id]))
+        ref = Ref(edit.subject, edit.id or "")
+        steps.append(_step(edit, current[ref], amended[ref.id]))
         amended[ref.id] += edit.operation == "update"
     return tuple(steps)
 
 
-async def _step(
-    store: RecordStore, change: Change, edit: Edit, ref: Ref, current: Record | Link, amended: int
-) -> Step:
+def _step(edit: Edit, current: Record | Link, amended: int) -> Step:
     """`amended` is how often the steps before this one raise the record's version."""
     if edit.operation == "delete":
-        return Restore(ref)
+        return Restore(current.ref)
     if edit.operation == "update" and isinstance(current, Record):
-        return Update(ref.id, edit.before or {}, current.version + amended)
-    if isinstance(current, Record):
-        await _check_nothing_hangs_on(store, change, current)
-    return Delete(ref)
+        return Update(current.id, edit.before or {}, current.version + amended)
+    return Delete(current.ref)
 
 
-async def _current(store: RecordStore, change: Change, ref: Ref) -> Record | Link:
-    found: Sequence[Record | Link] = (
-        await store.get([ref.id], include_deleted=True)
-        if ref.subject == "record"
-        else await store.get_links([ref.id], include_deleted=True)
-    )
-    if not found:
+async def _current(store: RecordStore, change: Change, refs: Set[Ref]) -> Things:
+    records = [ref.id for ref in refs if ref.subject == "record"]
+    links = [ref.id for ref in refs if ref.subject == "link"]
+    found: Things = {
+        thing.ref: thing
+        for thing in (
+            *await store.get(records, include_deleted=True),
+            *await store.get_links(links, include_deleted=True),
+        )
+    }
+    if len(found) < len(refs):
         raise _purged(change)
-    return found[0]
+    return found
 
 
 def _purged(change: Change) -> Refused:
     return Refused(f"Part of change {change.seq} was purged since.", change=change.seq)
 
 
-async def _check_unchanged(
-    store: RecordStore, change: Change, ref: Ref, current: Record | Link
-) -> None:
-    """Compares with how the thing stood right after the change: later edits laid back over it."""
-    later = await store.history(ref, after=change.seq)
+async def _check_unchanged(store: RecordStore, change: Change, current: Things) -> None:
+    """Compares with how things stood right after the change: later edits laid back over them."""
+    later: dict[Ref, list[tuple[int, Edit]]] = {}
+    for seq, edit in await store.history(list(current), after=change.seq):
+        later.setdefault(Ref(edit.subject, edit.id or ""), []).append((seq, edit))
+    for ref, edits in later.items():
+        if _differs(current[ref], [edit for _, edit in edits]):
+            raise Refused(
+                f"The {ref.subject} {ref.id} has changed since, in change {edits[-1][0]}.",
+                hint="Undo the later change first.",
+                change=change.seq,
+                changed_by=sorted({seq for seq, _ in edits}),
+            )
+
+
+def _differs(current: Record | Link, later: Sequence[Edit]) -> bool:
     then: dict[str, object] = {}
-    for _, edit in reversed(later):
+    for edit in reversed(later):
         then.update(edit.before or {})
-    differs = [
-        name
-        for name, value in then.items()
-        if (name in AMENDABLE and getattr(current, name) != value)
+    return any(
+        (name in AMENDABLE and getattr(current, name) != value)
         or (name == "deleted_at" and (current.deleted_at is None) != (value is None))
+        for name, value in then.items()
+    )
+
+
+async def _check_nothing_hangs_on_inserts(
+    store: RecordStore, change: Change, current: Things
+) -> None:
+    """Taking back an insert (or a restore) would delete what came to hang on it since."""
+    made = [
+        edit.id
+        for edit in change.edits
+        if edit.id and edit.subject == "record" and edit.operation in ("insert", "restore")
     ]
-    if differs:
-        raise Refused(
-            f"The {ref.subject} {ref.id} has changed since, in change {later[-1][0]}.",
-            hint="Undo the later change first.",
-            change=change.seq,
-            changed_by=sorted({seq for seq, _ in later}),
-        )
-
-
-async def _check_nothing_hangs_on(store: RecordStore, change: Change, record: Record) -> None:
-    own = {edit.id for edit in change.edits}
-    children = await store.scan(Where(parents=(record.id,)))
-    links = await store.links([record.id])
-    others = [thing.id for thing in (*children, *links) if thing.id not in own]
-    if others:
-        raise Refused(
-            f'"{record.name or record.id}" has {len(others)} observations or relations that came '
-            "later.",
-            hint="Undo the later changes first, or delete it.",
-            change=change.seq,
-            later=others[:20],
-        )
+    if not made:
+        return
+    later: dict[str, list[str]] = {}
+    for child in await store.scan(Where(parents=tuple(made))):
+        if child.ref not in current:
+            later.setdefault(child.parent or "", []).append(child.id)
+    for link in await store.links(made):
+        if link.ref not in current:
+            for end in {link.source, link.target}:
+                later.setdefault(end, []).append(link.id)
+    for record_id in made:
+        if others := later.get(record_id):
+            record = current[Ref("record", record_id)]
+            name = record.name if isinstance(record, Record) else None
+            raise Refused(
+                f'"{name or record_id}" has {len(others)} observations or relations that came '
+                "later.",
+                hint="Undo the later changes first, or delete it.",
+                change=change.seq,
+                later=others[:20],
+            )

@@ -43,6 +43,8 @@ class MemoryStore:
         self._seq = 0
 
     async def commit(self, batch: Batch) -> Change:
+        if batch.revision not in (None, self._seq):
+            raise Conflict("Something else was stored meanwhile.", revision=batch.revision)
         kept = dict(self._records), dict(self._links)
         try:
             edits = tuple(edit for step in batch.steps for edit in self._apply(step, batch.at))
@@ -117,6 +119,14 @@ class MemoryStore:
         found.sort(key=lambda link: link.created_at)
         return found[:limit]
 
+    async def scan_links(self, *, deleted: bool | None, containing: str = "") -> list[Link]:
+        return [
+            link
+            for link in self._links.values()
+            if deleted in (None, link.deleted_at is not None)
+            and containing.lower() in link.verb.lower()
+        ]
+
     async def count(self) -> Mapping[str, int]:
         counts = Counter(r.kind for r in self._records.values() if r.deleted_at is None)
         return {**counts, "link": sum(x.deleted_at is None for x in self._links.values())}
@@ -127,31 +137,32 @@ class MemoryStore:
         ordered = reversed(self._changes) if newest_first else iter(self._changes)
         return list(islice((change for change in ordered if change.seq > after), limit))
 
-    async def history(self, ref: Ref, *, after: int = 0) -> list[tuple[int, Edit]]:
+    async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:
+        wanted = {(ref.subject, ref.id) for ref in refs}
         return [
             (change.seq, edit)
             for change in self._changes
             if change.seq > after
             for edit in change.edits
-            if (edit.subject, edit.id) == (ref.subject, ref.id)
+            if (edit.subject, edit.id) in wanted
         ]
 
-    async def purge(self, ids: Sequence[str]) -> Purged:
-        doomed = {record_id for record_id in ids if record_id in self._records}
-        while below := {
-            r.id for r in self._records.values() if r.parent in doomed and r.id not in doomed
-        }:
+    async def purge(self, refs: Sequence[Ref]) -> Purged:
+        wanted = set(refs)
+        doomed = {record_id for record_id, r in self._records.items() if r.ref in wanted}
+        while below := {r.id for r in self._records.values() if r.parent in doomed} - doomed:
             doomed |= below
-        links = {x.id for x in self._links.values() if doomed & {x.source, x.target}}
-        for record_id in doomed:
-            del self._records[record_id]
-        for link_id in links:
-            del self._links[link_id]
+        links = {
+            x.id for x in self._links.values() if x.ref in wanted or doomed & {x.source, x.target}
+        }
+        self._records = {k: r for k, r in self._records.items() if k not in doomed}
+        self._links = {k: x for k, x in self._links.items() if k not in links}
+        gone = {"record": doomed, "link": links}
         self._changes = [
-            replace(change, edits=tuple(e for e in change.edits if e.id not in doomed | links))
+            replace(change, edits=tuple(e for e in change.edits if e.id not in gone[e.subject]))
             for change in self._changes
         ]
-        if doomed:
+        if doomed or links:
             self._log(self._clock(), "purge", "", None, ())
         return Purged(len(doomed), len(links), complete=True)
 
@@ -334,7 +345,6 @@ class MemoryLibrary:
         self._workspaces: dict[str, str] = {}
         self._notes: dict[str, str] = {}
         self._tokens: dict[str, tuple[Token, str]] = {}
-        self._revision = 0
 
     async def projects(self, status: Status | None = None) -> list[Project]:
         found = (self._shelves[name].project for name in sorted(self._shelves))
@@ -356,7 +366,6 @@ class MemoryLibrary:
         at = self._clock()
         project = Project(str(uuid4()), name, description, "active", at, at)
         self._shelves[name] = _Shelf(project, MemoryStore(self._clock))
-        self._revision += 1
         return project
 
     async def archive(self, name: str) -> Project:
@@ -369,7 +378,6 @@ class MemoryLibrary:
         project = self._shelf(name).project
         del self._shelves[name]
         self._workspaces = {p: i for p, i in self._workspaces.items() if i != project.id}
-        self._revision += 1
 
     async def project_of_workspace(self, path: str) -> Project | None:
         wanted = self._workspaces.get(path)
@@ -404,9 +412,6 @@ class MemoryLibrary:
     async def knows_token(self, secret_hash: str) -> bool:
         return any(known == secret_hash for _, known in self._tokens.values())
 
-    async def revision(self) -> int:
-        return self._revision
-
     async def close(self) -> None:
         """There is nothing to close."""
 
@@ -422,7 +427,6 @@ class MemoryLibrary:
             state = "already archived" if status == "archived" else "not archived"
             raise Conflict(f'Project "{name}" is {state}.', project=name)
         shelf.project = replace(shelf.project, status=status, updated_at=self._clock())
-        self._revision += 1
         return shelf.project
 
 

@@ -1,11 +1,10 @@
 """The only search in the product: words in tiers, children merged into what they describe."""
 
-import base64
-import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from recollect.core.cursors import cursor_of, position_of
 from recollect.core.ports import RecordStore
 from recollect.core.records import Match, Record, Weights, Where
 from recollect.core.words import Query, WordQuery, parse_query
@@ -57,7 +56,7 @@ async def search(
         return Found(
             [Hit(records[match.id], match.score) for match in page if match.id in records],
             tier,
-            _cursor(tier, offset + limit) if more else None,
+            cursor_of(tier, offset + limit) if more else None,
         )
     return Found([], None)
 
@@ -81,15 +80,14 @@ async def _tiers(
                     ),
                 )
         elif (words := readings[tier]) is not None:
-            yield tier, await _matched(store, words, where, profile, needed)
-
-
-async def _matched(
-    store: RecordStore, words: WordQuery, where: Where, profile: Profile, needed: int
-) -> list[Match]:
-    return await _enough(
-        lambda rows: store.match(words, where, profile.weights, rows), profile, needed
-    )
+            yield (
+                tier,
+                await _enough(
+                    lambda rows, words=words: store.match(words, where, profile.weights, rows),
+                    profile,
+                    needed,
+                ),
+            )
 
 
 async def _enough(ask: Callable[[int], Any], profile: Profile, needed: int) -> list[Match]:
@@ -112,19 +110,10 @@ def _merged(matches: list[Match]) -> list[Match]:
     return list(best.values())
 
 
-def _cursor(tier: Tier, offset: int) -> str:
-    return base64.urlsafe_b64encode(json.dumps([tier, offset]).encode()).decode()
-
-
 def _position(cursor: str | None) -> tuple[Tier | None, int]:
     if cursor is None:
         return None, 0
-    try:
-        tier, offset = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-    except ValueError:
-        tier, offset = None, -1
-    if tier not in TIERS or not isinstance(offset, int) or offset < 0:
-        raise InvalidInput(
-            "`cursor` is not one that a search gave out.", argument="cursor", value=cursor
-        )
+    tier, offset = position_of(cursor, str, int)
+    if tier not in TIERS or offset < 0:
+        raise InvalidInput("`cursor` leads nowhere.", argument="cursor", value=cursor)
     return tier, offset

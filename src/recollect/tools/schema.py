@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -212,7 +213,7 @@ def _text(field: Field, value: Any, path: str) -> str:
         )
     if not field.blank and not value.strip():
         raise InvalidInput(
-            f"`{path}` is {'blank' if value else 'empty'}.", argument=path, value=value
+            f"`{path}` is {'blank' if value else 'empty'}.", argument=path, value=_shown(value)
         )
     forbidden = forbidden_in_text(value)
     if forbidden is not None:
@@ -232,6 +233,8 @@ def _number(kind: Any, field: Field, value: Any, path: str) -> Any:
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong("a whole number" if kind is int else "a number", value, path)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _wrong("a finite number", value, path)
     if kind is int:
         if isinstance(value, float) and not value.is_integer():
             raise _wrong("a whole number", value, path)
@@ -271,14 +274,14 @@ def _one_of(allowed: Sequence[Any], value: Any, path: str) -> Any:
     raise InvalidInput(
         f"`{path}` is {_shown(value)}; it must be one of {listed}.",
         argument=path,
-        value=value,
+        value=_shown(value),
         allowed=list(allowed),
     )
 
 
 def _wrong(expected: str, value: Any, path: str) -> InvalidInput:
     return InvalidInput(
-        f"`{path}` must be {expected}, not {_shown(value)}.", argument=path, value=value
+        f"`{path}` must be {expected}, not {_shown(value)}.", argument=path, value=_shown(value)
     )
 
 

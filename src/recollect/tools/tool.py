@@ -37,9 +37,11 @@ class Effect(Enum):
     """What a call does to what is stored."""
 
     READS = "reads"
+    SELECTS = "changes what the session remembers"
     WRITES = "writes"
     REPEATABLE = "writes, and a second time changes nothing"
     DESTROYS = "removes or hides, and a second time changes nothing"
+    ERASES = "removes for good"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Tool:
         return {
             "title": self.name.replace("_", " ").capitalize(),
             "readOnlyHint": reads,
-            "destructiveHint": self.effect is Effect.DESTROYS,
+            "destructiveHint": self.effect in (Effect.DESTROYS, Effect.ERASES),
             "idempotentHint": self.effect is not Effect.WRITES,
             "openWorldHint": False,
         }
@@ -145,5 +147,5 @@ def _output_schema(returned: Any) -> JSON | None:
 
 def _as_mapping(arguments: Any) -> Mapping[str, Any]:
     if not isinstance(arguments, Mapping):
-        raise InvalidInput("The arguments must be an object.", value=arguments)
+        raise InvalidInput("The arguments must be an object.", value=type(arguments).__name__)
     return arguments  # pyright: ignore[reportUnknownVariableType]

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from recollect.core.sessions import Call
 from recollect.tools.tool import Result, Tool
-from recollect.tools.toolset import combined
 from recollect.transports.conformance_rounds import (
     ROOTS,
     Answers,
@@ -42,8 +41,7 @@ WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQIAAAAAAA=="
 
 def add_fixtures(dispatcher: Dispatcher) -> None:
     """Puts the fixtures beside what the dispatcher offers."""
-    app = dispatcher.app
-    app.tools = combined(app.tools, (_declared(name) for name in TOOLS))
+    dispatcher.more_tools += [_declared(name) for name in TOOLS]
     handlers = _Fixtures(dispatcher).handlers()
     dispatcher.methods.update(handlers)
 

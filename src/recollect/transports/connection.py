@@ -1,7 +1,8 @@
 """One client for as long as it is connected, and the notices that wait for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,30 @@ class Notices:
         return uri
 
 
+class Turns:
+    """Calls of one client take effect in the order they came in.
+
+    A call that writes waits for all before it, one that reads for the writes before it: so what
+    was sent first is seen by what was sent next, and reads still run side by side.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[asyncio.Future[None], bool] = {}
+
+    @asynccontextmanager
+    async def take(self, *, writes: bool) -> AsyncGenerator[None, None]:
+        earlier = [done for done, wrote in self._running.items() if wrote or writes]
+        done = asyncio.get_running_loop().create_future()
+        self._running[done] = writes
+        try:
+            if earlier:
+                await asyncio.wait(earlier)
+            yield
+        finally:
+            del self._running[done]
+            done.set_result(None)
+
+
 @dataclass(slots=True)
 class Connection:
     """A client's session and its subscriptions."""
@@ -51,6 +76,7 @@ class Connection:
         default_factory=dict[str, Callable[[], None]]
     )
     notices: Notices = field(default_factory=Notices)
+    turns: Turns = field(default_factory=Turns)
     _teller: asyncio.Task[None] | None = None
 
     def tell_by(self, announce: Notify) -> None:

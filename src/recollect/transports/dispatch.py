@@ -5,16 +5,19 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from recollect import __version__
 from recollect.app.app import App
-from recollect.app.resources import ResourceInfo
 from recollect.core.sessions import Session
 from recollect.errors import NotFound, RecollectError, Unavailable
 from recollect.tools.schema import to_json
-from recollect.tools.tool import Tool
+from recollect.tools.tool import Effect, Tool
+from recollect.tools.toolset import Toolset, combined
 from recollect.transports.connection import JSON, Connection, Notices, Notify
+
+if TYPE_CHECKING:  # loaded when a resource is asked for
+    from recollect.app.resources import ResourceInfo
 
 Ask = Callable[[str, JSON], Awaitable[JSON]]
 
@@ -90,7 +93,7 @@ Handler = Callable[[Request], Awaitable[JSON]]
 
 
 class Dispatcher:
-    """Answers requests. `methods` may be extended before the first one."""
+    """Answers requests. `methods` and `more_tools` may be extended before the first one."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -107,6 +110,7 @@ class Dispatcher:
             "resources/unsubscribe": self._unsubscribe,
             "subscriptions/listen": self._listen,
         }
+        self.more_tools: list[Tool] = []
         self._streams: set[Notices] = set()
         self._is_closing = False
 
@@ -157,6 +161,10 @@ class Dispatcher:
             "resources": {"subscribe": True, "listChanged": False},
         }
 
+    @property
+    def tools(self) -> Toolset:
+        return combined(self.app.tools, self.more_tools) if self.more_tools else self.app.tools
+
     def _handler(self, method: str, *, stateless: bool) -> Handler:
         handler = self.methods.get(method)
         if handler is None or method in (_HANDSHAKE_ONLY if stateless else _STATELESS_ONLY):
@@ -187,7 +195,7 @@ class Dispatcher:
 
     async def _list_tools(self, request: Request) -> JSON:
         _refuse_cursor(request)
-        return {"tools": [described(tool) for tool in self.app.tools]}
+        return {"tools": [described(tool) for tool in self.tools]}
 
     async def _call_tool(self, request: Request) -> JSON:
         name = request.params.get("name")
@@ -198,17 +206,16 @@ class Dispatcher:
             arguments = {}
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "`arguments` must be an object.")
-        if name not in self.app.tools:
-            try:
-                self.app.tools.get(name)
-            except NotFound as error:
-                raise ProtocolError(
-                    INVALID_PARAMS, f"Unknown tool: {name}. {error.hint}"
-                ) from error
         try:
-            result = await self.app.call(
-                request.session, name, cast(JSON, arguments), progress_of(request)
-            )
+            tool = self.tools.get(name)
+        except NotFound as error:
+            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}. {error.hint}") from error
+        writes = tool.effect is not Effect.READS
+        try:
+            async with request.connection.turns.take(writes=writes):
+                result = await self.app.call(
+                    request.session, name, cast(JSON, arguments), progress_of(request)
+                )
         except RecollectError as error:
             return {
                 "content": [{"type": "text", "text": str(error)}],
@@ -361,7 +368,7 @@ def _refuse_cursor(request: Request) -> None:
         raise ProtocolError(INVALID_PARAMS, "Unknown cursor.")
 
 
-def _resource(info: ResourceInfo, key: str) -> JSON:
+def _resource(info: "ResourceInfo", key: str) -> JSON:
     return {
         key: info.uri,
         "name": info.name,

@@ -174,7 +174,7 @@ def _ask(ctx: Context) -> Ask | None:
 
 def _input_schemas(dispatcher: Dispatcher) -> Callable[[str], JSON | None]:
     def find(name: str) -> JSON | None:
-        tools = dispatcher.app.tools
+        tools = dispatcher.tools
         return tools.get(name).input_schema if name in tools else None
 
     return find

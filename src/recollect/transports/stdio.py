@@ -21,7 +21,8 @@ from recollect.transports.dispatch import (
 )
 from recollect.transports.signals import on_signals
 
-GRACE = 0.5  # seconds that calls under way get when we are told to stop
+GRACE = 0.4  # seconds that calls under way get when we are told to stop
+LAST_WORDS = 0.1  # seconds for those that were cancelled, and for what is still to be written
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class _Loop:
         await self._stop.wait()
         await self._finish()
         self._outbox.put(None)
-        await asyncio.to_thread(writer.join, GRACE)
+        await asyncio.to_thread(writer.join, LAST_WORDS)
 
     def _on_line(self, line: bytes | None) -> None:
         if line is None:
@@ -198,7 +199,7 @@ class _Loop:
             for task in late:
                 task.cancel()
             if late:
-                await asyncio.wait(late, timeout=GRACE)
+                await asyncio.wait(late, timeout=LAST_WORDS)
 
 
 def _read_all(

@@ -217,7 +217,7 @@ async def test_a_failure_after_the_file_has_moved_keeps_the_project_reachable(
 ) -> None:
     """As when there is no room left in `_meta.db`."""
     with monkeypatch.context() as patched:
-        patched.setattr(moves, "_unlink_logs", failing_once(moves._unlink_logs))
+        patched.setattr(moves, "unlink_logs", failing_once(moves.unlink_logs))
         with pytest.raises(StorageFull):
             await library.archive("project")
     assert (await library.project("project")).status == "archived"

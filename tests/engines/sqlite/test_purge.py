@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from making import batch, entity, link, note
+from making import batch, entity, link, link_ref, note, record_ref
 from processes import acting, said_by
-from recollect.core.records import Update, Where
+from recollect.core.records import Delete, Update, Where
 from recollect.engines.sqlite import store as stores
 from recollect.engines.sqlite.library import SqliteLibrary
 
@@ -36,7 +36,7 @@ async def test_a_purged_text_is_in_no_byte_of_any_file(
     secretive: SqliteLibrary, folder: Path
 ) -> None:
     _, store = await secretive.open("project")
-    purged = await store.purge(["secretive"])
+    purged = await store.purge([record_ref("secretive")])
     assert (purged.records, purged.links, purged.complete) == (2, 1, True)
     assert said_by("files_with", folder, *TRACES) == []
     assert await store.check() == []
@@ -50,12 +50,12 @@ async def test_a_purge_is_incomplete_while_a_reader_keeps_the_old_pages(
     _, store = await secretive.open("project")
     with acting("hold_snapshot", path) as reader:
         assert reader.hear() == "holding"
-        purged = await store.purge(["secretive"])
+        purged = await store.purge([record_ref("secretive")])
         assert (purged.records, purged.complete) == (2, False)
         assert await store.get(["secretive"], include_deleted=True) == []
         assert reader.ask() == "released"
     monkeypatch.undo()
-    assert (await store.purge(["secretive"])).complete
+    assert (await store.purge([record_ref("secretive")])).complete
     assert said_by("files_with", folder, *TRACES) == []
 
 
@@ -63,7 +63,7 @@ async def test_a_purged_text_stays_away_when_the_file_moves(
     secretive: SqliteLibrary, folder: Path
 ) -> None:
     _, store = await secretive.open("project")
-    await store.purge(["secretive"])
+    await store.purge([record_ref("secretive")])
     await secretive.archive("project")
     await secretive.restore("project")
     assert said_by("files_with", folder, *TRACES) == []
@@ -74,6 +74,20 @@ async def test_an_overwritten_text_is_not_left_in_the_free_space_of_the_file(
 ) -> None:
     _, store = await library.open("project")
     await store.commit(batch(entity("long", text=SECRET * 200)))
-    await store.purge(["long"])
+    await store.purge([record_ref("long")])
     await library.close()
     assert said_by("files_with", folder, *TRACES) == []
+
+
+async def test_the_verb_of_a_purged_link_is_in_no_byte_of_any_file(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    _, store = await library.open("project")
+    others = [link("kept", f"verb {number}", "kept") for number in range(300)]
+    await store.commit(batch(*others, link("kept", SECRET, "kept", id="secretive")))
+    await store.commit(batch(Delete(link_ref("secretive"))))
+    assert said_by("files_with", folder, SECRET)
+    purged = await store.purge([link_ref("secretive")])
+    assert (purged.records, purged.links, purged.complete) == (0, 1, True)
+    assert said_by("files_with", folder, *TRACES) == []
+    assert await store.check() == []

@@ -196,7 +196,7 @@ async def test_a_process_older_than_the_database_is_refused_at_its_next_write(
     with acting("leave_log", path, "PRAGMA user_version=99") as newer:
         newer.process.wait()
     before = said_by("digests", folder / "projects")
-    for attempt in (store.commit(batch(entity("old"))), store.purge(["kept"])):
+    for attempt in (store.commit(batch(entity("old"))), store.purge([record_ref("kept")])):
         with pytest.raises(StoreTooNew):
             await attempt
     assert said_by("digests", folder / "projects") == before
@@ -257,7 +257,7 @@ async def test_a_damaged_file_is_told_and_not_touched_and_others_go_on(
     for attempt in (
         store.scan(Where()),
         store.commit(batch(entity("new"))),
-        store.purge(["kept"]),
+        store.purge([record_ref("kept")]),
         store.check(),
         library.archive("project"),
     ):

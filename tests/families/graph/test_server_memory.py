@@ -56,6 +56,15 @@ async def test_a_name_is_exactly_what_is_written(server_memory: Client) -> None:
     assert [entity["name"] for entity in opened["entities"]] == ["ada"]
 
 
+async def test_blanks_around_a_name_belong_to_it(server_memory: Client) -> None:
+    padded = ADA | {"name": " Ada "}
+    assert await server_memory("create_entities", entities=[ADA, padded]) == {
+        "entities": [ADA, padded]
+    }
+    opened = await server_memory("open_nodes", names=[" Ada "])
+    assert opened["entities"] == [padded]
+
+
 async def test_a_relation_may_come_before_its_ends(server_memory: Client) -> None:
     await server_memory("create_entities", entities=[ADA])
     assert await server_memory("create_relations", relations=[KNOWS, KNOWS]) == {

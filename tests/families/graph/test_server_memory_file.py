@@ -44,6 +44,11 @@ def test_an_unreadable_line_is_reported_with_its_number_and_the_rest_goes_on() -
     assert isinstance(found[-1], RelationSpec)
 
 
+def test_blank_observations_are_left_out() -> None:
+    (entity,) = parsed(ENTITY | {"observations": ["a", "", "  "]})
+    assert entity.observations == ["a"]
+
+
 def test_an_entity_with_more_observations_than_a_call_may_have_comes_in_pieces() -> None:
     texts = [f"fact {i}" for i in range(BATCH_LIMIT + 1)]
     pieces = parsed(ENTITY | {"observations": texts})

@@ -222,6 +222,11 @@ async def test_a_name_that_fits_two_entities_is_chosen_by_type_or_id(graph: Clie
     assert await texts(graph, planet["id"]) == ["orbits"]
 
 
+@pytest.mark.parametrize("name", ["a" + " " * 450 + "b", "(" * 450, "x (" + " " * 400, "( )"])
+async def test_a_name_of_an_odd_form_is_only_unknown(graph: Client, name: str) -> None:
+    assert await graph("open_nodes", names=[name]) == {"entities": []}
+
+
 async def test_a_name_with_brackets_is_a_name_first(graph: Client) -> None:
     await entity(graph, "f (x)", "function")
     await graph("add_observations", observations=[{"entity_name": "f (x)", "contents": ["pure"]}])
@@ -374,6 +379,10 @@ async def test_a_search_stays_inside_its_project(graph: Client) -> None:
             "entities[0].observations[0]",
         ),
         ({"entities": [{"name": "a", "entity_type": "x"}] * 10_000}, "entities"),
+        (
+            {"entities": [{"name": "a", "entity_type": "x", "observations": ["o"] * 1_000}] * 10},
+            "entities",
+        ),
         ({"entities": [{"name": 3, "entity_type": "x"}]}, "entities[0].name"),
         ({"entities": {"name": "a", "entity_type": "x"}}, "entities"),
         ({}, "entities"),

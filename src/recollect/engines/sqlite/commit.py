@@ -37,6 +37,8 @@ SELECT key FROM below WHERE depth > 0 ORDER BY depth DESC, key
 
 def apply(connection: Connection, batch: Batch) -> Change:
     """Raises Conflict where the batch does not fit what is stored; the caller rolls back."""
+    if batch.revision not in (None, newest_change(connection)):
+        raise Conflict("Something else was stored meanwhile.", revision=batch.revision)
     commit = _Commit(connection, batch)
     for step in batch.steps:
         match step:
@@ -53,6 +55,10 @@ def apply(connection: Connection, batch: Batch) -> Change:
             case _:
                 raise TypeError(step)
     return commit.finish()
+
+
+def newest_change(connection: Connection) -> int:
+    return connection.execute("SELECT coalesce(max(seq), 0) FROM changes").get
 
 
 def index_row(connection: Connection, key: int) -> tuple[int, str, str, str]:

@@ -3,14 +3,15 @@
 import os
 import random
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar, cast
+from urllib.parse import quote
 
 import apsw
 
-from recollect.engines.sqlite.schema import Schema
+from recollect.engines.sqlite.schema import PROJECT, Schema
 from recollect.engines.sqlite.sql import Connection
 from recollect.errors import (
     Conflict,
@@ -53,12 +54,17 @@ OUTSIDE_FAILURES: dict[type[apsw.Error], type[RecollectError]] = {
 
 
 @contextmanager
-def translated(path: Path) -> Generator[None, None, None]:
-    """Raises our error for what the outside did to the file at `path`."""
+def translated(
+    path: Path, schema: Schema = PROJECT, *, title: str | None = None
+) -> Generator[None, None, None]:
+    """Raises our error for what the outside did to the file at `path`.
+
+    `title` is what a person knows the file by.
+    """
     try:
         yield
     except tuple(OUTSIDE_FAILURES) as error:
-        raise _translation(error, path) from error
+        raise _translation(error, path, schema, title or path.name) from error
 
 
 class BusyHandler:
@@ -90,15 +96,16 @@ def connect(
     read_only: bool = False,
     synchronous: Synchronous = "normal",
     busy: BusyHandler | None = None,
+    title: str | None = None,
 ) -> Connection:
     """A connection to an existing database of ours, migrated; never makes a new file."""
-    with translated(path), _expected_at(path):
+    with translated(path, schema, title=title), _expected_at(path, title or path.name):
         connection = _open(path, read_only=read_only)
         try:
             connection.set_busy_handler(busy or BusyHandler())
             connection.create_scalar_function("lowered", _lowered, 1)
             _set(connection, "temp_store=MEMORY", "cache_size=-64000")
-            _check_identity(connection, path, schema)
+            _check_identity(connection, path, schema, title or path.name)
             if not connection.readonly("main"):
                 # WAL lets other processes read while one writes. secure_delete keeps forgotten
                 # text out of the file's free space; it costs nothing measurable.
@@ -124,8 +131,11 @@ def _set(connection: Connection, *pragmas: str) -> None:
         connection.execute(f"PRAGMA {pragma}").fetchall()
 
 
-def create(path: Path, schema: Schema) -> None:
-    """Makes the file with its whole schema, readable by its owner alone."""
+def create(path: Path, schema: Schema, facts: Mapping[str, str] | None = None) -> None:
+    """Makes the file with its whole schema, readable by its owner alone.
+
+    The facts are what a project's file tells of its project.
+    """
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     os.close(descriptor)
     with translated(path):
@@ -134,6 +144,7 @@ def create(path: Path, schema: Schema) -> None:
             connection.set_busy_handler(BusyHandler())
             _set(connection, f"application_id={schema.application_id}", "journal_mode=WAL")
             migrate(connection, schema)
+            connection.executemany("INSERT INTO meta VALUES (?,?)", (facts or {}).items())
         finally:
             connection.close()
 
@@ -162,6 +173,11 @@ def fold(path: Path, schema: Schema, patience: float) -> bool:
         return True
 
 
+def unlink_logs(path: Path) -> None:
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
 @contextmanager
 def transaction(connection: Connection) -> Generator[None, None, None]:
     # IMMEDIATE: a read transaction that upgrades behind another commit fails at once, and no
@@ -187,29 +203,31 @@ def in_snapshot(connection: Connection, question: Callable[[Connection], T]) -> 
             connection.execute("ROLLBACK")
 
 
-def check_version(connection: Connection, path: Path, schema: Schema) -> None:
+def check_version(
+    connection: Connection, path: Path, schema: Schema, title: str | None = None
+) -> None:
     version = _version(connection)
     if version > schema.version:
         raise StoreTooNew(
-            f"{path.name} has schema version {version}; this program knows {schema.version}.",
+            f"{title or path.name} has schema version {version}; this program knows {schema.version}.",
             hint="Update Recollect, and restart the windows that still run the old one.",
             path=str(path),
         )
 
 
-def _check_identity(connection: Connection, path: Path, schema: Schema) -> None:
+def _check_identity(connection: Connection, path: Path, schema: Schema, title: str) -> None:
     found = connection.pragma("application_id")
     if found != schema.application_id:
         raise StoreDamaged(
-            f"{path.name} is not a {schema.name} database of Recollect.",
-            hint="It was not touched. Move it away, or put the right file in its place.",
+            f"{title} is not a {schema.name} database of Recollect.",
+            hint=schema.when_damaged,
             path=str(path),
         )
-    check_version(connection, path, schema)
+    check_version(connection, path, schema, title)
 
 
 @contextmanager
-def _expected_at(path: Path) -> Generator[None]:
+def _expected_at(path: Path, title: str) -> Generator[None]:
     """A file may be moved away between any two steps of opening it."""
     try:
         yield
@@ -217,7 +235,7 @@ def _expected_at(path: Path) -> Generator[None]:
         if path.exists():
             raise
         raise Conflict(
-            f"{path.name} is not where it was; it may have been archived or deleted meanwhile.",
+            f"{title} is not where it was; it may have been archived or deleted meanwhile.",
             hint="Call again.",
             path=str(path),
         ) from error
@@ -226,7 +244,7 @@ def _expected_at(path: Path) -> Generator[None]:
 def _open(path: Path, *, read_only: bool) -> Connection:
     if not read_only:
         return _typed(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
-    uri = path.resolve().as_uri()
+    uri = _uri(path.resolve())
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
         connection = _typed(apsw.Connection(f"{uri}?mode=ro", flags=flags))
@@ -238,6 +256,12 @@ def _open(path: Path, *, read_only: bool) -> Connection:
             raise
         connection = _typed(apsw.Connection(f"{uri}?immutable=1", flags=flags))
     return connection
+
+
+def _uri(path: Path) -> str:
+    # Path.as_uri imports what it needs at the call, when the program's files may be out of reach.
+    quoted = quote(os.fsencode(path.as_posix()), safe="/:")
+    return f"file://{quoted}" if quoted.startswith("/") else f"file:///{quoted}"
 
 
 def _typed(connection: apsw.Connection) -> Connection:
@@ -252,31 +276,31 @@ def _version(connection: Connection) -> int:
     return int(connection.pragma("user_version"))
 
 
-def _translation(error: apsw.Error, path: Path) -> RecollectError:
+def _translation(error: apsw.Error, path: Path, schema: Schema, title: str) -> RecollectError:
     kind = next(ours for theirs, ours in OUTSIDE_FAILURES.items() if isinstance(error, theirs))
     facts = {"path": str(path)}
     if kind is StoreBusy:
         return StoreBusy(
-            f"Another process kept {path.name} locked for {BUSY_DEADLINE:.0f} seconds.",
+            f"{title} is locked by another process.",
             hint="Try again; an import or a stopped Recollect process may be holding it.",
             **facts,
         )
     if kind is StorageFull:
         return StorageFull(
-            f"There is no room to write {path.name}; nothing of this call was stored.",
+            f"{title} cannot grow: there is no room. Nothing of this call was stored.",
             hint="Free some disk space and call again.",
             **facts,
         )
     if kind is StoreDamaged:
         return StoreDamaged(
-            f"{path.name} is damaged or no database ({error}).",
-            hint="It was not touched. Restore it from a backup, or move it away.",
+            f"{title} is damaged or no database ({error}).",
+            hint=schema.when_damaged,
             **facts,
         )
     if kind is ReadOnly:
         return ReadOnly(
-            f"{path.name} cannot be written here.",
+            f"{title} cannot be written here.",
             hint="Check the permissions of the data folder, or choose one with --data-dir.",
             **facts,
         )
-    return kind(f"{path.name} could not be used ({error}).", **facts)
+    return kind(f"{title} could not be used ({error}).", **facts)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -89,6 +89,10 @@ class Worker:
         await closing
         lane.thread.shutdown(wait=False)
 
+    @property
+    def is_open(self) -> bool:
+        return self._lane is not None
+
     def _run_in(self, lane: _Lane, work: Work[T]) -> T:
         if lane.connection is None:
             lane.connection = self._open_connection(lane.busy)
@@ -105,15 +109,24 @@ class Database:
         *,
         synchronous: Synchronous = "normal",
         read_only: bool = False,
+        title: str | None = None,
     ) -> None:
         self.path = path
+        self._title = title or path.name
         self._schema = schema
         self._read_only = read_only
 
         def open_connection(busy: BusyHandler) -> Connection:
             # The reading connection may write as well: whoever comes first creates the files of
             # the write-ahead log and migrates.
-            return connect(path, schema, read_only=read_only, synchronous=synchronous, busy=busy)
+            return connect(
+                path,
+                schema,
+                read_only=read_only,
+                synchronous=synchronous,
+                busy=busy,
+                title=title,
+            )
 
         self._reader = Worker(f"read {path.name}", open_connection)
         self._writer = Worker(f"write {path.name}", open_connection)
@@ -122,7 +135,7 @@ class Database:
         """Runs the question's statements against one state of the database."""
 
         def ask(connection: Connection) -> T:
-            with translated(self.path):
+            with self._translated():
                 return in_snapshot(connection, question)
 
         return await self._reader.run(ask)
@@ -131,8 +144,8 @@ class Database:
         """Runs the work in one transaction, unless a newer program owns the file by now."""
 
         def commit(connection: Connection) -> T:
-            with translated(self.path), transaction(connection):
-                check_version(connection, self.path, self._schema)
+            with self._translated(), transaction(connection):
+                check_version(connection, self.path, self._schema, self._title)
                 return work(connection)
 
         self._refuse_if_read_only()
@@ -142,7 +155,7 @@ class Database:
         """Runs work that manages its own transactions, all of it even if the caller gives up."""
 
         def run(connection: Connection) -> T:
-            with translated(self.path):
+            with self._translated():
                 return work(connection)
 
         self._refuse_if_read_only()
@@ -152,23 +165,21 @@ class Database:
         """Empties the write-ahead log into the file; False if a reader needs it still."""
         return await asyncio.to_thread(fold, self.path, self._schema, patience)
 
-    async def revision(self) -> int:
-        """Differs after any commit while it stays open: ours come from the other connection."""
-
-        def ask(connection: Connection) -> int:
-            with translated(self.path):
-                return int(connection.pragma("data_version"))
-
-        return await self._reader.run(ask)
-
     async def close(self, *, interrupt: bool = False) -> None:
         await self._writer.close(interrupt=interrupt)
         await self._reader.close(interrupt=interrupt)
 
+    @property
+    def is_open(self) -> bool:
+        return self._reader.is_open or self._writer.is_open
+
+    def _translated(self) -> AbstractContextManager[None]:
+        return translated(self.path, self._schema, title=self._title)
+
     def _refuse_if_read_only(self) -> None:
         if self._read_only:
             raise ReadOnly(
-                f"{self.path.name} is open for reading only.",
+                f"{self._title} is open for reading only.",
                 hint="The data folder cannot be written; check its permissions.",
                 path=str(self.path),
             )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+from weakref import WeakSet
 
 import apsw
 
@@ -17,10 +18,20 @@ from recollect.core.ports import Token
 from recollect.core.projects import Project, Status, checked_project_name
 from recollect.core.text import forbidden_in_text
 from recollect.core.times import Clock, iso, now, parsed
-from recollect.engines.sqlite.connections import Synchronous, create
+from recollect.engines.sqlite.connections import Synchronous
 from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.moves import Place, discard, make, move_away, move_back, repair
-from recollect.engines.sqlite.schema import LIBRARY, PROJECT
+from recollect.engines.sqlite.founding import make_library, remove_stale_drafts
+from recollect.engines.sqlite.moves import (
+    Place,
+    discard,
+    gone,
+    make,
+    move_away,
+    move_back,
+    repair,
+    settle,
+)
+from recollect.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import SqliteStore
 from recollect.errors import (
@@ -60,6 +71,8 @@ class SqliteLibrary:
         self._synchronous: Synchronous = synchronous
         self._meta_db: Database | None = None
         self._stores: OrderedDict[str, tuple[SqliteStore, Database]] = OrderedDict()
+        # Also those that were dropped from the stores but are in use somewhere, and so open again.
+        self._databases: WeakSet[Database] = WeakSet()
         self._opening = asyncio.Lock()
         self._read_only = False
 
@@ -85,7 +98,12 @@ class SqliteLibrary:
         if known is not None and known[0].generation == row.generation:
             self._stores.move_to_end(row.project.id)
             return row.project, known[0]
-        database = self._project_database(row.db_path)
+        path = self._folder / row.db_path
+        if not path.exists():
+            if await self._find(name) == row:
+                raise gone(Place(self._folder, row.project.id, name), path)
+            return await self.open(name)  # it was moved meanwhile
+        database = self._database(path, PROJECT, title=f'The file of project "{name}"')
         store = SqliteStore(database, name, row.generation, self._clock)
         self._stores[row.project.id] = (store, database)
         if known is not None:
@@ -199,32 +217,32 @@ class SqliteLibrary:
         )
         return bool(found)
 
-    async def revision(self) -> int:
-        return await (await self._meta()).revision()
-
     async def close(self) -> None:
         """Ends within moments: what still runs is interrupted, what was acknowledged is kept."""
-        for _, database in self._stores.values():
-            await database.close(interrupt=True)
         self._stores.clear()
-        if self._meta_db is not None:
-            await self._meta_db.close(interrupt=True)
-            self._meta_db = None
+        self._meta_db = None
+        # Again and again: a call that comes meanwhile opens what it uses anew.
+        while opened := [database for database in self._databases if database.is_open]:
+            for database in opened:
+                await database.close(interrupt=True)
 
     async def _find(self, name: str) -> Row:
         if forbidden_in_text(name):
             raise _no_such(name)
+        row = await self._row_of(name)
+        if row is not None and row.transition is not None and not self._read_only:
+            await settle(await self._meta(), Place(self._folder, row.project.id, name))
+            row = await self._row_of(name)
+        if row is None or row.transition in ("creating", "deleting"):
+            raise _no_such(name)
+        return row
+
+    async def _row_of(self, name: str) -> Row | None:
         meta = await self._meta()
         row = await meta.read(
-            lambda db: (
-                db.execute(
-                    f"SELECT {_COLUMNS} FROM projects WHERE {_THERE} AND name = ?", (name,)
-                ).get
-            )
+            lambda db: db.execute(f"SELECT {_COLUMNS} FROM projects WHERE name = ?", (name,)).get
         )
-        if row is None:
-            raise _no_such(name)
-        return _row(row)
+        return _row(row) if row else None
 
     async def _place(self, name: str) -> Place:
         return Place(self._folder, (await self._find(name)).project.id, name)
@@ -234,13 +252,12 @@ class SqliteLibrary:
         if known is not None:
             await known[1].close()
 
-    def _project_database(self, db_path: str) -> Database:
-        return Database(
-            self._folder / db_path,
-            PROJECT,
-            synchronous=self._synchronous,
-            read_only=self._read_only,
+    def _database(self, path: Path, schema: Schema, title: str | None = None) -> Database:
+        database = Database(
+            path, schema, synchronous=self._synchronous, read_only=self._read_only, title=title
         )
+        self._databases.add(database)
+        return database
 
     async def _meta(self) -> Database:
         """Opens the library at the first call: makes the folder, and mends what a crash left."""
@@ -255,36 +272,14 @@ class SqliteLibrary:
         path = self._folder / "_meta.db"
         with usable(self._folder):
             if not path.exists():
-                await asyncio.to_thread(_prepare, self._folder, path)
+                await asyncio.to_thread(make_library, self._folder, iso(self._clock()))
             self._read_only = not os.access(self._folder, os.W_OK)
-        meta = Database(path, LIBRARY, synchronous=self._synchronous, read_only=self._read_only)
+            if not self._read_only:
+                remove_stale_drafts(self._folder)
+        meta = self._database(path, LIBRARY)
         if not self._read_only:
             await repair(meta, self._folder)
         return meta
-
-
-def _prepare(folder: Path, meta_path: Path) -> None:
-    for place in (folder, folder / "projects", folder / "archive"):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Made under a name of its own and linked into place, so that of several first starts one
-    # wins and nobody opens a half-made file.
-    draft = folder / f"_meta.{uuid4().hex}.new"
-    create(draft, LIBRARY)
-    try:
-        _publish(draft, meta_path)
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def _publish(draft: Path, target: Path) -> None:
-    try:
-        os.link(draft, target)
-    except FileExistsError:
-        pass
-    except OSError:
-        # File systems without hard links; a lost race here would be two renames of equal files.
-        if not target.exists():
-            draft.replace(target)
 
 
 @contextmanager

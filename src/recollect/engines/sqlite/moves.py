@@ -16,7 +16,7 @@ import os
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -30,6 +30,7 @@ from recollect.engines.sqlite.connections import (
     fold,
     transaction,
     translated,
+    unlink_logs,
 )
 from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.schema import LIBRARY, PROJECT
@@ -67,12 +68,22 @@ class Place:
     def draft(self) -> Path:
         return self.folder / "archive" / f"{self.id}.db.new"
 
+    @property
+    def title(self) -> str:
+        return f'The file of project "{self.name}"'
+
     def relative(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
 
 
 async def make(meta: Database, place: Place, description: str, at: str) -> None:
-    def declare(db: Connection) -> None:
+    def declare(db: Connection) -> bool:
+        left = db.execute(
+            "SELECT id FROM projects WHERE name = ? AND transition IS NOT NULL", (place.name,)
+        ).get
+        if left is not None:
+            _settle(db, replace(place, id=left))
+            return False
         try:
             db.execute(
                 "INSERT INTO projects(id, name, description, db_path, created_at, updated_at, "
@@ -86,9 +97,11 @@ async def make(meta: Database, place: Place, description: str, at: str) -> None:
                 kind="project",
                 name=place.name,
             ) from error
+        return True
 
     def work(db: Connection) -> None:
-        create(place.active, PROJECT)
+        facts = {"name": place.name, "description": description, "created_at": at}
+        create(place.active, PROJECT, facts)
         db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (place.id,))
 
     await meta.maintain(lambda db: _move(db, meta.path, place, "creating", declare, work))
@@ -96,10 +109,10 @@ async def make(meta: Database, place: Place, description: str, at: str) -> None:
 
 async def move_away(meta: Database, place: Place, at: str) -> None:
     def work(db: Connection) -> None:
-        _set_generation(place.active, lambda found: -abs(found))
-        _fold(place.active)
+        _set_generation(place, place.active, lambda found: -abs(found))
+        _fold(place, place.active)
         place.active.rename(place.archived)
-        _unlink_logs(place.active)
+        unlink_logs(place.active)
         _finish(db, place, "archived", at)
 
     await meta.maintain(
@@ -111,11 +124,11 @@ async def move_away(meta: Database, place: Place, at: str) -> None:
 
 async def move_back(meta: Database, place: Place, at: str) -> None:
     def work(db: Connection) -> None:
-        _fold(place.archived)
+        _fold(place, place.archived)
         _unlink(place.draft)
         _copy(place.archived, place.draft)
-        generation = _set_generation(place.draft, lambda found: abs(found) + 1)
-        _unlink_logs(place.active)
+        generation = _set_generation(place, place.draft, lambda found: abs(found) + 1)
+        unlink_logs(place.active)
         place.draft.replace(place.active)
         _finish(db, place, "active", at, generation)
         _unlink(place.archived)
@@ -148,12 +161,16 @@ async def repair(meta: Database, folder: Path) -> None:
         return [(project_id, name) for project_id, name in rows]
 
     for project_id, name in await meta.read(ask):
-        place = Place(folder, project_id, name)
-        try:
-            await meta.write(lambda db, place=place: _settle(db, place))
-        except (RecollectError, OSError) as error:
-            # One project that cannot be repaired must not keep the others shut.
-            log.warning("project %s was left in the middle of a move: %s", name, error)
+        await settle(meta, Place(folder, project_id, name))
+
+
+async def settle(meta: Database, place: Place) -> None:
+    """The same for one project. Waits for a living process that is moving it."""
+    try:
+        await meta.write(lambda db: _settle(db, place))
+    except (RecollectError, OSError) as error:
+        # One project that cannot be repaired must not keep the others shut.
+        log.warning("project %s was left in the middle of a move: %s", place.name, error)
 
 
 def _move(
@@ -161,12 +178,14 @@ def _move(
     meta_path: Path,
     place: Place,
     intent: Intent,
-    declare: Callable[[Connection], None],
+    declare: Callable[[Connection], bool],
     work: Callable[[Connection], None],
 ) -> None:
     for _ in range(ATTEMPTS):
         with _current_transaction(db, meta_path):
-            declare(db)
+            is_declared = declare(db)
+        if not is_declared:
+            continue
         try:
             with _current_transaction(db, meta_path):
                 found = _transition(db, place)
@@ -187,9 +206,11 @@ def _current_transaction(db: Connection, meta_path: Path) -> Generator[None]:
         yield
 
 
-def _declare(db: Connection, place: Place, intent: Intent) -> None:
+def _declare(db: Connection, place: Place, intent: Intent) -> bool:
+    """False when there was something to settle first: that must be committed, come what may."""
     if _transition(db, place):
         _settle(db, place)
+        return False
     status = db.execute("SELECT status FROM projects WHERE id = ?", (place.id,)).get
     if status is None:
         raise NotFound("project", place.name, hint="It was deleted meanwhile.")
@@ -197,7 +218,19 @@ def _declare(db: Connection, place: Place, intent: Intent) -> None:
         raise Conflict(f'Project "{place.name}" is already archived.', project=place.name)
     if intent == "restoring" and status == "active":
         raise Conflict(f'Project "{place.name}" is not archived.', project=place.name)
+    path = place.archived if status == "archived" else place.active
+    if intent != "deleting" and not path.exists():
+        raise gone(place, path)
     db.execute("UPDATE projects SET transition = ? WHERE id = ?", (intent, place.id))
+    return True
+
+
+def gone(place: Place, path: Path) -> StoreDamaged:
+    return StoreDamaged(
+        f"{place.title} is gone.",
+        hint="Put it back from a backup, or delete the project.",
+        path=str(path),
+    )
 
 
 def _transition(db: Connection, place: Place) -> Intent | None:
@@ -228,11 +261,11 @@ def _settle(db: Connection, place: Place) -> None:
     elif transition is not None:
         _unlink(place.draft)
         if place.archived.exists() and not place.active.exists():
-            _try_to_set_generation(place.archived, lambda found: -abs(found))
-            _unlink_logs(place.active)
+            _try_to_set_generation(place, place.archived, lambda found: -abs(found))
+            unlink_logs(place.active)
             _finish(db, place, "archived")
         else:
-            generation = _try_to_set_generation(place.active, abs)
+            generation = _try_to_set_generation(place, place.active, abs)
             _finish(db, place, "active", generation=generation)
             _unlink(place.archived)
 
@@ -256,13 +289,13 @@ def _discard(db: Connection, place: Place) -> None:
     known = db.execute("SELECT generation FROM projects WHERE id = ?", (place.id,)).get
     for path, generation in ((place.active, known), (place.archived, -known)):
         # A process that still has the file open is refused at its next write.
-        _try_to_set_generation(path, _always(DELETED_GENERATION))
+        _try_to_set_generation(place, path, _always(DELETED_GENERATION))
         try:
             path.unlink(missing_ok=True)
         except OSError:
-            _try_to_set_generation(path, _always(generation))
+            _try_to_set_generation(place, path, _always(generation))
             raise
-        _unlink_logs(path)
+        unlink_logs(path)
     _unlink(place.draft)
     db.execute("DELETE FROM workspaces WHERE project = ?", (place.id,))
     db.execute("DELETE FROM projects WHERE id = ?", (place.id,))
@@ -272,25 +305,29 @@ def _always(generation: int) -> Callable[[int], int]:
     return lambda _: generation
 
 
-def _try_to_set_generation(path: Path, change: Callable[[int], int]) -> int | None:
+def _try_to_set_generation(place: Place, path: Path, change: Callable[[int], int]) -> int | None:
     """A file that is damaged or gone is moved and deleted like any other."""
     try:
-        return _set_generation(path, change) if path.exists() else None
+        return _set_generation(place, path, change) if path.exists() else None
     except StoreDamaged:
         return None
 
 
-def _set_generation(path: Path, change: Callable[[int], int]) -> int:
-    with translated(path), closing(connect(path, PROJECT)) as db, transaction(db):
+def _set_generation(place: Place, path: Path, change: Callable[[int], int]) -> int:
+    with (
+        translated(path, title=place.title),
+        closing(connect(path, PROJECT, title=place.title)) as db,
+        transaction(db),
+    ):
         generation = change(generation_of(db))
         db.execute("UPDATE meta SET value = ? WHERE key = 'generation'", (generation,))
     return generation
 
 
-def _fold(path: Path) -> None:
+def _fold(place: Place, path: Path) -> None:
     if not fold(path, PROJECT, FOLD_PATIENCE):
         raise StoreBusy(
-            f"Another window is reading {path.name}.",
+            f"{place.title} is being read by another window.",
             hint="Try again when it has finished.",
             path=str(path),
         )
@@ -306,9 +343,4 @@ def _copy(source: Path, target: Path) -> None:
 
 def _unlink(path: Path) -> None:
     path.unlink(missing_ok=True)
-    _unlink_logs(path)
-
-
-def _unlink_logs(path: Path) -> None:
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    unlink_logs(path)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 
+from recollect.core.records import Ref
 from recollect.engines.sqlite.sql import Connection
 
 _FAMILY = """
@@ -12,21 +13,25 @@ WITH RECURSIVE family(key) AS (
 """
 
 
-def remove(db: Connection, ids: Sequence[str], at: int) -> tuple[int, int]:
-    """Deletes the records, what hangs on them, and all that the log says of them.
+def remove(db: Connection, refs: Sequence[Ref], at: int) -> tuple[int, int]:
+    """Deletes the things, what hangs on them, and all that the log says of them.
 
     The bytes are gone from the disk once the write-ahead log was folded in.
     """
     # A parent may go before its child here; what counts is that nothing dangles at the end.
     db.execute("PRAGMA defer_foreign_keys=ON")
-    keys = [row[0] for row in db.execute(_FAMILY + "SELECT key FROM family", (_json(ids),))]
+    records, relations = (
+        _json([ref.id for ref in refs if ref.subject == subject]) for subject in ("record", "link")
+    )
+    keys = [row[0] for row in db.execute(_FAMILY + "SELECT key FROM family", (records,))]
     listed = _json(keys)
     links = [
         row[0]
         for row in db.execute(
             "SELECT key FROM links WHERE source IN (SELECT value FROM json_each(?1)) "
-            "OR target IN (SELECT value FROM json_each(?1))",
-            (listed,),
+            "OR target IN (SELECT value FROM json_each(?1)) "
+            "OR id IN (SELECT value FROM json_each(?2))",
+            (listed, relations),
         )
     ]
     for subject, items in (("record", listed), ("link", _json(links))):
@@ -40,6 +45,7 @@ def remove(db: Connection, ids: Sequence[str], at: int) -> tuple[int, int]:
     if keys:
         # A deletion only marks the terms in the index; this rewrites it without them.
         db.execute("INSERT INTO words(words) VALUES ('optimize')")
+    if keys or links:
         db.execute("INSERT INTO changes(at, tool) VALUES (?, 'purge')", (at,))
     return len(keys), len(links)
 

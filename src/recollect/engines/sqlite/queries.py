@@ -103,6 +103,15 @@ def links(
     return [link_from(row) for row in rows]
 
 
+def scan_links(db: Connection, deleted: bool | None, containing: str) -> list[Link]:
+    rows = db.execute(
+        f"SELECT {LINK_COLUMNS} FROM links l WHERE instr(lowered(l.verb), ?1) "
+        "AND (?2 IS NULL OR (l.deleted_at IS NOT NULL) = ?2) ORDER BY l.key",
+        (containing.lower(), deleted),
+    )
+    return [link_from(row) for row in rows]
+
+
 def count(db: Connection) -> dict[str, int]:
     counts: dict[str, int] = dict(
         db.execute("SELECT kind, count(*) FROM records WHERE deleted_at IS NULL GROUP BY kind")
@@ -131,15 +140,21 @@ def changes(db: Connection, after: int, limit: int, *, newest_first: bool) -> li
     return [Change(*head, edits=tuple(edits.get(head[0], ()))) for head in heads]
 
 
-def history(db: Connection, ref: Ref, after: int) -> list[tuple[int, Edit]]:
-    table = "records" if ref.subject == "record" else "links"
-    rows = db.execute(
-        "SELECT e.change, e.operation, e.subject, e.before, ? FROM edits e "
-        f"WHERE e.item = (SELECT key FROM {table} WHERE id = ?) AND e.subject = ? "
-        "AND e.change > ? ORDER BY e.change, e.position",
-        (ref.id, ref.id, ref.subject, after),
+def history(db: Connection, refs: Sequence[Ref], after: int) -> list[tuple[int, Edit]]:
+    things = {
+        subject: _listed([ref.id for ref in refs if ref.subject == subject])
+        for subject in ("record", "link")
+    }
+    edits = " UNION ALL ".join(
+        "SELECT e.change, e.position, e.operation, e.subject, e.before, x.id "
+        f"FROM {subject}s x JOIN edits e ON e.item = x.key AND e.subject = '{subject}' "
+        "WHERE x.id IN (SELECT value FROM json_each(?)) AND e.change > ?"
+        for subject in things
     )
-    return [(seq, _edit(*edit)) for seq, *edit in rows]
+    rows = db.execute(
+        f"{edits} ORDER BY 1, 2", [part for ids in things.values() for part in (ids, after)]
+    )
+    return [(seq, _edit(*edit)) for seq, _, *edit in rows]
 
 
 def _edit(operation: Any, subject: Any, before: str | None, item_id: str | None) -> Edit:

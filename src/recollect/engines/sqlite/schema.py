@@ -10,12 +10,15 @@ class Schema:
     name: str
     application_id: int
     migrations: tuple[str, ...]
+    when_damaged: str  # what a person can do then
 
     @property
     def version(self) -> int:
         return len(self.migrations)
 
 
+# `meta` has the name, description and creation time of the project too, as `_meta.db` does: from
+# them it can be made anew.
 # `words` is contentless: the commit fills it with text prepared in Python, so that any SQLite
 # can read and write the other tables without a tokenizer of ours. Times are microseconds; the
 # views show a project as its documents describe it, with ISO times.
@@ -118,5 +121,16 @@ CREATE TABLE tokens(
     created_at INTEGER NOT NULL) WITHOUT ROWID;
 """
 
-PROJECT = Schema("project", 0x52434C50, (_PROJECT_1,))  # "RCLP"
-LIBRARY = Schema("library", 0x52434C4D, (_LIBRARY_1,))  # "RCLM"
+PROJECT = Schema(
+    "project",
+    0x52434C50,  # "RCLP"
+    (_PROJECT_1,),
+    "It was not touched. Restore it from a backup, or move it away.",
+)
+LIBRARY = Schema(
+    "library",
+    0x52434C4D,  # "RCLM"
+    (_LIBRARY_1,),
+    "It was not touched. Restore it from a backup, or move it away: the next start lists the "
+    "projects anew from their files. Tokens and the projects of working folders are lost then.",
+)

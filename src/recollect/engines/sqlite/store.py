@@ -74,6 +74,9 @@ class SqliteStore:
             lambda db: queries.get_links(db, ids, include_deleted=include_deleted)
         )
 
+    async def scan_links(self, *, deleted: bool | None, containing: str = "") -> list[Link]:
+        return await self._database.read(lambda db: queries.scan_links(db, deleted, containing))
+
     async def count(self) -> Mapping[str, int]:
         return await self._database.read(queries.count)
 
@@ -84,13 +87,13 @@ class SqliteStore:
             lambda db: queries.changes(db, after, limit, newest_first=newest_first)
         )
 
-    async def history(self, ref: Ref, *, after: int = 0) -> list[tuple[int, Edit]]:
-        return await self._database.read(lambda db: queries.history(db, ref, after))
+    async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:
+        return await self._database.read(lambda db: queries.history(db, refs, after))
 
-    async def purge(self, ids: Sequence[str]) -> Purged:
+    async def purge(self, refs: Sequence[Ref]) -> Purged:
         def work(db: Connection) -> tuple[int, int]:
             self._check_generation(db)
-            return purge.remove(db, ids, self._clock())
+            return purge.remove(db, refs, self._clock())
 
         records, links = await self._database.write(work)
         try:
@@ -101,9 +104,7 @@ class SqliteStore:
 
     async def revision(self) -> int:
         # SQLite's own data_version would begin anew when the file is closed and opened again.
-        return await self._database.read(
-            lambda db: db.execute("SELECT coalesce(max(seq), 0) FROM changes").get
-        )
+        return await self._database.read(commit.newest_change)
 
     async def check(self) -> list[str]:
         return await self._database.read(_findings)

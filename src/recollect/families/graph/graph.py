@@ -10,16 +10,17 @@ from recollect.core.records import Batch, Delete, Insert, Link, Record, Step, Up
 from recollect.core.sessions import Call
 from recollect.core.text import digest, normalised
 from recollect.core.times import Clock
-from recollect.errors import Conflict
+from recollect.errors import Conflict, InvalidInput
 from recollect.families.graph.model import (
     ENTITY,
     OBSERVATION,
+    ROW_LIMIT,
     NewEntity,
     NewObservations,
     ObservationDeletion,
     RelationSpec,
 )
-from recollect.families.graph.naming import Identity, Resolved, checked_name, required
+from recollect.families.graph.naming import Identity, Resolved, check_name, required
 
 T = TypeVar("T")
 Planned = tuple[list[Step], T]
@@ -59,9 +60,10 @@ class Graph:
 
     async def create_entities(self, wanted: Sequence[NewEntity]) -> list[Made]:
         """Each entity once, with only those observations that it did not have."""
+        _check_size(sum(1 + len(item.observations) for item in wanted), "entities")
         for i, item in enumerate(wanted):
-            checked_name(item.name, f"entities[{i}].name")
-            checked_name(item.entity_type, f"entities[{i}].entity_type")
+            check_name(item.name, f"entities[{i}].name")
+            check_name(item.entity_type, f"entities[{i}].entity_type")
 
         async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
             keys = tuple({normalised(item.name) for item in wanted})
@@ -92,6 +94,7 @@ class Graph:
 
     async def add_observations(self, wanted: Sequence[NewObservations]) -> list[Made]:
         """What was added to each entity that was named."""
+        _check_size(sum(len(item.contents) for item in wanted), "observations")
 
         async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
             found = await self._resolve(store, [item.entity_name for item in wanted])
@@ -113,7 +116,7 @@ class Graph:
         With `make_ends` an end that does not exist becomes an entity of unknown type.
         """
         for i, item in enumerate(wanted):
-            checked_name(item.relation_type, f"relations[{i}].relation_type")
+            check_name(item.relation_type, f"relations[{i}].relation_type")
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[list[Link], dict[str, str]]]:
             names = [name for item in wanted for name in (item.from_, item.to)]
@@ -121,7 +124,8 @@ class Graph:
             steps: list[Step] = []
             if make_ends:
                 for name in [name for name, record in found.items() if record is None]:
-                    stub = self._new_entity(checked_name(name, "relations"), UNKNOWN_TYPE, at)
+                    check_name(name, "relations")
+                    stub = self._new_entity(name, UNKNOWN_TYPE, at)
                     found[name] = replace(stub, facets={"stub": True})
                     steps.append(Insert(required(found, name)))
             asked = dict.fromkeys(_edge(item, found) for item in wanted)
@@ -182,7 +186,7 @@ class Graph:
         return await self._identity.resolve(store, list(dict.fromkeys(names)))
 
     def _same(self, namesakes: Sequence[Record], item: NewEntity) -> Record | None:
-        name = item.name.strip()
+        name = self._identity.spelled(item.name)
         return next(
             (
                 record
@@ -208,7 +212,7 @@ class Graph:
         return Update(stub.id, values, stub.version), replace(new, id=stub.id)
 
     def _new_entity(self, name: str, entity_type: str, at: int) -> Record:
-        name, entity_type = name.strip(), entity_type.strip()
+        name, entity_type = self._identity.spelled(name), entity_type.strip()
         return Record(
             id=str(uuid4()),
             kind=ENTITY,
@@ -238,6 +242,17 @@ class Graph:
                     raise
             else:
                 return answer
+
+
+def _check_size(rows: int, argument: str) -> None:
+    if rows > ROW_LIMIT:
+        raise InvalidInput(
+            f"`{argument}` comes to {rows:,} entities and observations; at most {ROW_LIMIT:,} are "
+            "allowed in one call.",
+            hint="Send them in several calls.",
+            argument=argument,
+            limit=ROW_LIMIT,
+        )
 
 
 async def _missing_observations(

@@ -14,6 +14,7 @@ OBSERVATION = "observation"
 NAME_LIMIT = 500  # characters
 TEXT_LIMIT = 100_000  # characters
 BATCH_LIMIT = 1_000  # items in one call
+ROW_LIMIT = 5_000  # entities and observations in one call: more would hold everybody else up
 PAGE_LIMIT = 1_000  # entities in one answer
 
 EntityName = Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]

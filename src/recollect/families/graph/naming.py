@@ -1,6 +1,5 @@
 """Who is meant: what makes two entities one, and which entity a name points at."""
 
-import re
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -12,14 +11,16 @@ from recollect.families.graph.model import ENTITY
 
 Resolved = dict[str, Record | None]
 
-_WITH_TYPE = re.compile(r"(?P<name>.+?)\s*\((?P<type>[^()]+)\)\s*", re.DOTALL)
-
 
 class Identity(Protocol):
     """What tells one entity from another, and which one a name means."""
 
     def variant(self, name: str, entity_type: str) -> str:
         """The part beside the normalised name that keeps two entities apart."""
+        ...
+
+    def spelled(self, name: str) -> str:
+        """A name as it is kept."""
         ...
 
     def is_same(self, record: Record, name: str, entity_type: str) -> bool: ...
@@ -31,6 +32,9 @@ class Identity(Protocol):
 
 class ByNameAndType:
     """(normalised name, type): the same name with another type is another entity."""
+
+    def spelled(self, name: str) -> str:
+        return name.strip()
 
     def variant(self, name: str, entity_type: str) -> str:
         return normalised(entity_type)
@@ -51,6 +55,9 @@ class ByNameAndType:
 class ByExactName:
     """The name as it is written; the type does not count."""
 
+    def spelled(self, name: str) -> str:
+        return name
+
     def variant(self, name: str, entity_type: str) -> str:
         # "=" begins no type that a person would write, so the two rules can share a project
         # without standing in each other's way.
@@ -68,20 +75,35 @@ class ByExactName:
         return found
 
 
-def checked_name(name: str, argument: str) -> str:
-    """A name without blanks around it, or what is wrong with it."""
+class ByExactNameAndType(ByExactName):
+    """The name as it is written, and the type: for what comes from a place with exact names."""
+
+    def variant(self, name: str, entity_type: str) -> str:
+        return f"{normalised(entity_type)}={name}"
+
+    def is_same(self, record: Record, name: str, entity_type: str) -> bool:
+        return record.name == name and normalised(record.type or "") == normalised(entity_type)
+
+    async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
+        """By id too: whoever takes things in knows which entity a name stood for."""
+        by_id = {record.id: record for record in await _entities_by_id(store, names)}
+        by_name = await super().resolve(store, names)
+        return {name: by_id.get(name) or by_name[name] for name in names}
+
+
+def check_name(name: str, argument: str) -> None:
     if has_control_characters(name):
         raise InvalidInput(
-            f"`{argument}` holds a control character: {name!a}.", argument=argument, value=name
+            f"`{argument}` holds a control character: {name!a}.",
+            argument=argument,
+            value=ascii(name),
         )
-    return name.strip()
 
 
 async def candidates(store: RecordStore, names: Sequence[str]) -> dict[str, list[Record]]:
     """For each name the entities that it may mean: by id, by name, else by `name (type)`."""
-    split = {name: found for name in names if (found := _WITH_TYPE.fullmatch(name))}
-    keys = {normalised(name) for name in names}
-    keys |= {normalised(found["name"]) for found in split.values()}
+    split = {name: parts for name in names if (parts := name_and_type(name))}
+    keys = {normalised(name) for name in names} | {base for base, _ in split.values()}
     by_id = {record.id: record for record in await _entities_by_id(store, names)}
     by_key: dict[str, list[Record]] = {}
     for record in await store.scan(Where(kinds=(ENTITY,), name_keys=tuple(keys))):
@@ -92,12 +114,18 @@ async def candidates(store: RecordStore, names: Sequence[str]) -> dict[str, list
             return [by_id[name]]
         if plain := by_key.get(normalised(name)):
             return plain
-        if typed := split.get(name):
-            same_name = by_key.get(normalised(typed["name"]), [])
-            return [r for r in same_name if normalised(r.type or "") == normalised(typed["type"])]
-        return []
+        base, entity_type = split.get(name, ("", ""))
+        return [r for r in by_key.get(base, []) if normalised(r.type or "") == entity_type]
 
     return {name: meant(name) for name in names}
+
+
+def name_and_type(text: str) -> tuple[str, str] | None:
+    """The two parts of `name (type)`, normalised; None for a text of another form."""
+    name, bracket, rest = text.rstrip().rpartition("(")
+    if not bracket or not rest.endswith(")") or not name.strip():
+        return None
+    return normalised(name), normalised(rest[:-1])
 
 
 def required(found: Resolved, name: str) -> Record:

@@ -143,12 +143,12 @@ class ServerMemoryTools(Family):
         """Create new entities in the knowledge graph; names that exist are left as they are."""
         graph = self._graph(call)
         store = await self._choice.to_read(call, None)
-        names = list(dict.fromkeys(entity.name.strip() for entity in entities))
+        names = list(dict.fromkeys(entity.name for entity in entities))
         there = await ByExactName().resolve(store, names)
         wanted = {
-            entity.name.strip(): NewEntity(entity.name, entity.entity_type, entity.observations)
+            entity.name: NewEntity(entity.name, entity.entity_type, entity.observations)
             for entity in reversed(entities)
-            if (known := there[entity.name.strip()]) is None or is_stub(known)
+            if (known := there[entity.name]) is None or is_stub(known)
         }
         made = await graph.create_entities([wanted[name] for name in names if name in wanted])
         return NewEntities([_entity(m.record, m.observations) for m in made if m.is_new])

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from recollect.errors import InvalidInput
 from recollect.families.graph.model import BATCH_LIMIT, NewEntity, RelationSpec
-from recollect.families.graph.naming import checked_name
+from recollect.families.graph.naming import check_name
 from recollect.tools.schema import parameters_of, parse_object
 
 _ENTITY_KEYS = ("name", "entityType", "observations")
@@ -59,7 +59,7 @@ def _entities(entry: dict[str, Any]) -> list[NewEntity]:
     wanted = {key: entry[key] for key in _ENTITY_KEYS if key in entry}
     texts = wanted.get("observations", [])
     if isinstance(texts, list):
-        kept = [text for text in cast(list[Any], texts) if text != ""]
+        kept = [text for text in cast(list[Any], texts) if not _is_blank(text)]
         pieces = [kept[i : i + BATCH_LIMIT] for i in range(0, len(kept), BATCH_LIMIT)] or [[]]
     else:
         pieces = [texts]
@@ -67,14 +67,18 @@ def _entities(entry: dict[str, Any]) -> list[NewEntity]:
         NewEntity(**parse_object(parameters_of(NewEntity), wanted | {"observations": piece}))
         for piece in pieces
     ]
-    checked_name(entities[0].name, "name")
-    checked_name(entities[0].entity_type, "entityType")
+    check_name(entities[0].name, "name")
+    check_name(entities[0].entity_type, "entityType")
     return entities
+
+
+def _is_blank(text: Any) -> bool:
+    return isinstance(text, str) and not text.strip()
 
 
 def _relation(entry: dict[str, Any]) -> RelationSpec:
     wanted = {key: entry[key] for key in _RELATION_KEYS if key in entry}
     relation = RelationSpec(**parse_object(parameters_of(RelationSpec), wanted))
     for name in (relation.from_, relation.to, relation.relation_type):
-        checked_name(name, "relation")
+        check_name(name, "relation")
     return relation

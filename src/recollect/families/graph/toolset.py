@@ -39,6 +39,8 @@ from recollect.tools.tool import Effect, Family, tool
 SEARCH = Profile(kinds=(ENTITY, OBSERVATION), merge_children=True)
 NO_PROJECT = "No project is currently active. Use switch_project to select one."
 
+PENDING = 'Project "{name}" is active; it is made at the first write.'
+
 ProjectName = Annotated[str, Field("Project name.")]
 InProject = Annotated[str, Field("Project; default the active one.")]
 Cursor = Annotated[str, Field("next_cursor of the previous page.")]
@@ -73,7 +75,7 @@ class ProjectTools(Family):
         project = await self._library.create(name, description)
         return ProjectView.of(project, _selected(call, name))
 
-    @tool(Effect.REPEATABLE)
+    @tool(Effect.SELECTS)
     async def switch_project(self, call: Call, name: ProjectName) -> ProjectView:
         """Make a project the active one for this session."""
         project, _ = await self._library.open(name)
@@ -84,7 +86,8 @@ class ProjectTools(Family):
         """Show the active project."""
         project = await self._choice.current(call)
         if project is None:
-            return CurrentProject(message=NO_PROJECT)
+            pending = self._choice.pending(call)
+            return CurrentProject(message=PENDING.format(name=pending) if pending else NO_PROJECT)
         return CurrentProject(
             project.id,
             project.name,
@@ -101,7 +104,7 @@ class ProjectTools(Family):
         _deselected(call, name)
         return ProjectView.of(project)
 
-    @tool(Effect.DESTROYS)
+    @tool(Effect.ERASES)
     async def delete_project(self, call: Call, name: ProjectName) -> Deleted:
         """Delete a project and all its data for good. Irreversible."""
         await self._library.delete(name)

@@ -1,12 +1,11 @@
 """Entities with what belongs to them, in three questions for a whole page."""
 
-import base64
-import json
 from collections.abc import Sequence
+from typing import cast
 
+from recollect.core.cursors import cursor_of, position_of
 from recollect.core.ports import RecordStore
 from recollect.core.records import Link, Record, Where
-from recollect.errors import InvalidInput
 from recollect.families.graph.model import (
     ENTITY,
     OBSERVATION,
@@ -36,9 +35,8 @@ async def with_relations(store: RecordStore, entities: Sequence[Record]) -> list
 async def graph_page(store: RecordStore, limit: int | None, cursor: str | None) -> GraphPage:
     """Entities by name; each relation stands on the page of the entity it starts from."""
     wanted = None if limit is None else limit + 1
-    entities = await store.scan(
-        Where(kinds=(ENTITY,)), order="name", after=_position(cursor), limit=wanted
-    )
+    after = None if cursor is None else cast(tuple[str, str], position_of(cursor, str, str))
+    entities = await store.scan(Where(kinds=(ENTITY,)), order="name", after=after, limit=wanted)
     more = limit is not None and len(entities) > limit
     entities = entities[:limit]
     ids = [entity.id for entity in entities]
@@ -48,7 +46,7 @@ async def graph_page(store: RecordStore, limit: int | None, cursor: str | None) 
     return GraphPage(
         [EntityView.of(entity, observations.get(entity.id, [])) for entity in entities],
         [RelationView.of(link, names) for link in links],
-        _cursor(entities[-1]) if more else None,
+        cursor_of(entities[-1].name_key, entities[-1].variant) if more else None,
     )
 
 
@@ -69,22 +67,3 @@ async def names_of_ends(
         for record in await store.get(sorted(others), include_deleted=True):
             names[record.id] = record.name or ""
     return names
-
-
-def _cursor(last: Record) -> str:
-    position = json.dumps([last.name_key, last.variant])
-    return base64.urlsafe_b64encode(position.encode()).decode()
-
-
-def _position(cursor: str | None) -> tuple[str, str] | None:
-    if cursor is None:
-        return None
-    try:
-        name_key, variant = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-    except (ValueError, TypeError):
-        name_key = variant = None
-    if not isinstance(name_key, str) or not isinstance(variant, str):
-        raise InvalidInput(
-            "`cursor` is not one that read_graph gave out.", argument="cursor", value=cursor
-        )
-    return name_key, variant

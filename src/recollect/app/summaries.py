@@ -1,0 +1,69 @@
+"""A line for each change that tells what it did."""
+
+from collections.abc import Sequence
+
+from recollect.core.ports import RecordStore
+from recollect.core.records import Change, Edit, Link, Record, Ref
+from recollect.core.text import clipped
+
+PURGE = "purge"
+LONGEST = 200  # characters of a summary
+LONGEST_TEXT = 60  # characters of a text in it
+MOST_NAMES = 3
+_SIGNS = {"insert": "+", "update": "~", "delete": "-", "restore": "+"}
+
+
+async def summaries(store: RecordStore, changes: Sequence[Change]) -> list[str]:
+    """`+ entity Alice, + 2 × observation on Alice` and the like, asked for all at once."""
+    refs = {Ref(e.subject, e.id) for change in changes for e in change.edits if e.id}
+    records = await store.get([r.id for r in refs if r.subject == "record"], include_deleted=True)
+    links = await store.get_links([r.id for r in refs if r.subject == "link"], include_deleted=True)
+    known = {record.id: record for record in records}
+    ends = {record.parent for record in records if record.parent}
+    ends |= {end for link in links for end in (link.source, link.target)}
+    for record in await store.get(list(ends - known.keys()), include_deleted=True):
+        known[record.id] = record
+    told = _Told(known, {link.id: link for link in links})
+    return [told.summary(change) for change in changes]
+
+
+class _Told:
+    def __init__(self, records: dict[str, Record], links: dict[str, Link]) -> None:
+        self._records = records
+        self._links = links
+
+    def summary(self, change: Change) -> str:
+        if change.tool == PURGE:
+            return "removed for good"
+        groups: dict[tuple[str, str], list[str]] = {}
+        for edit in change.edits:
+            kind, name = self._kind_and_name(edit)
+            groups.setdefault((_SIGNS[edit.operation], kind), []).append(name)
+        parts = [
+            f"{sign} {_counted(kind, names)}".rstrip() for (sign, kind), names in groups.items()
+        ]
+        return clipped(", ".join(parts) or "what it touched was purged", LONGEST)
+
+    def _kind_and_name(self, edit: Edit) -> tuple[str, str]:
+        thing = (self._records if edit.subject == "record" else self._links).get(edit.id or "")
+        if thing is None:
+            return "purged", ""
+        if isinstance(thing, Link):
+            ends = self._name(thing.source), thing.verb, self._name(thing.target)
+            return "relation", " ".join(ends)
+        if thing.parent is None:
+            return thing.kind, self._name(thing.id)
+        text = clipped(thing.name or thing.text, LONGEST_TEXT)
+        return f"{thing.kind} on {self._name(thing.parent)}", f'"{text}"'
+
+    def _name(self, record_id: str) -> str:
+        record = self._records.get(record_id)
+        return clipped((record and (record.name or record.text)) or record_id, LONGEST_TEXT)
+
+
+def _counted(kind: str, names: Sequence[str]) -> str:
+    if len(names) == 1:
+        return f"{kind}: {names[0]}" if names[0].startswith('"') else f"{kind} {names[0]}"
+    more = ", …" if len(names) > MOST_NAMES else ""
+    listed = ", ".join(names[:MOST_NAMES]) + more
+    return f"{len(names)} × {kind}" + (f" ({listed})" if names[0] else "")

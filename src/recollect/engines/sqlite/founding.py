@@ -1,0 +1,133 @@
+"""Making `_meta.db`: an empty one, or one that lists the project files that are there already."""
+
+import logging
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import apsw
+
+from recollect.engines.sqlite.connections import (
+    BusyHandler,
+    connect,
+    create,
+    transaction,
+    translated,
+    unlink_logs,
+)
+from recollect.engines.sqlite.schema import LIBRARY, PROJECT
+from recollect.engines.sqlite.sql import Connection
+from recollect.engines.sqlite.store import DELETED_GENERATION, generation_of
+from recollect.errors import StoreDamaged
+
+log = logging.getLogger(__name__)
+
+STALE = 600.0  # seconds after which a draft was left by a crash
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a project's file says of its project."""
+
+    name: str
+    description: str
+    created_at: str | None
+    generation: int
+
+
+def make_library(folder: Path, at: str) -> None:
+    """Makes the folder and its `_meta.db`; of several that do so at once, one wins."""
+    for place in (folder, folder / "projects", folder / "archive"):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Made under a name of its own, so that nobody opens a half-made file.
+    draft = folder / f"_meta.{uuid4().hex}.new"
+    try:
+        create(draft, LIBRARY)
+        _list_files(folder, draft, at)
+        _publish(draft, folder / "_meta.db")
+    finally:
+        draft.unlink(missing_ok=True)
+        unlink_logs(draft)
+
+
+def remove_stale_drafts(folder: Path) -> None:
+    for draft in folder.glob("_meta.*.new*"):
+        with suppress(FileNotFoundError):
+            if time.time() - draft.stat().st_mtime > STALE:
+                draft.unlink()
+
+
+def _publish(draft: Path, target: Path) -> None:
+    """Under a lock that goes with its process: not every file system has hard links."""
+    lock = target.with_name("_meta.lock")
+    with translated(lock), closing(apsw.Connection(str(lock))) as connection:
+        connection.set_busy_handler(BusyHandler())
+        connection.execute("BEGIN EXCLUSIVE")
+        if not target.exists():
+            # The log of a `_meta.db` that was moved away would be taken for the new one's.
+            unlink_logs(target)
+            draft.replace(target)
+    # Whoever still waits for it, or makes another one, finds the target there.
+    with suppress(OSError):
+        lock.unlink()
+
+
+def _list_files(folder: Path, meta_path: Path, at: str) -> None:
+    """Each with a move under way, so that the repair at every start sees where it belongs."""
+    files = [path for name in ("projects", "archive") for path in (folder / name).glob("*.db")]
+    found = {path: told for path in sorted(files, key=_age) if (told := _read(path))}
+    if not found:
+        return
+    log.warning("_meta.db is missing: the list of projects is made anew from their files")
+    with translated(meta_path), closing(connect(meta_path, LIBRARY)) as db, transaction(db):
+        for path, told in found.items():
+            created = told.created_at or at
+            db.execute(
+                "INSERT OR IGNORE INTO projects(id, name, description, db_path, status, "
+                "created_at, updated_at, generation, transition) "
+                "VALUES (?,?,?,?,?,?,?,?,'archiving')",
+                (
+                    path.stem,
+                    _free_name(db, path.stem, told.name),
+                    told.description,
+                    path.relative_to(folder).as_posix(),
+                    "active" if path.parent.name == "projects" else "archived",
+                    created,
+                    created,
+                    abs(told.generation),
+                ),
+            )
+
+
+def _age(path: Path) -> tuple[bool, str]:
+    return path.parent.name == "archive", path.name
+
+
+def _read(path: Path) -> _Found | None:
+    try:
+        with translated(path), closing(connect(path, PROJECT)) as db:
+            facts = {str(key): value for key, value in db.execute("SELECT key, value FROM meta")}
+            generation = generation_of(db)
+    except StoreDamaged as error:
+        log.warning("%s is left out of the list of projects: %s", path, error)
+        return None
+    if generation == DELETED_GENERATION:
+        log.warning("%s is left out of the list of projects: it was being deleted", path)
+        return None
+    return _Found(
+        name=str(facts.get("name") or f"recovered-{path.stem[:8]}"),
+        description=str(facts.get("description") or ""),
+        created_at=facts.get("created_at"),
+        generation=generation,
+    )
+
+
+def _free_name(db: Connection, project_id: str, name: str) -> str:
+    taken = {row[0] for row in db.execute("SELECT name FROM projects WHERE id <> ?", (project_id,))}
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free

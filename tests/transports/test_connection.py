@@ -1,0 +1,74 @@
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recollect.transports.connection import Notices, Turns
+
+
+async def test_reads_run_side_by_side_and_a_write_waits_for_them() -> None:
+    turns = Turns()
+    told: list[str] = []
+    both_reading = asyncio.Barrier(2)
+
+    async def read(name: str) -> None:
+        async with turns.take(writes=False):
+            await both_reading.wait()
+            told.append(name)
+
+    async def write() -> None:
+        async with turns.take(writes=True):
+            told.append("write")
+
+    await asyncio.gather(read("a"), read("b"), write())
+    assert told[-1] == "write"
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.booleans()), max_size=12))
+@settings(max_examples=100)
+def test_a_write_has_the_field_for_itself_and_keeps_its_place(
+    calls: list[tuple[bool, int, bool]],
+) -> None:
+    """Each call writes or reads, takes some steps, and may be cancelled at once."""
+    turns = Turns()
+    running: set[int] = set()
+    began: list[int] = []
+
+    async def call(number: int, steps: int, *, writes: bool) -> None:
+        async with turns.take(writes=writes):
+            others = {calls[other][0] for other in running}
+            assert not others if writes else True not in others
+            running.add(number)
+            began.append(number)
+            try:
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+            finally:
+                running.discard(number)
+
+    async def run() -> None:
+        tasks = [
+            asyncio.ensure_future(call(number, steps, writes=writes))
+            for number, (writes, steps, _) in enumerate(calls)
+        ]
+        await asyncio.sleep(0)
+        for task, (_, _, cancelled) in zip(tasks, calls, strict=True):
+            if cancelled:
+                task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [o for o in outcomes if isinstance(o, AssertionError)] == []
+
+    asyncio.run(run())
+    for place, number in enumerate(began):
+        if calls[number][0]:
+            assert all(other < number for other in began[:place])
+            assert all(other > number for other in began[place + 1 :])
+
+
+async def test_a_notice_is_told_once_however_often_the_resource_changed() -> None:
+    notices = Notices()
+    for uri in ("a", "b", "a"):
+        await notices.add(uri)
+    assert [await notices.next(), await notices.next()] == ["a", "b"]
+    notices.end()
+    assert await notices.next() is None
