@@ -103,6 +103,28 @@ def test_all_that_was_deleted_or_that_holds_a_text_can_be_purged(shop: Run) -> N
     assert "Nothing fits" in shop("purge", "--containing", "XYZZY", "--yes").out
 
 
+@pytest.mark.parametrize("choice", [["--deleted"], ["--containing", "XYZZY-verb"]])
+def test_a_purged_relation_leaves_no_trace(recollect: Run, tmp_path: Any, choice: Any) -> None:
+    recollect("create-project", "shop")
+    recollect("create-entities", "name=Ada", "entity_type=person")
+    relation = ("from=Ada", "to=Ada", "relation_type=xyzzy-verb")
+    recollect("create-relations", *relation)
+    recollect("delete-relations", *relation)
+    purged = recollect("purge", *choice, "--yes", "--json").json["purged"]
+    assert (purged["records"], purged["links"]) == (0, 1)
+    assert [p.name for p in (tmp_path / "data").rglob("*") if p.is_file() and _holds(p)] == []
+    assert names(recollect) == ["Ada"]
+
+
+def test_a_name_of_several_entities_is_not_purged_by_guess(shop: Run) -> None:
+    shop("create-entities", "name=Ada", "entity_type=ship")
+    outcome = shop("purge", "Ada", "--yes", "--json")
+    assert outcome.status == 2
+    assert outcome.json["error"] == "ambiguous_name"
+    assert shop("purge", "Ada (ship)", "--yes").status == 0
+    assert names(shop) == ["Ada", "Bob"]
+
+
 def test_a_purge_of_nothing_in_particular_is_refused(shop: Run) -> None:
     assert shop("purge", "--yes").status == 2
     assert shop("purge", "Nobody", "--yes").status == 2

@@ -1,6 +1,7 @@
 """A line for each change that tells what it did."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Change, Edit, Link, Record, Ref
@@ -27,6 +28,15 @@ async def summaries(store: RecordStore, changes: Sequence[Change]) -> list[str]:
     return [told.summary(change) for change in changes]
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A thing as a summary speaks of it; the owner is what it hangs on."""
+
+    kind: str
+    name: str = ""
+    owner: str = ""
+
+
 class _Told:
     def __init__(self, records: dict[str, Record], links: dict[str, Link]) -> None:
         self._records = records
@@ -35,35 +45,39 @@ class _Told:
     def summary(self, change: Change) -> str:
         if change.tool == PURGE:
             return "removed for good"
-        groups: dict[tuple[str, str], list[str]] = {}
+        groups: dict[tuple[str, str], list[_Named]] = {}
         for edit in change.edits:
-            kind, name = self._kind_and_name(edit)
-            groups.setdefault((_SIGNS[edit.operation], kind), []).append(name)
-        parts = [
-            f"{sign} {_counted(kind, names)}".rstrip() for (sign, kind), names in groups.items()
-        ]
+            named = self._named(edit)
+            groups.setdefault((_SIGNS[edit.operation], named.kind), []).append(named)
+        parts = [f"{sign} {_counted(kind, things)}" for (sign, kind), things in groups.items()]
         return clipped(", ".join(parts) or "what it touched was purged", LONGEST)
 
-    def _kind_and_name(self, edit: Edit) -> tuple[str, str]:
+    def _named(self, edit: Edit) -> _Named:
         thing = (self._records if edit.subject == "record" else self._links).get(edit.id or "")
         if thing is None:
-            return "purged", ""
+            return _Named("purged")
         if isinstance(thing, Link):
             ends = self._name(thing.source), thing.verb, self._name(thing.target)
-            return "relation", " ".join(ends)
+            return _Named("relation", " ".join(ends))
         if thing.parent is None:
-            return thing.kind, self._name(thing.id)
+            return _Named(thing.kind, self._name(thing.id))
         text = clipped(thing.name or thing.text, LONGEST_TEXT)
-        return f"{thing.kind} on {self._name(thing.parent)}", f'"{text}"'
+        return _Named(thing.kind, f'"{text}"', self._name(thing.parent))
 
     def _name(self, record_id: str) -> str:
         record = self._records.get(record_id)
         return clipped((record and (record.name or record.text)) or record_id, LONGEST_TEXT)
 
 
-def _counted(kind: str, names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return f"{kind}: {names[0]}" if names[0].startswith('"') else f"{kind} {names[0]}"
-    more = ", …" if len(names) > MOST_NAMES else ""
-    listed = ", ".join(names[:MOST_NAMES]) + more
-    return f"{len(names)} × {kind}" + (f" ({listed})" if names[0] else "")
+def _counted(kind: str, things: Sequence[_Named]) -> str:
+    owners = list(dict.fromkeys(thing.owner for thing in things if thing.owner))
+    where = f"{kind} on {_listed(owners)}" if owners else kind
+    if len(things) == 1:
+        return f"{where}{':' if owners else ''} {things[0].name}".rstrip()
+    names = _listed([thing.name for thing in things])
+    return f"{len(things)} × {where}" + (f" ({names})" if names and len(owners) < 2 else "")
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = [name for name in names[:MOST_NAMES] if name]
+    return ", ".join(shown + ["…"] * (len(names) > MOST_NAMES and bool(shown)))

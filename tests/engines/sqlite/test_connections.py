@@ -82,8 +82,9 @@ async def test_a_write_beside_a_lock_that_is_never_released_is_told_and_leaves_n
     with acting("hold_write_lock", path) as other:
         assert other.hear() == "holding"
         _, store = await library.open("project")
-        with pytest.raises(StoreBusy):
+        with pytest.raises(StoreBusy) as caught:
             await store.commit(batch(entity("too late")))
+        assert "seconds" not in str(caught.value)
         assert [record.id for record in await store.scan(Where())] == ["kept"]
         assert other.ask() == "released"
         await store.commit(batch(entity("in time")))
@@ -180,3 +181,13 @@ def test_refusing_a_database_leaves_its_log_as_it_was(tmp_path: Path) -> None:
         connect(path, PROJECT)
     assert caught.value.code == "store_too_new"
     assert said_by("digests", tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["a b", "50% #1?", "größe", "it's"])
+def test_a_database_in_a_folder_of_any_name_can_be_read(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    create(folder / "project.db", PROJECT)
+    db = connect(folder / "project.db", PROJECT, read_only=True)
+    assert db.execute("SELECT value FROM meta").get == 1
+    db.close()

@@ -1,7 +1,9 @@
 import asyncio
+import contextlib
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from making import batch, entity
@@ -47,6 +49,47 @@ async def test_more_projects_may_be_used_than_are_kept_open(
         await store.commit(batch(entity(f"in {name}")))
     for name, store in stores.items():
         assert [record.id for record in await store.scan(Where())] == [f"in {name}"]
+
+
+def open_files(folder: Path) -> set[str]:
+    """Those below the folder that this process has open."""
+    found = {opened.path for opened in psutil.Process().open_files()}
+    return {path for path in found if path.startswith(str(folder))}
+
+
+async def test_nothing_is_open_after_a_close_not_even_what_was_dropped_while_in_use(
+    library: SqliteLibrary, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libraries, "OPEN_STORES", 1)
+    stores = []
+    for name in "abc":
+        await library.create(name, "")
+        stores.append((await library.open(name))[1])
+    for store in stores:
+        await store.commit(batch(entity("Ada")))
+    assert len(open_files(folder / "projects")) >= 3
+    await library.close()
+    assert open_files(folder) == set()
+
+
+async def test_a_library_may_be_closed_while_projects_are_being_opened(
+    library: SqliteLibrary,
+) -> None:
+    names = [f"project {number}" for number in range(12)]
+    for name in names:
+        await library.create(name, "")
+
+    async def use(name: str) -> None:
+        _, store = await library.open(name)
+        with contextlib.suppress(RecollectError):
+            await store.scan(Where())
+
+    async with asyncio.TaskGroup() as group:
+        for name in names:
+            group.create_task(use(name))
+            group.create_task(library.close())
+    await library.close()
+    assert [project.name for project in await library.projects()][1:] == sorted(names)
 
 
 async def test_calls_that_open_one_project_at_once_share_its_store(

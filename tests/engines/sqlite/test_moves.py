@@ -9,8 +9,17 @@ from making import batch, entity
 from processes import Actor, acting, said_by
 from recollect.core.records import Where
 from recollect.engines.sqlite import moves
+from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import ProjectArchived, StorageFull, StoreBusy, StoreDamaged
+from recollect.engines.sqlite.schema import LIBRARY
+from recollect.errors import (
+    Conflict,
+    NotFound,
+    ProjectArchived,
+    StorageFull,
+    StoreBusy,
+    StoreDamaged,
+)
 
 WRITERS = 3
 ROUNDS = 4
@@ -298,3 +307,86 @@ async def test_an_intent_that_a_crash_left_is_settled_by_the_next_move(
     said_by("set_transition", folder / "_meta.db", "project", "archiving")
     await library.restore("project")
     assert await ids(library) == ["kept"]
+
+
+@pytest.fixture
+def crashed(library: SqliteLibrary, folder: Path, path: Path) -> SqliteLibrary:
+    """Still lives, while another process has died in the middle of archiving its project."""
+    with acting("die_while_archiving", folder, "project") as other:
+        assert other.process.wait() != 0
+    assert files(folder) == ["archive.db"]
+    return library
+
+
+async def test_a_living_window_finishes_what_the_crash_of_another_left(
+    crashed: SqliteLibrary,
+) -> None:
+    with pytest.raises(ProjectArchived):
+        await crashed.open("project")
+    assert [project.status for project in await crashed.projects()] == ["archived"]
+    with pytest.raises(Conflict):
+        await crashed.archive("project")
+    await crashed.restore("project")
+    assert await ids(crashed) == ["kept"]
+
+
+async def test_what_a_crash_left_stays_settled_though_the_move_itself_is_refused(
+    crashed: SqliteLibrary, folder: Path, path: Path
+) -> None:
+    meta = Database(folder / "_meta.db", LIBRARY)
+    place = moves.Place(folder, path.stem, "project")
+    with pytest.raises(Conflict):
+        await moves.move_away(meta, place, "2026-01-01T00:00:00.000Z")
+    left = await meta.read(lambda db: db.execute("SELECT status, transition FROM projects").get)
+    assert left == ("archived", None)
+    await meta.close()
+
+
+@pytest.mark.parametrize("transition", ["creating", "deleting"])
+async def test_a_name_that_a_crash_has_kept_is_free(
+    library: SqliteLibrary, folder: Path, transition: str
+) -> None:
+    said_by("set_transition", folder / "_meta.db", "project", transition)
+    await library.create("project", "anew")
+    assert [project.description for project in await library.projects()] == ["anew"]
+    assert await ids(library) == []
+    said_by("set_transition", folder / "_meta.db", "project", transition)
+    with pytest.raises(NotFound):
+        await library.open("project")
+    assert files(folder) == []
+
+
+def only_file(folder: Path) -> Path:
+    [path] = folder.glob("*/*.db")
+    return path
+
+
+@pytest.mark.parametrize("archived", [False, True])
+async def test_a_file_that_is_gone_for_good_is_told_so(
+    library: SqliteLibrary, folder: Path, *, archived: bool
+) -> None:
+    if archived:
+        await library.archive("project")
+    await library.close()
+    only_file(folder).unlink()
+    for attempt in (library.restore,) if archived else (library.open, library.archive):
+        with pytest.raises(StoreDamaged) as caught:
+            await attempt("project")
+        assert "Call again" not in str(caught.value)
+        assert '"project"' in caught.value.message
+    assert (await library.project("project")).status == ("archived" if archived else "active")
+    await library.delete("project")
+    assert await library.projects() == []
+
+
+@pytest.mark.parametrize("archived", [False, True])
+async def test_the_error_of_a_damaged_file_names_its_project(
+    library: SqliteLibrary, folder: Path, *, archived: bool
+) -> None:
+    if archived:
+        await library.archive("project")
+    await library.close()
+    only_file(folder).write_bytes(b"no database at all")
+    with pytest.raises(StoreDamaged) as caught:
+        await (library.restore("project") if archived else ids(library))
+    assert 'project "project"' in caught.value.message

@@ -159,13 +159,17 @@ def migrate(connection: Connection, schema: Schema) -> None:
         connection.execute(f"PRAGMA user_version={schema.version}")
 
 
-def fold(path: Path, schema: Schema, patience: float) -> bool:
+def fold(path: Path, schema: Schema, patience: float, *, title: str | None = None) -> bool:
     """Moves the write-ahead log into the file and empties it; False if a reader needs it still.
 
     Whoever tries keeps others from writing, so each try is short.
     """
     deadline = time.monotonic() + patience
-    with translated(path), closing(connect(path, schema, busy=BusyHandler(_FOLD_TRY))) as db:
+    busy = BusyHandler(_FOLD_TRY)
+    with (
+        translated(path, schema, title=title),
+        closing(connect(path, schema, busy=busy, title=title)) as db,
+    ):
         while db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
             if time.monotonic() > deadline:
                 return False
@@ -209,7 +213,8 @@ def check_version(
     version = _version(connection)
     if version > schema.version:
         raise StoreTooNew(
-            f"{title or path.name} has schema version {version}; this program knows {schema.version}.",
+            f"{title or path.name} has schema version {version}; "
+            f"this program knows {schema.version}.",
             hint="Update Recollect, and restart the windows that still run the old one.",
             path=str(path),
         )

@@ -65,6 +65,7 @@ class Worker:
         self._name = name
         self._open_connection = open_connection
         self._lane: _Lane | None = None
+        self._closing: dict[_Lane, asyncio.Future[None]] = {}
 
     async def run(self, work: Work[T]) -> T:
         if self._lane is None:
@@ -77,21 +78,25 @@ class Worker:
 
         With `interrupt` the statements of the call end too, with an error.
         """
+        loop = asyncio.get_running_loop()
         lane, self._lane = self._lane, None
-        if lane is None:
-            return
-        lane.busy.closing = True
-        closing = asyncio.get_running_loop().run_in_executor(lane.thread, lane.close)
-        while interrupt and not closing.done():
-            # Again and again: a call may be between two statements just now.
-            lane.interrupt()
-            await asyncio.wait([closing], timeout=INTERRUPT_INTERVAL)
-        await closing
-        lane.thread.shutdown(wait=False)
+        if lane is not None:
+            lane.busy.closing = True
+            self._closing[lane] = loop.run_in_executor(lane.thread, lane.close)
+        # Also one that somebody else is closing already, perhaps with more patience.
+        for lane, closing in list(self._closing.items()):
+            while not closing.done():
+                # Again and again: a call may be between two statements just now.
+                if interrupt:
+                    lane.interrupt()
+                await asyncio.wait([closing], timeout=INTERRUPT_INTERVAL if interrupt else None)
+            if self._closing.pop(lane, None):
+                lane.thread.shutdown(wait=False)
+                closing.result()
 
     @property
     def is_open(self) -> bool:
-        return self._lane is not None
+        return self._lane is not None or bool(self._closing)
 
     def _run_in(self, lane: _Lane, work: Work[T]) -> T:
         if lane.connection is None:
@@ -163,7 +168,7 @@ class Database:
 
     async def fold(self, patience: float) -> bool:
         """Empties the write-ahead log into the file; False if a reader needs it still."""
-        return await asyncio.to_thread(fold, self.path, self._schema, patience)
+        return await asyncio.to_thread(fold, self.path, self._schema, patience, title=self._title)
 
     async def close(self, *, interrupt: bool = False) -> None:
         await self._writer.close(interrupt=interrupt)

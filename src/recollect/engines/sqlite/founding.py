@@ -5,10 +5,12 @@ import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 from uuid import uuid4
 
 import apsw
 
+from recollect.core.times import Clock, iso
 from recollect.engines.sqlite.connections import (
     BusyHandler,
     connect,
@@ -20,7 +22,7 @@ from recollect.engines.sqlite.connections import (
 from recollect.engines.sqlite.schema import LIBRARY, PROJECT
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import DELETED_GENERATION, generation_of
-from recollect.errors import StoreDamaged
+from recollect.errors import StoreDamaged, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class _Found:
     generation: int
 
 
-def make_library(folder: Path, at: str) -> None:
+def make_library(folder: Path, clock: Clock) -> None:
     """Makes the folder and its `_meta.db`; of several that do so at once, one wins."""
     for place in (folder, folder / "projects", folder / "archive"):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -45,7 +47,7 @@ def make_library(folder: Path, at: str) -> None:
     draft = folder / f"_meta.{uuid4().hex}.new"
     try:
         create(draft, LIBRARY)
-        _list_files(folder, draft, at)
+        _list_files(folder, draft, clock)
         _publish(draft, folder / "_meta.db")
     finally:
         draft.unlink(missing_ok=True)
@@ -62,19 +64,27 @@ def remove_stale_drafts(folder: Path) -> None:
 def _publish(draft: Path, target: Path) -> None:
     """Under a lock that goes with its process: not every file system has hard links."""
     lock = target.with_name("_meta.lock")
-    with translated(lock), closing(apsw.Connection(str(lock))) as connection:
-        connection.set_busy_handler(BusyHandler())
-        connection.execute("BEGIN EXCLUSIVE")
+    try:
+        with translated(lock), closing(_typed(lock)) as connection:
+            connection.set_busy_handler(BusyHandler())
+            connection.execute("BEGIN EXCLUSIVE")
+            if not target.exists():
+                # The log of a `_meta.db` that was moved away would be taken for the new one's.
+                unlink_logs(target)
+                draft.replace(target)
+    except Unavailable:
+        # Whoever removed the lock meanwhile has put the target in its place before.
         if not target.exists():
-            # The log of a `_meta.db` that was moved away would be taken for the new one's.
-            unlink_logs(target)
-            draft.replace(target)
-    # Whoever still waits for it, or makes another one, finds the target there.
+            raise
     with suppress(OSError):
         lock.unlink()
 
 
-def _list_files(folder: Path, meta_path: Path, at: str) -> None:
+def _typed(path: Path) -> Connection:
+    return cast(Connection, apsw.Connection(str(path)))
+
+
+def _list_files(folder: Path, meta_path: Path, clock: Clock) -> None:
     """Each with a move under way, so that the repair at every start sees where it belongs."""
     files = [path for name in ("projects", "archive") for path in (folder / name).glob("*.db")]
     found = {path: told for path in sorted(files, key=_age) if (told := _read(path))}
@@ -83,7 +93,7 @@ def _list_files(folder: Path, meta_path: Path, at: str) -> None:
     log.warning("_meta.db is missing: the list of projects is made anew from their files")
     with translated(meta_path), closing(connect(meta_path, LIBRARY)) as db, transaction(db):
         for path, told in found.items():
-            created = told.created_at or at
+            created = told.created_at or iso(clock())
             db.execute(
                 "INSERT OR IGNORE INTO projects(id, name, description, db_path, status, "
                 "created_at, updated_at, generation, transition) "

@@ -272,7 +272,7 @@ class SqliteLibrary:
         path = self._folder / "_meta.db"
         with usable(self._folder):
             if not path.exists():
-                await asyncio.to_thread(make_library, self._folder, iso(self._clock()))
+                await asyncio.to_thread(make_library, self._folder, self._clock)
             self._read_only = not os.access(self._folder, os.W_OK)
             if not self._read_only:
                 remove_stale_drafts(self._folder)

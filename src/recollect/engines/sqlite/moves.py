@@ -325,7 +325,7 @@ def _set_generation(place: Place, path: Path, change: Callable[[int], int]) -> i
 
 
 def _fold(place: Place, path: Path) -> None:
-    if not fold(path, PROJECT, FOLD_PATIENCE):
+    if not fold(path, PROJECT, FOLD_PATIENCE, title=place.title):
         raise StoreBusy(
             f"{place.title} is being read by another window.",
             hint="Try again when it has finished.",

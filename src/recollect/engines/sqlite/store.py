@@ -109,9 +109,6 @@ class SqliteStore:
     async def check(self) -> list[str]:
         return await self._database.read(_findings)
 
-    async def close(self) -> None:
-        await self._database.close()
-
     def _check_generation(self, db: Connection) -> None:
         found = generation_of(db)
         if found == self.generation:
