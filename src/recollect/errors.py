@@ -13,7 +13,8 @@ RecollectError              code, message, hint, facts
     ├── StoreBusy           another process kept the write lock
     ├── StorageFull
     ├── StoreDamaged        the file is no database, or a broken one
-    └── StoreTooNew         written by a newer version of the program
+    ├── StoreTooNew         written by a newer version of the program
+    └── ModelUnavailable    the embedding model is missing or damaged
 
 Anything else that is raised is a bug: it is logged once at the top with its traceback, and the
 caller sees ``internal_error`` with an id.
@@ -158,3 +159,17 @@ class StoreTooNew(Unavailable):
 
     code = "store_too_new"
     retry_possible = False
+
+
+class ModelUnavailable(Unavailable):
+    """The embedding model is missing or damaged; what needs no meaning works without it."""
+
+    code = "model_unavailable"
+    retry_possible = False
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(
+            f"The embedding model cannot be used: {path} {reason}.",
+            hint="Installing Recollect again restores it.",
+            path=path,
+        )

@@ -1,8 +1,8 @@
-"""What the core asks of the outside: a store of records, and the library of such stores."""
+"""What the core asks of the outside: stores of records, their library, and vectors for texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from recollect.core.projects import Project, Status
 from recollect.core.records import (
@@ -18,6 +18,10 @@ from recollect.core.records import (
 )
 from recollect.core.sessions import Call
 from recollect.core.words import WordQuery
+
+if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who embeds needs it
+    import numpy as np
+    from numpy.typing import NDArray
 
 Order = Literal["name", "age"]
 Direction = Literal["out", "in", "both"]
@@ -161,6 +165,30 @@ class Library(Protocol):
     async def knows_token(self, secret_hash: str) -> bool: ...
 
     async def close(self) -> None: ...
+
+
+class Embedder(Protocol):
+    """Texts as vectors, near each other where the meanings are."""
+
+    @property
+    def name(self) -> str:
+        """Kept with each vector: only vectors of the same name can be compared."""
+        ...
+
+    @property
+    def dimensions(self) -> int: ...
+
+    async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
+        """A row of length one for each text, the empty one included, in their order.
+
+        Neither the other texts nor the order change a row by more than rounding. Raises
+        ModelUnavailable.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Gives back memory; calls under way end as they would have."""
+        ...
 
 
 class ProjectChoice(Protocol):

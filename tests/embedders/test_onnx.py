@@ -1,0 +1,290 @@
+import asyncio
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from shutil import copy
+from threading import Thread
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.core.ports import Embedder
+from recollect.embedders import network
+from recollect.embedders.network import Network
+from recollect.embedders.onnx import (
+    FOLDER,
+    NETWORK,
+    OVERLAP,
+    PIECES_PER_BATCH,
+    TEXTS_PER_BATCH,
+    VOCABULARY,
+    WINDOW,
+    OnnxEmbedder,
+    batches,
+    windows,
+)
+from recollect.errors import ModelUnavailable
+
+TEXTS = [
+    "How do I reset my password?",
+    "I forgot my login and need a new one.",
+    "The soup needs more salt.",
+    "We moved the database from MySQL to PostgreSQL in March.",
+    "def area(radius: float) -> float:\n    return 3.14159 * radius**2",
+    "Die Katze schläft auf dem Sofa.",
+    "猫がソファで寝ています。",
+    "Ankit's flight lands at 18:45, gate B12 ✈",
+]
+# In ten-thousandths, recorded from the published weights in full precision: the first 16 numbers
+# of each vector, and the cosines of each text with those before it.
+FIRST_NUMBERS = """
+    69 -630 -720 -325 -427 704 91 154 620 169 -435 380 513 -451 -495 -34
+    -782 -1012 449 -524 427 89 -78 -318 593 5 0 93 -211 -217 102 -855
+    -757 -15 737 -53 -445 -596 -131 -923 357 -1464 -536 -714 180 -753 -154 -498
+    425 -783 -208 31 -276 191 -670 -447 -670 94 -35 1159 -136 -601 -18 276
+    759 -61 -762 566 -57 -1326 63 426 237 -316 441 -881 417 791 986 -503
+    200 186 130 -109 326 871 115 468 357 121 -389 -236 230 -706 -472 -1417
+    577 1112 527 33 59 555 1456 118 228 -228 822 -991 615 -162 168 -418
+    162 337 -449 354 258 -418 -33 -151 548 236 178 -347 -941 -104 -465 714
+"""
+COSINES = """
+    5626
+    450 420
+    1781 1636 -16
+    1383 1051 552 -476
+    743 503 -425 -120 -452
+    541 170 295 -381 1319 1800
+    274 243 -127 697 654 53 809
+"""
+
+# Common words, each a piece of its own.
+COMMON = """
+    river stone green window paper seven morning garden letter music winter silver bridge table
+    doctor island summer castle forest yellow market engine planet bottle dragon
+"""
+WORDS = COMMON.split()
+
+
+@pytest.fixture(scope="module")
+def embedder() -> OnnxEmbedder:
+    return OnnxEmbedder()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the vocabulary, where a test puts a network of its own."""
+    copy(FOLDER / VOCABULARY, tmp_path)
+    return tmp_path
+
+
+def recorded(numbers: str) -> list[float]:
+    return [int(number) / 10_000 for number in numbers.split()]
+
+
+async def cosine(embedder: Embedder, one: str, other: str) -> float:
+    first, second = await embedder.embed([one, other])
+    return float(first @ second)
+
+
+async def test_vectors_are_those_of_the_published_weights(embedder: OnnxEmbedder) -> None:
+    vectors = await embedder.embed(TEXTS)
+    assert vectors.shape == (len(TEXTS), embedder.dimensions)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert vectors[:, :16].ravel() == pytest.approx(recorded(FIRST_NUMBERS), abs=0.01)
+    below = np.tril_indices(len(TEXTS), -1)
+    assert (vectors @ vectors.T)[below] == pytest.approx(recorded(COSINES), abs=0.01)
+
+
+async def test_a_vector_does_not_depend_on_its_company(embedder: OnnxEmbedder) -> None:
+    texts = [*TEXTS, "", "🎉", " ".join(WORDS * 20), *(" ".join(WORDS[:n]) for n in range(1, 25))]
+    together = await embedder.embed(texts)
+    alone = np.concatenate([await embedder.embed([text]) for text in texts])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "similar", "unrelated"),
+    [
+        ("Her favourite colour is green.", "She likes green best.", "The train was late."),
+        ("How do I reset my password?", "I forgot my login.", "The soup needs more salt."),
+        (
+            "Die Katze schläft auf dem Sofa.",
+            "Auf dem Sofa schläft eine Katze.",
+            "Der Zug nach Berlin hat Verspätung.",
+        ),
+        (
+            "猫がソファで寝ています。",
+            "ソファの上で猫が眠っている。",
+            "東京行きの電車が遅れています。",
+        ),
+        ("😀 Happy birthday!", "Happy birthday!", "the stock exchange"),
+    ],
+)
+async def test_similar_sentences_are_nearer_than_unrelated_ones(
+    embedder: OnnxEmbedder, text: str, similar: str, unrelated: str
+) -> None:
+    assert await cosine(embedder, text, similar) > await cosine(embedder, text, unrelated)
+
+
+@pytest.mark.parametrize("text", ["", " \n", "\0", "🎉", "\ud83d", "x" * 10_000])
+async def test_a_text_without_a_known_word_has_a_vector(embedder: OnnxEmbedder, text: str) -> None:
+    assert np.linalg.norm(await embedder.embed([text])) == pytest.approx(1, abs=1e-5)
+
+
+async def test_no_texts_have_no_vectors(embedder: OnnxEmbedder) -> None:
+    assert (await embedder.embed([])).shape == (0, embedder.dimensions)
+
+
+async def test_a_long_text_lies_in_the_middle_of_its_windows(embedder: OnnxEmbedder) -> None:
+    words = WORDS * 25
+    parts = [" ".join(part) for part in windows(words)]
+    assert len(parts) == 3
+    middle = (await embedder.embed(parts)).sum(axis=0)
+    vectors = await embedder.embed(["before", " ".join(words), "after"])
+    np.testing.assert_allclose(vectors[1], middle / np.linalg.norm(middle), atol=1e-5)
+    np.testing.assert_allclose(
+        vectors[[0, 2]], await embedder.embed(["before", "after"]), atol=1e-5
+    )
+
+
+async def test_the_end_of_a_long_text_counts(embedder: OnnxEmbedder) -> None:
+    filler = "The committee discussed the budget of the coming year. " * 40
+    ending = "Penguins breed on the ice of Antarctica. " * 10
+    question = "Where do penguins live?"
+    with_it = await cosine(embedder, question, filler + ending)
+    assert with_it > await cosine(embedder, question, filler) + 0.1
+
+
+@given(st.integers(0, 20_000))
+def test_windows_overlap_and_leave_nothing_out(length: int) -> None:
+    parts = windows(range(length))
+    assert all(len(part) <= WINDOW for part in parts)
+    assert parts[0][:1] == range(length)[:1]
+    assert parts[-1][-1:] == range(length)[-1:]
+    assert all(one[-OVERLAP:] == other[:OVERLAP] for one, other in pairwise(parts))
+    assert len(parts) == 1 or min(map(len, parts)) > OVERLAP
+
+
+@given(st.lists(st.integers(2, WINDOW + 2), max_size=60))
+def test_batches_hold_every_row_once_and_stay_small(lengths: list[int]) -> None:
+    made = list(batches(lengths))
+    assert sorted(number for batch in made for number in batch) == list(range(len(lengths)))
+    for batch in made:
+        longest = max(lengths[number] for number in batch)
+        assert len(batch) <= TEXTS_PER_BATCH
+        assert len(batch) * longest <= max(PIECES_PER_BATCH, longest)
+
+
+async def test_calls_at_the_same_time_load_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Path] = []
+
+    class Counted(Network):
+        def __init__(self, path: Path, *, threads: int, dimensions: int) -> None:
+            loaded.append(path)
+            super().__init__(path, threads=threads, dimensions=dimensions)
+
+    monkeypatch.setattr(network, "Network", Counted)
+    embedder = OnnxEmbedder()
+    answers = await asyncio.gather(*(embedder.embed(TEXTS[:2]) for _ in range(8)))
+    assert all(np.array_equal(answers[0], answer) for answer in answers)
+    assert loaded == [FOLDER / NETWORK]
+    await embedder.close()
+    await embedder.embed(TEXTS[:1])
+    assert len(loaded) == 2
+
+
+async def test_loops_in_several_threads_share_one_embedder(embedder: OnnxEmbedder) -> None:
+    expected = await embedder.embed(TEXTS)
+    differences: list[float] = []
+
+    def embed() -> None:
+        found = asyncio.run(embedder.embed(TEXTS))
+        differences.append(float(np.abs(found - expected).max()))
+
+    threads = [Thread(target=embed) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        await asyncio.to_thread(thread.join)
+    assert len(differences) == 4
+    assert max(differences) < 1e-5
+
+
+async def test_a_call_under_way_survives_closing() -> None:
+    embedder = OnnxEmbedder()
+    await embedder.embed([""])
+    call = asyncio.create_task(embedder.embed(TEXTS * 4))
+    await asyncio.sleep(0)
+    await embedder.close()
+    assert (await call).shape == (len(TEXTS) * 4, embedder.dimensions)
+
+
+async def test_a_missing_model_is_named(folder: Path) -> None:
+    with pytest.raises(ModelUnavailable) as failure:
+        await OnnxEmbedder(folder).embed(["text"])
+    assert failure.value.facts["path"] == str(folder / NETWORK)
+
+
+@pytest.mark.parametrize("kind", ["empty", "cut off", "random", "not even text"])
+async def test_a_damaged_model_is_named(folder: Path, kind: str) -> None:
+    content = (FOLDER / NETWORK).read_bytes()
+    damaged = {
+        "empty": b"",
+        "cut off": content[: len(content) // 2],
+        "random": b"\x93 is no network" * 100,
+        "not even text": content.replace(b"LayerNormalization", b"LayerNormalizati\xf0n"),
+    }
+    (folder / NETWORK).write_bytes(damaged[kind])
+    with pytest.raises(ModelUnavailable) as failure:
+        await OnnxEmbedder(folder).embed(["text"])
+    assert failure.value.facts["path"] == str(folder / NETWORK)
+
+
+def test_a_network_of_another_width_is_refused() -> None:
+    with pytest.raises(ModelUnavailable):
+        Network(FOLDER / NETWORK, threads=1, dimensions=768)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", b"\xff"])
+async def test_a_damaged_vocabulary_is_named(folder: Path, content: bytes | None) -> None:
+    path = folder / VOCABULARY
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelUnavailable) as failure:
+        await OnnxEmbedder(folder).embed(["text"])
+    assert failure.value.facts["path"] == str(path)
+
+
+async def test_a_runtime_that_cannot_be_imported_is_no_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "recollect.embedders.network")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ModelUnavailable):
+        await OnnxEmbedder().embed(["text"])
+
+
+def test_the_import_is_light_and_embedding_leaves_no_trace(tmp_path: Path) -> None:
+    """The runtime would keep an id for its reports in the user's cache, were it not told off."""
+    script = """if True:
+        import asyncio, sys
+        from recollect.embedders.onnx import OnnxEmbedder
+        assert not {"numpy", "onnxruntime"} & sys.modules.keys()
+        asyncio.run(OnnxEmbedder().embed(["text"]))
+    """
+    quiet = {"CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS"}
+    environment = {name: value for name, value in os.environ.items() if name not in quiet}
+    for name in ("HOME", "USERPROFILE", "LOCALAPPDATA", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
+        environment[name] = str(tmp_path)
+    command = [sys.executable, "-B", "-c", script]
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert list(tmp_path.rglob("*")) == []

