@@ -98,12 +98,12 @@ class SqliteLibrary:
         if known is not None and known[0].generation == row.generation:
             self._stores.move_to_end(row.project.id)
             return row.project, known[0]
-        path = self._folder / row.db_path
+        path, place = self._folder / row.db_path, Place(self._folder, row.project.id, name)
         if not path.exists():
             if await self._find(name) == row:
-                raise gone(Place(self._folder, row.project.id, name), path)
+                raise gone(place, path)
             return await self.open(name)  # it was moved meanwhile
-        database = self._database(path, PROJECT, title=f'The file of project "{name}"')
+        database = self._database(path, PROJECT, title=place.title)
         store = SqliteStore(database, name, row.generation, self._clock)
         self._stores[row.project.id] = (store, database)
         if known is not None:
