@@ -330,6 +330,13 @@ async def test_a_living_window_finishes_what_the_crash_of_another_left(
     assert await ids(crashed) == ["kept"]
 
 
+async def test_a_list_shows_what_became_of_a_move_that_a_crash_interrupted(
+    crashed: SqliteLibrary,
+) -> None:
+    assert [project.status for project in await crashed.projects()] == ["archived"]
+    assert await crashed.projects("active") == []
+
+
 async def test_what_a_crash_left_stays_settled_though_the_move_itself_is_refused(
     crashed: SqliteLibrary, folder: Path, path: Path
 ) -> None:

@@ -201,10 +201,12 @@ class Mover:
     def run(self) -> None:
         while not self._stop.wait(self._chance.uniform(0.5, 1.5) * MOVE_EVERY):
             project = self._chance.choice(PROJECTS)
-            if self._move(project, "archive_project", "archived"):
+            is_away = self._move(project, "archive_project", "archived")
+            if is_away:
                 self._stop.wait(self._chance.uniform(0.0, 0.1))
-                self._move(project, "restore_project", "active")
-                self.moves += 1
+            # Also after an attempt that was given up: its server may have been killed in the act.
+            self._move(project, "restore_project", "active")
+            self.moves += is_away
 
     def _move(self, project: str, tool: str, wanted: str) -> bool:
         """Tries until it is done; only a restore goes on when the trial has ended."""

@@ -78,6 +78,8 @@ class SqliteLibrary:
 
     async def projects(self, status: Status | None = None) -> list[Project]:
         meta = await self._meta()
+        if not self._read_only:
+            await repair(meta, self._folder)  # a move that a crash interrupted has no status yet
         rows = await meta.read(
             lambda db: db.execute(
                 f"SELECT {_COLUMNS} FROM projects WHERE {_THERE} "
