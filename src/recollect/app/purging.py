@@ -7,7 +7,7 @@ from recollect.core.records import Link, Record, Where
 from recollect.core.text import normalised
 from recollect.errors import AmbiguousName, NotFound
 from recollect.families.graph.model import ENTITY
-from recollect.families.graph.naming import name_and_type
+from recollect.families.graph.naming import candidate, name_and_type
 
 MOST = 1_000_000  # a purge takes all that fits
 
@@ -47,21 +47,12 @@ async def _named(store: RecordStore, name: str) -> Sequence[Thing]:
         raise NotFound(ENTITY, name, hint="Names and ids of deleted entities work too.")
     distinct = {(record.variant, normalised(record.type or "")): record for record in found}
     if len(distinct) > 1:
-        raise AmbiguousName(ENTITY, name, [_candidate(record) for record in distinct.values()])
+        raise AmbiguousName(ENTITY, name, [candidate(record) for record in distinct.values()])
     return found
 
 
 async def _entities(store: RecordStore, name_key: str) -> list[Record]:
     return await store.scan(Where(kinds=(ENTITY,), name_keys=(name_key,), deleted=None))
-
-
-def _candidate(record: Record) -> dict[str, str]:
-    return {
-        "id": record.id,
-        "name": record.name or "",
-        "entity_type": record.type or "",
-        "use": f"{record.name} ({record.type})",
-    }
 
 
 async def _containing(store: RecordStore, text: str) -> list[Thing]:

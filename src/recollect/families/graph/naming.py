@@ -48,7 +48,7 @@ class ByNameAndType:
         found = await candidates(store, names)
         for name, meant in found.items():
             if len(meant) > 1:
-                raise AmbiguousName(ENTITY, name, [_candidate(record) for record in meant])
+                raise AmbiguousName(ENTITY, name, [candidate(record) for record in meant])
         return {name: meant[0] if meant else None for name, meant in found.items()}
 
 
@@ -140,7 +140,8 @@ async def _entities_by_id(store: RecordStore, names: Sequence[str]) -> list[Reco
     return [r for r in await store.get(ids) if r.kind == ENTITY] if ids else []
 
 
-def _candidate(record: Record) -> dict[str, str]:
+def candidate(record: Record) -> dict[str, str]:
+    """An entity as the error about an ambiguous name lists it."""
     return {
         "id": record.id,
         "name": record.name or "",
