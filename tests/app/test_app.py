@@ -6,7 +6,7 @@ import pytest
 
 from calling import Client
 from recollect.app.app import App
-from recollect.engines.memory import MemoryLibrary
+from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import NotFound, ReadOnly
 from recollect.settings import load
 from recollect.tools.tool import Effect

@@ -11,7 +11,7 @@ from recollect.app.projects import DEFAULT_PROJECT, ProjectRule
 from recollect.core.ports import Library
 from recollect.core.records import Where
 from recollect.core.sessions import Call, Session
-from recollect.engines.memory import MemoryLibrary
+from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import NoActiveProject, NotFound, ProjectArchived
 

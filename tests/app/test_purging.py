@@ -5,7 +5,7 @@ import pytest
 from recollect.app.purging import select
 from recollect.core.ports import RecordStore
 from recollect.core.records import Batch, Delete, Insert, Link, Record, Ref
-from recollect.engines.memory import MemoryStore
+from recollect.engines.memory.store import MemoryStore
 from recollect.errors import AmbiguousName, NotFound
 
 

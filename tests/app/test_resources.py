@@ -7,7 +7,7 @@ from calling import Client
 from recollect.app.app import App
 from recollect.app.resources import CURRENT_GRAPH, project_uri
 from recollect.core.sessions import Session
-from recollect.engines.memory import MemoryLibrary
+from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import NoActiveProject, NotFound
 from recollect.settings import load
 from recollect.tools.schema import to_json

@@ -7,7 +7,8 @@ from making import DAY_ONE, batch, entity, link, note, record_ref
 from recollect.app.timeline import Timeline
 from recollect.core.projects import Project
 from recollect.core.records import Batch, Change, Delete, Update, Where
-from recollect.engines.memory import MemoryLibrary, MemoryStore
+from recollect.engines.memory.library import MemoryLibrary
+from recollect.engines.memory.store import MemoryStore
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import Conflict, InvalidInput, NotFound, ProjectArchived, Refused
 

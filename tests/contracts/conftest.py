@@ -9,7 +9,7 @@ import pytest
 from making import DAY_ONE, MILLISECOND
 from recollect.core.ports import Library, RecordStore
 from recollect.core.times import Clock
-from recollect.engines.memory import MemoryLibrary
+from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
 
 ENGINES: dict[str, Callable[[Path, Clock], Library]] = {

@@ -31,7 +31,7 @@ from recollect.core.records import (
 )
 from recollect.core.undo import plan_undo
 from recollect.core.words import parse_query
-from recollect.engines.memory import MemoryStore
+from recollect.engines.memory.store import MemoryStore
 from recollect.engines.sqlite.connections import create
 from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.schema import PROJECT

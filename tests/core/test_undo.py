@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
 from recollect.core.records import Batch, Change, Delete, Record, Restore, Step, Update, Where
 from recollect.core.undo import plan_undo, undone
-from recollect.engines.memory import MemoryStore
+from recollect.engines.memory.store import MemoryStore
 from recollect.errors import Refused
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from recollect.core.ports import Library, RecordStore
 from recollect.core.records import Batch, Insert, Record
-from recollect.engines.memory import MemoryLibrary
+from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import InvalidInput
 from recollect.retrieval.search import Profile, search

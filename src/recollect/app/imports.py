@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from recollect.core.entities import candidates
 from recollect.core.ports import RecordStore
 from recollect.core.sessions import Call, Session
 from recollect.core.text import normalised
@@ -13,7 +14,7 @@ from recollect.core.times import Clock
 from recollect.errors import InvalidInput
 from recollect.families.graph.graph import Graph
 from recollect.families.graph.model import NewEntity, RelationSpec
-from recollect.families.graph.naming import ByExactNameAndType, candidates
+from recollect.families.graph.naming import ByExactNameAndType
 from recollect.families.graph.server_memory_file import Parsed, Unreadable, parse_lines
 
 T = TypeVar("T")

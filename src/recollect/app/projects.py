@@ -123,6 +123,6 @@ def _key(root: Path) -> str:
 def _empty_store() -> RecordStore:
     """One for all who read what is yet to be made: it is never written, so it never changes."""
     # Imported here: a server that has its project never needs the reference engine.
-    from recollect.engines.memory import MemoryStore
+    from recollect.engines.memory.store import MemoryStore
 
     return MemoryStore()

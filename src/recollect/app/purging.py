@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
+from recollect.core.entities import ENTITY, candidate, name_and_type
 from recollect.core.ports import RecordStore
 from recollect.core.records import Link, Record, Where
 from recollect.core.text import normalised
 from recollect.errors import AmbiguousName, NotFound
-from recollect.families.graph.model import ENTITY
-from recollect.families.graph.naming import candidate, name_and_type
 
 MOST = 1_000_000  # a purge takes all that fits
 

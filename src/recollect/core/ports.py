@@ -18,12 +18,13 @@ from recollect.core.records import (
 )
 from recollect.core.sessions import Call
 from recollect.core.words import WordQuery
+from recollect.errors import ModelUnavailable
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who embeds needs it
     import numpy as np
     from numpy.typing import NDArray
 
-Order = Literal["name", "age"]
+Order = Literal["name", "age", "newest"]
 Direction = Literal["out", "in", "both"]
 
 
@@ -34,6 +35,34 @@ class Purged:
     records: int
     links: int
     complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A vector of length one for the text that a record had in this version."""
+
+    id: str
+    version: int
+    vector: "NDArray[np.float32]"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How often a record was given out, and when last."""
+
+    count: int
+    last_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many records share these traits."""
+
+    kind: str
+    scope: str
+    type: str | None
+    is_deleted: bool
+    count: int
 
 
 class RecordStore(Protocol):
@@ -111,6 +140,64 @@ class RecordStore(Protocol):
         """What is wrong with the stored data; nothing when all is well."""
         ...
 
+    async def tally(self, kinds: Sequence[str]) -> list[Tally]:
+        """Records of these kinds counted by scope, type and whether they are deleted."""
+        ...
+
+    async def authors(self) -> list[str]:
+        """Everybody who is the author of a live record."""
+        ...
+
+    async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
+        """The share of live records whose indexed words include each of these, 0 to 1."""
+        ...
+
+    async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
+        """Live records of these kinds that have a text and no vector of the model, newest first.
+
+        They are the queue of what is to be embedded; there is no other.
+        """
+        ...
+
+    async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
+        """How many live records of these kinds have a vector of the model, and how many wait."""
+        ...
+
+    async def put_vectors(self, model: str, items: Sequence[Embedded]) -> int:
+        """Keeps those whose record is live in that version; says how many. Not a change."""
+        ...
+
+    async def vectors(self, model: str, ids: Sequence[str]) -> Mapping[str, "NDArray[np.float32]"]:
+        """The vectors that these records have of the model."""
+        ...
+
+    async def near(
+        self,
+        model: str,
+        vector: "NDArray[np.float32]",
+        where: Where,
+        limit: int,
+        also: Sequence[str] = (),
+    ) -> list[Match]:
+        """The records with the nearest vectors, best first; the score is the cosine.
+
+        What anyone has stored is found. `also` are ids whose scores are wanted too, however far
+        they are; those without a vector are left out.
+        """
+        ...
+
+    async def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
+        """Adds to what is known of how often records were given out. Not a change."""
+        ...
+
+    async def accesses(self, ids: Sequence[str]) -> Mapping[str, Access]:
+        """What is known of it; a record that was never given out is left out."""
+        ...
+
+    async def size(self) -> int:
+        """The bytes that the store takes on its disk; 0 where it has none."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Token:
@@ -142,6 +229,10 @@ class Library(Protocol):
 
     async def open(self, name: str) -> tuple[Project, RecordStore]:
         """The project as it is now, and its store; an archived one is refused."""
+        ...
+
+    async def user(self) -> RecordStore:
+        """The store of what belongs to the user and to no project; made when it is missing."""
         ...
 
     async def project_of_workspace(self, path: str) -> Project | None: ...
@@ -188,6 +279,34 @@ class Embedder(Protocol):
 
     async def close(self) -> None:
         """Gives back memory; calls under way end as they would have."""
+        ...
+
+
+class Indexing(Protocol):
+    """Sees to it that what is stored gets its vector, soon and in the background."""
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """None where meaning is switched off."""
+        ...
+
+    @property
+    def fault(self) -> ModelUnavailable | None:
+        """Why texts get no vectors, where that is known."""
+        ...
+
+    def wake(self, store: RecordStore) -> None:
+        """Something was stored there, or may be waiting. Returns at once."""
+        ...
+
+
+class AccessBook(Protocol):
+    """Counts what is given out, in batches: it is no change, and no reader waits for it."""
+
+    def note(self, store: RecordStore, ids: Sequence[str]) -> None: ...
+
+    async def of(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, Access]:
+        """With what is counted but not stored yet."""
         ...
 
 

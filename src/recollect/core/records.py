@@ -7,8 +7,27 @@ from typing import Any, Literal
 Subject = Literal["record", "link"]
 Operation = Literal["insert", "update", "delete", "restore"]
 
+# What has it is seen by its own session alone.
+SESSION_SCOPE = "session"
+
 # The columns of a record that an Update may set; the rest is identity or bookkeeping.
-AMENDABLE = frozenset({"type", "name", "name_key", "variant", "text", "facets"})
+AMENDABLE = frozenset(
+    {
+        "type",
+        "name",
+        "name_key",
+        "variant",
+        "text",
+        "facets",
+        "scope",
+        "session",
+        "author",
+        "position",
+        "importance",
+        "occurred_at",
+        "tags",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +48,13 @@ class Record:
     name_key: str | None = None
     variant: str = ""
     parent: str | None = None
+    scope: str = ""  # how far it reaches, where its family tells scopes apart
+    session: str | None = None  # the conversation it comes from
+    position: int | None = None  # its place in that conversation
+    author: str | None = None
+    importance: float | None = None
+    occurred_at: int | None = None  # where that is not when it was stored
+    tags: tuple[str, ...] = ()
     facets: Mapping[str, Any] = field(default_factory=dict[str, Any])
     deleted_at: int | None = None
     version: int = 1
@@ -36,6 +62,11 @@ class Record:
     @property
     def ref(self) -> "Ref":
         return Ref("record", self.id)
+
+    @property
+    def at(self) -> int:
+        """When it happened, as far as is known."""
+        return self.created_at if self.occurred_at is None else self.occurred_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +174,22 @@ class Where:
     ids: tuple[str, ...] | None = None
     name_keys: tuple[str, ...] | None = None
     parents: tuple[str, ...] | None = None
+    types: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    sessions: tuple[str, ...] | None = None
+    visible_to: str | None = None  # a session: what others keep in session scope stays out
+    tags: tuple[str, ...] = ()  # any of them
+    min_importance: float | None = None
+    after: int | None = None  # `at` of the record, this moment included
+    before: int | None = None  # likewise
+    created_before: int | None = None  # stored by then, this moment included
+    touched_after: int | None = None  # changed or deleted since, this moment not included
     deleted: bool | None = False  # None: live and deleted ones
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A record found by words; the higher score is the better one."""
+    """A record found by words or by meaning; the higher score is the better one."""
 
     id: str
     parent: str | None
@@ -157,7 +198,11 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What a hit in each part of a record counts. `context` holds its parent's name."""
+    """What a hit in each part of a record counts.
+
+    `context` holds its parent's name, and the texts just before and after it where it has a
+    place in a session.
+    """
 
     name: float = 4.0
     text: float = 1.0

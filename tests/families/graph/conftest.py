@@ -7,7 +7,7 @@ import pytest
 
 from calling import Client
 from recollect.app.app import App
-from recollect.engines.memory import MemoryLibrary
+from recollect.engines.memory.library import MemoryLibrary
 from recollect.settings import load
 
 

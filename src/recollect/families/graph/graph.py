@@ -2,31 +2,37 @@
 
 from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
+from recollect.core.entities import (
+    ENTITY,
+    OBSERVATION,
+    UNKNOWN_TYPE,
+    check_name,
+    describe_stub,
+    is_stub,
+    new_entity,
+)
 from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Delete, Insert, Link, Record, Step, Update, Where
+from recollect.core.records import Batch, Delete, Insert, Link, Record, Step, Where
 from recollect.core.sessions import Call
 from recollect.core.text import digest, normalised
 from recollect.core.times import Clock
 from recollect.errors import Conflict, InvalidInput
 from recollect.families.graph.model import (
-    ENTITY,
-    OBSERVATION,
     ROW_LIMIT,
     NewEntity,
     NewObservations,
     ObservationDeletion,
     RelationSpec,
 )
-from recollect.families.graph.naming import Identity, Resolved, check_name, required
+from recollect.families.graph.naming import Identity, Resolved, required
 
 T = TypeVar("T")
 Planned = tuple[list[Step], T]
 
 ATTEMPTS = 20  # another process may commit between our reading and our writing
-UNKNOWN_TYPE = "unknown"  # of an entity that only a relation has named so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +42,6 @@ class Made:
     record: Record
     is_new: bool
     observations: list[Record]
-
-
-def is_stub(record: Record) -> bool:
-    """Whether a relation named the entity before anybody described it."""
-    return bool(record.facets.get("stub"))
 
 
 class Graph:
@@ -203,26 +204,11 @@ class Graph:
         if stub is None:
             return Insert(new), new
         namesakes.remove(stub)
-        values: dict[str, Any] = {
-            "name": new.name,
-            "type": new.type,
-            "variant": new.variant,
-            "facets": {},
-        }
-        return Update(stub.id, values, stub.version), replace(new, id=stub.id)
+        return describe_stub(stub, new), replace(new, id=stub.id)
 
     def _new_entity(self, name: str, entity_type: str, at: int) -> Record:
         name, entity_type = self._identity.spelled(name), entity_type.strip()
-        return Record(
-            id=str(uuid4()),
-            kind=ENTITY,
-            name=name,
-            type=entity_type,
-            name_key=normalised(name),
-            variant=self._identity.variant(name, entity_type),
-            created_at=at,
-            updated_at=at,
-        )
+        return new_entity(name, entity_type, self._identity.variant(name, entity_type), at)
 
     async def _commit(self, plan: Callable[[RecordStore, int], Awaitable[Planned[T]]]) -> T:
         attempt = 0

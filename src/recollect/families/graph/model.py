@@ -3,15 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from recollect.core.entities import NAME_LIMIT
 from recollect.core.projects import Project
 from recollect.core.records import Link, Record
 from recollect.core.times import iso
 from recollect.tools.schema import Field
 
-ENTITY = "entity"
-OBSERVATION = "observation"
-
-NAME_LIMIT = 500  # characters
 TEXT_LIMIT = 100_000  # characters
 BATCH_LIMIT = 1_000  # items in one call
 ROW_LIMIT = 5_000  # entities and observations in one call: more would hold everybody else up

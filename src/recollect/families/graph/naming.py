@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from recollect.core.entities import ENTITY, candidate, candidates, entities_by_id
 from recollect.core.ports import RecordStore
 from recollect.core.records import Record, Where
-from recollect.core.text import has_control_characters, normalised
-from recollect.errors import AmbiguousName, InvalidInput, NotFound
-from recollect.families.graph.model import ENTITY
+from recollect.core.text import normalised
+from recollect.errors import AmbiguousName, NotFound
 
 Resolved = dict[str, Record | None]
 
@@ -86,46 +86,9 @@ class ByExactNameAndType(ByExactName):
 
     async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
         """By id too: whoever takes things in knows which entity a name stood for."""
-        by_id = {record.id: record for record in await _entities_by_id(store, names)}
+        by_id = {record.id: record for record in await entities_by_id(store, names)}
         by_name = await super().resolve(store, names)
         return {name: by_id.get(name) or by_name[name] for name in names}
-
-
-def check_name(name: str, argument: str) -> None:
-    if has_control_characters(name):
-        raise InvalidInput(
-            f"`{argument}` holds a control character: {name!a}.",
-            argument=argument,
-            value=ascii(name),
-        )
-
-
-async def candidates(store: RecordStore, names: Sequence[str]) -> dict[str, list[Record]]:
-    """For each name the entities that it may mean: by id, by name, else by `name (type)`."""
-    split = {name: parts for name in names if (parts := name_and_type(name))}
-    keys = {normalised(name) for name in names} | {base for base, _ in split.values()}
-    by_id = {record.id: record for record in await _entities_by_id(store, names)}
-    by_key: dict[str, list[Record]] = {}
-    for record in await store.scan(Where(kinds=(ENTITY,), name_keys=tuple(keys))):
-        by_key.setdefault(record.name_key or "", []).append(record)
-
-    def meant(name: str) -> list[Record]:
-        if name in by_id:
-            return [by_id[name]]
-        if plain := by_key.get(normalised(name)):
-            return plain
-        base, entity_type = split.get(name, ("", ""))
-        return [r for r in by_key.get(base, []) if normalised(r.type or "") == entity_type]
-
-    return {name: meant(name) for name in names}
-
-
-def name_and_type(text: str) -> tuple[str, str] | None:
-    """The two parts of `name (type)`, normalised; None for a text of another form."""
-    name, bracket, rest = text.rstrip().rpartition("(")
-    if not bracket or not rest.endswith(")") or not name.strip():
-        return None
-    return normalised(name), normalised(rest[:-1])
 
 
 def required(found: Resolved, name: str) -> Record:
@@ -133,18 +96,3 @@ def required(found: Resolved, name: str) -> Record:
     if record is None:
         raise NotFound(ENTITY, name, hint="search_nodes finds entities; create_entities makes one.")
     return record
-
-
-async def _entities_by_id(store: RecordStore, names: Sequence[str]) -> list[Record]:
-    ids = [name for name in names if len(name) == 36 and name.count("-") == 4]  # as UUIDs look
-    return [r for r in await store.get(ids) if r.kind == ENTITY] if ids else []
-
-
-def candidate(record: Record) -> dict[str, str]:
-    """An entity as the error about an ambiguous name lists it."""
-    return {
-        "id": record.id,
-        "name": record.name or "",
-        "entity_type": record.type or "",
-        "use": f"{record.name} ({record.type})",
-    }

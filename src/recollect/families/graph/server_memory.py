@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from recollect.core.entities import ENTITY, NAME_LIMIT, is_stub
 from recollect.core.ports import ProjectChoice, RecordStore
 from recollect.core.records import Link, Record, Where
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
 from recollect.errors import NotFound
-from recollect.families.graph.graph import Graph, is_stub
+from recollect.families.graph.graph import Graph
 from recollect.families.graph.model import (
     BATCH_LIMIT,
-    ENTITY,
-    NAME_LIMIT,
     TEXT_LIMIT,
     NewEntity,
     NewObservations,

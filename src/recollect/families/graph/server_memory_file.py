@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
+from recollect.core.entities import check_name
 from recollect.errors import InvalidInput
 from recollect.families.graph.model import BATCH_LIMIT, NewEntity, RelationSpec
-from recollect.families.graph.naming import check_name
 from recollect.tools.schema import parameters_of, parse_object
 
 _ENTITY_KEYS = ("name", "entityType", "observations")

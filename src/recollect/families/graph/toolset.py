@@ -2,14 +2,13 @@
 
 from typing import Annotated, Literal
 
+from recollect.core.entities import ENTITY, OBSERVATION, candidates
 from recollect.core.ports import Library, ProjectChoice, RecordStore
 from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
 from recollect.families.graph.graph import Graph
 from recollect.families.graph.model import (
     BATCH_LIMIT,
-    ENTITY,
-    OBSERVATION,
     PAGE_LIMIT,
     AddedObservations,
     CreatedEntities,
@@ -30,7 +29,7 @@ from recollect.families.graph.model import (
     RelationSpec,
     RelationView,
 )
-from recollect.families.graph.naming import ByNameAndType, candidates
+from recollect.families.graph.naming import ByNameAndType
 from recollect.families.graph.views import graph_page, with_relations
 from recollect.retrieval.search import Profile, search
 from recollect.tools.schema import Field

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from recollect.core.cursors import cursor_of, position_of
+from recollect.core.entities import ENTITY, OBSERVATION
 from recollect.core.ports import RecordStore
 from recollect.core.records import Link, Record, Where
 from recollect.families.graph.model import (
-    ENTITY,
-    OBSERVATION,
     EntityView,
     GraphPage,
     RelationView,

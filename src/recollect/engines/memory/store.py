@@ -1,15 +1,14 @@
-"""The reference engine: every promise of the ports, in plain dictionaries."""
+"""The reference engine's store: every promise of the port, in plain dictionaries."""
 
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import Any
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
-from recollect.core.ports import Direction, Order, Purged, Token
-from recollect.core.projects import Project, Status, checked_project_name
+from recollect.core.matching import Fields, fields_of, matches, score
+from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Tally
 from recollect.core.records import (
     AMENDABLE,
     Batch,
@@ -26,10 +25,16 @@ from recollect.core.records import (
     Weights,
     Where,
 )
+from recollect.core.stemming import stem
 from recollect.core.times import Clock, now
 from recollect.core.words import WordQuery
-from recollect.engines.matching import Fields, fields_of, matches, score
-from recollect.errors import Conflict, NotFound, ProjectArchived
+from recollect.engines.memory.fitting import fits
+from recollect.engines.memory.meaning import Meaning
+from recollect.errors import Conflict
+
+if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class MemoryStore:
@@ -41,6 +46,7 @@ class MemoryStore:
         self._links: dict[str, Link] = {}
         self._changes: list[Change] = []
         self._seq = 0
+        self._meaning = Meaning(lambda record_id: self._records.get(record_id))
 
     async def commit(self, batch: Batch) -> Change:
         if batch.revision not in (None, self._seq):
@@ -51,6 +57,8 @@ class MemoryStore:
         except BaseException:
             self._records, self._links = kept
             raise
+        retold = [e.id for e in edits if e.id and e.before and e.before.keys() & {"text", "name"}]
+        self._meaning.forget(retold, vectors_only=True)
         if not edits:
             return Change(0, batch.at, batch.tool, batch.client, batch.undoes, ())
         return self._log(batch.at, batch.tool, batch.client, batch.undoes, edits)
@@ -71,10 +79,12 @@ class MemoryStore:
         after: tuple[str, str] | None = None,
         limit: int | None = None,
     ) -> list[Record]:
-        found = [record for record in self._records.values() if _fits(record, where)]
+        found = [record for record in self._records.values() if fits(record, where)]
         if order == "name":
             found = [record for record in found if record.name_key is not None]
             found.sort(key=lambda record: (record.name_key or "", record.variant))
+        elif order == "newest":
+            found.reverse()
         if after is not None:
             found = [r for r in found if r.name_key is not None]
             found = [r for r in found if (r.name_key or "", r.variant) > after]
@@ -86,7 +96,7 @@ class MemoryStore:
         scored = [
             (score(fields, words, weights), record)
             for record in self._records.values()
-            if _fits(record, replace(where, deleted=False))
+            if fits(record, replace(where, deleted=False))
             and matches(fields := self._fields(record), words)
         ]
         scored.sort(key=lambda pair: -pair[0])
@@ -97,7 +107,7 @@ class MemoryStore:
         found = [
             Match(r.id, r.parent, 2.0 if wanted in (r.name or "").lower() else 1.0)
             for r in self._records.values()
-            if _fits(r, replace(where, deleted=False))
+            if fits(r, replace(where, deleted=False))
             and any(wanted in part.lower() for part in (r.name or "", r.type or "", r.text))
         ]
         found.sort(key=lambda match: -match.score)
@@ -155,6 +165,7 @@ class MemoryStore:
         links = {
             x.id for x in self._links.values() if x.ref in wanted or doomed & {x.source, x.target}
         }
+        self._meaning.forget(list(doomed))
         self._records = {k: r for k, r in self._records.items() if k not in doomed}
         self._links = {k: x for k, x in self._links.items() if k not in links}
         gone = {"record": doomed, "link": links}
@@ -171,6 +182,66 @@ class MemoryStore:
 
     async def check(self) -> list[str]:
         return []
+
+    async def tally(self, kinds: Sequence[str]) -> list[Tally]:
+        counted = Counter(
+            (r.kind, r.scope, r.type, r.deleted_at is not None)
+            for r in self._records.values()
+            if r.kind in kinds
+        )
+        return [Tally(*traits, count) for traits, count in counted.items()]
+
+    async def authors(self) -> list[str]:
+        live = (r for r in self._records.values() if r.deleted_at is None)
+        return sorted({r.author for r in live if r.author})
+
+    async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
+        live = [
+            {word for field in self._fields(r) for word in field}
+            for r in self._records.values()
+            if r.deleted_at is None
+        ]
+        return {
+            word: sum(stem(word) in fields for fields in live) / max(len(live), 1) for word in words
+        }
+
+    async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
+        return self._waiting(model, kinds)[:limit]
+
+    async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
+        live = (r for r in self._records.values() if r.kind in kinds and r.deleted_at is None)
+        there = sum(self._meaning.has(model, r.id) for r in live)
+        return there, len(self._waiting(model, kinds))
+
+    async def put_vectors(self, model: str, items: Sequence[Embedded]) -> int:
+        return self._meaning.put(model, items)
+
+    async def vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
+        return self._meaning.of(model, ids)
+
+    async def near(
+        self,
+        model: str,
+        vector: "NDArray[np.float32]",
+        where: Where,
+        limit: int,
+        also: Sequence[str] = (),
+    ) -> list[Match]:
+        fitting = [record for record in self._records.values() if fits(record, where)]
+        found = self._meaning.near(model, vector, fitting)[:limit]
+        others = [self._records[i] for i in also if i in self._records]
+        wanted = {match.id: match for match in self._meaning.near(model, vector, others)}
+        wanted |= {match.id: match for match in found}
+        return sorted(wanted.values(), key=lambda match: -match.score)
+
+    async def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
+        self._meaning.note(counts, at)
+
+    async def accesses(self, ids: Sequence[str]) -> Mapping[str, Access]:
+        return self._meaning.accesses(ids)
+
+    async def size(self) -> int:
+        return 0
 
     def _apply(self, step: Any, at: int) -> list[Edit]:
         match step:
@@ -194,7 +265,11 @@ class MemoryStore:
             raise Conflict(f"There is a record {record.id} already.")
         self._check_name(record)
         self._records[record.id] = replace(
-            record, version=1, deleted_at=None, facets=_kept(record.facets)
+            record,
+            version=1,
+            deleted_at=None,
+            facets=_kept(record.facets),
+            tags=tuple(dict.fromkeys(record.tags)),
         )
         self._touch(record.parent, at)
         return Edit("insert", "record", record.id)
@@ -218,6 +293,8 @@ class MemoryStore:
         values = dict(step.values)
         if "facets" in values:
             values["facets"] = _kept(values["facets"])
+        if "tags" in values:
+            values["tags"] = tuple(dict.fromkeys(values["tags"]))
         before = {
             name: getattr(record, name)
             for name, value in values.items()
@@ -319,7 +396,30 @@ class MemoryStore:
     def _fields(self, record: Record) -> Fields:
         parent = self._records.get(record.parent or "")
         described = "\n".join(part for part in (record.type, record.text) if part)
-        return fields_of(record.name or "", described, (parent.name if parent else None) or "")
+        around = [(parent and parent.name) or "", *self._neighbouring_texts(record)]
+        return fields_of(record.name or "", described, "\n".join(around))
+
+    def _neighbouring_texts(self, record: Record) -> list[str]:
+        if record.session is None or record.position is None:
+            return []
+        beside = (record.position - 1, record.position + 1)
+        return [
+            r.text
+            for r in self._records.values()
+            if (r.kind, r.session) == (record.kind, record.session)
+            and r.position in beside
+            and r.deleted_at is None
+        ]
+
+    def _waiting(self, model: str, kinds: Sequence[str]) -> list[Record]:
+        return [
+            r
+            for r in reversed(self._records.values())
+            if r.kind in kinds
+            and r.deleted_at is None
+            and r.text
+            and not self._meaning.has(model, r.id)
+        ]
 
     def _log(
         self, at: int, tool: str, client: str, undoes: int | None, edits: tuple[Edit, ...]
@@ -328,116 +428,6 @@ class MemoryStore:
         change = Change(self._seq, at, tool, client, undoes, edits)
         self._changes.append(change)
         return change
-
-
-@dataclass(slots=True)
-class _Shelf:
-    project: Project
-    store: MemoryStore
-
-
-class MemoryLibrary:
-    """All projects while the process lives."""
-
-    def __init__(self, clock: Clock = now) -> None:
-        self._clock = clock
-        self._shelves: dict[str, _Shelf] = {}
-        self._workspaces: dict[str, str] = {}
-        self._notes: dict[str, str] = {}
-        self._tokens: dict[str, tuple[Token, str]] = {}
-
-    async def projects(self, status: Status | None = None) -> list[Project]:
-        found = (self._shelves[name].project for name in sorted(self._shelves))
-        return [project for project in found if status in (None, project.status)]
-
-    async def project(self, name: str) -> Project:
-        return self._shelf(name).project
-
-    async def open(self, name: str) -> tuple[Project, MemoryStore]:
-        shelf = self._shelf(name)
-        if shelf.project.status == "archived":
-            raise ProjectArchived(name)
-        return shelf.project, shelf.store
-
-    async def create(self, name: str, description: str) -> Project:
-        checked_project_name(name)
-        if name in self._shelves:
-            raise Conflict(f'There is a project "{name}" already.', kind="project", name=name)
-        at = self._clock()
-        project = Project(str(uuid4()), name, description, "active", at, at)
-        self._shelves[name] = _Shelf(project, MemoryStore(self._clock))
-        return project
-
-    async def archive(self, name: str) -> Project:
-        return self._set_status(name, "archived")
-
-    async def restore(self, name: str) -> Project:
-        return self._set_status(name, "active")
-
-    async def delete(self, name: str) -> None:
-        project = self._shelf(name).project
-        del self._shelves[name]
-        self._workspaces = {p: i for p, i in self._workspaces.items() if i != project.id}
-
-    async def project_of_workspace(self, path: str) -> Project | None:
-        wanted = self._workspaces.get(path)
-        return next((s.project for s in self._shelves.values() if s.project.id == wanted), None)
-
-    async def assign_workspace(self, path: str, project: Project) -> Project:
-        if all(shelf.project.id != project.id for shelf in self._shelves.values()):
-            raise NotFound("project", project.name, hint="It was deleted meanwhile.")
-        self._workspaces.setdefault(path, project.id)
-        return await self.project_of_workspace(path) or project
-
-    async def note(self, key: str) -> str | None:
-        return self._notes.get(key)
-
-    async def set_note(self, key: str, value: str | None) -> None:
-        if value is None:
-            self._notes.pop(key, None)
-        else:
-            self._notes[key] = value
-
-    async def tokens(self) -> list[Token]:
-        return sorted((t for t, _ in self._tokens.values()), key=lambda t: (t.created_at, t.id))
-
-    async def add_token(self, token: Token, secret_hash: str) -> None:
-        if token.id in self._tokens or await self.knows_token(secret_hash):
-            raise Conflict(f"There is a token {token.id} already.", id=token.id)
-        self._tokens[token.id] = (token, secret_hash)
-
-    async def remove_token(self, token_id: str) -> bool:
-        return self._tokens.pop(token_id, None) is not None
-
-    async def knows_token(self, secret_hash: str) -> bool:
-        return any(known == secret_hash for _, known in self._tokens.values())
-
-    async def close(self) -> None:
-        """There is nothing to close."""
-
-    def _shelf(self, name: str) -> _Shelf:
-        shelf = self._shelves.get(name)
-        if shelf is None:
-            raise NotFound("project", name, hint="list_projects shows what exists.")
-        return shelf
-
-    def _set_status(self, name: str, status: Status) -> Project:
-        shelf = self._shelf(name)
-        if shelf.project.status == status:
-            state = "already archived" if status == "archived" else "not archived"
-            raise Conflict(f'Project "{name}" is {state}.', project=name)
-        shelf.project = replace(shelf.project, status=status, updated_at=self._clock())
-        return shelf.project
-
-
-def _fits(record: Record, where: Where) -> bool:
-    return (
-        (where.deleted is None or where.deleted == (record.deleted_at is not None))
-        and (not where.kinds or record.kind in where.kinds)
-        and (where.ids is None or record.id in where.ids)
-        and (where.name_keys is None or record.name_key in where.name_keys)
-        and (where.parents is None or record.parent in where.parents)
-    )
 
 
 def _kept(facets: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""The reference engine, and the double that tests may use."""

@@ -1,0 +1,114 @@
+"""The reference engine's library: all projects while the process lives."""
+
+from dataclasses import dataclass, replace
+from uuid import uuid4
+
+from recollect.core.ports import Token
+from recollect.core.projects import Project, Status, checked_project_name
+from recollect.core.times import Clock, now
+from recollect.engines.memory.store import MemoryStore
+from recollect.errors import Conflict, NotFound, ProjectArchived
+
+
+@dataclass(slots=True)
+class _Shelf:
+    project: Project
+    store: MemoryStore
+
+
+class MemoryLibrary:
+    """All projects while the process lives."""
+
+    def __init__(self, clock: Clock = now) -> None:
+        self._clock = clock
+        self._shelves: dict[str, _Shelf] = {}
+        self._workspaces: dict[str, str] = {}
+        self._notes: dict[str, str] = {}
+        self._tokens: dict[str, tuple[Token, str]] = {}
+        self._user = MemoryStore(clock)
+
+    async def projects(self, status: Status | None = None) -> list[Project]:
+        found = (self._shelves[name].project for name in sorted(self._shelves))
+        return [project for project in found if status in (None, project.status)]
+
+    async def project(self, name: str) -> Project:
+        return self._shelf(name).project
+
+    async def open(self, name: str) -> tuple[Project, MemoryStore]:
+        shelf = self._shelf(name)
+        if shelf.project.status == "archived":
+            raise ProjectArchived(name)
+        return shelf.project, shelf.store
+
+    async def create(self, name: str, description: str) -> Project:
+        checked_project_name(name)
+        if name in self._shelves:
+            raise Conflict(f'There is a project "{name}" already.', kind="project", name=name)
+        at = self._clock()
+        project = Project(str(uuid4()), name, description, "active", at, at)
+        self._shelves[name] = _Shelf(project, MemoryStore(self._clock))
+        return project
+
+    async def archive(self, name: str) -> Project:
+        return self._set_status(name, "archived")
+
+    async def restore(self, name: str) -> Project:
+        return self._set_status(name, "active")
+
+    async def delete(self, name: str) -> None:
+        project = self._shelf(name).project
+        del self._shelves[name]
+        self._workspaces = {p: i for p, i in self._workspaces.items() if i != project.id}
+
+    async def user(self) -> MemoryStore:
+        return self._user
+
+    async def project_of_workspace(self, path: str) -> Project | None:
+        wanted = self._workspaces.get(path)
+        return next((s.project for s in self._shelves.values() if s.project.id == wanted), None)
+
+    async def assign_workspace(self, path: str, project: Project) -> Project:
+        if all(shelf.project.id != project.id for shelf in self._shelves.values()):
+            raise NotFound("project", project.name, hint="It was deleted meanwhile.")
+        self._workspaces.setdefault(path, project.id)
+        return await self.project_of_workspace(path) or project
+
+    async def note(self, key: str) -> str | None:
+        return self._notes.get(key)
+
+    async def set_note(self, key: str, value: str | None) -> None:
+        if value is None:
+            self._notes.pop(key, None)
+        else:
+            self._notes[key] = value
+
+    async def tokens(self) -> list[Token]:
+        return sorted((t for t, _ in self._tokens.values()), key=lambda t: (t.created_at, t.id))
+
+    async def add_token(self, token: Token, secret_hash: str) -> None:
+        if token.id in self._tokens or await self.knows_token(secret_hash):
+            raise Conflict(f"There is a token {token.id} already.", id=token.id)
+        self._tokens[token.id] = (token, secret_hash)
+
+    async def remove_token(self, token_id: str) -> bool:
+        return self._tokens.pop(token_id, None) is not None
+
+    async def knows_token(self, secret_hash: str) -> bool:
+        return any(known == secret_hash for _, known in self._tokens.values())
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    def _shelf(self, name: str) -> _Shelf:
+        shelf = self._shelves.get(name)
+        if shelf is None:
+            raise NotFound("project", name, hint="list_projects shows what exists.")
+        return shelf
+
+    def _set_status(self, name: str, status: Status) -> Project:
+        shelf = self._shelf(name)
+        if shelf.project.status == status:
+            state = "already archived" if status == "archived" else "not archived"
+            raise Conflict(f'Project "{name}" is {state}.', project=name)
+        shelf.project = replace(shelf.project, status=status, updated_at=self._clock())
+        return shelf.project

@@ -1,0 +1,64 @@
+"""What the reference engine knows of meanings and of use: vectors and access counts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from recollect.core.ports import Access, Embedded
+from recollect.core.records import Match, Record
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Find = Callable[[str], Record | None]
+
+
+class Meaning:
+    """Derived and counted things beside the records: no change, and no part of an undo."""
+
+    def __init__(self, find: Find) -> None:
+        self._find = find
+        self._vectors: dict[str, tuple[str, NDArray[np.float32]]] = {}
+        self._accesses: dict[str, Access] = {}
+
+    def put(self, model: str, items: Sequence[Embedded]) -> int:
+        fitting = [
+            item
+            for item in items
+            if (record := self._find(item.id))
+            and record.deleted_at is None
+            and record.version == item.version
+        ]
+        self._vectors |= {item.id: (model, item.vector) for item in fitting}
+        return len(fitting)
+
+    def has(self, model: str, record_id: str) -> bool:
+        return self._vectors.get(record_id, ("", None))[0] == model
+
+    def of(self, model: str, ids: Sequence[str]) -> "dict[str, NDArray[np.float32]]":
+        return {i: self._vectors[i][1] for i in ids if self.has(model, i)}
+
+    def near(
+        self, model: str, vector: "NDArray[np.float32]", records: Sequence[Record]
+    ) -> list[Match]:
+        found = [
+            Match(r.id, r.parent, float(self._vectors[r.id][1] @ vector))
+            for r in records
+            if self.has(model, r.id)
+        ]
+        return sorted(found, key=lambda match: -match.score)
+
+    def forget(self, ids: Sequence[str], *, vectors_only: bool = False) -> None:
+        for record_id in ids:
+            self._vectors.pop(record_id, None)
+            if not vectors_only:
+                self._accesses.pop(record_id, None)
+
+    def note(self, counts: Mapping[str, int], at: int) -> None:
+        for record_id, count in counts.items():
+            if self._find(record_id):
+                known = self._accesses.get(record_id, Access(0, at))
+                self._accesses[record_id] = Access(known.count + count, max(known.last_at, at))
+
+    def accesses(self, ids: Sequence[str]) -> dict[str, Access]:
+        return {i: self._accesses[i] for i in ids if i in self._accesses}
