@@ -46,10 +46,7 @@ class Ours:
 
     def __init__(self, folder: Path) -> None:
         self._data_dir = folder / "ours"
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(PREFIX)}
-        kept.pop("PYTHONDONTWRITEBYTECODE", None)
-        # An installed package has its bytecode; a checkout gets it here, out of everyone's way.
-        self._environment = kept | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+        self._environment = own_environment(folder / "bytecode")
 
     def load(self, workload: Workload) -> None:
         asyncio.run(self._load(workload))
@@ -106,6 +103,16 @@ class Peer:
 
     def read_all(self, wire: Wire) -> set[str]:
         return {entity["name"] for entity in wire.call("read_graph", {})["entities"]}
+
+
+def own_environment(bytecode: Path) -> dict[str, str]:
+    """For our server: no setting of the person who measures.
+
+    An installed package has its bytecode; a checkout gets it in the folder, out of everyone's way.
+    """
+    foreign = (PREFIX, "MEMORY_", "CLAUDE_", "PYTHONDONTWRITEBYTECODE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return kept | {"PYTHONPYCACHEPREFIX": str(bytecode)}
 
 
 def peer_version() -> str:

@@ -58,3 +58,18 @@ def record_ref(record_id: str) -> Ref:
 
 def link_ref(link_id: str) -> Ref:
     return Ref("link", link_id)
+
+
+def memory(text: str, **more: Any) -> Record:
+    """A memory whose id is its text."""
+    fields = {
+        "id": text,
+        "kind": "memory",
+        "text": text,
+        "type": "semantic",
+        "scope": "project",
+        "importance": 0.5,
+        "created_at": DAY_ONE,
+        "updated_at": DAY_ONE,
+    }
+    return Record(**(fields | more))

@@ -33,7 +33,9 @@ def command(*arguments: object) -> list[str]:
 
 def environment() -> dict[str, str]:
     """Ours, without what would change the server's settings."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
+    foreign = ("RECOLLECT_", "MEMORY_", "CLAUDE_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    return kept | {"RECOLLECT_CONFIG": "none"}
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -199,6 +201,11 @@ class StdioServer:
         self.request(request_id, method, **params)
         return self.receive()
 
+    def call(self, tool: str, **arguments: Any) -> Any:
+        """The structured answer of a tool."""
+        answer = self.ask(1, "tools/call", name=tool, arguments=arguments)
+        return answer["result"]["structuredContent"]
+
     def close_input(self) -> int:
         assert self.process.stdin is not None
         self.process.stdin.close()
@@ -225,10 +232,10 @@ class StdioServer:
 
 
 @contextmanager
-def stdio_server(data_dir: Path, *options: object) -> Iterator[StdioServer]:
+def stdio_server(data_dir: Path, *options: object, **variables: str) -> Iterator[StdioServer]:
     process = subprocess.Popen(
         command("serve", "--data-dir", data_dir, *options),
-        env=environment(),
+        env=environment() | variables,
         stderr=subprocess.PIPE,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -70,11 +70,15 @@ def _arguments(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
         items = argument.get("items", {})
         if "properties" in items:
             yield from _arguments(items, f"{prefix}{name}[].")
+        if "properties" in argument:
+            yield from _arguments(argument, f"{prefix}{name}.")
 
 
 def _type(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return " \\| ".join(f"`{value}`" for value in schema["enum"])
+    if "oneOf" in schema:
+        return " or ".join(_type(form) for form in schema["oneOf"])
     if schema["type"] == "array":
         return f"list of {_type(schema['items'])}"
     bounds = [str(schema[key]) for key in ("minimum", "maximum") if key in schema]
@@ -112,8 +116,9 @@ def settings_page() -> str:
     described = _field_comments(settings, "Settings")
     lines = [
         "# Settings\n",
-        "A flag of the command goes before the environment variable, and that before the "
-        "default.\n",
+        "A flag of the command goes before the environment variable, that before the config "
+        "file, and that before the default. `recollect config` shows each value and where it "
+        "comes from; `recollect config init` writes a config file.\n",
         "| setting | variable | default | |",
         "|---|---|---|---|",
     ]

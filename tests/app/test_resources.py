@@ -1,4 +1,5 @@
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,6 @@ from recollect.core.sessions import Session
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import NoActiveProject, NotFound
 from recollect.settings import load
-from recollect.tools.schema import to_json
 
 PATIENCE = 10  # seconds; only a hang takes as long
 
@@ -20,7 +20,7 @@ def entity(name: str) -> dict[str, object]:
 
 
 async def test_each_active_project_is_a_resource(tmp_path: Path) -> None:
-    app = App(load({"data_dir": tmp_path}, {}), library=MemoryLibrary())
+    app = App(load({"data_dir": tmp_path, "toolsets": "graph"}, {}), library=MemoryLibrary())
     client = Client(app)
     await client("create_project", name="a b/ü".replace("/", "-"))
     await client("create_project", name="old")
@@ -36,7 +36,7 @@ async def test_the_graph_is_read_whole_and_belongs_to_the_session(tmp_path: Path
     await client("create_project", name="one")
     for i in range(250):
         await client("create_entities", entities=[entity(f"n{i}")])
-    document = to_json(await app.resources.read(client.session, CURRENT_GRAPH))
+    document = json.loads((await app.resources.read(client.session, CURRENT_GRAPH)).text)
     assert len(document["entities"]) == 250
     assert "next_cursor" not in document
     with pytest.raises(NoActiveProject):

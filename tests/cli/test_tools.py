@@ -156,3 +156,23 @@ def test_nothing_is_written_where_only_reading_is_allowed(
     assert outcome.status == 2
     assert outcome.json["error"] == "read_only"
     assert [e["name"] for e in recollect("read-graph", "--json").json["entities"]] == ["Ada"]
+
+
+def test_lists_are_repeated_options_and_objects_are_json(recollect: Run) -> None:
+    stored = recollect(
+        "store-memory",
+        "Alice wrote the parser",
+        "episodic",
+        "user",
+        *("--tags", "a", "--tags", "b", "--occurred-at", "2026-01-02"),
+        *("--source", '{"file": "src/parser.py"}', "--json"),
+    )
+    assert stored.status == 0
+    found = recollect("recall-memories", "parser", "--scope", "user", "--tags", "b", "--json")
+    [memory] = found.json["memories"]
+    assert memory["tags"] == ["a", "b"]
+    assert memory["source"] == {"file": "src/parser.py"}
+    assert memory["occurred_at"] == "2026-01-02T00:00:00.000Z"
+    refused = recollect("store-memory", "x", "episodic", "user", "--source", "{")
+    assert refused.status == 2
+    assert "no JSON" in refused.err

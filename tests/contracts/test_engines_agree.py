@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from making import DAY_ONE
-from recollect.core.ports import Purged, RecordStore
+from recollect.core.ports import Embedded, Purged, RecordStore
 from recollect.core.records import (
     Batch,
     Change,
@@ -94,6 +95,13 @@ values = st.fixed_dictionaries(
         "facets": st.sampled_from([{}, {"n": 1}, {"tags": ["a", "b"]}]),
         "type": st.sampled_from(["red", None]),
         "variant": st.sampled_from(["", "x"]),
+        "scope": st.sampled_from(["", "session", "project"]),
+        "session": st.sampled_from(["s1", "s1", "s2", None]),
+        "position": st.sampled_from([1, 2, 3, None]),
+        "author": st.sampled_from(["Ada", "Zoë", "", None]),
+        "importance": st.sampled_from([0.0, 0.5, 1.0, None]),
+        "occurred_at": st.sampled_from([DAY_ONE - 1, DAY_ONE + 1, None]),
+        "tags": st.lists(st.sampled_from("xyz"), max_size=3).map(tuple),
     },
 ).map(lambda drawn: drawn | {"name_key": drawn["name"]})
 subjects = st.sampled_from(["record", "record", "link"])
@@ -124,6 +132,25 @@ DRAFTS = st.one_of(
     drafted("restore", subjects, ANY),
 )
 LATER = st.integers(-1, 2)
+TIMES = st.none() | st.integers(DAY_ONE - 1, DAY_ONE + 4)
+WHERES = st.builds(
+    Where,
+    kinds=st.sampled_from([(), ("note",), ("note", "entity")]),
+    ids=st.none() | st.lists(st.sampled_from(RECORDS), max_size=4).map(tuple),
+    types=st.sampled_from([(), (), ("red",)]),
+    scopes=st.sampled_from([(), ("project",), ("session", "")]),
+    sessions=st.sampled_from([None, None, ("s1",), ("s1", "s2")]),
+    visible_to=st.sampled_from([None, "s1", "s3"]),
+    tags=st.sampled_from([(), (), ("x",), ("y", "z")]),
+    min_importance=st.sampled_from([None, None, 0.0, 0.5]),
+    after=TIMES,
+    before=TIMES,
+    created_before=TIMES,
+    touched_after=TIMES,
+    deleted=st.sampled_from([False, True, None]),
+)
+MODELS = st.sampled_from(["one", "two"])
+KINDS = ("entity", "note")
 FAMILY = [
     Draft("record", "record", Pick("any", 0), None, Pick("any", 0), {"name": "red"}),
     Draft("record", "record", Pick("any", 1), None, Pick("any", 0), {"name": "blue"}),
@@ -146,6 +173,8 @@ class Engines(RuleBasedStateMachine):
         self.at = DAY_ONE
         self.memory: RecordStore = MemoryStore(lambda: self.at)
         self.sqlite: RecordStore = SqliteStore(self.database, "project", 1, lambda: self.at)
+        # The same file, as if it were large.
+        self.arrays = SqliteStore(self.database, "project", 1, lambda: self.at, many=0)
 
     def teardown(self) -> None:
         with self.folder, self.runner:
@@ -262,32 +291,51 @@ class Engines(RuleBasedStateMachine):
         parsed = parse_query(query)
         for words in (parsed.expression, parsed.all_terms(), parsed.any_term()):
             if words is not None:
-                self.both(lambda store, words=words: found(store, words, Where(kinds=kinds)))
+                self.find(words, Where(kinds=kinds))
+
+    def find(self, words: Any, where: Where) -> None:
+        first = self.both(lambda store: found(store, words, where))
+        assert self.runner.run(found(self.arrays, words, where)) == first
+
+    @rule(where=WHERES, limit=st.none() | st.integers(0, 5))
+    def choose(self, where: Where, limit: int | None) -> None:
+        self.both(lambda store: store.scan(where, order="newest", limit=limit))
+        self.both(lambda store: store.scan(where, limit=limit))
+        self.find(parse_query("red blue parser").any_term(), where)
+        self.both(lambda store: nearby(store, "one", where))
+
+    @rule(
+        records=st.lists(st.sampled_from(RECORDS), max_size=4, unique=True),
+        model=MODELS,
+        angle=st.integers(0, 3),
+        is_late=st.booleans(),
+    )
+    def embed(self, records: list[str], model: str, angle: int, *, is_late: bool) -> None:
+        known = self.runner.run(self.memory.get(records, include_deleted=True))
+        items = [
+            Embedded(record.id, record.version - (is_late and number == 0), direction(angle))
+            for number, record in enumerate(known)
+            if record.text
+        ]
+        self.both(lambda store: store.put_vectors(model, items))
+
+    @rule(counts=st.dictionaries(st.sampled_from(RECORDS), st.integers(1, 3)))
+    def give_out(self, counts: dict[str, int]) -> None:
+        self.both(lambda store: store.note_accesses(counts, self.at))
+
+    @rule(model=MODELS, kinds=st.sampled_from([("note",), KINDS]), limit=st.integers(0, 5))
+    def embed_those_who_wait(self, model: str, kinds: tuple[str, ...], limit: int) -> None:
+        waiting = self.both(lambda store: store.unembedded(model, kinds, limit))
+        assert isinstance(waiting, list)
+        self.embed([record.id for record in waiting], model, len(waiting) % 4, is_late=False)
 
     @rule(text=st.sampled_from([*WORDS, "GRÖ", "5", "%", "_", "e"]))
     def find_part(self, text: str) -> None:
         self.both(lambda store: store.containing(text, Where(), 100))
 
     @invariant()
-    def all_records_and_links_are_equal(self) -> None:
-        self.both(lambda store: store.scan(Where(deleted=None)))
-        self.both(lambda store: store.get_links(LINKS, include_deleted=True))
-        for direction in ("in", "out"):
-            self.both(lambda store, to=direction: store.links(RECORDS[:3], direction=to))
-
-    @invariant()
-    def all_counts_and_changes_are_equal(self) -> None:
-        self.both(lambda store: store.count())
-        self.both(lambda store: store.changes(limit=1_000))
-        self.both(lambda store: store.revision())
-
-    @invariant()
-    def all_scans_and_histories_are_equal(self) -> None:
-        self.both(lambda store: store.scan(Where(parents=("r0", "r1")), limit=2))
-        self.both(lambda store: store.scan(Where(), order="name", after=("blue", "")))
-        refs = [Ref("record", "r1"), Ref("link", "l0"), Ref("record", "r0")]
-        self.both(lambda store: store.history(refs, after=1))
-        self.both(lambda store: store.scan_links(deleted=True))
+    def all_that_can_be_read_is_equal(self) -> None:
+        self.both(everything)
 
     def undo_change(self, change: Change) -> Change | str:
         """The undoing change, or the code of the refusal."""
@@ -322,6 +370,49 @@ async def outcome(answer: Awaitable[T]) -> T | str:
 
 async def found(store: RecordStore, words: Any, where: Where) -> set[tuple[str, str | None]]:
     return {(m.id, m.parent) for m in await store.match(words, where, Weights(), 100)}
+
+
+async def everything(store: RecordStore) -> list[Any]:
+    """In one go: a state machine asks it after each of thousands of steps."""
+    refs = [Ref("record", "r1"), Ref("link", "l0"), Ref("record", "r0")]
+    answers: list[Any] = [
+        await store.scan(Where(deleted=None)),
+        await store.scan(Where(parents=("r0", "r1")), limit=2),
+        await store.scan(Where(), order="name", after=("blue", "")),
+        await store.get_links(LINKS, include_deleted=True),
+        await store.links(RECORDS[:3], direction="in"),
+        await store.links(RECORDS[:3], direction="out"),
+        await store.scan_links(deleted=True),
+        await store.count(),
+        await store.changes(limit=1_000),
+        await store.history(refs, after=1),
+        await store.revision(),
+        await store.accesses(RECORDS),
+        await store.authors(),
+        set(await store.tally(KINDS)),
+        await store.frequencies(["red", "parser", "user", "nothing"]),
+    ]
+    for model in ("one", "two"):
+        answers += [
+            await store.unembedded(model, KINDS, 100),
+            await store.vector_counts(model, KINDS),
+            await nearby(store, model, Where(deleted=None)),
+        ]
+    return answers
+
+
+def direction(angle: int) -> Any:
+    vector = np.zeros(8, np.float32)
+    vector[angle % 2] = 1.0 if angle < 2 else -1.0
+    return vector
+
+
+async def nearby(store: RecordStore, model: str, where: Where) -> dict[str, float]:
+    """All of them: of equally near ones each engine may say first what it likes."""
+    vector = np.full(8, np.sqrt(1 / 8), np.float32)
+    matches = await store.near(model, vector, where, 100, also=RECORDS[:2])
+    assert [m.score for m in matches] == sorted((m.score for m in matches), reverse=True)
+    return {match.id: round(match.score, 3) for match in matches}
 
 
 # More by environment for a long night; this many take some twenty seconds.

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.times import iso, now, parsed
+from recollect.core.times import ago, iso, now, parsed
 
 # From the year 1000 to the year 9999.
 moments = st.integers(-30_000_000_000_000_000, 253_402_300_799_999_999)
@@ -39,3 +39,20 @@ def test_a_time_without_a_zone_is_in_utc() -> None:
 
 def test_time_does_not_go_back() -> None:
     assert 1_700_000_000_000_000 < now() <= now()
+
+
+@pytest.mark.parametrize(
+    ("minutes", "told"),
+    [
+        (-5, "just now"),
+        (0, "just now"),
+        (1, "1 minute ago"),
+        (119, "1 hour ago"),
+        (1_440 * 3, "3 days ago"),
+        (1_440 * 10, "1 week ago"),
+        (1_440 * 40, "1 month ago"),
+        (1_440 * 800, "2 years ago"),
+    ],
+)
+def test_an_age_is_told_in_a_persons_words(minutes: int, told: str) -> None:
+    assert ago(0, minutes * 60_000_000) == told

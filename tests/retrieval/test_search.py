@@ -8,7 +8,7 @@ from recollect.core.records import Batch, Insert, Record
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import InvalidInput
-from recollect.retrieval.search import Profile, search
+from recollect.retrieval.search import Place, Profile, search
 
 ENTITIES = Profile(kinds=("entity", "observation"), merge_children=True)
 FACTS = {
@@ -41,7 +41,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def names(store: RecordStore, query: str, limit: int = 10) -> list[str]:
-    found = await search(store, query, ENTITIES, limit=limit)
+    found = await search([Place(store)], query, ENTITIES, limit=limit)
     return [hit.record.name or "" for hit in found.hits]
 
 
@@ -85,7 +85,7 @@ async def test_a_language_is_not_found_by_its_letter(store: RecordStore) -> None
     ['foo" AND (', '"', "AND", "NOT", "", " ", "()", "*", "?!", "a:b", "\t\n", "-"],
 )
 async def test_no_text_is_an_error(store: RecordStore, query: str) -> None:
-    await search(store, query, ENTITIES, limit=10)
+    await search([Place(store)], query, ENTITIES, limit=10)
 
 
 async def test_a_name_stands_above_an_observation(store: RecordStore) -> None:
@@ -94,7 +94,7 @@ async def test_a_name_stands_above_an_observation(store: RecordStore) -> None:
 
 async def test_all_words_go_before_any_and_any_before_parts_of_words(store: RecordStore) -> None:
     async def tier(query: str) -> str | None:
-        return (await search(store, query, ENTITIES, limit=10)).tier
+        return (await search([Place(store)], query, ENTITIES, limit=10)).tier
 
     assert await tier("works Tuesdays") == "all"
     assert await tier("works elephants") == "any"
@@ -109,7 +109,9 @@ async def test_pages_follow_each_other_without_gap_or_repeat(store: RecordStore)
     seen: list[str] = []
     cursor = None
     while True:
-        page = await search(store, "the OR in OR a OR at OR to", ENTITIES, limit=2, cursor=cursor)
+        page = await search(
+            [Place(store)], "the OR in OR a OR at OR to", ENTITIES, limit=2, cursor=cursor
+        )
         seen += [hit.record.name or "" for hit in page.hits]
         cursor = page.next_cursor
         if cursor is None:
@@ -122,4 +124,4 @@ async def test_a_cursor_that_was_never_given_out_is_refused(
     store: RecordStore, cursor: str
 ) -> None:
     with pytest.raises(InvalidInput):
-        await search(store, "x", ENTITIES, limit=2, cursor=cursor)
+        await search([Place(store)], "x", ENTITIES, limit=2, cursor=cursor)

@@ -170,3 +170,118 @@ def test_what_is_written_is_read_again(part: Part) -> None:
 
 def test_a_result_type_has_a_schema_of_its_own() -> None:
     assert value_schema(list[Part])["items"]["properties"]["from"]["type"] == "string"
+
+
+Word = Annotated[str, Field(max_length=5)]
+
+
+@dataclass(frozen=True)
+class Change:
+    add: list[Word] | None = None
+
+
+CHANGES = (
+    parameter(
+        "colours",
+        Annotated[list[Literal["red", "blue"]], Field("Which.", one_or_more=True)] | None,
+        None,
+    ),
+    parameter("tags", Annotated[Change | list[Word], Field("New ones.")] | None, None),
+    parameter("since", Annotated[int, Field("Not before.", moment=True)] | None, None),
+    parameter("share", Annotated[float, Field(ge=0, le=0.5)], 0.1),
+    parameter("extra", Annotated[dict[str, Any], Field(max_length=50)] | None, None),
+)
+
+
+def changed(**given_values: Any) -> Any:
+    return parse_object(CHANGES, given_values)
+
+
+def test_a_list_may_be_given_as_its_only_item() -> None:
+    assert changed(colours="red")["colours"] == ["red"]
+    assert changed(colours=["red", "blue"])["colours"] == ["red", "blue"]
+    word = {"type": "string", "enum": ["red", "blue"]}
+    assert object_schema(CHANGES)["properties"]["colours"] == {
+        "oneOf": [word, {"type": "array", "items": word}],
+        "description": "Which.",
+    }
+
+
+def test_a_union_takes_each_of_its_forms_and_advertises_the_first() -> None:
+    assert changed(tags={"add": ["a"]})["tags"] == Change(["a"])
+    assert changed(tags=["a"])["tags"] == ["a"]
+    assert changed(tags=None)["tags"] is None
+    assert object_schema(CHANGES)["properties"]["tags"] == {
+        "type": "object",
+        "properties": {"add": {"type": "array", "items": {"type": "string"}}},
+        "description": "New ones.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("1970-01-02", 86_400_000_000),
+        ("1970-01-01T00:00:01Z", 1_000_000),
+        (" 1970-01-01T01:00:00+01:00 ", 0),
+        ("1970-01-01 00:00:00.5", 500_000),
+    ],
+)
+def test_a_moment_is_text_outside_and_microseconds_inside(text: str, moment: int) -> None:
+    assert changed(since=text)["since"] == moment
+    schema = object_schema(CHANGES)["properties"]["since"]
+    assert schema == {"type": "string", "format": "date-time", "description": "Not before."}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument", "words"),
+    [
+        ({"colours": "green"}, "colours[0]", ["green", "red, blue"]),
+        ({"colours": [1]}, "colours[0]", ["1"]),
+        ({"tags": "a"}, "tags", ["object", '"a"']),
+        ({"tags": ["a", "toolong"]}, "tags[1]", ["7", "5"]),
+        ({"tags": {"add": "a"}}, "tags.add", ["list"]),
+        ({"since": "yesterday"}, "since", ["yesterday", "2026-02-20"]),
+        ({"since": 3}, "since", ["time", "3"]),
+        ({"since": ""}, "since", ["no time"]),
+        ({"share": 0.6}, "share", ["0.6", "at most 0.5"]),
+        ({"share": 10**400}, "share", ["at most 0.5"]),
+        ({"extra": [1]}, "extra", ["object"]),
+        ({"extra": {"a": "x" * 60}}, "extra", ["50"]),
+        ({"extra": {"a": ["\0"]}}, "extra.a[0]", ["U+0000"]),
+        ({"extra": {"a\0": 1}}, "extra", ["U+0000"]),
+        ({"extra": {"a": float("nan")}}, "extra.a", ["finite"]),
+    ],
+)
+def test_a_wrong_form_is_named_with_its_place(
+    arguments: dict[str, Any], argument: str, words: list[str]
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_object(CHANGES, arguments)
+    assert caught.value.facts["argument"] == argument
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_objects_are_taken_as_they_are_unless_they_are_bottomless() -> None:
+    assert changed(extra={"a": [1, {"b": None}]})["extra"] == {"a": [1, {"b": None}]}
+    deep: Any = 1
+    for _ in range(30):
+        deep = [deep]
+    with pytest.raises(InvalidInput, match="nested"):
+        changed(extra={"a": deep})
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**60), 10**400])
+def test_a_whole_number_past_what_json_can_carry_is_refused(number: int) -> None:
+    with pytest.raises(InvalidInput):
+        parse_object((parameter("n", int),), {"n": number})
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["colours", "tags", "since", "share", "extra"]), json_values, max_size=5
+    )
+)
+def test_any_json_is_taken_or_refused_in_every_form(arguments: dict[str, Any]) -> None:
+    with suppress(InvalidInput):
+        parse_object(CHANGES, arguments)

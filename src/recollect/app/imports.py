@@ -32,10 +32,11 @@ class Imported:
     observations: int = 0
     relations: int = 0
     unreadable: list[Unreadable] = field(default_factory=list[Unreadable])
+    masked: list[str] = field(default_factory=list[str])  # kinds of secrets that were kept out
 
 
 async def import_server_memory(
-    path: Path, store: RecordStore, clock: Clock, progress: Progress
+    path: Path, store: RecordStore, clock: Clock, progress: Progress, *, mask: bool = True
 ) -> Imported:
     """Reads the file and adds what the project does not have; `progress` gets done and total.
 
@@ -50,7 +51,7 @@ async def import_server_memory(
         return store
 
     call = Call(Session(client="command line"), "import server-memory")
-    graph = Graph(open_store, call, clock, ByExactNameAndType())
+    graph = Graph(open_store, call, clock, ByExactNameAndType(), mask=mask)
     total, done = len(entities) + len(relations), 0
     ids: dict[str, str] = {}
     for chunk in _chunks(entities, lambda item: 1 + len(item.observations)):
@@ -64,6 +65,7 @@ async def import_server_memory(
         progress(done, total)
         await asyncio.sleep(PAUSE)
     outcome.unreadable.sort(key=lambda item: item.line)
+    outcome.masked = list(graph.masked_kinds)
     return outcome
 
 

@@ -1,6 +1,7 @@
 """The one rule that says which project a call means."""
 
 import os
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -21,11 +22,17 @@ class ProjectRule:
     """
 
     def __init__(
-        self, library: Library, *, configured: str | None = None, workspace: Path | None = None
+        self,
+        library: Library,
+        *,
+        configured: str | None = None,
+        workspace: Path | None = None,
+        on_open: Callable[[RecordStore], None] | None = None,
     ) -> None:
         self._library = library
         self._configured = configured
         self._workspace = workspace
+        self._on_open = on_open
 
     async def to_read(self, call: Call, name: str | None) -> RecordStore:
         return await self._found(call, name) or _empty_store()
@@ -76,6 +83,8 @@ class ProjectRule:
 
     async def _opened(self, name: str) -> RecordStore:
         _, store = await self._library.open(name)
+        if self._on_open is not None:
+            self._on_open(store)
         return store
 
     async def _make(self) -> Project:

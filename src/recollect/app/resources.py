@@ -1,15 +1,17 @@
-"""Resources: the knowledge graphs as documents, and word of it when they change."""
+"""Resources: what is stored as documents, and word of it when they change."""
 
 import asyncio
+import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
 from recollect.core.ports import Library, ProjectChoice, RecordStore
 from recollect.core.sessions import Call, Session
 from recollect.errors import NotFound, RecollectError
+from recollect.tools.schema import to_json
 
 CURRENT_GRAPH = "memory://knowledge-graph"
 PROJECT_GRAPH = "memory://projects/{name}/knowledge-graph"
@@ -27,6 +29,61 @@ class ResourceInfo:
     name: str
     description: str
     mime_type: str = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What reading a resource gives."""
+
+    mime_type: str
+    text: str
+
+
+class Resources(Protocol):
+    """The documents of one family."""
+
+    async def listed(self) -> list[ResourceInfo]: ...
+
+    def templates(self) -> list[ResourceInfo]: ...
+
+    def has(self, uri: str) -> bool:
+        """Whether the family answers for the address; the document may be missing still."""
+        ...
+
+    async def read(self, session: Session, uri: str) -> Document: ...
+
+    async def state(self, session: Session, uri: str) -> object:
+        """Equal as long as the document has not changed; an error's code where it has none."""
+        ...
+
+
+class AllResources:
+    """The documents of all families."""
+
+    def __init__(self, families: Sequence[Resources]) -> None:
+        self._families = families
+
+    async def listed(self) -> list[ResourceInfo]:
+        return [info for family in self._families for info in await family.listed()]
+
+    def templates(self) -> list[ResourceInfo]:
+        return [info for family in self._families for info in family.templates()]
+
+    def has(self, uri: str) -> bool:
+        return any(family.has(uri) for family in self._families)
+
+    async def read(self, session: Session, uri: str) -> Document:
+        family = self._family(uri)
+        if family is None:
+            raise NotFound("resource", uri, hint="resources/list names what there is.")
+        return await family.read(session, uri)
+
+    async def state(self, session: Session, uri: str) -> object:
+        family = self._family(uri)
+        return NotFound.code if family is None else await family.state(session, uri)
+
+    def _family(self, uri: str) -> Resources | None:
+        return next((family for family in self._families if family.has(uri)), None)
 
 
 class GraphResources:
@@ -58,11 +115,14 @@ class GraphResources:
             )
         ]
 
-    async def read(self, session: Session, uri: str) -> Any:
-        return await self._render(await self._store(session, uri))
+    def has(self, uri: str) -> bool:
+        return uri == CURRENT_GRAPH or _project_in(uri) is not None
+
+    async def read(self, session: Session, uri: str) -> Document:
+        document = to_json(await self._render(await self._store(session, uri)))
+        return Document("application/json", json.dumps(document, ensure_ascii=False))
 
     async def state(self, session: Session, uri: str) -> object:
-        """Equal as long as the resource has not changed."""
         try:
             store = await self._store(session, uri)
             return await self._project_id(session, uri), await store.revision()
@@ -78,7 +138,7 @@ class GraphResources:
     async def _store(self, session: Session, uri: str) -> RecordStore:
         if uri == CURRENT_GRAPH:
             return await self._choice.to_read(Call(session, "resource"), None)
-        _, store = await self._library.open(_project_in(uri))
+        _, store = await self._library.open(_project_in(uri) or "")
         return store
 
 
@@ -86,11 +146,11 @@ def project_uri(name: str) -> str:
     return PROJECT_GRAPH.replace("{name}", quote(name, safe=""))
 
 
-def _project_in(uri: str) -> str:
+def _project_in(uri: str) -> str | None:
     before, after = PROJECT_GRAPH.split("{name}")
     name = uri.removeprefix(before).removesuffix(after)
     if not uri.startswith(before) or not uri.endswith(after) or not name or "/" in name:
-        raise NotFound("resource", uri, hint="resources/list names what there is.")
+        return None
     return unquote(name)
 
 
@@ -105,7 +165,7 @@ class _Watch:
 class Watcher:
     """Tells subscribers of changes, whoever made them. Runs only while somebody listens."""
 
-    def __init__(self, resources: GraphResources) -> None:
+    def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._watches: set[_Watch] = set()
         self._task: asyncio.Task[None] | None = None

@@ -8,9 +8,11 @@ from recollect.core.records import Change, Edit, Link, Record, Ref
 from recollect.core.text import clipped
 
 PURGE = "purge"
+REDACT = "redact"
 LONGEST = 200  # characters of a summary
 LONGEST_TEXT = 60  # characters of a text in it
 MOST_NAMES = 3
+_FOR_GOOD = {PURGE: "removed for good", REDACT: "secrets removed for good"}
 _SIGNS = {"insert": "+", "update": "~", "delete": "-", "restore": "+"}
 
 
@@ -43,8 +45,8 @@ class _Told:
         self._links = links
 
     def summary(self, change: Change) -> str:
-        if change.tool == PURGE:
-            return "removed for good"
+        if change.tool in _FOR_GOOD:
+            return _FOR_GOOD[change.tool]
         groups: dict[tuple[str, str], list[_Named]] = {}
         for edit in change.edits:
             named = self._named(edit)

@@ -4,8 +4,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recollect.app.summaries import PURGE, summaries
+from recollect.app.summaries import PURGE, REDACT, summaries
 from recollect.core.ports import Library, RecordStore
+from recollect.core.projects import USER
 from recollect.core.records import Batch, Change
 from recollect.core.text import clipped
 from recollect.core.times import Clock
@@ -51,7 +52,7 @@ class Timeline:
         heads: list[_Head] = []
         for name in await self._names(project):
             try:
-                _, store = await self._library.open(name)
+                store = await self.store(name)
                 changes = await store.changes(limit=limit, newest_first=True)
             except RecollectError as error:
                 if project is not None:
@@ -64,6 +65,13 @@ class Timeline:
         heads.sort(key=lambda head: (head.change.at, head.change.seq), reverse=True)
         return await _told(heads[:limit])
 
+    async def store(self, name: str) -> RecordStore:
+        """A project's, or the user's own."""
+        if name == USER:
+            return await self._library.user()
+        _, store = await self._library.open(name)
+        return store
+
     async def undo(self, reference: str | None, project: str | None, client: str) -> Entry:
         """Takes one change back, by default the newest in force, and returns what was undone."""
         name, change = (
@@ -71,7 +79,7 @@ class Timeline:
             if reference is None
             else await self._referenced(reference, project)
         )
-        _, store = await self._library.open(name)
+        store = await self.store(name)
         [summary] = await summaries(store, [change])
         for _ in range(ATTEMPTS):
             seen = await store.revision()
@@ -97,30 +105,39 @@ class Timeline:
     async def _names(self, project: str | None) -> list[str]:
         if project is not None:
             return [project]
-        return [found.name for found in await self._library.projects("active")]
+        return [found.name for found in await self._library.projects("active")] + [USER]
 
     async def _newest(self, project: str | None) -> tuple[str, Change]:
         names = await self._names(project)
-        if len(names) > 1:
+        if len([name for name in names if name != USER]) > 1:
             raise Refused(
                 "There are several projects, and none is selected.",
                 hint="Name one with --project, or a change as `recollect log` shows it.",
             )
-        for name in names:
-            _, store = await self._library.open(name)
-            changes = await store.changes(limit=RECENT, newest_first=True)
-            taken_back = undone(changes)
-            for change in changes:
-                if change.tool == PURGE:
-                    raise Refused(
-                        f"The newest change, {name}:{change.seq}, is a purge: what it removed is "
-                        "gone for good.",
-                        hint="Name an earlier change, as `recollect log` shows it.",
-                        change=change.seq,
-                    )
-                if change.seq not in taken_back and change.undoes is None:
-                    return name, change
-        raise Refused("There is no change to undo.", hint="`recollect log` shows them all.")
+        found = [(name, change) for name in names if (change := await self._in_force(name))]
+        if not found:
+            raise Refused("There is no change to undo.", hint="`recollect log` shows them all.")
+        name, change = max(found, key=lambda pair: pair[1].at)
+        if change.tool == PURGE:
+            raise Refused(
+                f"The newest change, {name}:{change.seq}, is a purge: what it removed is gone "
+                "for good.",
+                hint="Name an earlier change, as `recollect log` shows it.",
+                change=change.seq,
+            )
+        return name, change
+
+    async def _in_force(self, name: str) -> Change | None:
+        """The newest change that was not undone and is no undo."""
+        changes = await (await self.store(name)).changes(limit=RECENT, newest_first=True)
+        taken_back = undone(changes)
+        # What was redacted stays so; the changes before it can still be undone.
+        standing = (
+            change
+            for change in changes
+            if change.seq not in taken_back and change.undoes is None and change.tool != REDACT
+        )
+        return next(standing, None)
 
     async def _referenced(self, reference: str, project: str | None) -> tuple[str, Change]:
         name, _, number = reference.rpartition(":")
@@ -132,7 +149,7 @@ class Timeline:
                 argument="change",
                 value=clipped(reference),
             )
-        _, store = await self._library.open(name)
+        store = await self.store(name)
         found = await store.changes(after=int(number) - 1, limit=1)
         if not found or found[0].seq != int(number):
             raise NotFound("change", reference, hint="`recollect log` shows what there is.")

@@ -13,10 +13,48 @@ from recollect.cli.render import console, render
 from recollect.cli.running import print_json, run_with_app
 from recollect.core.sessions import Session
 
+PATIENCE = 10.0  # seconds for the model to load; nobody else embeds what the demo stores
+
 STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ("A project keeps its memory apart from others.", "create_project", {"name": "shop"}),
     (
         "The assistant learns something, and keeps it.",
+        "store_memory",
+        {
+            "content": "We chose PostgreSQL 17 for the order data because of its row locks.",
+            "type": "semantic",
+            "scope": "project",
+            "tags": ["decision"],
+            "related_entities": [
+                {"name": "Orders DB", "type": "database", "relationship": "describes"}
+            ],
+        },
+    ),
+    (
+        "A habit of the user is good for every project.",
+        "store_memory",
+        {
+            "content": "Write commit messages in the imperative mood.",
+            "type": "procedural",
+            "scope": "user",
+        },
+    ),
+    (
+        "A key that slips in does not stay.",
+        "store_memory",
+        {
+            "content": "Staging deploys with token ghp_" + "Ab3" * 12 + " from the build machine.",
+            "type": "procedural",
+            "scope": "project",
+        },
+    ),
+    (
+        "Next week, in another window, in other words: what keeps the purchases?",
+        "recall_memories",
+        {"query": "which database keeps the purchases?", "limit": 2, "explain": True},
+    ),
+    (
+        "How things hang together is kept too …",
         "create_entities",
         {
             "entities": [
@@ -24,21 +62,20 @@ STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
                     "name": "Shop API",
                     "entity_type": "service",
                     "observations": ["Listens on port 8443", "Written in C++ and Python"],
-                },
-                {
-                    "name": "Orders DB",
-                    "entity_type": "database",
-                    "observations": ["PostgreSQL 17, nightly backup at 02:00"],
-                },
+                }
             ]
         },
     ),
     (
-        "How things hang together is kept too.",
+        "… in the same graph that memories name things in.",
         "create_relations",
         {"relations": [{"from": "Shop API", "to": "Orders DB", "relation_type": "reads_from"}]},
     ),
-    ("Next week, in another window: what was that port?", "search_nodes", {"query": "shop port"}),
+    (
+        "From one thing to all that is known around it.",
+        "search_knowledge_graph",
+        {"entity": "Shop API"},
+    ),
     ("Special characters are no trouble.", "search_nodes", {"query": "C++"}),
     ("Something is deleted by mistake …", "delete_entities", {"names": ["Orders DB"]}),
 )
@@ -54,6 +91,7 @@ def demo(as_json: bool, data_dir: str | None, project: str | None, **flags: Any)
         told: list[dict[str, Any]] = []
         out = console()
         for sentence, name, arguments in STEPS:
+            await app.shelf.catch_up(session, PATIENCE)
             result = await app.call(session, name, arguments)
             told.append({"tool": name, "arguments": arguments, "result": result.structured})
             if not as_json:

@@ -35,7 +35,8 @@ def server_memory(as_json: bool, file: Path, project: str | None, **flags: Any) 
         call = Call(await command_session(app), "import")
         store = await app.choice.to_write(call, None)
         with bar("Importing") as progress:
-            return await import_server_memory(file, store, app.clock, progress)
+            mask = app.settings.mask_secrets
+            return await import_server_memory(file, store, app.clock, progress, mask=mask)
 
     try:
         outcome = run_with_app(work, writes=True, project=project or DEFAULT_PROJECT, **flags)
@@ -49,6 +50,8 @@ def server_memory(as_json: bool, file: Path, project: str | None, **flags: Any) 
         f"Added {outcome.entities} entities, {outcome.observations} observations and "
         f"{outcome.relations} relations to {project or DEFAULT_PROJECT}."
     )
+    if outcome.masked:
+        click.echo(f"  masked on the way in: {', '.join(outcome.masked)}", err=True)
     for item in outcome.unreadable[:SHOWN_LINES]:
         click.echo(f"  line {item.line} was left out: {item.reason}", err=True)
     if len(outcome.unreadable) > SHOWN_LINES:

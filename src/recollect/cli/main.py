@@ -14,13 +14,24 @@ from recollect.errors import RecollectError
 # Each command, the module that defines it, and its line in the overview: an overview that
 # imported every command would be slow. The tools' own commands come from the application.
 COMMANDS = {
+    "audit": ("recollect.cli.audit:audit", "Find what should not have been stored."),
     "completion": ("recollect.cli.completion:completion", "Print the shell completion script."),
+    "config": ("recollect.cli.config:config", "Show the settings and where they come from."),
+    "context": ("recollect.cli.memories:context", "Print what an assistant should know."),
     "demo": ("recollect.cli.demo:demo", "Show store and recall at work."),
+    "edit": ("recollect.cli.memories:edit", "Change a memory."),
+    "forget": ("recollect.cli.memories:forget", "Forget a memory."),
     "import": ("recollect.cli.imports:import_", "Take in what another memory server keeps."),
+    "index": ("recollect.cli.memories:index", "Give memories that wait their vectors now."),
+    "list": ("recollect.cli.memories:list_", "List memories, newest first."),
     "log": ("recollect.cli.changes:log", "Show what changed, when and by which tool."),
-    "purge": ("recollect.cli.changes:purge", "Remove entities for good."),
+    "pin": ("recollect.cli.memories:pin", "Keep a memory from fading."),
+    "purge": ("recollect.cli.changes:purge", "Remove things for good."),
+    "recall": ("recollect.cli.memories:recall", "Find memories, with the reasons."),
+    "remember": ("recollect.cli.memories:remember", "Store a memory."),
     "selftest": ("recollect.cli.selftest:selftest", "Prove that no acknowledged write is lost."),
     "serve": ("recollect.cli.serve:serve", "Serve assistants over MCP, on stdio or HTTP."),
+    "status": ("recollect.cli.memories:status", "Show what is stored where, and what waits."),
     "token": ("recollect.cli.token:token", "Make and manage tokens for HTTP."),
     "undo": ("recollect.cli.changes:undo", "Take a change back."),
 }

@@ -18,6 +18,7 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
         [
             click.option("--data-dir", metavar="PATH", help="Data folder."),
             click.option("--project", help="Project to work in."),
+            click.option("--config", metavar="FILE", help="File with settings, or `none`."),
             click.option("--json", "as_json", is_flag=True, help="Print JSON."),
             click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Log to stderr."),
         ]

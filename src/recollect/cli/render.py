@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from recollect.cli.recalled import print_memories, print_pairs
 from recollect.tools.tool import Result
 
 Row = Mapping[str, Any]
@@ -15,12 +16,31 @@ Row = Mapping[str, Any]
 # Columns shown for each kind of row; ids and times are left to --json.
 COLUMNS: dict[str, tuple[str, ...]] = {
     "projects": ("name", "status", "description", "updated_at"),
-    "entities": ("name", "entity_type", "observations", "relations"),
+    "entities": (
+        "name",
+        "entity_type",
+        "type",
+        "observations",
+        "relations",
+        "relationships",
+        "memory_count",
+    ),
     "observations": ("content", "created_at"),
     "relations": ("from", "relation_type", "to"),
 }
 
-LONG_COLUMNS = frozenset({"name", "description", "observations", "relations", "content", "summary"})
+LONG_COLUMNS = frozenset(
+    {
+        "name",
+        "description",
+        "observations",
+        "relations",
+        "relationships",
+        "content",
+        "summary",
+        "pattern",
+    }
+)
 
 
 def console() -> Console:
@@ -28,19 +48,55 @@ def console() -> Console:
 
 
 def render(result: Result) -> None:
+    """The sentence or the facts, then every list, then what the caller should know."""
     out = console()
-    lists: dict[str, Sequence[Row]] = {
-        key: value for key, value in result.structured.items() if isinstance(value, list)
-    }
-    if "message" in result.structured:
+    facts = dict(result.structured)
+    warnings: Sequence[Row] = facts.pop("warnings", [])
+    cursor = facts.pop("next_cursor", None)
+    if "message" in facts:
         out.print(result.text, markup=False)
-    elif not lists:
-        out.print(pairs(result.structured))
     else:
-        for key, rows in lists.items():
-            out.print(table_of(key, rows), markup=False)
-    if cursor := result.structured.get("next_cursor"):
+        _print_facts(out, facts)
+        for key, value in facts.items():
+            if isinstance(value, list):
+                _print_list(out, key, cast(Sequence[Any], value))
+    for warning in warnings:
+        out.print(Text(str(warning["message"]), style="yellow"))
+    if cursor:
         out.print(f"There is more: --cursor {cursor}", style="dim", markup=False)
+
+
+def _print_facts(out: Console, facts: Row) -> None:
+    """Single values together, and each group of values under its name."""
+    single = {k: v for k, v in facts.items() if not isinstance(v, list | dict)}
+    grouped = {k: cast(Row, v) for k, v in facts.items() if isinstance(v, dict)}
+    if single and not any(isinstance(value, list) for value in facts.values()):
+        out.print(pairs(single))
+    for name, group in grouped.items():
+        out.print(Text(name.replace("_", " ").capitalize(), style="bold"))
+        out.print(pairs(_flat(group)))
+
+
+def _print_list(out: Console, key: str, items: Sequence[Any]) -> None:
+    if key == "memories":
+        print_memories(out, items)
+    elif key == "similar":
+        out.print(Text("Say nearly the same" if items else "", style="bold"))
+        print_pairs(out, items)
+    elif items and not isinstance(items[0], dict):
+        out.print(Text(f"{key.replace('_', ' ')}: {', '.join(map(str, items))}"))
+    else:
+        out.print(table_of(key, items), markup=False)
+
+
+def _flat(group: Row) -> Row:
+    """Nested counts on one line each."""
+    return {
+        key: ", ".join(f"{name} {count}" for name, count in cast(Row, value).items())
+        if isinstance(value, dict)
+        else value
+        for key, value in group.items()
+    }
 
 
 def table_of(key: str, rows: Sequence[Row]) -> Table | str:
@@ -72,7 +128,15 @@ def _cell(row: Row, column: str) -> Text:
         return _plain("\n".join(f"· {item['content']}" for item in cast(list[Row], value)))
     if column == "relations" and isinstance(value, list):
         return _plain("\n".join(_relation(row, item) for item in cast(list[Row], value)))
+    if column == "relationships" and isinstance(value, list):
+        return _plain("\n".join(_relationship(item) for item in cast(list[Row], value)))
     return _plain(value)
+
+
+def _relationship(item: Row) -> str:
+    if item["direction"] == "outgoing":
+        return f"{item['type']} → {item['target']}"
+    return f"← {item['type']} {item['target']}"
 
 
 def _relation(row: Row, relation: Row) -> str:

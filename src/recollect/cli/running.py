@@ -37,7 +37,7 @@ def run_with_app(work: Callable[[App], Awaitable[T]], *, writes: bool = False, *
 async def command_session(app: App) -> Session:
     """Commands share one choice of project, kept between them; `--project` goes before it."""
     chosen = None if app.settings.project else await app.library.note(SELECTED_PROJECT)
-    return Session(client="command line", project=chosen)
+    return Session(client="command line", project=chosen, is_conversation=False)
 
 
 async def keep_selection(app: App, session: Session, before: str | None) -> None:

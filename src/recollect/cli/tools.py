@@ -85,10 +85,15 @@ def _click_parameter(parameter: Parameter) -> click.Parameter:
             nargs=-1 if _is_list(kind) else 1,
             required=True,
         )
+    if parameter.field.moment:
+        kind = str  # a time is typed as text
+    repeated = _is_plain_list(kind)
     return click.Option(
         ["--" + parameter.name.replace("_", "-"), parameter.attribute],
-        type=_click_type(kind),
-        help=parameter.field.description,
+        type=_click_type(bare_type(get_args(kind)[0]) if repeated else kind),
+        multiple=repeated,
+        metavar=None if _is_plain(kind) or repeated else "JSON",
+        help=parameter.field.description + (" May be repeated." if repeated else ""),
         default=None,
         show_default=str(parameter.default) if parameter.default else False,
     )
@@ -112,6 +117,8 @@ def _click_type(kind: Any) -> Any:
 
 def _argument(parameter: Parameter, value: Any) -> Any:
     kind = bare_type(parameter.annotation)
+    if not parameter.is_required and not _is_plain(kind) and not _is_plain_list(kind):
+        return _parsed_json(value, parameter.name)
     if not _is_list(kind):
         return value
     item = bare_type(get_args(kind)[0])
@@ -163,6 +170,24 @@ def _from_json(text: str, name: str, known: Sequence[str]) -> list[Any]:
     if isinstance(value, dict) and name in value:
         value = cast(dict[str, Any], value)[name]
     return cast(list[Any], value) if isinstance(value, list) else [value]
+
+
+def _parsed_json(text: str, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        shown = clipped(text)
+        raise InvalidInput(
+            f"`{name}` is {shown!r}, which is no JSON.", argument=name, value=shown
+        ) from error
+
+
+def _is_plain(kind: Any) -> bool:
+    return kind in (str, int, float, bool) or get_origin(kind) is Literal
+
+
+def _is_plain_list(kind: Any) -> bool:
+    return _is_list(kind) and _is_plain(bare_type(get_args(kind)[0]))
 
 
 def _is_list(kind: Any) -> bool:

@@ -1,8 +1,8 @@
 """What the core asks of the outside: stores of records, their library, and vectors for texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from recollect.core.projects import Project, Status
 from recollect.core.records import (
@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who emb
 
 Order = Literal["name", "age", "newest"]
 Direction = Literal["out", "in", "both"]
+# A record's id, and values of some of its fields: gives those that are to stand instead.
+Redaction = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,14 @@ class RecordStore(Protocol):
         """Removes things for good, with every trace in log and index.
 
         A record takes its children and links with it, deleted ones too.
+        """
+        ...
+
+    async def redact(self, ids: Sequence[str], clean: Redaction) -> Purged:
+        """Rewrites what these records hold and held, live or deleted, for good.
+
+        `clean` is given the values of each, and the old ones of each of its edits. What was there
+        stays nowhere: no log, no index and no vector has it. Raises Conflict.
         """
         ...
 

@@ -9,7 +9,9 @@ from recollect.errors import InvalidInput
 Status = Literal["active", "archived"]
 
 PROJECT_NAME_LIMIT = 100  # characters
-RESERVED = frozenset({".", "..", "auto"})  # what folders call themselves, and `--project auto`
+USER = "@user"  # how commands name what belongs to the user and to no project
+# What folders call themselves, `--project auto`, and the user's own.
+RESERVED = frozenset({".", "..", "auto", USER})
 _HINT = "Letters, digits, blanks, '-', '_' and '.' do well."
 
 

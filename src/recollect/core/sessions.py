@@ -12,12 +12,14 @@ class Session:
     """What the server keeps for one client; never shared between two.
 
     A session that is not `stateful` lives for a single request: what it is told to remember is
-    forgotten with it, so tools must say so.
+    forgotten with it, so tools must say so. Where it is no conversation, as on the command line,
+    memories belong to no session.
     """
 
     client: str = ""
     project: str | None = None
     stateful: bool = True
+    is_conversation: bool = True
     id: str = field(default_factory=lambda: uuid4().hex)
 
 

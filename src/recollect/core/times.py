@@ -9,6 +9,15 @@ Clock = Callable[[], int]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START = datetime(1970, 1, 1)
+# In minutes; months and years as long as people mean them.
+_UNITS = (
+    ("year", 525_600),
+    ("month", 43_800),
+    ("week", 10_080),
+    ("day", 1_440),
+    ("hour", 60),
+    ("minute", 1),
+)
 
 
 def now() -> int:
@@ -28,3 +37,13 @@ def parsed(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def ago(at: int, now: int) -> str:
+    """How long something is past, in the words of a person: `3 days ago`."""
+    minutes = max(now - at, 0) // 60_000_000
+    for unit, size in _UNITS:
+        if minutes >= size:
+            count = minutes // size
+            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+    return "just now"

@@ -1,20 +1,22 @@
 """Vectors in memory: derived from what an engine stores, and dropped at any time without loss."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:  # loaded by the first question: a server that never asks one does not pay
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
-    Floats = NDArray[np.float32]
-    Keys = NDArray[np.int64]
+Floats = NDArray[np.float32]
+Halves = NDArray[np.float16]
+Keys = NDArray[np.int64]
+Rows = NDArray[np.intp]
 
 EXACT_LIMIT = 20_000  # vectors; up to here 30 MB buy an exact answer in a millisecond
 RESCORED = 400  # candidates of a scan over codes whose floats are read
 BLOCK = 16_384  # rows whose distances are counted inside the processor's cache
+TAIL = 1_024  # new vectors that are kept apart, because to insert one among all copies them all
 
-Fetch = Callable[["Keys"], tuple["Keys", "Floats"]]
+Fetch = Callable[[Keys], tuple[Keys, Floats]]
 
 
 class VectorIndex:
@@ -24,89 +26,149 @@ class VectorIndex:
     best few hundred of a scan over these codes are rescored with the floats that `fetch` reads.
     """
 
-    def __init__(self, dimensions: int, fetch: Fetch) -> None:
-        import numpy as np
-
-        self._np = np
-        self._fetch = fetch
-        self._keys: Keys = np.empty(0, np.int64)
-        self._exact: Floats | None = np.empty((0, dimensions), np.float32)
-        self._codes: NDArray[np.uint64] = np.empty((dimensions // 64, 0), np.uint64)
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions = dimensions
+        self._is_exact = True
+        self._most, self._tail = self._empty(), self._empty()
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self._most.keys) + len(self._tail.keys)
 
     @property
     def nbytes(self) -> int:
         """What the index takes of memory."""
-        exact = 0 if self._exact is None else self._exact.nbytes
-        return self._keys.nbytes + self._codes.nbytes + exact
+        return sum(part.keys.nbytes + part.data.nbytes for part in self._parts)
 
-    def put(self, keys: "Keys", vectors: "Floats") -> None:
-        """Adds vectors or replaces those of keys that are there."""
-        np = self._np
-        order = np.argsort(keys, kind="stable")
-        keys, vectors = keys[order], vectors[order]
-        rows = np.searchsorted(self._keys, keys)
-        known = rows < len(self._keys)
-        known[known] = self._keys[rows[known]] == keys[known]
-        if self._exact is not None:
-            self._exact[rows[known]] = vectors[known]
-        else:
-            self._codes[:, rows[known]] = self._code(vectors[known])
-        self._insert(rows[~known], keys[~known], vectors[~known])
+    def put(self, keys: Keys, vectors: Floats | Halves) -> None:
+        """Adds vectors or replaces those of keys that are there; each key comes once."""
+        order = np.argsort(keys)
+        keys, data = keys[order], self._form(vectors[order])
+        for part in self._parts:
+            is_new = part.replace(keys, data)
+            keys, data = keys[is_new], np.compress(is_new, data, axis=part.axis)
+        self._tail.insert(keys, data)
+        if self._is_exact and len(self) > EXACT_LIMIT:
+            self._become_codes()
+        if len(self._tail.keys) > TAIL:
+            self._most.insert(self._tail.keys, self._tail.data)
+            self._tail = self._empty()
+
+    def drop(self, keys: Keys) -> None:
+        """Forgets what is there of these keys."""
+        for part in self._parts:
+            part.drop(keys)
 
     def nearest(
-        self, vector: "Floats", limit: int, among: "Keys | None" = None
-    ) -> tuple["Keys", "Floats"]:
+        self, vector: Floats, limit: int, fetch: Fetch, among: Keys | None = None
+    ) -> tuple[Keys, Floats]:
         """The keys of the best vectors and their cosines, best first."""
-        np = self._np
-        rows = None if among is None else self._rows_of(among)
-        if self._exact is not None:
-            chosen = self._exact if rows is None else self._exact[rows]
-            keys = self._keys if rows is None else self._keys[rows]
-            scores = chosen @ vector
+        chosen = [part.chosen(among) for part in self._parts]
+        keys = np.concatenate([part.keys for part in chosen])
+        if self._is_exact:
+            # Not by matrix multiplication: its threads get into each other's way on a busy machine.
+            scores = np.concatenate([np.vecdot(part.data, vector) for part in chosen])
         else:
-            candidates = self._scan(vector, max(limit, RESCORED), rows)
-            keys, floats = self._fetch(self._keys[candidates])
-            scores = floats @ vector
-        best = np.argsort(-scores, kind="stable")[:limit]
-        return keys[best], scores[best]
+            distances = np.concatenate([self._distances(part.data, vector) for part in chosen])
+            keys = keys[distances <= _cut(distances, max(limit, RESCORED))]
+            if not len(keys):
+                return keys, np.empty(0, np.float32)
+            keys, floats = fetch(keys)
+            scores = np.vecdot(floats, vector)
+        return best(keys, scores, limit)
 
-    def _insert(self, rows: "NDArray[Any]", keys: "Keys", vectors: "Floats") -> None:
-        np = self._np
-        self._keys = np.insert(self._keys, rows, keys)
-        if self._exact is not None and len(self._keys) > EXACT_LIMIT:
-            self._codes = self._code(np.insert(self._exact, rows, vectors, axis=0))
-            self._exact = None
-        elif self._exact is not None:
-            self._exact = np.insert(self._exact, rows, vectors, axis=0)
-        else:
-            self._codes = np.insert(self._codes, rows, self._code(vectors), axis=1)
+    @property
+    def _parts(self) -> "tuple[_Part, _Part]":
+        return self._most, self._tail
 
-    def _rows_of(self, keys: "Keys") -> "NDArray[Any]":
-        np = self._np
-        rows = np.searchsorted(self._keys, keys)
-        rows = rows[rows < len(self._keys)]
-        return rows[np.isin(self._keys[rows], keys)]
+    def _empty(self) -> "_Part":
+        shape = np.empty((0, self._dimensions), np.float32)
+        return _Part(np.empty(0, np.int64), self._form(shape), 0 if self._is_exact else 1)
 
-    def _code(self, vectors: "Floats") -> "NDArray[np.uint64]":
-        """The sign of each dimension, as columns of 64: sums over rows would be slow."""
-        np = self._np
-        packed = np.packbits(vectors > 0, axis=1).view(np.uint64)
-        return np.ascontiguousarray(packed.T)
+    def _become_codes(self) -> None:
+        self._is_exact = False
+        self._most, self._tail = (
+            _Part(part.keys, _codes(part.data), axis=1) for part in self._parts
+        )
 
-    def _scan(self, vector: "Floats", at_least: int, rows: "NDArray[Any] | None") -> "NDArray[Any]":
-        """The rows with the most equal signs, ties included."""
-        np = self._np
-        code = self._code(vector[None, :])[:, 0]
-        codes = self._codes if rows is None else self._codes[:, rows]
-        distance = np.zeros(codes.shape[1], np.uint16)
-        for start in range(0, len(distance), BLOCK):
-            part = slice(start, start + BLOCK)
+    def _form(self, vectors: Floats | Halves) -> NDArray[Any]:
+        return vectors.astype(np.float32, copy=False) if self._is_exact else _codes(vectors)
+
+    def _distances(self, codes: NDArray[np.uint64], vector: Floats) -> NDArray[np.uint16]:
+        """How many signs differ, block by block."""
+        code = _codes(vector[None, :])[:, 0]
+        distances = np.zeros(codes.shape[1], np.uint16)
+        for start in range(0, len(distances), BLOCK):
+            block = slice(start, start + BLOCK)
             for column, word in zip(codes, code, strict=True):
-                distance[part] += np.bitwise_count(column[part] ^ word)
-        counts = np.cumsum(np.bincount(distance, minlength=1))
-        cut = int(np.searchsorted(counts, min(at_least, len(distance))))
-        found = np.flatnonzero(distance <= cut)
-        return found if rows is None else rows[found]
+                distances[block] += np.bitwise_count(column[block] ^ word)
+        return distances
+
+
+class _Part:
+    """Vectors, or their codes, in the order of their keys."""
+
+    def __init__(self, keys: Keys, data: NDArray[Any], axis: int) -> None:
+        self.keys = keys
+        self.data = data
+        self.axis = axis  # along which the vectors stand
+
+    def replace(self, keys: Keys, data: NDArray[Any]) -> NDArray[np.bool]:
+        """Takes the data of those that are here; says which are not."""
+        rows, is_known = self._find(keys)
+        if is_known.any():
+            known = np.compress(is_known, data, axis=self.axis)
+            self.data[rows if self.axis == 0 else (slice(None), rows)] = known
+        return ~is_known
+
+    def insert(self, keys: Keys, data: NDArray[Any]) -> None:
+        if len(keys):
+            rows = np.searchsorted(self.keys, keys)
+            self.keys = np.insert(self.keys, rows, keys)
+            self.data = np.insert(self.data, rows, data, axis=self.axis)
+
+    def drop(self, keys: Keys) -> None:
+        rows, is_known = self._find(keys)
+        if is_known.any():
+            self.keys = np.delete(self.keys, rows)
+            self.data = np.delete(self.data, rows, axis=self.axis)
+
+    def chosen(self, keys: Keys | None) -> "_Part":
+        if keys is None:
+            return self
+        rows, _ = self._find(keys)
+        return _Part(self.keys[rows], np.take(self.data, rows, axis=self.axis), self.axis)
+
+    def _find(self, keys: Keys) -> tuple[Rows, NDArray[np.bool]]:
+        """The rows of those keys that are here, and which keys these are."""
+        rows = np.searchsorted(self.keys, keys)
+        is_known = rows < len(self.keys)
+        is_known[is_known] = self.keys[rows[is_known]] == keys[is_known]
+        return rows[is_known], is_known
+
+
+def best(keys: Keys, scores: NDArray[Any], limit: int) -> tuple[Keys, NDArray[Any]]:
+    """The highest scores with their keys, best first; of equal ones the smaller key."""
+    if limit < len(keys):
+        worst = np.partition(scores, len(scores) - limit)[len(scores) - limit :]
+        enough = scores >= worst.min(initial=np.inf)
+        keys, scores = keys[enough], scores[enough]
+    order = np.lexsort((keys, -scores))[:limit]
+    return keys[order], scores[order]
+
+
+def _codes(vectors: NDArray[Any]) -> NDArray[np.uint64]:
+    """The sign of each dimension, as columns of 64: sums over rows would be slow."""
+    if vectors.dtype == np.float16:
+        # The same question of the same bits, without making floats of them first.
+        vectors = vectors.view(np.int16)
+    packed = np.packbits(vectors > 0, axis=1)
+    missing = -packed.shape[1] % 8
+    if missing:
+        packed = np.pad(packed, ((0, 0), (0, missing)))
+    return np.ascontiguousarray(packed.view(np.uint64).T)
+
+
+def _cut(distances: NDArray[np.uint16], at_least: int) -> int:
+    """The distance within which there are at least so many, ties included."""
+    counts = np.cumsum(np.bincount(distances, minlength=1))
+    return int(np.searchsorted(counts, min(at_least, len(distances))))

@@ -19,12 +19,18 @@ from typing import (
 )
 
 from recollect.core.text import clipped, forbidden_in_text
+from recollect.core.times import parsed
 from recollect.errors import InvalidInput
 
 JSON = dict[str, Any]
 REQUIRED: Any = object()
 
 _JSON_TYPES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_UNIONS = (Union, types.UnionType)
+_LISTS = (list, tuple, Sequence)
+_OBJECTS = (dict, Mapping)
+_LARGEST = 2**53  # past it, JSON's readers differ, and a database has no room for all
+_DEEPEST = 20  # objects and lists inside each other, where any JSON is taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +40,13 @@ class Field:
     description: str = ""
     name: str | None = None  # on the wire, where it is no Python name
     aliases: tuple[str, ...] = ()
-    max_length: int | None = None
-    ge: int | None = None
-    le: int | None = None
+    max_length: int | None = None  # characters of a text; of an object's JSON
+    ge: float | None = None
+    le: float | None = None
     max_items: int | None = None
     blank: bool = True  # False: text of blanks alone is refused
+    one_or_more: bool = False  # a list that may be given as its only item
+    moment: bool = False  # ISO 8601 on the wire, microseconds inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +91,19 @@ def value_schema(annotation: Any, field: Field | None = None) -> JSON:
     if bare is Any:
         return _described({}, field)
     origin = get_origin(bare)
-    if origin is Literal:
-        schema: JSON = {"type": "string", "enum": list(get_args(bare))}
-    elif origin in (list, tuple, Sequence):
-        schema = {"type": "array", "items": value_schema(get_args(bare)[0])}
-    elif origin in (dict, Mapping):
+    if origin in _UNIONS:
+        # One form is advertised; the others are accepted, as aliases are.
+        return value_schema(get_args(bare)[0], field)
+    if field.moment:
+        schema: JSON = {"type": "string", "format": "date-time"}
+    elif origin is Literal:
+        schema = {"type": "string", "enum": list(get_args(bare))}
+    elif origin in _LISTS:
+        item = value_schema(get_args(bare)[0])
+        schema = {"type": "array", "items": item}
+        if field.one_or_more:
+            schema = {"oneOf": [item, schema]}
+    elif origin in _OBJECTS:
         schema = {"type": "object"}
     elif is_dataclass(bare):
         # Only the outermost object is declared closed: an item's aliases are accepted too, and
@@ -147,14 +163,16 @@ def parse_value(
     if bare is Any:
         return value
     origin = get_origin(bare)
+    if origin in _UNIONS:
+        return parse_value(_member(get_args(bare), value), field, value, path)
+    if field.moment:
+        return _moment(value, path)
     if origin is Literal:
         return _one_of(get_args(bare), value, path)
-    if origin in (list, tuple, Sequence):
+    if origin in _LISTS:
         return _list(get_args(bare)[0], field, value, path)
-    if origin in (dict, Mapping):
-        if not isinstance(value, dict):
-            raise _wrong("an object", value, path)
-        return cast(JSON, value)
+    if origin in _OBJECTS:
+        return _any_object(field, value, path)
     if is_dataclass(bare):
         if not isinstance(value, dict):
             raise _wrong("an object", value, path)
@@ -239,6 +257,8 @@ def _number(kind: Any, field: Field, value: Any, path: str) -> Any:
         if isinstance(value, float) and not value.is_integer():
             raise _wrong("a whole number", value, path)
         value = int(value)
+        if abs(value) > _LARGEST:
+            raise _wrong(f"a whole number of at most {_LARGEST:,}", value, path)
     below = field.ge is not None and value < field.ge
     above = field.le is not None and value > field.le
     if below or above:
@@ -251,7 +271,65 @@ def _number(kind: Any, field: Field, value: Any, path: str) -> Any:
     return value
 
 
+def _moment(value: Any, path: str) -> int:
+    if not isinstance(value, str):
+        raise _wrong("a time as text", value, path)
+    try:
+        return parsed(value.strip())
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            f"`{path}` is {_shown(value)}, which is no time.",
+            hint="Write 2026-02-20, or 2026-02-20T14:30:00Z; without a zone it is UTC.",
+            argument=path,
+            value=_shown(value),
+        ) from None
+
+
+def _member(members: Sequence[Any], value: Any) -> Any:
+    """The type of a union that has the value's form; the first where none has it."""
+    for member in members:
+        bare, _ = _unwrapped(member)
+        if isinstance(value, list) == (get_origin(bare) in _LISTS):
+            return bare
+    return members[0]
+
+
+def _any_object(field: Field, value: Any, path: str) -> JSON:
+    """Whatever JSON an object may hold, as long as it can be stored."""
+    if not isinstance(value, dict):
+        raise _wrong("an object", value, path)
+    _check_json(value, path)
+    size = len(json.dumps(value, ensure_ascii=False))
+    if field.max_length is not None and size > field.max_length:
+        raise InvalidInput(
+            f"`{path}` has {size:,} characters as JSON; at most {field.max_length:,} are allowed.",
+            argument=path,
+            limit=field.max_length,
+        )
+    return cast(JSON, value)
+
+
+def _check_json(value: Any, path: str, depth: int = 0) -> None:
+    if depth > _DEEPEST:
+        raise InvalidInput(
+            f"`{path}` is nested more than {_DEEPEST} levels deep.", argument=clipped(path)
+        )
+    if isinstance(value, dict):
+        for name, item in cast(JSON, value).items():
+            _text(Field(), name, clipped(path))
+            _check_json(item, _at(path, clipped(name)), depth + 1)
+    elif isinstance(value, list):
+        for i, item in enumerate(cast(list[Any], value)):
+            _check_json(item, f"{path}[{i}]", depth + 1)
+    elif isinstance(value, str):
+        _text(Field(), value, path)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise _wrong("a finite number", value, path)
+
+
 def _list(item: Any, field: Field, value: Any, path: str) -> list[Any]:
+    if field.one_or_more and not isinstance(value, list):
+        value = [value]
     if not isinstance(value, list):
         raise _wrong("a list", value, path)
     items = cast(list[Any], value)
@@ -327,8 +405,8 @@ def _unwrapped(annotation: Any) -> tuple[Any, Field]:
 
 
 def _without_none(annotation: Any) -> tuple[Any, bool]:
-    if get_origin(annotation) in (Union, types.UnionType):
-        kept = [arg for arg in get_args(annotation) if arg is not type(None)]
-        if len(kept) == 1:
-            return kept[0], True
+    if get_origin(annotation) in _UNIONS:
+        kept = tuple(arg for arg in get_args(annotation) if arg is not type(None))
+        if len(kept) < len(get_args(annotation)):
+            return Union[kept], True  # noqa: UP007 - of as many as there are
     return annotation, False

@@ -1,6 +1,5 @@
 """The protocol's methods over the application, one table for every transport and both eras."""
 
-import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,7 +10,6 @@ from recollect import __version__
 from recollect.app.app import App
 from recollect.core.sessions import Session
 from recollect.errors import NotFound, RecollectError, Unavailable
-from recollect.tools.schema import to_json
 from recollect.tools.tool import Effect, Tool
 from recollect.tools.toolset import Toolset, combined
 from recollect.transports.connection import JSON, Connection, Notices, Notify
@@ -240,9 +238,9 @@ class Dispatcher:
 
     async def _read_resource(self, request: Request) -> JSON:
         uri = _uri(request.params)
-        document = to_json(await self.app.resources.read(request.session, uri))
-        text = json.dumps(document, ensure_ascii=False)
-        return {"contents": [{"uri": uri, "mimeType": "application/json", "text": text}]}
+        document = await self.app.resources.read(request.session, uri)
+        content = {"uri": uri, "mimeType": document.mime_type, "text": document.text}
+        return {"contents": [content]}
 
     async def _subscribe(self, request: Request) -> JSON:
         uri, connection = _uri(request.params), request.connection

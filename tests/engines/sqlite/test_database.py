@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def generation(db: Connection) -> int:
-    return db.execute("SELECT value FROM meta").get
+    return db.execute("SELECT value FROM meta WHERE key = 'generation'").get
 
 
 def raise_generation(db: Connection) -> None:

@@ -1,5 +1,7 @@
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ from making import batch, entity
 from processes import acting
 from recollect.core.records import Where
 from recollect.engines.sqlite import founding
-from recollect.engines.sqlite.connections import create
+from recollect.engines.sqlite.connections import connect, create
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.engines.sqlite.schema import LIBRARY, PROJECT
 from recollect.errors import StoreDamaged, StoreTooNew
@@ -177,11 +179,39 @@ async def test_a_library_is_made_where_there_are_no_hard_links(
     assert names_in(folder) == ["_meta.db", "archive", "projects"]
 
 
-async def test_drafts_that_a_crash_left_are_removed_and_fresh_ones_are_not(
+def test_of_several_that_make_the_users_file_at_once_all_use_the_same(tmp_path: Path) -> None:
+    starting = threading.Barrier(PUBLISHERS)
+
+    def use(number: int) -> None:
+        starting.wait()
+        founding.make_user(tmp_path)
+        with closing(connect(tmp_path / "user.db", PROJECT)) as db:
+            db.execute("INSERT INTO changes(at, tool) VALUES (?, '')", (number,))
+
+    with ThreadPoolExecutor(PUBLISHERS) as threads:
+        list(threads.map(use, range(PUBLISHERS)))
+    with closing(connect(tmp_path / "user.db", PROJECT)) as db:
+        found = {row[0] for row in db.execute("SELECT at FROM changes")}
+    assert found == set(range(PUBLISHERS))
+    assert names_in(tmp_path) == ["user.db"]
+
+
+async def test_the_users_file_is_no_project_when_the_list_is_made_anew(
     library: SqliteLibrary, folder: Path
 ) -> None:
+    await (await library.user()).commit(batch(entity("mine")))
+    again = await lost(library, folder)
+    assert [project.name for project in await again.projects()] == ["project"]
+    assert [record.id for record in await (await again.user()).scan(Where())] == ["mine"]
+    await again.close()
+
+
+@pytest.mark.parametrize("name", ["_meta", "user"])
+async def test_drafts_that_a_crash_left_are_removed_and_fresh_ones_are_not(
+    library: SqliteLibrary, folder: Path, name: str
+) -> None:
     await library.close()
-    stale, fresh = folder / "_meta.1.new", folder / "_meta.2.new"
+    stale, fresh = folder / f"{name}.1.new", folder / f"{name}.2.new"
     for draft in (stale, fresh):
         create(draft, LIBRARY)
     os.utime(stale, (1, 1))

@@ -6,12 +6,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from making import batch, entity
+from making import batch, entity, record_ref
 from recollect.core.records import Where
 from recollect.engines.sqlite import library as libraries
 from recollect.engines.sqlite import moves
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import RecollectError
+from recollect.errors import ReadOnly, RecollectError
 
 
 async def test_nothing_is_made_before_the_first_call(folder: Path) -> None:
@@ -49,6 +49,10 @@ async def test_more_projects_may_be_used_than_are_kept_open(
         await store.commit(batch(entity(f"in {name}")))
     for name, store in stores.items():
         assert [record.id for record in await store.scan(Where())] == [f"in {name}"]
+
+
+def names(folder: Path, pattern: str) -> set[str]:
+    return {path.name for path in folder.glob(pattern)}
 
 
 def open_files(folder: Path) -> set[str]:
@@ -134,3 +138,48 @@ async def test_a_move_whose_caller_gives_up_is_finished(
         if status == "active":
             _, store = await library.open(name)
             await store.commit(batch(entity("after")))
+
+
+async def test_two_libraries_on_one_folder_share_what_is_the_users(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    other = SqliteLibrary(folder)
+    ours, theirs = await asyncio.gather(library.user(), other.user())
+    await ours.commit(batch(entity("ours")))
+    await theirs.commit(batch(entity("theirs")))
+    for store in (ours, theirs):
+        assert [record.id for record in await store.scan(Where())] == ["ours", "theirs"]
+    assert (await other.user()) is theirs
+    await other.close()
+    assert names(folder, "user.*") <= {"user.db", "user.db-wal", "user.db-shm"}
+
+
+async def test_the_users_store_is_closed_with_the_library_and_opens_again(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    await (await library.user()).commit(batch(entity("mine")))
+    assert (folder / "user.db").stat().st_mode & 0o777 == 0o600
+    await library.close()
+    assert open_files(folder) == set()
+    assert [record.id for record in await (await library.user()).scan(Where())] == ["mine"]
+
+
+async def test_a_folder_that_cannot_be_written_has_an_empty_store_of_the_user(
+    library: SqliteLibrary,
+) -> None:
+    await library.projects()
+    library._read_only = True  # as root, permissions would not bind
+    store = await library.user()
+    assert await store.scan(Where(deleted=None)) == []
+    assert await store.revision() == 0
+    for attempt in (
+        store.commit(batch(entity("new"))),
+        store.purge([record_ref("new")]),
+        store.redact(["new"], lambda _, values: values),
+        store.put_vectors("model", []),
+        store.note_accesses({"new": 1}, 1),
+    ):
+        with pytest.raises(ReadOnly):
+            await attempt
+    library._read_only = False
+    await (await library.user()).commit(batch(entity("mine")))

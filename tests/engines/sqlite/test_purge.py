@@ -1,15 +1,18 @@
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from making import batch, entity, link, link_ref, note, record_ref
 from processes import acting, said_by
+from recollect.core.ports import Embedded
 from recollect.core.records import Delete, Update, Where
 from recollect.engines.sqlite import store as stores
 from recollect.engines.sqlite.library import SqliteLibrary
 
 SECRET = "xylophonequartz vermilliongiraffe"
 # Terms of the index are stems and share prefixes, so parts of the words count as well.
+OF_VECTOR = "qZ" * 64  # numbers of half the precision whose bytes can be read
 TRACES = (SECRET, "xylophonequartz", "vermilliongiraffe", "ophonequartz", "milliongiraf")
 
 
@@ -90,4 +93,36 @@ async def test_the_verb_of_a_purged_link_is_in_no_byte_of_any_file(
     purged = await store.purge([link_ref("secretive")])
     assert (purged.records, purged.links, purged.complete) == (0, 1, True)
     assert said_by("files_with", folder, *TRACES) == []
+    assert await store.check() == []
+
+
+async def test_a_purged_turn_is_in_no_byte_not_even_as_what_others_heard(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    _, store = await library.open("project")
+    around = [note("kept", f"turn {n}", kind="turn", session="s", position=n) for n in (1, 3)]
+    said = note(
+        "kept",
+        SECRET,
+        id="said",
+        kind="turn",
+        session="s",
+        position=2,
+        author=SECRET,
+        tags=(SECRET, "other"),
+        scope=SECRET,
+    )
+    await store.commit(batch(*around, said))
+    await store.commit(batch(Update("said", {"tags": ("other", SECRET)}, 1)))
+    vector = np.frombuffer(OF_VECTOR.encode(), "<f2").astype(np.float32)
+    await store.put_vectors("model", [Embedded("said", 2, vector)])
+    await store.note_accesses({"said": 3}, 1)
+    for trace in (SECRET, OF_VECTOR):
+        assert said_by("files_with", folder, trace)
+    await store.purge([record_ref("said")])
+    assert said_by("files_with", folder, *TRACES, OF_VECTOR) == []
+    assert [record.id for record in await store.scan(Where(kinds=("turn",)))] == [
+        "turn 1",
+        "turn 3",
+    ]
     assert await store.check() == []

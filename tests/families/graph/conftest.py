@@ -19,7 +19,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def app(engine: str, tmp_path: Path) -> AsyncIterator[App]:
     library = MemoryLibrary() if engine == "memory" else None
-    app = App(load({"data_dir": tmp_path}, {}), library=library)
+    app = App(load({"data_dir": tmp_path, "toolsets": "graph"}, {}), library=library)
     yield app
     await app.close()
 

@@ -107,3 +107,19 @@ async def test_deleting_answers_with_that_servers_sentences(server_memory: Clien
     text = await server_memory.text("delete_entities", entityNames=["Ada", "Nobody"])
     assert text == "Entities deleted successfully"
     assert await server_memory("read_graph") == {"entities": [], "relations": []}
+
+
+async def test_a_secret_is_masked_with_a_line_in_the_log_and_the_same_shape(
+    server_memory: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = "gh" + "p_" + "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3cD6"
+    given = ADA | {"observations": [f"uses {token}"]}
+    stored = ADA | {"observations": ["uses [masked: github token]"]}
+    assert await server_memory("create_entities", entities=[given]) == {"entities": [stored]}
+    addition = {"entityName": "Ada", "contents": [f"and {token}"]}
+    added = await server_memory("add_observations", observations=[addition])
+    assert added["results"][0]["addedObservations"] == ["and [masked: github token]"]
+    assert sum("github token" in message for message in caplog.messages) == 2
+    deletion = {"entityName": "Ada", "observations": [f"uses {token}", f"and {token}"]}
+    await server_memory("delete_observations", deletions=[deletion])
+    assert (await server_memory("read_graph"))["entities"] == [ADA | {"observations": []}]

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from calling import Client
 from recollect.app.app import App
 from recollect.core.sessions import Session
+from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import (
     AmbiguousName,
     Conflict,
@@ -13,6 +15,7 @@ from recollect.errors import (
     NotFound,
     ProjectArchived,
 )
+from recollect.settings import load
 
 GRAPH_TOOLS: dict[str, dict[str, Any]] = {
     "create_entities": {"entities": [{"name": "a", "entity_type": "b"}]},
@@ -409,3 +412,55 @@ async def test_a_batch_of_the_largest_size_is_stored_whole(graph: Client) -> Non
     many = [{"name": f"n{i}", "entity_type": "x", "observations": ["o"]} for i in range(1_000)]
     assert len((await graph("create_entities", entities=many))["entities"]) == 1_000
     assert len((await graph("read_graph", limit=1_000))["entities"]) == 1_000
+
+
+TOKEN = "gh" + "p_" + "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3cD6"
+
+
+async def test_a_secret_in_an_observation_is_masked_and_the_answer_says_so(graph: Client) -> None:
+    made = await graph(
+        "create_entities",
+        entities=[
+            {"name": "CI", "entity_type": "system", "observations": [f"uses {TOKEN}", "plain"]}
+        ],
+    )
+    assert [w["code"] for w in made["warnings"]] == ["secret_masked"]
+    assert "github token" in made["warnings"][0]["message"]
+    added = await graph(
+        "add_observations",
+        observations=[{"entity_name": "CI", "contents": ["password=hunter2", f"uses {TOKEN}"]}],
+    )
+    assert added["skipped"] == 1
+    assert "password" in added["warnings"][0]["message"]
+    assert await texts(graph, "CI") == [
+        "uses [masked: github token]",
+        "plain",
+        "password=[masked: password]",
+    ]
+
+
+async def test_without_a_secret_there_is_no_warning(graph: Client) -> None:
+    made = await graph("create_entities", entities=[{"name": "a", "entity_type": "b"}])
+    assert set(made) == {"entities"}
+    added = await graph(
+        "add_observations", observations=[{"entity_name": "a", "contents": ["the token is safe"]}]
+    )
+    assert set(added) == {"observations", "skipped"}
+
+
+async def test_a_masked_observation_is_deleted_by_the_text_that_was_given(graph: Client) -> None:
+    await entity(graph, "CI", "system", f"uses {TOKEN}", "plain")
+    deletion = {"entity_name": "CI", "observations": [f"uses {TOKEN}"]}
+    assert (await graph("delete_observations", deletions=[deletion]))["deleted"] == 1
+    assert await texts(graph, "CI") == ["plain"]
+
+
+async def test_secrets_are_stored_where_masking_is_switched_off(tmp_path: Path) -> None:
+    flags = {"data_dir": tmp_path, "toolsets": "graph", "mask_secrets": False, "project": "one"}
+    app = App(load(flags, {}), library=MemoryLibrary())
+    client = Client(app)
+    assert "warnings" not in await entity(client, "CI", "system", f"uses {TOKEN}")
+    assert await texts(client, "CI") == [f"uses {TOKEN}"]
+    deletion = {"entity_name": "CI", "observations": [f"uses {TOKEN}"]}
+    assert (await client("delete_observations", deletions=[deletion]))["deleted"] == 1
+    await app.close()

@@ -7,8 +7,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from recollect.core.fitting import fits
 from recollect.core.matching import Fields, fields_of, matches, score
-from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Tally
+from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Tally
 from recollect.core.records import (
     AMENDABLE,
     Batch,
@@ -28,8 +29,8 @@ from recollect.core.records import (
 from recollect.core.stemming import stem
 from recollect.core.times import Clock, now
 from recollect.core.words import WordQuery
-from recollect.engines.memory.fitting import fits
 from recollect.engines.memory.meaning import Meaning
+from recollect.engines.memory.redacting import rewrite
 from recollect.errors import Conflict
 
 if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
@@ -176,6 +177,14 @@ class MemoryStore:
         if doomed or links:
             self._log(self._clock(), "purge", "", None, ())
         return Purged(len(doomed), len(links), complete=True)
+
+    async def redact(self, ids: Sequence[str], clean: Redaction) -> Purged:
+        new = rewrite(self._records, self._changes, ids, clean)
+        self._records, self._changes = new.records, new.changes
+        self._meaning.forget(list(new.in_record), vectors_only=True)
+        if touched := new.in_record | new.in_log:
+            self._log(self._clock(), "redact", "", None, ())
+        return Purged(len(touched), 0, complete=True)
 
     async def revision(self) -> int:
         return self._seq

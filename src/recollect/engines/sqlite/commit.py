@@ -1,7 +1,6 @@
 """One commit: steps applied in order, with the word index and the log, inside a transaction."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import apsw
@@ -21,9 +20,25 @@ from recollect.core.records import (
     Subject,
     Update,
 )
-from recollect.core.words import index_text
-from recollect.engines.sqlite.rows import facets_from, facets_to
+from recollect.engines.sqlite.meaning import forget_vectors, waiting
+from recollect.engines.sqlite.rows import (
+    AMENDED,
+    INSERTED,
+    before_to,
+    facets_to,
+    listed,
+    read,
+    stored,
+)
 from recollect.engines.sqlite.sql import Connection
+from recollect.engines.sqlite.word_index import (
+    Place,
+    children,
+    index,
+    neighbours,
+    place_of,
+    places_of,
+)
 from recollect.errors import Conflict
 
 _DESCENDANTS = """
@@ -33,6 +48,12 @@ WITH RECURSIVE below(key, depth) AS (
     WHERE r.deleted_at IS NULL)
 SELECT key FROM below WHERE depth > 0 ORDER BY depth DESC, key
 """
+_INSERT = (
+    f"INSERT INTO records(parent, embedded, {', '.join(INSERTED)}) "
+    f"VALUES (?, ?{', ?' * len(INSERTED)})"
+)
+# A vector belongs to the words it was made from.
+_EMBEDDED = frozenset(("text", "name"))
 
 
 def apply(connection: Connection, batch: Batch) -> Change:
@@ -61,59 +82,34 @@ def newest_change(connection: Connection) -> int:
     return connection.execute("SELECT coalesce(max(seq), 0) FROM changes").get
 
 
-def index_row(connection: Connection, key: int) -> tuple[int, str, str, str]:
-    """What the word index holds of a record: name, type with text, and its parent's name."""
-    name, kind, text, parent = connection.execute(
-        "SELECT r.name, r.type, r.text, p.name FROM records r "
-        "LEFT JOIN records p ON p.key = r.parent WHERE r.key = ?",
-        (key,),
-    ).get
-    return _index_row(key, name, kind, text, parent)
-
-
 class _Commit:
     def __init__(self, connection: Connection, batch: Batch) -> None:
         self._db = connection
         self._batch = batch
         self._edits: list[tuple[Operation, Subject, int, str, Mapping[str, Any] | None]] = []
-        self._words: dict[int, tuple[int, str, str, str] | None] = {}
-        self._parents: dict[str, tuple[int, str | None]] = {}
+        self._keys: dict[str, int] = {}
         self._touched: set[int] = set()
+        self._indexed: set[int] = set()  # what the word index is to hold anew
+        self._renamed: set[int] = set()
+        self._places: set[Place] = set()  # where a text came, went or changed
 
     def insert_record(self, record: Record) -> None:
-        parent_key, parent_name = (
-            (None, None) if record.parent is None else self._live_record(record.parent)
-        )
+        parent = None if record.parent is None else self._live_record(record.parent)
+        columns = [stored(name, getattr(record, name)) for name in INSERTED]
         try:
-            self._db.execute(
-                "INSERT INTO records(id, kind, type, name, name_key, variant, parent, text, "
-                "facets, created_at, updated_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-                (
-                    record.id,
-                    record.kind,
-                    record.type,
-                    record.name,
-                    record.name_key,
-                    record.variant,
-                    parent_key,
-                    record.text,
-                    facets_to(record.facets),
-                    record.created_at,
-                    record.updated_at,
-                ),
-            )
+            self._db.execute(_INSERT, (parent, waiting(record.text), *columns))
         except apsw.ConstraintError as error:
             raise _taken(record.kind, record.name or record.id) from error
-        key = self._db.last_insert_rowid()
-        self._words[key] = _index_row(key, record.name, record.type, record.text, parent_name)
-        self._parents[record.id] = (key, record.name)
-        if parent_key is not None:
-            self._touched.add(parent_key)
+        key = self._keys[record.id] = self._db.last_insert_rowid()
+        self._tag(key, record.tags)
+        self._indexed.add(key)
+        self._note_place(place_of(record.kind, record.session, record.position))
+        if parent is not None:
+            self._touched.add(parent)
         self._log("insert", "record", key, record.id)
 
     def insert_link(self, link: Link) -> None:
-        source, _ = self._live_record(link.source)
-        target, _ = self._live_record(link.target)
+        source, target = self._live_record(link.source), self._live_record(link.target)
         try:
             self._db.execute(
                 "INSERT INTO links(id, source, verb, target, facets, created_at) "
@@ -129,46 +125,37 @@ class _Commit:
         if unknown:
             raise ValueError(f"not amendable: {sorted(unknown)}")
         row = self._db.execute(
-            "SELECT key, version, type, name, name_key, variant, text, facets FROM records "
+            f"SELECT key, version, kind, {', '.join(AMENDED)} FROM records "
             "WHERE id = ? AND deleted_at IS NULL",
             (step.id,),
         ).get
         if row is None or row[1] != step.version:
             raise _changed("record", step.id)
-        key, _, *stored = row
-        old: dict[str, Any] = dict(
-            zip(("type", "name", "name_key", "variant", "text"), stored[:5], strict=True)
-        )
-        old["facets"] = facets_from(stored[5])
-        altered = {name: value for name, value in step.values.items() if old[name] != value}
+        key, _, kind, *found = row
+        old = {name: read(name, column) for name, column in zip(AMENDED, found, strict=True)}
+        new = {name: read(name, stored(name, value)) for name, value in step.values.items()}
+        altered = {name: value for name, value in new.items() if old[name] != value}
         if not altered:
             return
-        columns = {
-            name: facets_to(value) if name == "facets" else value for name, value in altered.items()
-        }
-        assignments = ", ".join(f"{name} = ?" for name in columns)
+        columns = {name: stored(name, value) for name, value in altered.items()}
+        if altered.keys() & _EMBEDDED:
+            columns["embedded"] = waiting(altered.get("text", old["text"]))
         try:
             self._db.execute(
-                f"UPDATE records SET {assignments}, updated_at = ?, version = version + 1 "
-                "WHERE key = ?",
+                f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)}, "
+                "updated_at = ?, version = version + 1 WHERE key = ?",
                 (*columns.values(), self._batch.at, key),
             )
         except apsw.ConstraintError as error:
             raise _taken("record", str(altered.get("name", step.id))) from error
-        self._words[key] = index_row(self._db, key)
-        if "name" in altered:
-            self._parents.pop(step.id, None)
-            for (child,) in self._db.execute(
-                "SELECT key FROM records WHERE parent = ? AND deleted_at IS NULL", (key,)
-            ).fetchall():
-                self._words[child] = index_row(self._db, child)
+        self._follow(key, kind, old, altered)
         self._log("update", "record", key, step.id, {name: old[name] for name in altered})
 
     def delete(self, ref: Ref) -> None:
         if ref.subject == "link":
             self._delete_link(*self._live_link(ref.id))
             return
-        key, _ = self._live_record(ref.id)
+        key = self._live_record(ref.id)
         family = [row[0] for row in self._db.execute(_DESCENDANTS, (key,))] + [key]
         for member in family:
             for link in self._db.execute(
@@ -177,6 +164,7 @@ class _Commit:
                 (member, member),
             ).fetchall():
                 self._delete_link(*link)
+        self._places |= places_of(self._db, family)
         for member in family:
             self._delete_record(member)
         self._touch_parent_of(key)
@@ -202,7 +190,8 @@ class _Commit:
         except apsw.ConstraintError as error:
             raise _taken(ref.subject, ref.id) from error
         if ref.subject == "record":
-            self._words[key] = index_row(self._db, key)
+            self._indexed.add(key)
+            self._places |= places_of(self._db, [key])
             self._touch_parent_of(key)
         self._log("restore", ref.subject, key, ref.id, {"deleted_at": deleted_at})
 
@@ -215,22 +204,24 @@ class _Commit:
             "UPDATE records SET updated_at = ? WHERE key = ? AND updated_at < ?",
             [(batch.at, key, batch.at) for key in sorted(self._touched)],
         )
-        gone = [(key,) for key, row in self._words.items() if row is None]
-        self._db.executemany("DELETE FROM words WHERE rowid = ?", gone)
-        self._db.executemany(
-            "INSERT OR REPLACE INTO words(rowid, name, text, context) VALUES (?,?,?,?)",
-            [row for row in self._words.values() if row is not None],
-        )
+        reached = children(self._db, self._renamed) | neighbours(self._db, self._places)
+        index(self._db, self._indexed | reached)
         self._db.execute(
-            "INSERT INTO changes(at, tool, client, undoes) VALUES (?,?,?,?)",
-            (batch.at, batch.tool, batch.client, batch.undoes),
+            "INSERT INTO changes(at, tool, client, undoes, reindexed) VALUES (?,?,?,?,?)",
+            (
+                batch.at,
+                batch.tool,
+                batch.client,
+                batch.undoes,
+                listed(sorted(reached - self._indexed)) if reached - self._indexed else None,
+            ),
         )
         seq = self._db.last_insert_rowid()
         self._db.executemany(
             "INSERT INTO edits(change, position, operation, subject, item, before) "
             "VALUES (?,?,?,?,?,?)",
             [
-                (seq, position, operation, subject, key, _stored(before))
+                (seq, position, operation, subject, key, before_to(before))
                 for position, (operation, subject, key, _, before) in enumerate(self._edits)
             ],
         )
@@ -240,15 +231,41 @@ class _Commit:
         )
         return Change(seq, batch.at, batch.tool, batch.client, batch.undoes, edits)
 
-    def _live_record(self, record_id: str) -> tuple[int, str | None]:
-        known = self._parents.get(record_id)
+    def _follow(
+        self, key: int, kind: str, old: Mapping[str, Any], altered: Mapping[str, Any]
+    ) -> None:
+        """Brings all that is derived from a record's values in step with an update."""
+        self._indexed.add(key)
+        if "name" in altered:
+            self._renamed.add(key)
+        if "tags" in altered:
+            self._db.execute("DELETE FROM tags WHERE record = ?", (key,))
+            self._tag(key, altered["tags"])
+        if altered.keys() & _EMBEDDED:
+            forget_vectors(self._db, [key])
+        if altered.keys() & {"text", "session", "position"}:
+            for values in (old, {**old, **altered}):
+                self._note_place(place_of(kind, values["session"], values["position"]))
+
+    def _tag(self, key: int, tags: Sequence[str]) -> None:
+        if tags:
+            self._db.executemany(
+                "INSERT OR IGNORE INTO tags(tag, record) VALUES (?,?)", [(tag, key) for tag in tags]
+            )
+
+    def _note_place(self, place: Place | None) -> None:
+        if place is not None:
+            self._places.add(place)
+
+    def _live_record(self, record_id: str) -> int:
+        known = self._keys.get(record_id)
         if known is None:
-            row = self._db.execute(
-                "SELECT key, name FROM records WHERE id = ? AND deleted_at IS NULL", (record_id,)
+            known = self._db.execute(
+                "SELECT key FROM records WHERE id = ? AND deleted_at IS NULL", (record_id,)
             ).get
-            if row is None:
+            if known is None:
                 raise _changed("record", record_id)
-            known = self._parents[record_id] = (row[0], row[1])
+            self._keys[record_id] = known
         return known
 
     def _live_link(self, link_id: str) -> tuple[int, str]:
@@ -273,8 +290,8 @@ class _Commit:
     def _delete_record(self, key: int) -> None:
         self._db.execute("UPDATE records SET deleted_at = ? WHERE key = ?", (self._batch.at, key))
         record_id = self._db.execute("SELECT id FROM records WHERE key = ?", (key,)).get
-        self._parents.pop(record_id, None)
-        self._words[key] = None
+        self._keys.pop(record_id, None)
+        self._indexed.add(key)
         self._log("delete", "record", key, record_id, {"deleted_at": None})
 
     def _touch_parent_of(self, key: int) -> None:
@@ -295,17 +312,6 @@ class _Commit:
         before: Mapping[str, Any] | None = None,
     ) -> None:
         self._edits.append((operation, subject, key, item_id, before))
-
-
-def _index_row(
-    key: int, name: str | None, kind: str | None, text: str, parent: str | None
-) -> tuple[int, str, str, str]:
-    described = f"{kind}\n{text}" if kind and text else kind or text
-    return (key, index_text(name or ""), index_text(described), index_text(parent or ""))
-
-
-def _stored(before: Mapping[str, Any] | None) -> str | None:
-    return None if before is None else json.dumps(before, ensure_ascii=False)
 
 
 def _taken(kind: str, name: str) -> Conflict:

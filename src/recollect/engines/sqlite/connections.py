@@ -117,6 +117,8 @@ def connect(
                     f"synchronous={synchronous}",
                 )
                 migrate(connection, schema)
+            _refuse_if_older(connection, path, schema, title or path.name)
+            connection.execute(schema.temporary)
         except BaseException:
             # The last one to close folds the log in; a file that is refused stays as it is.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -229,6 +231,15 @@ def _check_identity(connection: Connection, path: Path, schema: Schema, title: s
             path=str(path),
         )
     check_version(connection, path, schema, title)
+
+
+def _refuse_if_older(connection: Connection, path: Path, schema: Schema, title: str) -> None:
+    if _version(connection) < schema.version:
+        raise ReadOnly(
+            f"{title} has an older form, and cannot be brought up to date here.",
+            hint="Open it once where it can be written.",
+            path=str(path),
+        )
 
 
 @contextmanager

@@ -178,6 +178,11 @@ class Database:
     def is_open(self) -> bool:
         return self._reader.is_open or self._writer.is_open
 
+    def size(self) -> int:
+        """The bytes of the file and of its write-ahead log."""
+        log = self.path.with_name(self.path.name + "-wal")
+        return sum(path.stat().st_size for path in (self.path, log) if path.exists())
+
     def _translated(self) -> AbstractContextManager[None]:
         return translated(self.path, self._schema, title=self._title)
 

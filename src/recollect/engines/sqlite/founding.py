@@ -1,8 +1,12 @@
-"""Making `_meta.db`: an empty one, or one that lists the project files that are there already."""
+"""Making the files that a data folder has once: `user.db`, and `_meta.db`.
+
+The latter is empty, or lists the project files that are there already.
+"""
 
 import logging
 import time
-from contextlib import closing, suppress
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -43,33 +47,45 @@ def make_library(folder: Path, clock: Clock) -> None:
     """Makes the folder and its `_meta.db`; of several that do so at once, one wins."""
     for place in (folder, folder / "projects", folder / "archive"):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Made under a name of its own, so that nobody opens a half-made file.
-    draft = folder / f"_meta.{uuid4().hex}.new"
-    try:
+    with _drafted(folder / "_meta.db") as draft:
         create(draft, LIBRARY)
         _list_files(folder, draft, clock)
-        _publish(draft, folder / "_meta.db")
-    finally:
-        draft.unlink(missing_ok=True)
-        unlink_logs(draft)
+
+
+def make_user(folder: Path) -> None:
+    """Makes `user.db`, which belongs to no project; of several that do so at once, one wins."""
+    with _drafted(folder / "user.db") as draft:
+        create(draft, PROJECT)
 
 
 def remove_stale_drafts(folder: Path) -> None:
-    for draft in folder.glob("_meta.*.new*"):
+    for draft in (*folder.glob("_meta.*.new*"), *folder.glob("user.*.new*")):
         with suppress(FileNotFoundError):
             if time.time() - draft.stat().st_mtime > STALE:
                 draft.unlink()
 
 
+@contextmanager
+def _drafted(target: Path) -> Generator[Path]:
+    """A name to make the file under, so that nobody opens a half-made one."""
+    draft = target.with_name(f"{target.stem}.{uuid4().hex}.new")
+    try:
+        yield draft
+        _publish(draft, target)
+    finally:
+        draft.unlink(missing_ok=True)
+        unlink_logs(draft)
+
+
 def _publish(draft: Path, target: Path) -> None:
     """Under a lock that goes with its process: not every file system has hard links."""
-    lock = target.with_name("_meta.lock")
+    lock = target.with_name(f"{target.stem}.lock")
     try:
         with translated(lock), closing(_typed(lock)) as connection:
             connection.set_busy_handler(BusyHandler())
             connection.execute("BEGIN EXCLUSIVE")
             if not target.exists():
-                # The log of a `_meta.db` that was moved away would be taken for the new one's.
+                # The log of a file that was moved away would be taken for the new one's.
                 unlink_logs(target)
                 draft.replace(target)
     except Unavailable:

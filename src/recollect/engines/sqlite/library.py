@@ -14,13 +14,14 @@ from weakref import WeakSet
 
 import apsw
 
-from recollect.core.ports import Token
+from recollect.core.ports import RecordStore, Token
 from recollect.core.projects import Project, Status, checked_project_name
 from recollect.core.text import forbidden_in_text
 from recollect.core.times import Clock, iso, now, parsed
+from recollect.engines.sqlite.absent import AbsentStore
 from recollect.engines.sqlite.connections import Synchronous
 from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.founding import make_library, remove_stale_drafts
+from recollect.engines.sqlite.founding import make_library, make_user, remove_stale_drafts
 from recollect.engines.sqlite.moves import (
     Place,
     discard,
@@ -73,6 +74,7 @@ class SqliteLibrary:
         self._stores: OrderedDict[str, tuple[SqliteStore, Database]] = OrderedDict()
         # Also those that were dropped from the stores but are in use somewhere, and so open again.
         self._databases: WeakSet[Database] = WeakSet()
+        self._user: SqliteStore | None = None
         self._opening = asyncio.Lock()
         self._read_only = False
 
@@ -141,6 +143,21 @@ class SqliteLibrary:
         await self._forget(place.id)
         with usable(place.active):
             await discard(await self._meta(), place)
+
+    async def user(self) -> RecordStore:
+        await self._meta()
+        path = self._folder / "user.db"
+        async with self._opening:
+            if self._user is not None:
+                return self._user
+            with usable(path):
+                if not await asyncio.to_thread(path.exists):
+                    if self._read_only:
+                        return AbsentStore(path)
+                    await asyncio.to_thread(make_user, self._folder)
+            database = self._database(path, PROJECT, title="The file of the user's own memories")
+            self._user = SqliteStore(database, "user", 1, self._clock)
+            return self._user
 
     async def project_of_workspace(self, path: str) -> Project | None:
         meta = await self._meta()
@@ -222,7 +239,7 @@ class SqliteLibrary:
     async def close(self) -> None:
         """Ends within moments: what still runs is interrupted, what was acknowledged is kept."""
         self._stores.clear()
-        self._meta_db = None
+        self._meta_db = self._user = None
         # Again and again: a call that comes meanwhile opens what it uses anew.
         while opened := [database for database in self._databases if database.is_open]:
             for database in opened:

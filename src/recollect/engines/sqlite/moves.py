@@ -188,13 +188,15 @@ def _move(
             continue
         try:
             with _current_transaction(db, meta_path):
-                found = _transition(db, place)
-                if found == intent:
+                is_ours = _transition(db, place) == intent
+                # Whoever took the intent for a crash's has carried it out.
+                is_done = intent == "deleting" and not _is_listed(db, place)
+                if is_ours:
                     work(db)
         except BaseException:
             _try_to_take_back(db, meta_path, place)
             raise
-        if found == intent:
+        if is_ours or is_done:
             return
     raise Conflict(f'Other processes keep moving project "{place.name}".', hint="Try again.")
 
@@ -235,6 +237,10 @@ def gone(place: Place, path: Path) -> StoreDamaged:
 
 def _transition(db: Connection, place: Place) -> Intent | None:
     return db.execute("SELECT transition FROM projects WHERE id = ?", (place.id,)).get
+
+
+def _is_listed(db: Connection, place: Place) -> bool:
+    return bool(db.execute("SELECT count(*) FROM projects WHERE id = ?", (place.id,)).get)
 
 
 def _try_to_take_back(db: Connection, meta_path: Path, place: Place) -> None:

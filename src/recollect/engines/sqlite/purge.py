@@ -1,10 +1,12 @@
 """Removing for good: rows, log entries and index terms, so that a checkpoint leaves no byte."""
 
-import json
 from collections.abc import Sequence
 
 from recollect.core.records import Ref
+from recollect.engines.sqlite.meaning import forget_vectors
+from recollect.engines.sqlite.rows import listed
 from recollect.engines.sqlite.sql import Connection
+from recollect.engines.sqlite.word_index import index, neighbours, places_of
 
 _FAMILY = """
 WITH RECURSIVE family(key) AS (
@@ -21,34 +23,34 @@ def remove(db: Connection, refs: Sequence[Ref], at: int) -> tuple[int, int]:
     # A parent may go before its child here; what counts is that nothing dangles at the end.
     db.execute("PRAGMA defer_foreign_keys=ON")
     records, relations = (
-        _json([ref.id for ref in refs if ref.subject == subject]) for subject in ("record", "link")
+        listed(ref.id for ref in refs if ref.subject == subject) for subject in ("record", "link")
     )
     keys = [row[0] for row in db.execute(_FAMILY + "SELECT key FROM family", (records,))]
-    listed = _json(keys)
+    places = places_of(db, keys)
     links = [
         row[0]
         for row in db.execute(
             "SELECT key FROM links WHERE source IN (SELECT value FROM json_each(?1)) "
             "OR target IN (SELECT value FROM json_each(?1)) "
             "OR id IN (SELECT value FROM json_each(?2))",
-            (listed, relations),
+            (listed(keys), relations),
         )
     ]
-    for subject, items in (("record", listed), ("link", _json(links))):
+    for subject, items in (("record", keys), ("link", links)):
         db.execute(
             "DELETE FROM edits WHERE subject = ? AND item IN (SELECT value FROM json_each(?))",
-            (subject, items),
+            (subject, listed(items)),
         )
-    db.executemany("DELETE FROM words WHERE rowid = ?", [(key,) for key in keys])
     db.executemany("DELETE FROM links WHERE key = ?", [(key,) for key in links])
+    forget_vectors(db, keys)
+    for table in ("tags", "accesses"):
+        db.executemany(f"DELETE FROM {table} WHERE record = ?", [(key,) for key in keys])
     db.executemany("DELETE FROM records WHERE key = ?", [(key,) for key in keys])
     if keys:
+        # The words around a purged text quote it as their context.
+        index(db, {*keys} | neighbours(db, places))
         # A deletion only marks the terms in the index; this rewrites it without them.
         db.execute("INSERT INTO words(words) VALUES ('optimize')")
     if keys or links:
         db.execute("INSERT INTO changes(at, tool) VALUES (?, 'purge')", (at,))
     return len(keys), len(links)
-
-
-def _json(values: Sequence[object]) -> str:
-    return json.dumps(list(values))

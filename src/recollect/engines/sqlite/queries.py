@@ -1,17 +1,24 @@
 """The questions of the port as SQL, each against one connection and in few statements."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from recollect.core.ports import Direction, Order
+from recollect.core.ports import Direction, Order, Tally
 from recollect.core.records import Change, Edit, Link, Match, Record, Ref, Weights, Where
 from recollect.core.words import WordQuery, to_fts5
-from recollect.engines.sqlite.rows import LINK_COLUMNS, RECORD_COLUMNS, link_from, record_from
+from recollect.engines.sqlite.filters import KEYS_OF_IDS, conditions
+from recollect.engines.sqlite.rows import (
+    LINK_COLUMNS,
+    RECORD_COLUMNS,
+    before_from,
+    link_from,
+    listed,
+    record_from,
+)
 from recollect.engines.sqlite.sql import Connection
 
-_KEYS_OF_IDS = "SELECT key FROM records WHERE id IN (SELECT value FROM json_each(?))"
+_SORTING = {"name": "r.name_key, r.variant, r.key", "age": "r.key", "newest": "r.key DESC"}
 
 
 def get_records(db: Connection, ids: Sequence[str], *, include_deleted: bool) -> list[Record]:
@@ -24,7 +31,7 @@ def get_links(db: Connection, ids: Sequence[str], *, include_deleted: bool) -> l
     live = "" if include_deleted else " AND l.deleted_at IS NULL"
     rows = db.execute(
         f"SELECT {LINK_COLUMNS} FROM links l WHERE l.id IN (SELECT value FROM json_each(?)){live}",
-        (_listed(ids),),
+        (listed(ids),),
     )
     found = {link.id: link for link in map(link_from, rows)}
     return [found[link_id] for link_id in dict.fromkeys(ids) if link_id in found]
@@ -37,17 +44,15 @@ def scan(
     after: tuple[str, str] | None = None,
     limit: int | None = None,
 ) -> list[Record]:
-    conditions, bindings = _conditions(where)
+    wanted = conditions(where)
     if after is not None:
-        conditions.append("(r.name_key, r.variant) > (?, ?)")
-        bindings.extend(after)
-    sorting = "r.name_key, r.variant, r.key" if order == "name" else "r.key"
+        wanted.add("(r.name_key, r.variant) > (?, ?)", *after)
     if order == "name":
-        conditions.append("r.name_key IS NOT NULL")
+        wanted.add("r.name_key IS NOT NULL")
     rows = db.execute(
-        f"SELECT {RECORD_COLUMNS} FROM records r WHERE {' AND '.join(conditions)} "
-        f"ORDER BY {sorting} LIMIT ?",
-        (*bindings, -1 if limit is None else limit),
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE {wanted.sql} "
+        f"ORDER BY {_SORTING[order]} LIMIT ?",
+        (*wanted.bindings, -1 if limit is None else limit),
     )
     return [record_from(row) for row in rows]
 
@@ -55,17 +60,17 @@ def scan(
 def match(
     db: Connection, words: WordQuery, where: Where, weights: Weights, limit: int
 ) -> list[Match]:
-    conditions, bindings = _conditions(replace(where, deleted=False))
+    wanted = conditions(replace(where, deleted=False))
     # CROSS JOIN: the index must lead, in the order of its own ranking, so that LIMIT ends it.
     rows = db.execute(
         "SELECT r.id, (SELECT p.id FROM records p WHERE p.key = r.parent), -rank "
         "FROM words CROSS JOIN records r ON r.key = words.rowid "
-        f"WHERE words MATCH ? AND rank MATCH ? AND {' AND '.join(conditions)} "
+        f"WHERE words MATCH ? AND rank MATCH ? AND {wanted.sql} "
         "ORDER BY rank LIMIT ?",
         (
             to_fts5(words),
             f"bm25({weights.name}, {weights.text}, {weights.context})",
-            *bindings,
+            *wanted.bindings,
             limit,
         ),
     )
@@ -73,16 +78,16 @@ def match(
 
 
 def containing(db: Connection, text: str, where: Where, limit: int) -> list[Match]:
-    conditions, bindings = _conditions(replace(where, deleted=False))
+    wanted = conditions(replace(where, deleted=False))
     # SQLite's own lower() is quick and knows ASCII; ours knows every script.
     lower = "lower" if text.isascii() else "lowered"
     rows = db.execute(
         "SELECT r.id, (SELECT p.id FROM records p WHERE p.key = r.parent), "
         f"CASE WHEN instr({lower}(r.name), ?1) THEN 2.0 ELSE 1.0 END AS score FROM records r "
-        f"WHERE {' AND '.join(conditions)} AND (instr({lower}(r.name), ?1) "
+        f"WHERE {wanted.sql} AND (instr({lower}(r.name), ?1) "
         f"OR instr({lower}(r.type), ?1) OR instr({lower}(r.text), ?1)) "
         "ORDER BY score DESC, r.key LIMIT ?",
-        (text.lower(), *bindings, limit),
+        (text.lower(), *wanted.bindings, limit),
     )
     return [Match(*row) for row in rows]
 
@@ -92,13 +97,13 @@ def links(
 ) -> list[Link]:
     sides = {"out": ["source"], "in": ["target"], "both": ["source", "target"]}[direction]
     keys = " UNION ".join(
-        f"SELECT l.key FROM links l WHERE l.deleted_at IS NULL AND l.{side} IN ({_KEYS_OF_IDS})"
+        f"SELECT l.key FROM links l WHERE l.deleted_at IS NULL AND l.{side} IN ({KEYS_OF_IDS})"
         for side in sides
     )
     rows = db.execute(
         f"SELECT {LINK_COLUMNS} FROM links l WHERE l.key IN ({keys}) "
         "ORDER BY l.created_at, l.key LIMIT ?",
-        (*[_listed(ids)] * len(sides), -1 if limit is None else limit),
+        (*[listed(ids)] * len(sides), -1 if limit is None else limit),
     )
     return [link_from(row) for row in rows]
 
@@ -120,6 +125,33 @@ def count(db: Connection) -> dict[str, int]:
     return counts
 
 
+def tally(db: Connection, kinds: Sequence[str]) -> list[Tally]:
+    parts = " UNION ALL ".join(
+        f"SELECT kind, scope, type, {is_deleted}, count(*) FROM records INDEXED BY {index} "
+        f"WHERE deleted_at IS {state} AND kind IN (SELECT value FROM json_each(?1)) "
+        "GROUP BY kind, scope, type"
+        for is_deleted, index, state in (
+            (0, "records_live", "NULL"),
+            (1, "records_deleted", "NOT NULL"),
+        )
+    )
+    return [
+        Tally(kind, scope, record_type, bool(is_deleted), count)
+        for kind, scope, record_type, is_deleted, count in db.execute(parts, (listed(kinds),))
+    ]
+
+
+def authors(db: Connection) -> list[str]:
+    """From each author to the next one in the index: there are few, however many records."""
+    smallest = "SELECT min(author) FROM records WHERE deleted_at IS NULL AND author >"
+    rows = db.execute(
+        f"WITH RECURSIVE found(author) AS ({smallest} '' UNION ALL "
+        f"SELECT ({smallest} found.author) FROM found WHERE found.author IS NOT NULL) "
+        "SELECT author FROM found WHERE author IS NOT NULL"
+    )
+    return [row[0] for row in rows]
+
+
 def changes(db: Connection, after: int, limit: int, *, newest_first: bool) -> list[Change]:
     direction = "DESC" if newest_first else "ASC"
     heads = db.execute(
@@ -134,7 +166,7 @@ def changes(db: Connection, after: int, limit: int, *, newest_first: bool) -> li
         "LEFT JOIN records r ON e.subject = 'record' AND r.key = e.item "
         "LEFT JOIN links l ON e.subject = 'link' AND l.key = e.item "
         "WHERE e.change IN (SELECT value FROM json_each(?)) ORDER BY e.change, e.position",
-        (_listed([head[0] for head in heads]),),
+        (listed([head[0] for head in heads]),),
     ):
         edits.setdefault(seq, []).append(_edit(*edit))
     return [Change(*head, edits=tuple(edits.get(head[0], ()))) for head in heads]
@@ -142,7 +174,7 @@ def changes(db: Connection, after: int, limit: int, *, newest_first: bool) -> li
 
 def history(db: Connection, refs: Sequence[Ref], after: int) -> list[tuple[int, Edit]]:
     things = {
-        subject: _listed([ref.id for ref in refs if ref.subject == subject])
+        subject: listed([ref.id for ref in refs if ref.subject == subject])
         for subject in ("record", "link")
     }
     edits = " UNION ALL ".join(
@@ -158,28 +190,4 @@ def history(db: Connection, refs: Sequence[Ref], after: int) -> list[tuple[int, 
 
 
 def _edit(operation: Any, subject: Any, before: str | None, item_id: str | None) -> Edit:
-    return Edit(operation, subject, item_id, None if before is None else json.loads(before))
-
-
-def _conditions(where: Where) -> tuple[list[str], list[Any]]:
-    conditions: list[str] = []
-    bindings: list[Any] = []
-    if where.deleted is not None:
-        conditions.append(f"r.deleted_at IS {'NOT ' if where.deleted else ''}NULL")
-    if where.kinds:
-        conditions.append(f"r.kind IN ({', '.join('?' * len(where.kinds))})")
-        bindings.extend(where.kinds)
-    if where.ids is not None:
-        conditions.append("r.id IN (SELECT value FROM json_each(?))")
-        bindings.append(_listed(where.ids))
-    if where.name_keys is not None:
-        conditions.append("r.name_key IN (SELECT value FROM json_each(?))")
-        bindings.append(_listed(where.name_keys))
-    if where.parents is not None:
-        conditions.append(f"r.parent IN ({_KEYS_OF_IDS})")
-        bindings.append(_listed(where.parents))
-    return conditions or ["1"], bindings
-
-
-def _listed(values: Sequence[Any]) -> str:
-    return json.dumps(list(values))
+    return Edit(operation, subject, item_id, before_from(before))

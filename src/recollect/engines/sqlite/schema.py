@@ -11,6 +11,7 @@ class Schema:
     application_id: int
     migrations: tuple[str, ...]
     when_damaged: str  # what a person can do then
+    temporary: str = ""  # made on each connection: other programs never meet it
 
     @property
     def version(self) -> int:
@@ -96,6 +97,79 @@ CREATE VIEW relations AS SELECT l.id, s.id AS from_entity, t.id AS to_entity,
     WHERE s.kind = 'entity' AND t.kind = 'entity';
 """
 
+# `reindexed` lists what a change put into the word index anew without editing it. `embedded` names
+# the model of a record's vector; it is empty where a text waits for one, and NULL without a text.
+# `vectors.seq` grows with each vector that comes or goes, and `meta` has the last number: whoever
+# follows it has seen all. So a row without a model stays where a vector was, whatever becomes of
+# its record.
+_PROJECT_2 = """
+ALTER TABLE records ADD COLUMN scope TEXT NOT NULL DEFAULT '';
+ALTER TABLE records ADD COLUMN session TEXT;
+ALTER TABLE records ADD COLUMN position INTEGER;
+ALTER TABLE records ADD COLUMN author TEXT;
+ALTER TABLE records ADD COLUMN importance REAL;
+ALTER TABLE records ADD COLUMN occurred_at INTEGER;
+ALTER TABLE records ADD COLUMN tags TEXT;
+ALTER TABLE records ADD COLUMN embedded TEXT;
+UPDATE records SET embedded = '' WHERE text <> '';
+ALTER TABLE changes ADD COLUMN reindexed TEXT;
+
+-- In the order of their keys, which is the order of arrival. All that a statement names must be in
+-- an index for it to be enough: therefore `deleted_at`.
+CREATE INDEX records_kind ON records(kind, deleted_at) WHERE deleted_at IS NULL;
+CREATE INDEX records_scope ON records(kind, scope, deleted_at) WHERE deleted_at IS NULL;
+-- The two that a tally reads.
+CREATE INDEX records_live ON records(kind, scope, type, deleted_at) WHERE deleted_at IS NULL;
+CREATE INDEX records_deleted ON records(kind, scope, type, deleted_at)
+    WHERE deleted_at IS NOT NULL;
+CREATE INDEX records_session ON records(session, position)
+    WHERE session IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX records_author ON records(author, deleted_at)
+    WHERE author IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX records_embedded ON records(kind, embedded, deleted_at)
+    WHERE embedded IS NOT NULL AND deleted_at IS NULL;
+
+CREATE TABLE tags(
+    tag TEXT NOT NULL,
+    record INTEGER NOT NULL REFERENCES records(key),
+    PRIMARY KEY(tag, record)) WITHOUT ROWID;
+CREATE INDEX tags_record ON tags(record);
+
+CREATE TABLE vectors(
+    record INTEGER PRIMARY KEY,
+    model TEXT,
+    seq INTEGER NOT NULL UNIQUE,
+    vector BLOB);
+INSERT INTO meta VALUES ('vectors', 0);
+
+CREATE TABLE accesses(
+    record INTEGER PRIMARY KEY REFERENCES records(key),
+    count INTEGER NOT NULL,
+    last_at INTEGER NOT NULL);
+
+-- How many rows each index gives, as it is in a large project: without these SQLite would take
+-- a kind for a rarer thing than a list of names. It counts nothing by itself.
+ANALYZE accesses;
+DELETE FROM sqlite_stat1;
+INSERT INTO sqlite_stat1(tbl, idx, stat) VALUES
+    ('records', 'sqlite_autoindex_records_1', '100000 1'),
+    ('records', 'records_name', '50000 5000 1 1 1'),
+    ('records', 'records_parent', '50000 10 10'),
+    ('records', 'records_kind', '100000 5000 5000'),
+    ('records', 'records_scope', '100000 5000 2500 2500'),
+    ('records', 'records_live', '100000 5000 2500 1000 1000'),
+    ('records', 'records_deleted', '10000 500 250 100 1'),
+    ('records', 'records_session', '50000 10 1'),
+    ('records', 'records_author', '50000 5000 5000'),
+    ('records', 'records_embedded', '100000 5000 2500 2500'),
+    ('links', 'sqlite_autoindex_links_1', '100000 1'),
+    ('links', 'links_out', '100000 5 2 1'),
+    ('links', 'links_in', '100000 5 2'),
+    ('tags', 'sqlite_autoindex_tags_1', '300000 1000 1'),
+    ('tags', 'tags_record', '300000 3');
+ANALYZE sqlite_schema;
+"""
+
 # `generation` grows each time a project's file is put away or brought back, and `transition`
 # names a move that has begun, so that the next start can finish it.
 _LIBRARY_1 = """
@@ -124,8 +198,10 @@ CREATE TABLE tokens(
 PROJECT = Schema(
     "project",
     0x52434C50,  # "RCLP"
-    (_PROJECT_1,),
+    (_PROJECT_1, _PROJECT_2),
     "It was not touched. Restore it from a backup, or move it away.",
+    "CREATE VIRTUAL TABLE temp.word_counts USING fts5vocab(main, words, row);"
+    "CREATE VIRTUAL TABLE temp.word_places USING fts5vocab(main, words, instance);",
 )
 LIBRARY = Schema(
     "library",

@@ -1,8 +1,10 @@
 """A project's records in one SQLite file."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
 
-from recollect.core.ports import Direction, Order, Purged
+from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Tally
 from recollect.core.records import (
     Batch,
     Change,
@@ -15,31 +17,43 @@ from recollect.core.records import (
     Where,
 )
 from recollect.core.times import Clock
-from recollect.core.words import WordQuery
-from recollect.engines.sqlite import commit, purge, queries
-from recollect.engines.sqlite.database import Database
+from recollect.core.words import AnyOf, WordQuery
+from recollect.engines.sqlite import commit, meaning, purge, queries, redact, word_index
+from recollect.engines.sqlite.database import Database, Work
 from recollect.engines.sqlite.sql import Connection
 from recollect.errors import Conflict, NotFound, ProjectArchived, Unavailable
 
+if TYPE_CHECKING:  # numpy is loaded by the first question that needs it
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from recollect.engines.sqlite.nearness import Nearness
+    from recollect.engines.sqlite.postings import Postings
+
+T = TypeVar("T")
+
 DELETED_GENERATION = 0
+MANY = 5_000  # rows of the word index; up to here FTS5 ranks them as quickly as arrays
 FOLD_PATIENCE = 5.0  # seconds a purge waits for readers that hold old pages
 
 
 class SqliteStore:
     """The port over one file. Every write checks that the file was not put away meanwhile."""
 
-    def __init__(self, database: Database, name: str, generation: int, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, name: str, generation: int, clock: Clock, many: int = MANY
+    ) -> None:
+        """Beyond `many` rows of the word index, queries for any of some words use arrays."""
         self._database = database
+        self._many = many
         self._name = name
         self._clock = clock
         self.generation = generation
+        self._nearness: Nearness | None = None
+        self._postings: Postings | None = None
 
     async def commit(self, batch: Batch) -> Change:
-        def work(db: Connection) -> Change:
-            self._check_generation(db)
-            return commit.apply(db, batch)
-
-        return await self._database.write(work)
+        return await self._write(lambda db: commit.apply(db, batch))
 
     async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
         return await self._database.read(
@@ -59,7 +73,14 @@ class SqliteStore:
     async def match(
         self, words: WordQuery, where: Where, weights: Weights, limit: int
     ) -> list[Match]:
-        return await self._database.read(lambda db: queries.match(db, words, where, weights, limit))
+        def ask(db: Connection) -> list[Match]:
+            if isinstance(words, AnyOf) and word_index.indexed_rows(db) > self._many:
+                return self._arrays().match(
+                    db, words, replace(where, deleted=False), weights, limit
+                )
+            return queries.match(db, words, where, weights, limit)
+
+        return await self._database.read(ask)
 
     async def containing(self, text: str, where: Where, limit: int) -> list[Match]:
         return await self._database.read(lambda db: queries.containing(db, text, where, limit))
@@ -91,16 +112,12 @@ class SqliteStore:
         return await self._database.read(lambda db: queries.history(db, refs, after))
 
     async def purge(self, refs: Sequence[Ref]) -> Purged:
-        def work(db: Connection) -> tuple[int, int]:
-            self._check_generation(db)
-            return purge.remove(db, refs, self._clock())
+        records, links = await self._write(lambda db: purge.remove(db, refs, self._clock()))
+        return Purged(records, links, complete=await self._fold())
 
-        records, links = await self._database.write(work)
-        try:
-            complete = await self._database.fold(FOLD_PATIENCE)
-        except Unavailable:
-            complete = False  # what was removed stays removed
-        return Purged(records, links, complete=complete)
+    async def redact(self, ids: Sequence[str], clean: Redaction) -> Purged:
+        records = await self._write(lambda db: redact.rewrite(db, ids, clean, self._clock()))
+        return Purged(records, 0, complete=await self._fold())
 
     async def revision(self) -> int:
         # SQLite's own data_version would begin anew when the file is closed and opened again.
@@ -108,6 +125,82 @@ class SqliteStore:
 
     async def check(self) -> list[str]:
         return await self._database.read(_findings)
+
+    async def tally(self, kinds: Sequence[str]) -> list[Tally]:
+        return await self._database.read(lambda db: queries.tally(db, kinds))
+
+    async def authors(self) -> list[str]:
+        return await self._database.read(queries.authors)
+
+    async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
+        def ask(db: Connection) -> dict[str, float]:
+            if word_index.indexed_rows(db) > self._many:
+                return self._arrays().frequencies(db, words)
+            return word_index.frequencies(db, words)
+
+        return await self._database.read(ask)
+
+    async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
+        return await self._database.read(lambda db: meaning.unembedded(db, model, kinds, limit))
+
+    async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
+        return await self._database.read(lambda db: meaning.vector_counts(db, model, kinds))
+
+    async def put_vectors(self, model: str, items: Sequence[Embedded]) -> int:
+        halved = meaning.halved(items)
+        return await self._write(lambda db: meaning.put_vectors(db, model, halved))
+
+    async def vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
+        return await self._database.read(lambda db: meaning.vectors(db, model, ids))
+
+    async def near(
+        self,
+        model: str,
+        vector: "NDArray[np.float32]",
+        where: Where,
+        limit: int,
+        also: Sequence[str] = (),
+    ) -> list[Match]:
+        return await self._database.read(
+            lambda db: self._index().near(db, model, vector, where, limit, also)
+        )
+
+    async def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
+        if counts:
+            await self._write(lambda db: meaning.note_accesses(db, counts, at))
+
+    async def accesses(self, ids: Sequence[str]) -> Mapping[str, Access]:
+        return await self._database.read(lambda db: meaning.accesses(db, ids))
+
+    async def size(self) -> int:
+        return self._database.size()
+
+    async def _write(self, work: Work[T]) -> T:
+        def checked(db: Connection) -> T:
+            self._check_generation(db)
+            return work(db)
+
+        return await self._database.write(checked)
+
+    async def _fold(self) -> bool:
+        try:
+            return await self._database.fold(FOLD_PATIENCE)
+        except Unavailable:
+            return False  # what was removed stays removed
+
+    def _index(self) -> "Nearness":
+        if self._nearness is None:
+            from recollect.engines.sqlite.nearness import Nearness
+
+            self._nearness = Nearness()
+        return self._nearness
+
+    def _arrays(self) -> "Postings":
+        if self._postings is None:
+            from recollect.engines.sqlite.postings import Postings
+
+            self._postings = Postings()
+        return self._postings
 
     def _check_generation(self, db: Connection) -> None:
         found = generation_of(db)

@@ -16,6 +16,7 @@ from recollect.core.entities import (
 )
 from recollect.core.ports import RecordStore
 from recollect.core.records import Batch, Delete, Insert, Link, Record, Step, Where
+from recollect.core.secrets import masked
 from recollect.core.sessions import Call
 from recollect.core.text import digest, normalised
 from recollect.core.times import Clock
@@ -53,11 +54,15 @@ class Graph:
         call: Call,
         clock: Clock,
         identity: Identity,
+        *,
+        mask: bool = True,
     ) -> None:
         self._open_store = open_store
         self._call = call
         self._clock = clock
         self._identity = identity
+        self._mask = mask
+        self.masked_kinds: dict[str, None] = {}  # of the secrets that were kept out, in order
 
     async def create_entities(self, wanted: Sequence[NewEntity]) -> list[Made]:
         """Each entity once, with only those observations that it did not have."""
@@ -65,6 +70,7 @@ class Graph:
         for i, item in enumerate(wanted):
             check_name(item.name, f"entities[{i}].name")
             check_name(item.entity_type, f"entities[{i}].entity_type")
+        wanted = [replace(item, observations=self._clean(item.observations)) for item in wanted]
 
         async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
             keys = tuple({normalised(item.name) for item in wanted})
@@ -96,6 +102,7 @@ class Graph:
     async def add_observations(self, wanted: Sequence[NewObservations]) -> list[Made]:
         """What was added to each entity that was named."""
         _check_size(sum(len(item.contents) for item in wanted), "observations")
+        wanted = [replace(item, contents=self._clean(item.contents)) for item in wanted]
 
         async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
             found = await self._resolve(store, [item.entity_name for item in wanted])
@@ -154,7 +161,10 @@ class Graph:
     async def delete_observations(
         self, wanted: Sequence[ObservationDeletion], *, strict: bool = True
     ) -> int:
-        """Exact texts. An unknown entity is an error where `strict`."""
+        """Exact texts, as they were given or as they are kept without their secrets.
+
+        An unknown entity is an error where `strict`.
+        """
 
         async def plan(store: RecordStore, at: int) -> Planned[int]:
             found = await self._resolve(store, [item.entity_name for item in wanted])
@@ -162,7 +172,8 @@ class Graph:
             for item in wanted:
                 owner = required(found, item.entity_name) if strict else found[item.entity_name]
                 if owner is not None:
-                    keys = tuple({digest(text) for text in item.observations})
+                    forms = {form for text in item.observations for form in (text, masked(text)[0])}
+                    keys = tuple({digest(form) for form in forms})
                     for record in await _observations(store, (owner.id,), keys):
                         doomed[record.id] = record
             return [Delete(record.ref) for record in doomed.values()], len(doomed)
@@ -182,6 +193,14 @@ class Graph:
             return [Delete(link.ref) for link in doomed], len(doomed)
 
         return await self._commit(plan)
+
+    def _clean(self, texts: Sequence[str]) -> list[str]:
+        """The texts as they may be stored."""
+        if not self._mask:
+            return list(texts)
+        cleaned = [masked(text) for text in texts]
+        self.masked_kinds |= dict.fromkeys(kind for _, kinds in cleaned for kind in kinds)
+        return [text for text, _ in cleaned]
 
     async def _resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
         return await self._identity.resolve(store, list(dict.fromkeys(names)))

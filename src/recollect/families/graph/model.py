@@ -1,5 +1,6 @@
 """What the graph's tools take and give, as it stands on the wire."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -210,8 +211,23 @@ class CreatedEntity:
 
 
 @dataclass(frozen=True, slots=True)
+class Warned:
+    """Something that the caller should know although the call succeeded."""
+
+    code: str
+    message: str
+
+
+def masking_warnings(kinds: Iterable[str]) -> list[Warned] | None:
+    """What is said where secrets were kept out of what is stored."""
+    found = ", ".join(kinds)
+    return [Warned("secret_masked", f"Masked before storing: {found}.")] if found else None
+
+
+@dataclass(frozen=True, slots=True)
 class CreatedEntities:
     entities: list[CreatedEntity]
+    warnings: list[Warned] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +236,7 @@ class AddedObservations:
 
     observations: list[ObservationView]
     skipped: int
+    warnings: list[Warned] | None = None
 
 
 @dataclass(frozen=True, slots=True)

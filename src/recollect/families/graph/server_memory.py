@@ -1,6 +1,7 @@
 """The dialect of the official memory server: its nine tools with its shapes and rules."""
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -22,10 +23,12 @@ from recollect.families.graph.model import (
 )
 from recollect.families.graph.naming import ByExactName
 from recollect.families.graph.toolset import SEARCH
-from recollect.families.graph.views import names_of_ends, observations_of
-from recollect.retrieval.search import search
+from recollect.families.graph.views import observations_of, relations_at
+from recollect.retrieval.search import Place, search
 from recollect.tools.schema import Field, to_json
 from recollect.tools.tool import Effect, Family, tool
+
+log = logging.getLogger(__name__)
 
 WHOLE = 1_000_000  # that server knows no limits
 
@@ -131,9 +134,10 @@ class KnowledgeGraph:
 class ServerMemoryTools(Family):
     """Entities are told apart by their exact name, and a relation may come before its ends."""
 
-    def __init__(self, choice: ProjectChoice, clock: Clock) -> None:
+    def __init__(self, choice: ProjectChoice, clock: Clock, *, mask: bool = True) -> None:
         self._choice = choice
         self._clock = clock
+        self._mask = mask
 
     @tool(Effect.REPEATABLE)
     async def create_entities(
@@ -150,6 +154,7 @@ class ServerMemoryTools(Family):
             if (known := there[entity.name]) is None or is_stub(known)
         }
         made = await graph.create_entities([wanted[name] for name in names if name in wanted])
+        _log_masking(graph)
         return NewEntities([_entity(m.record, m.observations) for m in made if m.is_new])
 
     @tool(Effect.REPEATABLE)
@@ -173,9 +178,11 @@ class ServerMemoryTools(Family):
         for name, record in there.items():
             if record is None or is_stub(record):
                 raise NotFound(ENTITY, name, message=f"Entity with name {name} not found")
-        made = await self._graph(call).add_observations(
+        graph = self._graph(call)
+        made = await graph.add_observations(
             [NewObservations(item.entity_name, item.contents) for item in observations]
         )
+        _log_masking(graph)
         return Additional(
             [Added(m.record.name or "", [record.text for record in m.observations]) for m in made]
         )
@@ -227,7 +234,7 @@ class ServerMemoryTools(Family):
         ids = list(dict.fromkeys(match.parent or match.id for match in matches))
         if not ids:
             # That server would find nothing here; words in another order or form still may.
-            found = await search(store, query, SEARCH, limit=100)
+            found = await search([Place(store)], query, SEARCH, limit=100)
             ids = [hit.record.id for hit in found.hits]
         return await _excerpt(store, await store.get(ids))
 
@@ -244,7 +251,13 @@ class ServerMemoryTools(Family):
         async def open_store() -> RecordStore:
             return await self._choice.to_write(call, None)
 
-        return Graph(open_store, call, self._clock, ByExactName())
+        return Graph(open_store, call, self._clock, ByExactName(), mask=self._mask)
+
+
+def _log_masking(graph: Graph) -> None:
+    # The shape of that server's answers has no place for a warning.
+    if graph.masked_kinds:
+        log.warning("masked before storing: %s", ", ".join(graph.masked_kinds))
 
 
 async def whole_graph(store: RecordStore) -> KnowledgeGraph:
@@ -255,8 +268,7 @@ async def _excerpt(store: RecordStore, records: Sequence[Record]) -> KnowledgeGr
     """The entities, and every relation with at least one end among them."""
     ids = [record.id for record in records]
     observations = await observations_of(store, ids)
-    links = await store.links(ids) if ids else []
-    names = await names_of_ends(store, links, records)
+    links, names = await relations_at(store, records)
     return KnowledgeGraph(
         [_entity(r, observations.get(r.id, [])) for r in records if not is_stub(r)],
         [_relation(link, names) for link in links],

@@ -28,10 +28,11 @@ from recollect.families.graph.model import (
     ProjectView,
     RelationSpec,
     RelationView,
+    masking_warnings,
 )
 from recollect.families.graph.naming import ByNameAndType
 from recollect.families.graph.views import graph_page, with_relations
-from recollect.retrieval.search import Profile, search
+from recollect.retrieval.search import Place, Profile, search
 from recollect.tools.schema import Field
 from recollect.tools.tool import Effect, Family, tool
 
@@ -119,9 +120,10 @@ class ProjectTools(Family):
 class GraphTools(Family):
     """Entities, observations and relations of one project."""
 
-    def __init__(self, choice: ProjectChoice, clock: Clock) -> None:
+    def __init__(self, choice: ProjectChoice, clock: Clock, *, mask: bool = True) -> None:
         self._choice = choice
         self._clock = clock
+        self._mask = mask
 
     @tool(Effect.REPEATABLE)
     async def create_entities(
@@ -131,7 +133,8 @@ class GraphTools(Family):
         project: InProject | None = None,
     ) -> CreatedEntities:
         """Create entities. One that exists (same name and type) gets the new observations."""
-        made = await self._graph(call, project).create_entities(entities)
+        graph = self._graph(call, project)
+        made = await graph.create_entities(entities)
         return CreatedEntities(
             [
                 CreatedEntity(
@@ -144,7 +147,8 @@ class GraphTools(Family):
                     iso(entry.record.updated_at),
                 )
                 for entry in made
-            ]
+            ],
+            masking_warnings(graph.masked_kinds),
         )
 
     @tool(Effect.REPEATABLE)
@@ -155,10 +159,11 @@ class GraphTools(Family):
         project: InProject | None = None,
     ) -> AddedObservations:
         """Add facts to existing entities; those they have already are skipped."""
-        made = await self._graph(call, project).add_observations(observations)
+        graph = self._graph(call, project)
+        made = await graph.add_observations(observations)
         added = [ObservationView.of(record) for entry in made for record in entry.observations]
         given = sum(len(item.contents) for item in observations)
-        return AddedObservations(added, given - len(added))
+        return AddedObservations(added, given - len(added), masking_warnings(graph.masked_kinds))
 
     @tool(Effect.REPEATABLE)
     async def create_relations(
@@ -185,7 +190,7 @@ class GraphTools(Family):
     ) -> FoundNodes:
         """Find entities by name, type or observation, best first."""
         store = await self._choice.to_read(call, project)
-        found = await search(store, query, SEARCH, limit=limit, cursor=cursor)
+        found = await search([Place(store)], query, SEARCH, limit=limit, cursor=cursor)
         entities = await with_relations(store, [hit.record for hit in found.hits])
         return FoundNodes(entities, found.tier, found.next_cursor)
 
@@ -254,7 +259,7 @@ class GraphTools(Family):
         async def open_store() -> RecordStore:
             return await self._choice.to_write(call, project)
 
-        return Graph(open_store, call, self._clock, ByNameAndType())
+        return Graph(open_store, call, self._clock, ByNameAndType(), mask=self._mask)
 
 
 def _selected(call: Call, name: str) -> str | None:

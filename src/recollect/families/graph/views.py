@@ -5,7 +5,7 @@ from typing import cast
 
 from recollect.core.cursors import cursor_of, position_of
 from recollect.core.entities import ENTITY, OBSERVATION
-from recollect.core.ports import RecordStore
+from recollect.core.ports import Direction, RecordStore
 from recollect.core.records import Link, Record, Where
 from recollect.families.graph.model import (
     EntityView,
@@ -18,8 +18,7 @@ async def with_relations(store: RecordStore, entities: Sequence[Record]) -> list
     """Each entity with all of its observations and every relation that touches it."""
     ids = [entity.id for entity in entities]
     observations = await observations_of(store, ids)
-    links = await store.links(ids) if ids else []
-    names = await names_of_ends(store, links, entities)
+    links, names = await relations_at(store, entities)
     touching: dict[str, list[RelationView]] = {}
     for link in links:
         view = RelationView.of(link, names)
@@ -40,8 +39,7 @@ async def graph_page(store: RecordStore, limit: int | None, cursor: str | None) 
     entities = entities[:limit]
     ids = [entity.id for entity in entities]
     observations = await observations_of(store, ids)
-    links = await store.links(ids, direction="out") if ids else []
-    names = await names_of_ends(store, links, entities)
+    links, names = await relations_at(store, entities, direction="out")
     return GraphPage(
         [EntityView.of(entity, observations.get(entity.id, [])) for entity in entities],
         [RelationView.of(link, names) for link in links],
@@ -57,12 +55,20 @@ async def observations_of(store: RecordStore, ids: Sequence[str]) -> dict[str, l
     return by_entity
 
 
-async def names_of_ends(
-    store: RecordStore, links: Sequence[Link], known: Sequence[Record]
-) -> dict[str, str]:
-    names = {record.id: record.name or "" for record in known}
+async def relations_at(
+    store: RecordStore, entities: Sequence[Record], *, direction: Direction = "both"
+) -> tuple[list[Link], dict[str, str]]:
+    """The relations at these entities, and the names of their ends.
+
+    A link that does not join two entities is another family's, as from a memory to what it is
+    about.
+    """
+    ids = [entity.id for entity in entities]
+    links = await store.links(ids, direction=direction) if ids else []
+    names = {entity.id: entity.name or "" for entity in entities}
     others = {end for link in links for end in (link.source, link.target)} - names.keys()
     if others:
-        for record in await store.get(sorted(others), include_deleted=True):
-            names[record.id] = record.name or ""
-    return names
+        for record in await store.get(sorted(others)):
+            if record.kind == ENTITY:
+                names[record.id] = record.name or ""
+    return [link for link in links if link.source in names and link.target in names], names

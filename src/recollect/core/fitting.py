@@ -1,4 +1,4 @@
-"""Which records a question means."""
+"""Which records a question means, for whoever has the records at hand."""
 
 from recollect.core.records import SESSION_SCOPE, Record, Where
 

@@ -1,0 +1,100 @@
+"""docs/benchmarks.md, of which each benchmark writes a section, and the forms its figures take."""
+
+import os
+import platform
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from rich.console import Console
+from rich.table import Table
+
+from recollect import __version__
+
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+Row = tuple[str, ...]
+
+_EXPLAINED = """\
+# Benchmarks
+
+All servers run as real processes on standard input and output, spoken to by the same client, and
+those that are compared run in the same run. A figure is the best of three rounds; times are
+milliseconds, p50 and in parentheses p95, from the request to the whole answer. The ratio is
+Recollect's figure divided by that of the peer: machines differ, ratios do so less.
+"""
+_SECTION = re.compile(r"^(?=## )", re.MULTILINE)
+
+
+class Timing(Protocol):
+    """Milliseconds."""
+
+    @property
+    def p50(self) -> float: ...
+
+    @property
+    def p95(self) -> float: ...
+
+
+def write_section(title: str, text: str) -> None:
+    """Puts the section in the place of the one with this title, or at the end.
+
+    Its own headings are of the third level; those of the second part the page.
+    """
+    page = DOCS.read_text("utf-8") if DOCS.exists() else ""
+    _, *sections = _SECTION.split(page)
+    heading = f"## {title}\n"
+    section = f"{heading}\n{text.strip()}\n"
+    places = [place for place, known in enumerate(sections) if known.startswith(heading)]
+    if places:
+        sections[places[0]] = section
+    else:
+        sections.append(section)
+    DOCS.write_text("\n".join([_EXPLAINED, *(f"{part.rstrip()}\n" for part in sections)]), "utf-8")
+
+
+def markdown_table(head: Row, rows: Iterable[Row]) -> str:
+    rule = "|---|" + "--:|" * (len(head) - 1)
+    return "\n".join([_line(head), rule, *map(_line, rows)]) + "\n"
+
+
+def print_table(title: str, head: Row, rows: Iterable[Row]) -> None:
+    table = Table(*head, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def timing_cell(timing: Timing | None) -> str:
+    return "" if timing is None else f"{short(timing.p50)} ({short(timing.p95)})"
+
+
+def short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def ratio(own: float | None, other: float | None) -> str:
+    return f"{own / other:.2f}" if own is not None and other else ""
+
+
+def measured_with(peers: Sequence[str]) -> str:
+    """When, with what and on what."""
+    also = "".join(f"; {peer}" for peer in peers)
+    cores = f"{os.cpu_count()} cores of {_processor()}"
+    system = f"{platform.system()}, Python {platform.python_version()}"
+    day = datetime.now(UTC).date()
+    return f"Measured on {day} with Recollect {__version__} on {cores}, {system}{also}."
+
+
+def _line(cells: Row) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _processor() -> str:
+    described = Path("/proc/cpuinfo")
+    if described.exists():
+        for line in described.read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,123 @@
+"""The background job that gives vectors to what is stored."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from recollect.core.ports import Embedded, Embedder, RecordStore
+from recollect.errors import ModelUnavailable, RecollectError
+
+BATCH = 16  # texts; larger ones take memory, and keep a question waiting
+EAGER_BATCHES = 8  # a longer queue is worked off at half speed, so that the machine stays free
+REPORTED_EVERY = 1_000  # texts between two lines in the log
+
+Progress = Callable[[int, int], None]
+
+log = logging.getLogger(__name__)
+
+
+class Indexer:
+    """Embeds what waits, store by store, until nothing does.
+
+    A record without a vector is the queue, so a crash loses nothing: whoever comes next goes on.
+    The model is loaded by the first text, in a thread.
+    """
+
+    def __init__(self, embedder: Embedder | None, kinds: Sequence[str]) -> None:
+        self._embedder = embedder
+        self._kinds = tuple(kinds)
+        self._fault: ModelUnavailable | None = None
+        self._waiting: list[RecordStore] = []
+        self._met: list[RecordStore] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def embedder(self) -> Embedder | None:
+        return self._embedder
+
+    @property
+    def fault(self) -> ModelUnavailable | None:
+        return self._fault
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return self._kinds
+
+    def wake(self, store: RecordStore) -> None:
+        if self._embedder is None or self._fault is not None:
+            return
+        if store not in self._met:
+            self._met.append(store)
+        if store not in self._waiting:
+            self._waiting.append(store)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="indexer")
+
+    def meet(self, store: RecordStore) -> None:
+        """Looks once at a store that another process may have left in the middle of its queue."""
+        if store not in self._met:
+            self.wake(store)
+
+    async def settled(self, within: float | None = None) -> bool:
+        """Waits until nothing is left to do; False where the time did not suffice."""
+        if self._task is None:
+            return True
+        done, _ = await asyncio.wait([self._task], timeout=within)
+        return bool(done)
+
+    async def drain(self, store: RecordStore, report: Progress) -> int:
+        """Embeds all that waits in a store at full speed, for somebody who watches."""
+        if self._embedder is None:
+            return 0
+        done = 0
+        _, total = await store.vector_counts(self._embedder.name, self._kinds)
+        while count := await self._embed_some(self._embedder, store):
+            done += count
+            report(done, max(total, done))
+        return done
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        if self._embedder is not None:
+            await self._embedder.close()
+
+    async def _run(self) -> None:
+        embedder = self._embedder
+        while self._waiting and embedder is not None:
+            store = self._waiting.pop(0)
+            try:
+                await self._work_off(embedder, store)
+            except ModelUnavailable as fault:
+                self._fault = fault
+                log.warning("no vectors: %s", fault)
+                return
+            except RecollectError as error:
+                # An archived project, a full disk: the records stay queued for the next time.
+                log.info("vectors have to wait: %s", error)
+
+    async def _work_off(self, embedder: Embedder, store: RecordStore) -> None:
+        done = batches = 0
+        started = time.monotonic()
+        while count := await self._embed_some(embedder, store):
+            done += count
+            batches += 1
+            if batches > EAGER_BATCHES:
+                await asyncio.sleep(time.monotonic() - started)
+            if done % REPORTED_EVERY < count and done >= REPORTED_EVERY:
+                _, left = await store.vector_counts(embedder.name, self._kinds)
+                log.info("embedded %d texts, %d are waiting", done, left)
+            started = time.monotonic()
+
+    async def _embed_some(self, embedder: Embedder, store: RecordStore) -> int:
+        records = await store.unembedded(embedder.name, self._kinds, BATCH)
+        if not records:
+            return 0
+        vectors = await embedder.embed([record.text for record in records])
+        items = [Embedded(r.id, r.version, v) for r, v in zip(records, vectors, strict=True)]
+        # What was changed meanwhile is not kept, and queues again with its new text.
+        await store.put_vectors(embedder.name, items)
+        return len(records)

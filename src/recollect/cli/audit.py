@@ -1,0 +1,68 @@
+"""`recollect audit`: what should not have been stored, and masking it."""
+
+from typing import Any
+
+import click
+
+from recollect.app.app import App
+from recollect.app.auditing import Audit, Masked, find_secrets, mask_secrets
+from recollect.cli.options import common
+from recollect.cli.running import print_json, run_with_app
+from recollect.tools.schema import to_json
+
+
+@click.group()
+@common
+@click.pass_context
+def audit(context: click.Context, **flags: Any) -> None:
+    """Find what should not have been stored."""
+    context.obj = flags
+
+
+@audit.command()
+@common
+@click.option("--mask", is_flag=True, help="Replace what is found, for good.")
+@click.pass_context
+def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
+    """Look for keys, tokens and passwords in all projects, their logs and the user's memories.
+
+    With --mask they are replaced in records, log and index, so that no byte of them stays in the
+    database. There is no undo.
+    """
+    # Options count wherever they stand: before the subcommand or after it.
+    given = {**context.obj, **{name: value for name, value in flags.items() if value}}
+    project, as_json = given.pop("project"), given.pop("as_json")
+
+    async def work(app: App) -> tuple[Audit, Masked | None]:
+        found = await find_secrets(app.library, project)
+        return found, await mask_secrets(app.library, found.findings) if mask else None
+
+    found, masked = run_with_app(work, writes=mask, **given)
+    if as_json:
+        print_json(to_json(found) | {"masked": None if masked is None else to_json(masked)})
+    else:
+        _tell(found, masked)
+
+
+def _tell(found: Audit, masked: Masked | None) -> None:
+    for item in found.findings:
+        # Two lines and no table: an id is long, and it is what one copies from here.
+        click.echo(
+            f"{item.project}  {item.kind} {item.id}  {item.place}: {', '.join(item.secrets)}"
+        )
+        click.echo(f"    {item.excerpt}")
+    if not found.findings:
+        click.echo("No secrets found.")
+    if found.left_out:
+        click.echo(f"Not looked into: {', '.join(found.left_out)}.", err=True)
+    if masked is None and found.findings:
+        click.echo("`recollect audit secrets --mask` replaces them. Change the secrets, too.")
+    if masked is not None and masked.records:
+        click.echo(
+            f"Masked in {masked.records} record{'s' * (masked.records != 1)}, log and index."
+        )
+        if not masked.complete:
+            click.echo(
+                "Another process is still reading old pages: their bytes go when it has finished.",
+                err=True,
+            )

@@ -1,0 +1,361 @@
+"""Memories for people: remember, recall, list, edit, pin, forget, status, context."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recollect.app.app import App
+from recollect.app.keeping import Pair
+from recollect.cli.moments import moment, moment_text
+from recollect.cli.options import common
+from recollect.cli.progress import bar
+from recollect.cli.recalled import print_memories
+from recollect.cli.render import console, render
+from recollect.cli.running import command_session, print_json, run_with_app
+from recollect.core.records import Record, Where
+from recollect.core.text import clipped
+from recollect.errors import InvalidInput, NotFound
+from recollect.families.memories.model import MemoryView
+from recollect.tools.schema import to_json
+from recollect.tools.tool import Result
+
+TYPES = ("episodic", "semantic", "procedural", "working")
+SCOPES = ("session", "project", "user")
+STRATEGIES = ("hybrid", "vector", "keyword", "graph")
+CATCH_UP = 3.0  # seconds that a command gives to memories which wait for their vectors
+
+_scope = click.option("--scope", type=click.Choice(SCOPES), multiple=True, help="Only these.")
+_type = click.option("--type", "types", type=click.Choice(TYPES), multiple=True, help="Only these.")
+_tag = click.option("--tag", "tags", multiple=True, metavar="TAG", help="With any of these tags.")
+_since = click.option("--since", metavar="TIME", help="2026-03-01, yesterday, last week, …")
+_until = click.option("--until", metavar="TIME", help="Likewise.")
+
+
+@click.command()
+@common
+@click.argument("text", nargs=-1, required=True)
+@click.option("--type", "kind", type=click.Choice(TYPES), default="semantic", show_default=True)
+@click.option("--scope", type=click.Choice(SCOPES), default="project", show_default=True)
+@click.option("--importance", type=click.FloatRange(0, 1), help="0 to 1. Default: 0.5.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="A label; may be repeated.")
+@click.option("--author", help="Who said it.")
+@click.option("--when", "occurred_at", metavar="TIME", help="When it happened.")
+@click.option("--supersedes", metavar="ID", help="The memory that this one replaces.")
+@click.option("--pin", is_flag=True, help="Never let it fade.")
+def remember(
+    as_json: bool,
+    text: tuple[str, ...],
+    kind: str,
+    tags: tuple[str, ...],
+    pin: bool,
+    occurred_at: str | None,
+    scope: str,
+    importance: float | None,
+    author: str | None,
+    supersedes: str | None,
+    **flags: Any,
+) -> None:
+    """Store a memory: TEXT, or `-` for standard input."""
+    arguments = {
+        "content": sys.stdin.read() if text == ("-",) else " ".join(text),
+        "type": kind,
+        "scope": scope,
+        "importance": importance,
+        "tags": list(tags) or None,
+        "author": author,
+        "supersedes": supersedes,
+        "pinned": True if pin else None,
+        "occurred_at": moment_text(occurred_at, "when"),
+    }
+
+    async def work(app: App) -> dict[str, Any]:
+        if scope == "session" and not app.settings.session_id:
+            raise InvalidInput(
+                "A command has no session of its own.",
+                hint="Choose another --scope, or set MEMORY_SESSION_ID.",
+                argument="scope",
+                value=scope,
+            )
+        return await _call(app, "store_memory", arguments)
+
+    stored = run_with_app(work, writes=True, **flags)
+    if as_json:
+        print_json(stored)
+        return
+    verb = "Known already" if stored.get("existing") else "Remembered"
+    click.echo(f"{verb}: {stored['memory_id']} ({stored['type']}, {stored['scope']})")
+    _warn(stored)
+
+
+@click.command()
+@common
+@click.argument("query", nargs=-1, required=True)
+@_scope
+@_type
+@_tag
+@_since
+@_until
+@click.option("--strategy", type=click.Choice(STRATEGIES), default="hybrid", show_default=True)
+@click.option("--limit", type=click.IntRange(1, 50), default=10, show_default=True)
+@click.option("--as-of", metavar="TIME", help="What was known then.")
+@click.option("--forgotten", is_flag=True, help="Forgotten ones too.")
+def recall(
+    as_json: bool,
+    query: tuple[str, ...],
+    scope: Sequence[str],
+    types: Sequence[str],
+    tags: Sequence[str],
+    since: str | None,
+    until: str | None,
+    strategy: str,
+    limit: int,
+    as_of: str | None,
+    forgotten: bool,
+    **flags: Any,
+) -> None:
+    """Find memories that fit QUERY, best first, with the reasons."""
+
+    async def work(app: App) -> dict[str, Any]:
+        arguments = {
+            "query": " ".join(query),
+            "scope": list(scope) or None,
+            "type": list(types) or None,
+            "tags": list(tags) or None,
+            "strategy": strategy,
+            "limit": limit,
+            "time_range": _given(
+                {
+                    "after": moment_text(since, "since"),
+                    "before": moment_text(until, "until", end=True),
+                }
+            )
+            or None,
+            "as_of": moment_text(as_of, "as_of", end=True),
+            "include_forgotten": forgotten or None,
+            "explain": True,
+        }
+        await app.shelf.catch_up(await command_session(app), CATCH_UP)
+        return await _call(app, "recall_memories", arguments)
+
+    found = run_with_app(work, **flags)
+    if as_json:
+        print_json(found)
+        return
+    print_memories(console(), found["memories"])
+    _warn(found)
+
+
+@click.command("list")
+@common
+@_scope
+@_type
+@_tag
+@_since
+@_until
+@click.option("--pinned", is_flag=True, help="Only pinned ones.")
+@click.option("--forgotten", is_flag=True, help="Only forgotten ones.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+def list_(
+    as_json: bool,
+    scope: Sequence[str],
+    types: Sequence[str],
+    tags: Sequence[str],
+    since: str | None,
+    until: str | None,
+    pinned: bool,
+    forgotten: bool,
+    limit: int,
+    **flags: Any,
+) -> None:
+    """List memories, newest first, those of all sessions included."""
+
+    where = Where(
+        scopes=tuple(scope),
+        types=tuple(types),
+        tags=tuple(tags),
+        after=moment(since, "since"),
+        before=moment(until, "until", end=True),
+        deleted=forgotten,
+    )
+
+    async def work(app: App) -> list[dict[str, Any]]:
+        session = await command_session(app)
+        found = await app.shelf.newest(session, where, pinned=pinned, limit=limit)
+        return [_listed(record) for record in found]
+
+    memories = run_with_app(work, **flags)
+    if as_json:
+        print_json({"memories": memories})
+    else:
+        print_memories(console(), memories)
+
+
+@click.command()
+@common
+@click.argument("memory_id")
+@click.option("--content", help="The new text. Without any option an editor opens.")
+@click.option("--importance", type=click.FloatRange(0, 1), help="0 to 1.")
+@click.option("--tag", "add", multiple=True, metavar="TAG", help="A label to add.")
+@click.option("--untag", "remove", multiple=True, metavar="TAG", help="A label to remove.")
+def edit(
+    as_json: bool,
+    memory_id: str,
+    content: str | None,
+    importance: float | None,
+    add: Sequence[str],
+    remove: Sequence[str],
+    **flags: Any,
+) -> None:
+    """Change a memory; `recollect undo` takes it back."""
+
+    async def work(app: App) -> dict[str, Any]:
+        arguments = {
+            "memory_id": memory_id,
+            "content": content,
+            "importance": importance,
+            "tags": _given({"add": list(add), "remove": list(remove)}) or None,
+        }
+        if not _given(arguments).keys() - {"memory_id"}:
+            arguments["content"] = _edited(await _text(app, memory_id))
+        return await _call(app, "update_memory", arguments)
+
+    changed = run_with_app(work, writes=True, **flags)
+    if as_json:
+        print_json(changed)
+        return
+    fields = ", ".join(changed["updated_fields"])
+    click.echo(f"Changed {fields}." if fields else "Nothing changed.")
+    _warn(changed)
+
+
+@click.command()
+@common
+@click.argument("memory_id")
+@click.option("--off", is_flag=True, help="Let it fade again.")
+def pin(as_json: bool, memory_id: str, off: bool, **flags: Any) -> None:
+    """Pin a memory: it does not fade, and comes first in the context."""
+    arguments = {"memory_id": memory_id, "pinned": not off}
+    changed = run_with_app(lambda app: _call(app, "update_memory", arguments), writes=True, **flags)
+    if as_json:
+        print_json(changed)
+    else:
+        click.echo(f"{'Unpinned' if off else 'Pinned'} {changed['memory_id']}.")
+
+
+@click.command()
+@common
+@click.argument("memory_id")
+@click.option("--reason", help="Kept with it.")
+def forget(as_json: bool, memory_id: str, reason: str | None, **flags: Any) -> None:
+    """Forget a memory. `recollect undo` takes it back; `recollect purge` removes it for good."""
+    arguments = {"memory_id": memory_id, "reason": reason}
+    gone = run_with_app(lambda app: _call(app, "forget_memory", arguments), writes=True, **flags)
+    if as_json:
+        print_json(gone)
+    else:
+        click.echo(f"Forgotten: {gone['memory_id']}")
+
+
+@click.command()
+@common
+def status(as_json: bool, **flags: Any) -> None:
+    """Show what is stored where, what waits, and which memories say the same."""
+
+    async def work(app: App) -> dict[str, Any]:
+        session = await command_session(app)
+        told = (await app.call(session, "get_memory_status", {})).structured
+        similar = await app.shelf.similar(session)
+        return told | ({"similar": [_pair(pair) for pair in similar]} if similar else {})
+
+    told = run_with_app(work, **flags)
+    if as_json:
+        print_json(told)
+    else:
+        render(Result(told, ""))
+
+
+@click.command()
+@common
+@click.argument("task", nargs=-1)
+@click.option("--file", "files", type=Path, multiple=True, help="A file you work on.")
+@click.option("--max-tokens", type=click.IntRange(100, 8000), default=2000, show_default=True)
+def context(
+    as_json: bool, task: Sequence[str], files: Sequence[Path], max_tokens: int, **flags: Any
+) -> None:
+    """Print what an assistant should know for TASK, within a budget."""
+
+    async def work(app: App) -> dict[str, Any]:
+        await app.shelf.catch_up(await command_session(app), CATCH_UP)
+        arguments = {
+            "task_description": " ".join(task) or None,
+            "files_in_context": [str(file) for file in files] or None,
+            "max_tokens": max_tokens,
+        }
+        return await _call(app, "get_memory_context", arguments)
+
+    built = run_with_app(work, **flags)
+    if as_json:
+        print_json(built)
+    else:
+        click.echo(built["context_block"] or "Nothing is remembered for this yet.")
+
+
+@click.command()
+@common
+def index(as_json: bool, **flags: Any) -> None:
+    """Give every memory that waits its vector now, so that it is found by meaning."""
+
+    async def work(app: App) -> int:
+        with bar("Embedding") as report:
+            return await app.shelf.index(await command_session(app), report)
+
+    done = run_with_app(work, writes=True, **flags)
+    if as_json:
+        print_json({"embedded": done})
+    else:
+        click.echo(f"Embedded {done} memories." if done else "Nothing was waiting.")
+
+
+async def _call(app: App, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in arguments.items() if value is not None}
+    return (await app.call(await command_session(app), tool, given)).structured
+
+
+async def _text(app: App, memory_id: str) -> str:
+    record = await app.shelf.get(await command_session(app), memory_id)
+    if record is None:
+        raise NotFound("memory", memory_id, hint="`recollect list` shows ids.")
+    return record.text
+
+
+def _listed(record: Record) -> dict[str, Any]:
+    """As recall shows it, without a score: nothing was asked."""
+    shown = to_json(MemoryView.of(record, 0.0))
+    return {key: value for key, value in shown.items() if key != "relevance_score"}
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    return {
+        "score": round(pair.score, 3),
+        "first": {"id": pair.first.id, "content": clipped(pair.first.text, 200)},
+        "second": {"id": pair.second.id, "content": clipped(pair.second.text, 200)},
+    }
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, [], {})}
+
+
+def _edited(text: str) -> str:
+    changed = click.edit(text, extension=".md")
+    if changed is None:
+        raise click.Abort
+    return changed.rstrip("\n")
+
+
+def _warn(answer: dict[str, Any]) -> None:
+    for warning in answer.get("warnings", []):
+        click.echo(f"recollect: {warning['message']}", err=True)

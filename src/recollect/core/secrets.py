@@ -1,0 +1,363 @@
+"""Keys, tokens and passwords in a text: where they are, and the text without them."""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+# Kinds, the beginning that gives such a secret away, and the rest of it. The form is matched
+# from a place where no letter or digit stands before it, and takes the rest of its word along.
+_FORMS: tuple[tuple[str, str, str], ...] = (
+    ("aws access key", "AKIA", r"[A-Z0-9]{16}"),
+    ("aws access key", "ASIA", r"[A-Z0-9]{16}"),
+    ("github token", "gh", r"[pousr]_[A-Za-z0-9]{30,}"),
+    ("github token", "github_pat_", r"\w{30,}"),
+    ("gitlab token", "gl", r"(?:pat|dt|rt|cbt|ptt|ft|soat|agent|imt|oas)-[\w-]{18,}"),
+    ("slack token", "xox", r"[abeoprs]-[A-Za-z0-9-]{12,}"),
+    ("slack token", "xapp-", r"\d-[A-Za-z0-9-]{12,}"),
+    ("anthropic key", "sk-ant-", r"[\w-]{16,}"),
+    ("openai key", "sk-", r"[\w-]{20,}"),
+    ("google api key", "AIza", r"[\w-]{30,}"),
+    ("google token", "ya29.", r"[\w-]{20,}"),
+    ("google token", "GOCSPX-", r"[\w-]{20,}"),
+    ("stripe key", "sk_", r"(?:live|test)_[A-Za-z0-9]{10,}"),
+    ("stripe key", "rk_", r"(?:live|test)_[A-Za-z0-9]{10,}"),
+    ("stripe key", "whsec_", r"[A-Za-z0-9+/=]{20,}"),
+    ("npm token", "npm_", r"[A-Za-z0-9]{30,}"),
+    ("pypi token", "pypi-", r"(?:AgE[\w-]{16,}|[\w-]{60,})"),
+    ("hugging face token", "hf_", r"[A-Za-z0-9]{28,}"),
+    ("json web token", "eyJ", r"[\w-]{8,}+\.eyJ[\w-]{8,}+\.[\w-]{8,}"),
+    ("sendgrid key", "SG.", r"[\w-]{16,}+\.[\w-]{16,}"),
+    ("twilio key", "SK", r"[0-9a-f]{32}"),
+    ("digitalocean token", "do", r"[oprt]_v1_[0-9a-f]{40,}"),
+    ("groq key", "gsk_", r"[A-Za-z0-9]{30,}"),
+    ("replicate token", "r8_", r"[A-Za-z0-9]{30,}"),
+    ("docker token", "dckr_pat_", r"[\w-]{20,}"),
+    ("vault token", "hvs.", r"[\w-]{20,}"),
+    ("atlassian token", "ATATT3", r"[\w=-]{40,}"),
+    ("shopify token", "shp", r"(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
+    ("databricks token", "dapi", r"[0-9a-f]{32}"),
+    ("linear key", "lin_api_", r"[A-Za-z0-9]{30,}"),
+    ("notion token", "ntn_", r"[A-Za-z0-9]{40,}"),
+    ("grafana token", "glsa_", r"[A-Za-z0-9]{30,}"),
+    ("age key", "AGE-SECRET-KEY-", r"[A-Z0-9]{40,}"),
+    ("recollect token", "rcl_", r"[\w-]{40,}"),
+)
+_LOOSE = frozenset({"openai key", "slack token"})  # so short a beginning that words have it too
+
+_TELEGRAM = re.compile(r"(?:(?<=bot)|(?<![\w:]))\d{8,10}:AA[\w-]{33,}+")
+_AZURE = re.compile(r"(?:Account|SharedAccess)Key=([A-Za-z0-9+/]{40,}={0,2})")
+_AWS_ID = re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}")
+_AWS_SECRET = re.compile(r"(?<![A-Za-z0-9/+=])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])")
+_AWS_NEAR = 200  # characters between the id of a key and its secret
+
+_PEM_MARK = re.compile(r"-----(BEGIN|END) (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_BODY = re.compile(r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)*+")
+
+_URL = re.compile(r"://[^\s/:@?#\"'<>]*+:([^\s/\"'<>]+)@(?=[\w\[.$<{])")
+_NETRC = re.compile(
+    r"\b(?:machine\s++\S++|default)\s++login\s++\S++\s++(?:account\s++\S++\s++)?password\s++(\S++)"
+)
+_AUTHORIZATION = re.compile(
+    r"(?i)(authorization[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?)?"
+    r"(?<![A-Za-z0-9])(?:bearer|basic)[ \t]{1,4}([A-Za-z0-9._~+/=-]{6,}+)"
+)
+
+# What a secret is assigned to: its name, the sign between, and then the value.
+_NAME = re.compile(
+    r"(?i)(?P<password>password|passwd|passphrase|passcode|(?<![a-z])(?:pass|pwd)(?![a-z]))"
+    r"|(?P<key>(?:api|access|private|signing|encryption|account)[_ -]?key)"
+    r"|(?P<secret>secret)|(?P<token>token)"
+)
+_SIGN = re.compile(
+    r"(?i)(?:[_-]?access)?(?:[_-]?(?:key|value))?(?:_?\d{1,3})?\\?(?:[\"'`]\]?)?"
+    r"(?:(?:[ \t]{0,4}:[ \t]{0,4}(?:str|string|bytes)\b(?:[ \t]?\|[ \t]?None)?)?"
+    r"[ \t]{0,8}(?::=|=>|={1,3}|:)[ \t]{0,8}|[ \t]{1,4}is[ \t]{1,4}|>)"
+)
+_FLAG = re.compile(r"(?:^|(?<=\s))--[a-z-]{0,30}$")  # what stands before the name of an option
+_QUOTED = re.compile(r"(?P<quote>\\?[\"'`])(?P<value>[^\n]{1,200}?)(?P=quote)")
+_BARE = re.compile(r"\\?[\"'`]?(?P<value>[^\s\"'`,;()<>{}|\\&]{1,200}+)")
+_LONGEST = 200  # characters of a value that are judged; what follows them goes the same way
+_WHOLE = re.compile(r"(?P<value>[^\s\"'`,;()<>{}|\\&]++)")
+_BLANK = re.compile(r"[ \t]{1,4}(?=\S)")
+
+_MASK = re.compile(r"\[masked: [a-z ]+\]")
+_MASK_BEGINS = "[masked:"
+# What stands where a secret would: signs of a template, and words.
+_TEMPLATE = ("<", "$", "%", "{", "[", "*")
+_FILLERS = ("xxxx", "your", "...", "…", "***", "placeholder", "redacted", "changeme", "change_me")
+_WORDS = frozenset(
+    {
+        "none",
+        "null",
+        "nil",
+        "undefined",
+        "true",
+        "false",
+        "str",
+        "string",
+        "bytes",
+        "required",
+        "optional",
+        "empty",
+        "unset",
+        "default",
+        "password",
+        "passwd",
+        "pass",
+        "secret",
+        "token",
+        "key",
+        "api_key",
+        "apikey",
+        "value",
+        "test",
+        "todo",
+        "tbd",
+        "n/a",
+        "hidden",
+        "example",
+        "replace_me",
+        "dummy",
+        "xxx",
+    }
+)
+_VARIABLE = re.compile(
+    r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_][\w.]*\[\w*\]"
+)
+_PATH = re.compile(r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]|[a-z][a-z0-9+.-]*://")
+_METHOD = re.compile(
+    r"(?i)(?:sha|md|aes|rsa|hmac|argon|bcrypt|scrypt|pbkdf|base|oauth|utf|[rhe]s|ed|x)-?\d"
+)
+_MIXED_RUN = re.compile(r"(?=[A-Za-z]{0,99}\d)(?=\d{0,99}[A-Za-z])[A-Za-z0-9]{8,}+")
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+    kind: str
+
+
+def masked(text: str) -> tuple[str, list[str]]:
+    """The text with each secret replaced by its kind in brackets, and the kinds that were found.
+
+    Masking what was masked changes nothing.
+    """
+    spans = _distinct(text)
+    if not spans:
+        return text, []
+    parts: list[str] = []
+    at = 0
+    for start, end, kind in spans:
+        parts += [text[at:start], f"[masked: {kind}]"]
+        at = end
+    return "".join([*parts, text[at:]]), list(dict.fromkeys(span.kind for span in spans))
+
+
+def _distinct(text: str) -> list[_Span]:
+    """Secrets in their order; where two overlap they are one, of the kind that is more exact."""
+    found = [
+        (span.start, span.end, rank, span.kind)
+        for rank, look in enumerate(_LOOKS)
+        for span in look(text)
+    ]
+    joined: list[_Span] = []
+    best = 0
+    for start, end, rank, kind in sorted(found):
+        if joined and start < joined[-1].end:
+            last = joined[-1]
+            joined[-1] = _Span(last.start, max(last.end, end), kind if rank < best else last.kind)
+            best = min(best, rank)
+        else:
+            joined.append(_Span(start, end, kind))
+            best = rank
+    return [span for span in joined if not _MASK.search(text, span.start, span.end + 1)]
+
+
+def _private_keys(text: str) -> Iterator[_Span]:
+    """Whole blocks, and those whose end is cut off as far as they look like one."""
+    if "PRIVATE KEY" not in text:
+        return
+    marks = list(_PEM_MARK.finditer(text))
+    for i, mark in enumerate(marks):
+        if mark[1] == "BEGIN":
+            ended = i + 1 < len(marks) and marks[i + 1][1] == "END"
+            body = _PEM_BODY.match(text, mark.end())
+            cut_off = body.end() if body else mark.end()
+            yield _Span(mark.start(), marks[i + 1].end() if ended else cut_off, "private key")
+
+
+def _known_forms(text: str) -> Iterator[_Span]:
+    if not any(beginning in text for _, beginning, _ in _FORMS):
+        return
+    for match in _forms().finditer(text):
+        kind, beginning, _ = _FORMS[(match.lastindex or 1) - 1]
+        body = match.group()[len(beginning) :]
+        if not _has_filler(body) and (kind not in _LOOSE or _is_random(body)):
+            yield _Span(match.start(), match.end(), kind)
+
+
+@cache
+def _forms() -> re.Pattern[str]:
+    # Built at the first need: it takes milliseconds, and few texts hold such a beginning.
+    forms = "|".join(f"({re.escape(beginning)}{rest})" for _, beginning, rest in _FORMS)
+    return re.compile(rf"(?<![A-Za-z0-9])(?:{forms})[\w-]*+")
+
+
+def _telegram(text: str) -> Iterator[_Span]:
+    if ":" in text:
+        for match in _TELEGRAM.finditer(text):
+            yield _Span(*match.span(), "telegram bot token")
+
+
+def _azure(text: str) -> Iterator[_Span]:
+    if "Key=" in text:
+        for match in _AZURE.finditer(text):
+            yield _Span(*match.span(1), "azure storage key")
+
+
+def _aws_secrets(text: str) -> Iterator[_Span]:
+    """What looks like the secret half near the id of an access key."""
+    if "AKIA" not in text and "ASIA" not in text:
+        return
+    for key in _AWS_ID.finditer(text):
+        first, last = max(0, key.start() - _AWS_NEAR), key.end() + _AWS_NEAR
+        for match in _AWS_SECRET.finditer(text, first, last):
+            if _is_random(match.group()) and not match.group().islower():
+                yield _Span(*match.span(), "aws secret key")
+
+
+def _url_passwords(text: str) -> Iterator[_Span]:
+    if "://" in text:
+        for match in _URL.finditer(text):
+            if not match[1].startswith(_TEMPLATE) and not _has_filler(match[1]):
+                yield _Span(*match.span(1), "url password")
+
+
+def _netrc_passwords(text: str) -> Iterator[_Span]:
+    if "login" in text:
+        for match in _NETRC.finditer(text):
+            if not _is_placeholder(match[1]):
+                yield _Span(*match.span(1), "password")
+
+
+def _authorizations(text: str) -> Iterator[_Span]:
+    lowered = text.lower()
+    if "bearer" not in lowered and "basic" not in lowered:
+        return
+    for match in _AUTHORIZATION.finditer(text):
+        in_header, value = match[1], match[2]
+        if not _is_placeholder(value) and (
+            _is_random(value) or (in_header and not value.islower())
+        ):
+            yield _Span(*match.span(2), "authorization")
+
+
+def _assignments(text: str) -> Iterator[_Span]:
+    """What is given to a name that says it is a secret, where it does not read like a word."""
+    lowered = text.lower()
+    if not any(part in lowered for part in ("pass", "pwd", "key", "secret", "token")):
+        return
+    done = 0
+    for name in _NAME.finditer(text):
+        if name.start() < done:
+            continue
+        sign = _SIGN.match(text, name.end()) or _option(text, name)
+        if sign and (found := _assigned(text, name, sign)):
+            done = found[1]
+            kind = name.lastgroup or "secret"
+            yield _Span(*found, "api key" if kind == "key" else kind)
+
+
+def _assigned(text: str, name: re.Match[str], sign: re.Match[str]) -> tuple[int, int] | None:
+    """Where the value begins and ends, if it is a secret."""
+    quoted = _QUOTED.match(text, sign.end())
+    start, end = quoted.span("value") if quoted else _bare(text, sign.end())
+    judged = _is_quoted_secret if quoted else _is_bare_secret
+    in_tag = sign.group() == ">"
+    if in_tag and not text.startswith("</", end):
+        return None
+    if _is_code(text, start, end) or not judged(text[start:end], name, sign.group()):
+        return None
+    return _bare(text, start, _WHOLE) if end - start == _LONGEST else (start, end)
+
+
+def _option(text: str, name: re.Match[str]) -> re.Match[str] | None:
+    """The blank between an option of a command line and its value."""
+    is_option = _FLAG.search(text, max(0, name.start() - 34), name.start())
+    return _BLANK.match(text, name.end()) if is_option else None
+
+
+def _bare(text: str, at: int, form: re.Pattern[str] = _BARE) -> tuple[int, int]:
+    """Where a value without quotes begins and ends, the full stop of a sentence left out."""
+    found = form.match(text, at)
+    if found is None:
+        return at, at
+    start, end = found.span("value")
+    masked_before = text.find(_MASK_BEGINS, start, end)
+    if masked_before >= 0:
+        end = masked_before
+    return start, start + len(text[start:end].rstrip(".,:!?"))
+
+
+def _is_code(text: str, start: int, end: int) -> bool:
+    """Whether the value is a placeholder, a path, a variable, a call or the name of a method."""
+    body = text[start:end]
+    return (
+        _is_placeholder(body)
+        or bool(_PATH.match(body) or _VARIABLE.fullmatch(body) or _METHOD.match(body))
+        or text[end : end + 1] in {"(", "["}
+    )
+
+
+def _is_quoted_secret(body: str, name: re.Match[str], sign: str) -> bool:
+    if name.lastgroup == "token":
+        return len(body) >= 8 and " " not in body and any(c.isdigit() for c in body)
+    is_sentence = " " in body and "=" not in sign and name.group().lower() != "passphrase"
+    return len(body) >= 4 and not is_sentence
+
+
+def _is_bare_secret(body: str, name: re.Match[str], sign: str) -> bool:
+    if name.lastgroup != "password":
+        return len(body) >= 12 and _is_random(body)
+    if len(body) < 6:
+        return False
+    if body.isdigit():
+        return sign == "="
+    has_letter = any(c.isalpha() for c in body)
+    if has_letter and any(c.isdigit() or c in "!@#$%^*+?~" for c in body):
+        return True
+    # A line of an environment file, as in DB_PASSWORD=swordfish.
+    return body.isalpha() and name.group().isupper() and sign == "="
+
+
+def _is_random(body: str) -> bool:
+    """Whether letters and digits are mixed as no word has them."""
+    if _MIXED_RUN.search(body):
+        return True
+    return len(body) >= 20 and all(
+        any(test(c) for c in body) for test in (str.islower, str.isupper, str.isdigit)
+    )
+
+
+def _is_placeholder(body: str) -> bool:
+    return not body or body.startswith(_TEMPLATE) or body.lower() in _WORDS or _has_filler(body)
+
+
+def _has_filler(body: str) -> bool:
+    """Whether it stands for a secret, as `xxxx` does in instructions."""
+    lowered = body.lower()
+    return any(filler in lowered for filler in _FILLERS)
+
+
+_LOOKS: tuple[Callable[[str], Iterator[_Span]], ...] = (
+    _private_keys,
+    _known_forms,
+    _telegram,
+    _azure,
+    _aws_secrets,
+    _url_passwords,
+    _netrc_passwords,
+    _authorizations,
+    _assignments,
+)

@@ -1,0 +1,135 @@
+"""Vectors and access counts of records: beside them, no change, and no part of an undo."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from recollect.core.ports import Access, Embedded
+from recollect.core.records import Record
+from recollect.engines.sqlite.rows import RECORD_COLUMNS, listed, record_from
+from recollect.engines.sqlite.sql import Connection
+
+if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
+    import numpy as np
+    from numpy.typing import NDArray
+
+# Who waits for a vector of the model ?2: all without one, and all with another model's.
+_WAITING = ("r.embedded = ''", "r.embedded > '' AND r.embedded < ?2", "r.embedded > ?2")
+
+
+def unembedded(db: Connection, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
+    """A look into the index for each kind and each way to wait; then the newest of all."""
+    keys = [
+        row[0]
+        for kind in dict.fromkeys(kinds)
+        for waits in _WAITING
+        for row in db.execute(
+            "SELECT r.key FROM records r INDEXED BY records_embedded "
+            f"WHERE r.kind = ?1 AND {waits} AND r.deleted_at IS NULL "
+            "ORDER BY r.key DESC LIMIT ?3",
+            (kind, model, limit),
+        )
+    ]
+    rows = db.execute(
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.key IN (SELECT value FROM json_each(?)) "
+        "ORDER BY r.key DESC LIMIT ?",
+        (listed(keys), limit),
+    )
+    return [record_from(row) for row in rows]
+
+
+def vector_counts(db: Connection, model: str, kinds: Sequence[str]) -> tuple[int, int]:
+    there, waiting = db.execute(
+        "SELECT count(*) FILTER (WHERE r.embedded = ?1), "
+        "count(*) FILTER (WHERE r.embedded <> ?1) FROM records r INDEXED BY records_embedded "
+        "WHERE r.kind IN (SELECT value FROM json_each(?2)) "
+        "AND r.embedded IS NOT NULL AND r.deleted_at IS NULL",
+        (model, listed(kinds)),
+    ).get
+    return there, waiting
+
+
+def waiting(text: str) -> str | None:
+    """What `embedded` is of a record whose text is new."""
+    return "" if text else None
+
+
+def put_vectors(db: Connection, model: str, items: Sequence[tuple[str, int, bytes]]) -> int:
+    """Of each item its id, its version and its vector; says how many were kept."""
+    keys = [
+        db.execute(
+            "SELECT key FROM records WHERE id = ? AND version = ? AND deleted_at IS NULL",
+            (record_id, version),
+        ).get
+        for record_id, version, _ in items
+    ]
+    kept = {key: blob for key, (_, _, blob) in zip(keys, items, strict=True) if key is not None}
+    _set_vectors(db, model, list(kept.items()))
+    db.executemany(
+        "UPDATE records SET embedded = ?1 WHERE key = ?2 AND embedded IS NOT ?1",
+        [(model, key) for key in kept],
+    )
+    return len(kept)
+
+
+def forget_vectors(db: Connection, keys: Iterable[int]) -> None:
+    """Takes the vectors of these away, and leaves word of it to those who follow."""
+    rows = db.execute(
+        "SELECT record FROM vectors WHERE record IN (SELECT value FROM json_each(?)) "
+        "AND model IS NOT NULL",
+        (listed(keys),),
+    )
+    _set_vectors(db, None, [(key, None) for (key,) in rows])
+
+
+def _set_vectors(
+    db: Connection, model: str | None, items: Sequence[tuple[int, bytes | None]]
+) -> None:
+    if items:
+        seen = newest_vector(db)
+        db.executemany(
+            "INSERT OR REPLACE INTO vectors(record, model, seq, vector) VALUES (?,?,?,?)",
+            [(key, model, seen + n, blob) for n, (key, blob) in enumerate(items, 1)],
+        )
+        db.execute("UPDATE meta SET value = ? WHERE key = 'vectors'", (seen + len(items),))
+
+
+def newest_vector(db: Connection) -> int:
+    """The number of the last vector that came or went."""
+    return db.execute("SELECT value FROM meta WHERE key = 'vectors'").get
+
+
+def halved(items: Sequence[Embedded]) -> list[tuple[str, int, bytes]]:
+    """The vectors as they are kept: half the size, and no cosine changes by more than 0.0001."""
+    return [(item.id, item.version, item.vector.astype("<f2").tobytes()) for item in items]
+
+
+def vectors(db: Connection, model: str, ids: Sequence[str]) -> "dict[str, NDArray[np.float32]]":
+    rows = db.execute(
+        "SELECT r.id, v.vector FROM records r JOIN vectors v ON v.record = r.key "
+        "WHERE r.id IN (SELECT value FROM json_each(?)) AND v.model = ?",
+        (listed(ids), model),
+    ).fetchall()
+    if not rows:
+        return {}
+    import numpy as np
+
+    return {record_id: np.frombuffer(blob, "<f2").astype(np.float32) for record_id, blob in rows}
+
+
+def note_accesses(db: Connection, counts: Mapping[str, int], at: int) -> None:
+    db.executemany(
+        "INSERT INTO accesses(record, count, last_at) "
+        "SELECT key, ?2, ?3 FROM records WHERE id = ?1 "
+        "ON CONFLICT(record) DO UPDATE SET count = count + excluded.count, "
+        "last_at = max(last_at, excluded.last_at)",
+        [(record_id, count, at) for record_id, count in counts.items()],
+    )
+
+
+def accesses(db: Connection, ids: Sequence[str]) -> dict[str, Access]:
+    rows = db.execute(
+        "SELECT r.id, a.count, a.last_at FROM records r JOIN accesses a ON a.record = r.key "
+        "WHERE r.id IN (SELECT value FROM json_each(?))",
+        (listed(ids),),
+    )
+    return {record_id: Access(count, last_at) for record_id, count, last_at in rows}

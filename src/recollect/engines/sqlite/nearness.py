@@ -1,0 +1,119 @@
+"""The nearest vectors of one file: an index in memory for each model, in step with the file."""
+
+from collections.abc import Sequence
+from itertools import islice
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recollect.core.records import Match, Where
+from recollect.engines.sqlite.meaning import newest_vector
+from recollect.engines.sqlite.rows import PARENT_ID, listed
+from recollect.engines.sqlite.sifting import Keys, sift
+from recollect.engines.sqlite.sql import Connection, Row
+from recollect.engines.vectors import Floats, Halves, VectorIndex
+
+CHUNK = 8_192  # vectors that are read at once
+
+
+class Nearness:
+    """Every model's index. A question first reads what anyone has stored since the last one."""
+
+    def __init__(self) -> None:
+        self._followers: dict[str, _Follower] = {}
+        # While a file is being closed, a second thread may read it already.
+        self._lock = Lock()
+
+    def near(
+        self,
+        db: Connection,
+        model: str,
+        vector: Floats,
+        where: Where,
+        limit: int,
+        also: Sequence[str],
+    ) -> list[Match]:
+        with self._lock:
+            follower = self._followers.setdefault(model, _Follower(model))
+            found = follower.near(db, vector, where, limit)
+        asked = _scores(db, model, vector, also) if also else []
+        by_id = {match.id: match for match in (*asked, *found)}
+        return sorted(by_id.values(), key=lambda match: -match.score)
+
+
+class _Follower:
+    """The index of one model, and how far it has read."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._seen = 0
+        self._index: VectorIndex | None = None
+
+    def near(self, db: Connection, vector: Floats, where: Where, limit: int) -> list[Match]:
+        self._follow(db)
+        index = self._index
+        if index is None or limit <= 0:
+            return []
+
+        def fetch(keys: Keys) -> tuple[Keys, Floats]:
+            rows = db.execute(
+                "SELECT record, vector FROM vectors "
+                "WHERE record IN (SELECT value FROM json_each(?))",
+                (listed(keys.tolist()),),
+            ).fetchall()
+            found, halves = _unpacked(rows)
+            return found, halves.astype(np.float32)
+
+        def rank(limit: int, among: Keys | None) -> tuple[Keys, NDArray[Any]]:
+            return index.nearest(vector, limit, fetch, among)
+
+        return sift(db, where, rank, limit)
+
+    def _follow(self, db: Connection) -> None:
+        newest = newest_vector(db)
+        if newest < self._seen:  # whoever asks sees less than the one before
+            self._seen, self._index = 0, None
+        if newest == self._seen:
+            return
+        if self._index is not None:
+            # Those that lost their vector, or have another model's now.
+            lost = db.execute(
+                "SELECT record FROM vectors WHERE seq > ? AND model IS NOT ?",
+                (self._seen, self._model),
+            )
+            self._index.drop(np.fromiter((row[0] for row in lost), np.int64))
+        # All of them are read quicker in the order they lie in than by their numbers.
+        number = "+seq" if self._index is None else "seq"
+        rows = iter(
+            db.execute(
+                f"SELECT record, vector FROM vectors WHERE {number} > ? AND model = ?",
+                (self._seen, self._model),
+            )
+        )
+        while chunk := list(islice(rows, CHUNK)):
+            keys, halves = _unpacked(chunk)
+            self._index = self._index or VectorIndex(halves.shape[1])
+            self._index.put(keys, halves)
+        self._seen = newest
+
+
+def _scores(db: Connection, model: str, vector: Floats, ids: Sequence[str]) -> list[Match]:
+    rows = db.execute(
+        f"SELECT r.id, {PARENT_ID}, v.vector FROM records r JOIN vectors v ON v.record = r.key "
+        "WHERE r.id IN (SELECT value FROM json_each(?)) AND v.model = ?",
+        (listed(ids), model),
+    ).fetchall()
+    if not rows:
+        return []
+    _, halves = _unpacked([(0, blob) for _, _, blob in rows])
+    scores = (halves.astype(np.float32) @ vector).tolist()
+    return [Match(row[0], row[1], score) for row, score in zip(rows, scores, strict=True)]
+
+
+def _unpacked(rows: Sequence[Row]) -> tuple[Keys, Halves]:
+    """Keys and vectors, all of one length; there is at least one row."""
+    keys = np.fromiter((row[0] for row in rows), np.int64, len(rows))
+    halves = np.frombuffer(b"".join(row[1] for row in rows), "<f2")
+    return keys, halves.reshape(len(rows), -1)

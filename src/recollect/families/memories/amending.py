@@ -1,0 +1,71 @@
+"""What a change to a memory makes of its values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recollect.core.entities import check_name
+from recollect.core.records import Record
+from recollect.errors import InvalidInput
+from recollect.families.memories.identity import text_key
+from recollect.families.memories.model import TAG_LIMIT, EntityChange, TagChange
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Amendment:
+    """What is to be changed of a memory; None leaves it as it is."""
+
+    content: str | None = None
+    importance: float | None = None
+    tags: TagChange | list[str] | None = None
+    metadata: Mapping[str, Any] | None = None
+    entities: EntityChange | None = None
+    pinned: bool | None = None
+
+
+def amended(record: Record, amendment: Amendment) -> dict[str, Values]:
+    """The values that change, by the name of the argument that changes them."""
+    facets = dict(record.facets)
+    asked: dict[str, Values] = {}
+    if amendment.content is not None:
+        text = amendment.content
+        asked["content"] = {"text": text, "name_key": text_key(text)}
+    if amendment.importance is not None:
+        asked["importance"] = {"importance": amendment.importance}
+    if amendment.tags is not None:
+        asked["tags"] = {"tags": retagged(record.tags, amendment.tags)}
+    if amendment.metadata is not None:
+        facets["metadata"] = {**facets.get("metadata", {}), **amendment.metadata}
+        asked["metadata"] = {"facets": facets}
+    if amendment.pinned not in (None, "pinned" in facets):
+        facets = {name: value for name, value in facets.items() if name != "pinned"}
+        facets |= {"pinned": True} if amendment.pinned else {}
+        asked["pinned"] = {"facets": facets}
+    return {
+        name: changed
+        for name, values in asked.items()
+        if (changed := {key: v for key, v in values.items() if getattr(record, key) != v})
+    }
+
+
+def retagged(tags: Sequence[str], change: TagChange | list[str]) -> tuple[str, ...]:
+    """A plain list replaces the tags."""
+    if isinstance(change, list):
+        return clean_tags(change)
+    gone = {tag.strip() for tag in change.remove or ()}
+    return clean_tags([*(tag for tag in tags if tag not in gone), *(change.add or ())])
+
+
+def clean_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    for i, tag in enumerate(tags):
+        check_name(tag, f"tags[{i}]")
+    clean = tuple(dict.fromkeys(tag.strip() for tag in tags))
+    if len(clean) > TAG_LIMIT:
+        raise InvalidInput(
+            f"The memory would have {len(clean)} tags; at most {TAG_LIMIT} are allowed.",
+            argument="tags",
+            limit=TAG_LIMIT,
+        )
+    return clean

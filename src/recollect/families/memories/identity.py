@@ -1,0 +1,36 @@
+"""What makes a memory one and the same: its id, and the text and scope that stand only once."""
+
+import secrets
+
+from recollect.core.records import SESSION_SCOPE
+from recollect.core.text import digest, normalised
+
+PREFIX = "memory:"
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32, as ULIDs are written
+_LENGTH = 26  # characters of a ULID
+_RANDOM_BITS = 80
+
+
+def new_memory_id(at: int) -> str:
+    """A ULID: memories sort by the time they were stored at."""
+    number = ((at // 1000) << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS)
+    return PREFIX + "".join(
+        _ALPHABET[number >> 5 * place & 31] for place in reversed(range(_LENGTH))
+    )
+
+
+def full_id(given: str) -> str:
+    """An id as it is stored; people and tools leave the prefix out."""
+    given = given.strip()
+    return given if given.startswith(PREFIX) else PREFIX + given
+
+
+def text_key(text: str) -> str:
+    """The `name_key` of a memory: equal for texts that differ in case and blanks alone."""
+    return digest(normalised(text))
+
+
+def place_of(scope: str, session: str | None) -> str:
+    """The `variant` of a memory: where its text may stand once."""
+    return f"{SESSION_SCOPE}:{session}" if scope == SESSION_SCOPE else scope

@@ -1,0 +1,63 @@
+"""The links between a memory and the entities that it is about."""
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+from recollect.core.entities import ENTITY, check_name, ensure_entities, name_and_type
+from recollect.core.ports import RecordStore
+from recollect.core.records import Delete, Insert, Link, Record, Step
+from recollect.core.text import normalised
+from recollect.families.memories.model import RelatedEntity
+
+
+def check_entities(entities: Sequence[RelatedEntity], argument: str) -> None:
+    for i, entity in enumerate(entities):
+        check_name(entity.name, f"{argument}[{i}].name")
+        check_name(entity.type, f"{argument}[{i}].type")
+        check_name(entity.relationship, f"{argument}[{i}].relationship")
+
+
+async def link_steps(
+    store: RecordStore, memory_id: str, entities: Sequence[RelatedEntity], at: int
+) -> list[Step]:
+    """Makes the entities that are missing, and the links that the memory does not have yet."""
+    if not entities:
+        return []
+    steps, ids = await ensure_entities(store, [(e.name, e.type) for e in entities], at)
+    wanted = dict.fromkeys((e.relationship.strip(), ids[e.name, e.type]) for e in entities)
+    present = {(x.verb, x.target) for x in await store.links([memory_id], direction="out")}
+    return [
+        *steps,
+        *(
+            Insert(Link(str(uuid4()), memory_id, verb, target, at))
+            for verb, target in wanted
+            if (verb, target) not in present
+        ),
+    ]
+
+
+async def unlink_steps(store: RecordStore, memory_id: str, names: Sequence[str]) -> list[Step]:
+    """Takes the links to these entities away; what is not linked does not count."""
+    if not names:
+        return []
+    wanted = {normalised(name) for name in names}
+    typed = {parts for name in names if (parts := name_and_type(name))}
+    linked = await linked_entities(store, memory_id)
+    return [
+        Delete(link.ref)
+        for link, entity in linked
+        if entity.name_key in wanted
+        or entity.id in wanted
+        or (entity.name_key, normalised(entity.type or "")) in typed
+    ]
+
+
+async def linked_entities(store: RecordStore, memory_id: str) -> list[tuple[Link, Record]]:
+    """What a memory is about, with the links that say how."""
+    links = await store.links([memory_id], direction="out")
+    found = {r.id: r for r in await store.get([x.target for x in links]) if r.kind == ENTITY}
+    return [(link, found[link.target]) for link in links if link.target in found]
+
+
+def links_made(steps: Sequence[Step]) -> int:
+    return sum(isinstance(step, Insert) and isinstance(step.item, Link) for step in steps)

@@ -1,0 +1,167 @@
+"""Recalling: memories of every scope that fit a query, ranked by the one search."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from recollect.core.ports import Access, AccessBook, Indexing, RecordStore
+from recollect.core.records import SESSION_SCOPE, Record, Where
+from recollect.errors import Unavailable
+from recollect.families.memories.model import (
+    MEMORIES,
+    MEMORY,
+    SCOPES,
+    MemoryView,
+    Options,
+    RecalledMemories,
+    Strategy,
+    TimeRange,
+    Warned,
+)
+from recollect.families.memories.sessions import NO_SESSION
+from recollect.families.memories.stores import Stores
+from recollect.retrieval.profile import Found, Hit, Place
+from recollect.retrieval.search import search
+
+OF_PROJECT = (SESSION_SCOPE, "project")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be recalled; an empty field does not restrict."""
+
+    query: str
+    session: str | None = None  # whose own memories are seen; None sees those of no session
+    scopes: Sequence[str] = ()
+    types: Sequence[str] = ()
+    strategy: Strategy = "hybrid"
+    limit: int = 10
+    min_importance: float = 0.0
+    tags: Sequence[str] = ()
+    time_range: TimeRange | None = None
+    include_forgotten: bool = False
+    as_of: int | None = None
+    explain: bool = False
+
+
+class Recall:
+    """Asks the project's store and the user's, as the scopes say."""
+
+    def __init__(
+        self, stores: Stores, indexing: Indexing, accesses: AccessBook, options: Options
+    ) -> None:
+        self._stores = stores
+        self._indexing = indexing
+        self._accesses = accesses
+        self._options = options
+
+    async def recall(self, wanted: Wanted) -> RecalledMemories:
+        started = perf_counter()
+        places, warnings = await self._places(wanted)
+        found = await self._found(places, wanted)
+        memories = await self._views(places, found.hits, explain=wanted.explain)
+        warnings += [Warned(notice.code, notice.message) for notice in found.notices]
+        return RecalledMemories(
+            memories=memories,
+            total_matched=found.total,
+            strategy_used=found.strategy or wanted.strategy,
+            query_time_ms=round((perf_counter() - started) * 1000, 1),
+            warnings=warnings or None,
+        )
+
+    async def records(self, wanted: Wanted) -> list[Record]:
+        """What fits, as it is stored, best first; nothing is counted as given out."""
+        places, _ = await self._places(wanted)
+        return [hit.record for hit in (await self._found(places, wanted)).hits]
+
+    async def newest(self, wanted: Wanted) -> list[Record]:
+        """What the filters leave, whatever its words; the newest first."""
+        places, _ = await self._places(wanted)
+        found = await asyncio.gather(
+            *(place.store.scan(place.where, order="newest", limit=wanted.limit) for place in places)
+        )
+        once = {record.id: record for records in found for record in records}  # the user's win
+        return sorted(once.values(), key=lambda record: -record.at)[: wanted.limit]
+
+    async def note(self, given: Sequence[Record]) -> None:
+        """Counts memories as given out, each where it lives."""
+        of_user = [record.id for record in given if record.scope == "user"]
+        others = [record.id for record in given if record.scope != "user"]
+        if of_user:
+            self._accesses.note(await self._stores.user(), of_user)
+        if others:
+            self._accesses.note(await self._stores.project(), others)
+
+    async def _found(self, places: Sequence[Place], wanted: Wanted) -> Found:
+        return await search(
+            places,
+            wanted.query,
+            replace(MEMORIES, strategy=wanted.strategy),
+            limit=wanted.limit,
+            embedder=self._indexing.embedder,
+            now=self._stores.clock(),
+            zone=self._options.zone,
+            as_of=wanted.as_of,
+            time_limit=self._options.time_limit,
+            accesses=lambda place, ids: self._accesses.of(places[place].store, ids),
+        )
+
+    async def _places(self, wanted: Wanted) -> tuple[list[Place], list[Warned]]:
+        """A user's store that cannot be read must not hide the project's memories."""
+        where = where_of(wanted)
+        scopes = tuple(wanted.scopes) or SCOPES
+        of_project = tuple(scope for scope in scopes if scope in OF_PROJECT)
+        places: list[Place] = []
+        warnings: list[Warned] = []
+        if of_project:
+            store = await self._stores.project()
+            places.append(Place(store, replace(where, scopes=of_project)))
+        if "user" in scopes:
+            try:
+                store = await self._stores.user()
+                places.append(Place(store, replace(where, scopes=("user",))))
+            except Unavailable as error:
+                if not places:
+                    raise
+                warnings.append(Warned("user_scope_unavailable", error.message))
+        return places, warnings
+
+    async def _views(
+        self, places: Sequence[Place], hits: Sequence[Hit], *, explain: bool
+    ) -> list[MemoryView]:
+        known: dict[str, Access] = {}
+        for number, place in enumerate(places):
+            ids = [hit.record.id for hit in hits if hit.place == number]
+            known |= await given_out(self._accesses, place.store, ids)
+        return [
+            MemoryView.of(
+                hit.record, hit.score, known.get(hit.record.id), hit.why if explain else None
+            )
+            for hit in hits
+        ]
+
+
+async def given_out(
+    accesses: AccessBook, store: RecordStore, ids: Sequence[str]
+) -> dict[str, Access]:
+    """How often these were given out before; now they are once more."""
+    if not ids:
+        return {}
+    known = dict(await accesses.of(store, ids))
+    accesses.note(store, ids)
+    return known
+
+
+def where_of(wanted: Wanted) -> Where:
+    span = wanted.time_range or TimeRange()
+    return Where(
+        kinds=(MEMORY,),
+        types=tuple(wanted.types),
+        visible_to=wanted.session or NO_SESSION,
+        tags=tuple(tag.strip() for tag in wanted.tags),
+        min_importance=wanted.min_importance or None,
+        after=span.after,
+        before=span.before,
+        deleted=None if wanted.include_forgotten else False,
+    )

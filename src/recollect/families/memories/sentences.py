@@ -1,0 +1,145 @@
+"""The sentences of a text, and those of many texts that say most of what they share."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from recollect.core.text import clipped
+from recollect.families.memories.likeness import telling_words
+
+REPEATED = 0.6  # share of a sentence's words that others have said before it
+FULL_SENTENCE = 4  # telling words; what has fewer is an exclamation or a heading
+COVERED = 0.3  # what a word still counts when a chosen sentence has it
+
+_FENCED = re.compile(r"(```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z))", re.DOTALL)
+_INLINE_CODE = re.compile(r"`[^`\n]+`")
+_BULLET = re.compile(r"^(?:[-*+•]|\d{1,3}[.)])\s+")
+_INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
+# The end of a sentence, where another one begins: not in 3.11, nor in app.py, nor before a
+# lower-case letter. Chinese and Japanese put no blank.
+_END = re.compile(r"(?<=[.!?…])[\"')\]”’»]*\s+(?=[\"'(\[“‘«`]*[^\W_a-z])|(?<=[。！？])[」』”’]?\s*")
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:e\.g|i\.e|etc|cf|vs|approx|no|nr|fig|dr|mr|mrs|ms|st|bzw|ca|[a-z])\.)\s*$",
+    re.IGNORECASE,
+)
+_ENDS_OPEN = re.compile(r"[^\W_]$")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A sentence of one of several texts, and how much that text counts among them."""
+
+    text: str
+    words: frozenset[str]
+    place: tuple[int, int]  # its text, and its place there
+    weight: float
+
+
+def sentences(text: str) -> list[str]:
+    """In their order; a block of code is one, whatever it holds."""
+    found: list[str] = []
+    for number, part in enumerate(_FENCED.split(text)):
+        if number % 2:
+            found.append(part.strip())
+        else:
+            for paragraph in _paragraphs(part):
+                found += _split(paragraph)
+    return [sentence for sentence in found if any(c.isalnum() for c in sentence)]
+
+
+def central_sentences(
+    texts: Sequence[str],
+    weights: Sequence[float],
+    rarity: Mapping[str, float],
+    *,
+    most: int,
+    length: int,
+) -> str:
+    """What the texts have in common, in their own sentences and in their order.
+
+    At most so many sentences and characters, and nothing twice. The first one may be clipped.
+    """
+    said: list[Said] = [*_said(texts, weights)]
+    words = {(sentence.place[0], word) for sentence in said for word in sentence.words}
+    shared = Counter(word for _, word in words)
+    worth = {word: count * rarity.get(word, 1.0) for word, count in shared.items()}
+    said = _to_the_point(said, {word for word, count in shared.items() if count > 1})
+    chosen: list[Said] = []
+    room = length
+    while said and len(chosen) < most:
+        best = max(said, key=lambda s: (_centrality(s, worth), (-s.place[0], -s.place[1])))
+        said.remove(best)
+        if chosen and len(best.text) + 2 > room:
+            continue
+        chosen.append(best)
+        room -= len(best.text) + 2
+        worth |= {word: worth[word] * COVERED for word in best.words}
+        told = frozenset[str]().union(*(s.words for s in chosen))
+        said = [s for s in said if not _is_repetition(s, told)]
+    return clipped_to(_joined(sorted(chosen, key=lambda s: s.place)), length)
+
+
+def clipped_to(text: str, length: int) -> str:
+    return text if len(text) <= length else clipped(text, length)
+
+
+def _said(texts: Sequence[str], weights: Sequence[float]) -> Iterator[Said]:
+    for number, (text, weight) in enumerate(zip(texts, weights, strict=True)):
+        for place, sentence in enumerate(sentences(text) or [text.strip()]):
+            yield Said(sentence, frozenset(telling_words(sentence)), (number, place), weight)
+
+
+def _to_the_point(said: Sequence[Said], shared: Set[str]) -> list[Said]:
+    """Statements; and of each text those that have a word of the others, if any have."""
+    stated = [s for s in said if len(s.words) > 1 and not s.text.endswith(("?", "？"))] or said
+    pointed = [s for s in stated if not s.words.isdisjoint(shared)]
+    texts = {s.place[0] for s in pointed}
+    return [*pointed, *(s for s in stated if s.place[0] not in texts)]
+
+
+def _centrality(said: Said, worth: Mapping[str, float]) -> float:
+    """Long sentences have more words, but not all that count: hence the root."""
+    if not said.words:
+        return 0.0
+    central = sum(worth[word] for word in sorted(said.words)) / len(said.words) ** 0.5
+    return said.weight * central * min(len(said.words) / FULL_SENTENCE, 1.0)
+
+
+def _is_repetition(said: Said, told: frozenset[str]) -> bool:
+    return len(said.words & told) >= REPEATED * len(said.words)
+
+
+def _joined(chosen: Sequence[Said]) -> str:
+    text = ""
+    for said in chosen:
+        if text:
+            is_block = "\n" in said.text or "\n" in text
+            text += "\n" if is_block else " "
+        text += said.text + ("." if len(chosen) > 1 and _ENDS_OPEN.search(said.text) else "")
+    return text
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Lines are apart; those that are indented like code belong to the one above them."""
+    block: list[str] = []
+    for line in text.splitlines():
+        if block and _INDENTED.match(line):
+            block.append(line.rstrip())
+            continue
+        yield from ("\n".join(block),) if block else ()
+        block = [_BULLET.sub("", line.strip(), count=1)] if line.strip() else []
+    yield from ("\n".join(block),) if block else ()
+
+
+def _split(paragraph: str) -> list[str]:
+    if "\n" in paragraph:
+        return [paragraph]
+    masked = _INLINE_CODE.sub(lambda code: "x" * len(code[0]), paragraph)
+    parts: list[str] = []
+    start = 0
+    for end in _END.finditer(masked):
+        if not _ABBREVIATION.search(masked[start : end.start()]):
+            parts.append(paragraph[start : end.end()].strip())
+            start = end.end()
+    return [part for part in (*parts, paragraph[start:].strip()) if part]

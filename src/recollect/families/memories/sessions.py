@@ -1,0 +1,137 @@
+"""Sessions: which one a call belongs to, and what is kept of each."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from recollect.core.ports import RecordStore
+from recollect.core.records import Batch, Insert, Record, Restore, Step, Update, Where
+from recollect.core.sessions import Call
+from recollect.errors import Conflict, InvalidInput
+from recollect.families.memories.model import MEMORY, SESSION, Options
+from recollect.families.memories.topics import session_summary
+
+NO_SESSION = ""  # sees what belongs to no session, and no other session's memories
+CLOSING = "session_end"  # what the log calls it
+MOST_SUMMED_UP = 500  # memories, the newest: there is a second for it
+MOST_SESSIONS = 1_000  # whose use is remembered; more clients at once have one process nowhere
+
+
+def session_of(call: Call, given: str | None, options: Options) -> str | None:
+    """None on a connection that keeps none."""
+    if given is not None:
+        return given.strip()
+    if options.session_id is not None:
+        return options.session_id
+    converses = call.session.stateful and call.session.is_conversation
+    return f"session:{call.session.id}" if converses else None
+
+
+def required_session(call: Call, given: str | None, options: Options) -> str:
+    session = session_of(call, given, options)
+    if session is None:
+        raise InvalidInput(
+            "This connection keeps no session: pass `session_id`.", argument="session_id"
+        )
+    return session
+
+
+async def session_steps(store: RecordStore, session: str, client: str, at: int) -> list[Step]:
+    """What makes the session's record where it is missing."""
+    found = await store.get([session], include_deleted=True)
+    if not found:
+        facets = {"client": client} if client else {}
+        return [
+            Insert(
+                Record(
+                    id=session,
+                    kind=SESSION,
+                    name_key=session,
+                    created_at=at,
+                    updated_at=at,
+                    facets=facets,
+                )
+            )
+        ]
+    if found[0].kind != SESSION:
+        raise InvalidInput(
+            f'`session_id` is "{session}", which is the id of something else.',
+            argument="session_id",
+            value=session,
+        )
+    return [] if found[0].deleted_at is None else [Restore(found[0].ref)]
+
+
+async def stored_by(stores: Sequence[RecordStore], session: str, limit: int) -> list[Record]:
+    """What the session has stored, newest first in each place, up to a limit in all."""
+    where = Where(kinds=(MEMORY,), sessions=(session,))
+    found: list[Record] = []
+    for store in stores:
+        if len(found) < limit:
+            found += await store.scan(where, order="newest", limit=limit - len(found))
+    return found
+
+
+async def close_session(
+    store: RecordStore, session: str, at: int, use: "Use | None" = None
+) -> bool:
+    """Writes what the session came to; says whether there was anything to write.
+
+    Whoever comes second finds it written, unless something was stored since.
+    """
+    found = [record for record in await store.get([session]) if record.kind == SESSION]
+    stored = await stored_by((store,), session, MOST_SUMMED_UP) if found else []
+    if not found or found[0].facets.get("ended_at", 0) > max(
+        (r.created_at for r in stored), default=0
+    ):
+        return False
+    counted = {"recalled": use.queries, "served": len(use.served)} if use else {}
+    values = {
+        "text": session_summary(stored),
+        "facets": {**found[0].facets, **counted, "ended_at": at},
+    }
+    try:
+        await store.commit(Batch((Update(session, values, found[0].version),), at, CLOSING))
+    except Conflict:
+        return False  # the other process of this session has written it
+    return True
+
+
+@dataclass(slots=True)
+class Use:
+    """What a session did while this process served it.
+
+    `stored` is None until it was counted; what other processes store for the session since then
+    is not in it. `stores` are the projects' that have something of it.
+    """
+
+    queries: int = 0
+    served: set[str] = field(default_factory=set[str])
+    stored: int | None = None
+    stores: set[RecordStore] = field(default_factory=set[RecordStore])
+
+
+class Uses:
+    """How each session is used; it is no knowledge, so it lives as long as the process."""
+
+    def __init__(self) -> None:
+        self._by_session: OrderedDict[str, Use] = OrderedDict()
+
+    def recalled(self, session: str | None, ids: Sequence[str]) -> None:
+        if session is not None:
+            use = self.of(session)
+            use.queries += 1
+            use.served.update(ids)
+
+    async def close(self, at: int) -> None:
+        """Writes what every session came to that stored something here."""
+        for session, use in self._by_session.items():
+            for store in use.stores:
+                await close_session(store, session, at, use)
+
+    def of(self, session: str) -> Use:
+        use = self._by_session.setdefault(session, Use())
+        self._by_session.move_to_end(session)
+        if len(self._by_session) > MOST_SESSIONS:
+            self._by_session.popitem(last=False)
+        return use

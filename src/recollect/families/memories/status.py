@@ -1,0 +1,148 @@
+"""The state of the memories: how many there are, where they lie, and how they are searched."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from recollect.core.entities import ENTITY
+from recollect.core.ports import Indexing
+from recollect.core.times import iso
+from recollect.families.memories.model import MEMORY, SESSION, Options
+from recollect.families.memories.sessions import stored_by
+from recollect.families.memories.stores import Stores
+
+WORKING = "working"  # a type that the counts name only where it occurs
+MOST_COUNTED = 10_000  # memories of one session
+_SECOND = 1_000_000  # microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    status: str
+    mode: str
+    uptime_seconds: int
+    version: str
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ByScope:
+    session: int
+    project: int
+    user: int
+
+
+@dataclass(frozen=True, slots=True)
+class ByType:
+    episodic: int
+    semantic: int
+    procedural: int
+    working: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    total: int
+    by_scope: ByScope
+    by_type: ByType
+    forgotten: int
+    entities: int
+    relationships: int
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """How many memories have their vector, and how many wait for it."""
+
+    stored: int
+    pending: int
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    database_size_bytes: int
+    embedding_dimensions: int
+    embedding_model: str
+    embeddings: Embeddings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentSession:
+    session_id: str
+    memories_this_session: int
+    started_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStatus:
+    connection: Connection
+    counts: Counts
+    storage: Storage
+    current_session: CurrentSession | None = None
+
+
+async def memory_status(
+    stores: Stores, indexing: Indexing, options: Options, session: str | None
+) -> MemoryStatus:
+    uptime = (stores.clock() - options.started_at) // _SECOND
+    connection = Connection(
+        status="connected" if indexing.fault is None else "degraded",
+        mode=options.mode,
+        path=options.path or None,
+        uptime_seconds=max(uptime, 0),
+        version=options.engine_version,
+    )
+    return MemoryStatus(
+        connection,
+        await _counts(stores),
+        await _storage(stores, indexing),
+        await _current_session(stores, options, session) if session is not None else None,
+    )
+
+
+async def _counts(stores: Stores) -> Counts:
+    scopes: Counter[str] = Counter()
+    types: Counter[str] = Counter()
+    things: Counter[str] = Counter()
+    forgotten = 0
+    for store, foreign in ((await stores.project(), "user"), (await stores.user(), "")):
+        things.update(await store.count())
+        for tally in await store.tally((MEMORY,)):
+            if not tally.is_deleted:
+                scopes[tally.scope] += tally.count
+                types[tally.type or ""] += tally.count
+            elif tally.scope != foreign:  # what a project has of the user's was promoted
+                forgotten += tally.count
+    return Counts(
+        total=scopes.total(),
+        by_scope=ByScope(scopes["session"], scopes["project"], scopes["user"]),
+        by_type=ByType(
+            types["episodic"],
+            types["semantic"],
+            types["procedural"],
+            types[WORKING] or None,
+        ),
+        forgotten=forgotten,
+        entities=things[ENTITY],
+        relationships=things["link"],
+    )
+
+
+async def _storage(stores: Stores, indexing: Indexing) -> Storage:
+    both = (await stores.project(), await stores.user())
+    size = sum([await store.size() for store in both])
+    problem = indexing.fault.message if indexing.fault else None
+    embedder = indexing.embedder
+    if embedder is None:
+        return Storage(size, 0, "none", Embeddings(0, 0, problem) if problem else None)
+    counts = [await store.vector_counts(embedder.name, (MEMORY,)) for store in both]
+    stored, pending = (sum(column) for column in zip(*counts, strict=True))
+    return Storage(size, embedder.dimensions, embedder.name, Embeddings(stored, pending, problem))
+
+
+async def _current_session(stores: Stores, options: Options, session: str) -> CurrentSession:
+    project = await stores.project()
+    made = [r for r in await project.get([session]) if r.kind == SESSION]
+    stored = await stored_by((project, await stores.user()), session, MOST_COUNTED)
+    started_at = made[0].created_at if made else options.started_at
+    return CurrentSession(session, len(stored), iso(started_at))

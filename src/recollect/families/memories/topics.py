@@ -1,0 +1,129 @@
+"""What a session was about, in a line: how many memories of which type, and their key topics."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from recollect.core.folding import fold, tokens
+from recollect.core.records import Record
+from recollect.core.stemming import stem
+from recollect.core.words import STOP_WORDS
+from recollect.families.memories.sentences import sentences
+
+Topic = tuple[str, ...]  # stems
+
+TYPES = ("episodic", "semantic", "procedural", "working")
+MOST_TOPICS = 5
+MOST_READ = 500  # memories; a summary at shutdown has no time for more
+TAG_WEIGHT = 2.0  # somebody chose it as the topic
+NAME_WEIGHT = 1.5  # of an entity that memories are linked to
+
+_DULL = """
+    add added adding after again agreed already always amazing another asked asks awesome back
+    became before began best better bit call called change changed changes check checked code
+    come cool decided did different discussed done each every feel feeling few file files first
+    fixed found gave get gets getting give given glad go goes good got great hey hi hope
+    instead just keep kept last later like likes long look lot lots love made make makes making
+    many memory method more most much must need needed needs never new next nice note noted now
+    okay old once one only other over prefers pretty project put ran really remember removed
+    replaced run running runs said same say says see seen session set short since still sure
+    switched take thank thanks thing things time today took totally tried try two under until
+    up updated us use used user users uses using via want wanted wants way well went within
+    without work worked working works wow yeah yesterday
+"""
+# What memories of every topic say.
+DULL_STEMS = frozenset(stem(word) for word in _DULL.split())
+_WORD = re.compile(r"[^\W_][\w+#'’-]*")
+_SHORTEST = 3  # characters of a word that may be a topic
+_LONGEST = 30
+
+
+def session_summary(records: Sequence[Record], names: Sequence[str] = ()) -> str:
+    """For people and for the record of a session that ends; `names` are linked entities'."""
+    if not records:
+        return "No memories were stored."
+    counts = Counter(record.type or "" for record in records)
+    listed = ", ".join(f"{counts[kind]} {kind}" for kind in TYPES if counts[kind])
+    noun = "memory" if len(records) == 1 else "memories"
+    line = f"{len(records)} {noun} ({listed})." if listed else f"{len(records)} {noun}."
+    topics = key_topics(records, names)
+    return f"{line} Key topics: {', '.join(topics)}" if topics else line
+
+
+def key_topics(
+    records: Sequence[Record], names: Sequence[str] = (), limit: int = MOST_TOPICS
+) -> list[str]:
+    """What most of the memories speak of, spelled as they do, the weightiest first."""
+    counts: defaultdict[Topic, float] = defaultdict(float)
+    spellings: defaultdict[Topic, Counter[str]] = defaultdict(Counter)
+
+    def note(terms: Iterable[str], weight: float) -> None:
+        topics: set[Topic] = set()
+        for term in terms:
+            topic = _topic(term)
+            spellings[topic][term] += 1
+            topics.add(topic)
+        for topic in topics - {()}:
+            counts[topic] += weight
+
+    # The newest are read: they tell best where the session has come to.
+    for record in sorted(records, key=lambda r: (r.at, r.id))[-MOST_READ:]:
+        note(_terms(record.text), 1.0)
+        note(record.tags, TAG_WEIGHT)
+    note(names, NAME_WEIGHT)
+    return [_spelled(spellings[topic]) for topic in _chosen(counts, limit)]
+
+
+def _terms(text: str) -> Iterator[str]:
+    """Telling words, and pairs of them that stand side by side."""
+    for sentence in sentences(text):
+        before = ""
+        for place, word in enumerate(_WORD.findall(sentence)):
+            if not _is_telling(word):
+                before = ""
+                continue
+            # A capital that begins a sentence may not be the word's own.
+            spelled = word.lower() if place == 0 and word.istitle() else word
+            yield spelled
+            if before:
+                yield f"{before} {spelled}"
+            before = spelled
+
+
+def _is_telling(word: str) -> bool:
+    folded = word.lower().replace("'", "").replace("’", "")
+    is_word = _SHORTEST <= len(folded) <= _LONGEST or (len(folded) == 2 and not folded.isascii())
+    return is_word and not folded[0].isdigit() and not _is_dull(folded)
+
+
+def _is_dull(word: str) -> bool:
+    return word in STOP_WORDS or stem(word) in DULL_STEMS
+
+
+def _topic(term: str) -> Topic:
+    """Equal for the spellings of one topic."""
+    return tuple(stem(word) for word in tokens(fold(term.replace("-", " ").replace("_", " "))))
+
+
+def _chosen(counts: Mapping[Topic, float], limit: int) -> list[Topic]:
+    """The words of a pair give way to it where they mostly come together."""
+    most = max(counts.values(), default=0.0)
+    strengths = {topic: _strength(topic, counts) for topic in counts}
+    chosen: list[Topic] = []
+    said: set[str] = set()
+    for topic in sorted(strengths, key=lambda topic: (-strengths[topic], topic)):
+        is_rare = counts[topic] <= 1.0 and (most > 1.0 or len(topic) > 1)
+        if not is_rare and said.isdisjoint(topic):
+            chosen.append(topic)
+            said |= {*topic}
+    return chosen[:limit]
+
+
+def _strength(topic: Topic, counts: Mapping[Topic, float]) -> float:
+    alone = max(counts.get((word,), 0.0) for word in topic)
+    is_one_thing = len(topic) > 1 and 2 * counts[topic] >= alone
+    return alone + counts[topic] / 2 if is_one_thing else counts[topic]
+
+
+def _spelled(spellings: Counter[str]) -> str:
+    return min(spellings, key=lambda term: (-spellings[term], len(term), term))

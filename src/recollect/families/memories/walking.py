@@ -1,0 +1,241 @@
+"""Walking the graph: entities from hop to hop, and the memories that are about them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from recollect.core.entities import ENTITY, candidates
+from recollect.core.ports import Access, AccessBook, Direction, RecordStore
+from recollect.core.records import Link, Record, Where
+from recollect.core.text import normalised
+from recollect.families.memories.model import (
+    MEMORY,
+    GraphEntity,
+    GraphStats,
+    KnowledgeGraph,
+    MemoryView,
+    Relationship,
+    Warned,
+)
+from recollect.families.memories.recalling import given_out
+from recollect.families.memories.sessions import NO_SESSION
+from recollect.families.memories.stores import Stores
+
+Way = Literal["outgoing", "incoming", "both"]
+DIRECTIONS: dict[Way, Direction] = {"outgoing": "out", "incoming": "in", "both": "both"}
+
+WIDEST = 1_000  # entities that one hop goes on from
+MOST_LINKS = 20_000  # looked at in one hop
+OVERVIEW = 2_000  # entities among which an overview finds the best connected
+MOST_MEMORIES = 2_000  # looked at; the counts of more go by their links alone
+
+Identity = tuple[str, str]  # the normalised name and type: the same entity in both stores
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How to walk."""
+
+    entity: str | None = None
+    relationship_type: str | None = None
+    direction: Way = "both"
+    depth: int = 1
+    include_memories: bool = True
+    limit: int = 20
+
+
+@dataclass(slots=True)
+class _Met:
+    """An entity on the way, whichever stores have it."""
+
+    name: str
+    type: str
+    depth: int
+    relationships: dict[tuple[str, str, str], Relationship] = field(
+        default_factory=dict[tuple[str, str, str], Relationship]
+    )
+    memories: dict[str, None] = field(default_factory=dict[str, None])
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What was met so far, in all stores."""
+
+    met: dict[Identity, _Met] = field(default_factory=dict[Identity, _Met])
+    edges: set[tuple[Identity, str, Identity]] = field(
+        default_factory=set[tuple[Identity, str, Identity]]
+    )
+    depth: int = 0
+
+    def meet(self, record: Record, depth: int) -> _Met:
+        there = self.met.setdefault(
+            _identity(record), _Met(record.name or "", record.type or "", depth)
+        )
+        there.depth = min(there.depth, depth)
+        return there
+
+    def connect(self, source: Record, verb: str, target: Record) -> None:
+        edge = (_identity(source), verb, _identity(target))
+        self.edges.add(edge)
+        if (start := self.met.get(edge[0])) is not None:
+            start.relationships[verb, target.name or "", "outgoing"] = Relationship(
+                verb, target.name or "", "outgoing"
+            )
+        if (end := self.met.get(edge[2])) is not None:
+            end.relationships[verb, source.name or "", "incoming"] = Relationship(
+                verb, source.name or "", "incoming"
+            )
+
+
+async def walk(
+    stores: Stores, accesses: AccessBook, route: Route, session: str | None
+) -> KnowledgeGraph:
+    """Both stores as one graph; without an entity, an overview of the best connected ones."""
+    so_far = _Walk()
+    places = (await stores.project(), await stores.user())
+    memories: list[tuple[RecordStore, Record]] = []
+    for store in places:
+        starts = await _starts(store, route)
+        entities = await _go(store, starts, route, so_far)
+        if entities:
+            about = await _memories(store, entities, so_far, route, session or NO_SESSION)
+            memories += [(store, record) for record in about]
+    shown = _ordered(so_far)[: route.limit]
+    attached = await _attached(memories, shown, accesses, route) if route.include_memories else []
+    missing = route.entity is not None and not so_far.met
+    return KnowledgeGraph(
+        entities=[_view(entity) for entity in shown],
+        memories=attached,
+        graph_stats=GraphStats(len(so_far.met), len(so_far.edges), so_far.depth),
+        warnings=[_unknown(route.entity or "")] if missing else None,
+    )
+
+
+async def _starts(store: RecordStore, route: Route) -> list[Record]:
+    """By name, id or `name (type)`, else by a part of the name."""
+    if route.entity is None:
+        return await store.scan(Where(kinds=(ENTITY,)), order="newest", limit=OVERVIEW)
+    if exact := (await candidates(store, [route.entity]))[route.entity]:
+        return exact
+    wanted = normalised(route.entity)
+    found = await store.containing(wanted, Where(kinds=(ENTITY,)), route.limit)
+    records = await store.get([match.id for match in found])
+    return [record for record in records if wanted in (record.name_key or "")]
+
+
+async def _go(
+    store: RecordStore, starts: Sequence[Record], route: Route, so_far: _Walk
+) -> dict[str, Record]:
+    """The entities that were met in this store, by id."""
+    known = {record.id: record for record in starts}
+    for record in starts:
+        so_far.meet(record, 0)
+    frontier = list(known)
+    hops = 1 if route.entity is None else route.depth
+    for depth in range(1, hops + 1):
+        links = await _edges(store, frontier, route)
+        ends = {end for link in links for end in (link.source, link.target)}
+        met = {r.id: r for r in await store.get(sorted(ends - known.keys())) if r.kind == ENTITY}
+        known |= met
+        for record in met.values():
+            so_far.meet(record, depth)
+        for link in links:
+            if link.source in known and link.target in known:
+                so_far.connect(known[link.source], link.verb, known[link.target])
+        if met:
+            so_far.depth = max(so_far.depth, depth)
+        frontier = list(met)[:WIDEST]
+        if not frontier:
+            break
+    return known
+
+
+async def _edges(store: RecordStore, frontier: Sequence[str], route: Route) -> list[Link]:
+    direction = DIRECTIONS[route.direction]
+    links = await store.links(frontier, direction=direction, limit=MOST_LINKS) if frontier else []
+    wanted = normalised(route.relationship_type or "")
+    return [
+        link
+        for link in links
+        if not _is_of_memory(link) and (not wanted or normalised(link.verb) == wanted)
+    ]
+
+
+async def _memories(
+    store: RecordStore,
+    entities: dict[str, Record],
+    so_far: _Walk,
+    route: Route,
+    visible_to: str,
+) -> list[Record]:
+    """What this session may see of the memories about the entities, the best first."""
+    links = await store.links(list(entities), direction="in", limit=MOST_LINKS)
+    links = [link for link in links if _is_of_memory(link)]
+    ids = list(dict.fromkeys(link.source for link in reversed(links)))
+    where = Where(kinds=(MEMORY,), ids=tuple(ids[:MOST_MEMORIES]), visible_to=visible_to)
+    seen = {record.id: record for record in await store.scan(where)} if ids else {}
+    countable = seen.keys() | set(ids[MOST_MEMORIES:])
+    wanted = normalised(route.relationship_type or "")
+    fitting: set[str] = set()
+    for link in links:
+        if link.source in countable:
+            so_far.met[_identity(entities[link.target])].memories[link.source] = None
+        if normalised(link.verb) == wanted:
+            fitting.add(link.source)
+
+    def rank(record: Record) -> tuple[bool, float, int]:
+        return record.id not in fitting, -(record.importance or 0.0), -record.at
+
+    return sorted(seen.values(), key=rank)
+
+
+async def _attached(
+    memories: Sequence[tuple[RecordStore, Record]],
+    shown: Sequence[_Met],
+    accesses: AccessBook,
+    route: Route,
+) -> list[MemoryView]:
+    """The nearer the entity that a memory is about, the more relevant it is."""
+    nearness: dict[str, float] = {}
+    for entity in shown:
+        for memory_id in entity.memories:
+            score = 1 / (1 + entity.depth)
+            nearness[memory_id] = max(nearness.get(memory_id, 0.0), score)
+    wanted = [(store, record) for store, record in memories if record.id in nearness]
+    broadest = {record.id: (store, record) for store, record in wanted}  # the user's come last
+    best = sorted(broadest.values(), key=lambda pair: -nearness[pair[1].id])[: route.limit]
+    known: dict[str, Access] = {}
+    for store in {id(store): store for store, _ in best}.values():
+        ids = [record.id for other, record in best if other is store]
+        known |= await given_out(accesses, store, ids)
+    return [MemoryView.of(r, nearness[r.id], known.get(r.id)) for _, r in best]
+
+
+def _ordered(walk: _Walk) -> list[_Met]:
+    """The nearest first, and the best connected of those that are as near."""
+
+    def rank(entity: _Met) -> tuple[int, int, str]:
+        connected = len(entity.relationships) + len(entity.memories)
+        return entity.depth, -connected, entity.name
+
+    return sorted(walk.met.values(), key=rank)
+
+
+def _view(entity: _Met) -> GraphEntity:
+    return GraphEntity(
+        entity.name, entity.type, list(entity.relationships.values()), len(entity.memories)
+    )
+
+
+def _unknown(name: str) -> Warned:
+    return Warned(
+        "entity_not_found", f'No entity is named "{name}". Without `entity` the graph is shown.'
+    )
+
+
+def _identity(record: Record) -> Identity:
+    return record.name_key or "", normalised(record.type or "")
+
+
+def _is_of_memory(link: Link) -> bool:
+    return link.source.startswith(MEMORY + ":")

@@ -1,0 +1,129 @@
+"""What speaks for each record: both legs and the walk through the graph, within the time given."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from recollect.core.ports import Embedder
+from recollect.core.words import Query
+from recollect.errors import ModelUnavailable
+from recollect.retrieval.deadline import Deadline
+from recollect.retrieval.legs import (
+    Key,
+    Question,
+    Scores,
+    WordsFound,
+    by_meaning,
+    by_words,
+    embedded,
+    understood,
+)
+from recollect.retrieval.profile import Notice, Place, Profile, Strategy, Tier
+from recollect.retrieval.walk import closeness
+
+if TYPE_CHECKING:  # loaded by whoever embeds
+    import numpy as np
+    from numpy.typing import NDArray
+
+NOT_BY_GRAPH = "The query names no entity with anything linked to it; found by words and meaning."
+LEFT_FOR_NEARNESS = 0.25  # of the time, when a word query or the model takes long
+NO_MEANING = "Meaning search is switched off; found by words."
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What was found, by place and id, and what could not be looked for."""
+
+    strategy: Strategy
+    words: Scores = field(default_factory=dict[Key, float])
+    cosines: Scores = field(default_factory=dict[Key, float])
+    closeness: Scores = field(default_factory=dict[Key, float])
+    authors: frozenset[str] = frozenset()
+    tier: Tier | None = None
+    late: list[str] = field(default_factory=list[str])
+    notices: list[Notice] = field(default_factory=list[Notice])
+
+
+async def gathered(
+    places: Sequence[Place],
+    query: Query,
+    profile: Profile,
+    embedder: Embedder | None,
+    deadline: Deadline,
+) -> Evidence:
+    """Embedding the query takes the longest, so that the words are looked up meanwhile."""
+    evidence = Evidence(profile.strategy)
+    if profile.strategy == "keyword":
+        _take_words(evidence, await deadline.one(by_words(places, query, profile)))
+        return evidence
+    if profile.strategy == "graph":
+        places = await _around_entities(places, query, evidence, deadline)
+    question = await deadline.one(understood(places, query.text)) or Question(query.text)
+    evidence.authors = question.authors
+    if embedder is None:
+        words, vector = await deadline.one(by_words(places, query, profile)), None
+        if profile.strategy == "vector":
+            evidence.notices.append(Notice("partial_results", NO_MEANING))
+    else:
+        words, answer = await deadline.sooner(LEFT_FOR_NEARNESS).both(
+            by_words(places, query, profile), embedded(embedder, question.text)
+        )
+        vector = _vector(evidence, answer)
+    if words is None or vector is None or profile.strategy != "vector":
+        _take_words(evidence, words)
+    if embedder is not None and vector is not None:
+        await _take_meaning(evidence, places, embedder.name, vector, deadline)
+    elif evidence.strategy != "graph":
+        evidence.strategy = "keyword"
+    return evidence
+
+
+async def _around_entities(
+    places: Sequence[Place], query: Query, evidence: Evidence, deadline: Deadline
+) -> Sequence[Place]:
+    """The places narrowed to what the graph leads to, or as they are when it leads nowhere."""
+    found = await deadline.one(closeness(places, query.text))
+    if not found:
+        evidence.strategy = "hybrid"
+        evidence.notices.append(Notice("no_entities", NOT_BY_GRAPH))
+        return places
+    evidence.closeness = found
+    return [
+        replace(place, where=replace(place.where, ids=tuple(i for at, i in found if at == number)))
+        for number, place in enumerate(places)
+    ]
+
+
+def _take_words(evidence: Evidence, found: WordsFound | None) -> None:
+    if found is None:
+        evidence.late.append("words")
+    else:
+        evidence.words, evidence.tier = found.scores, found.tier
+
+
+async def _take_meaning(
+    evidence: Evidence,
+    places: Sequence[Place],
+    model: str,
+    vector: "NDArray[np.float32]",
+    deadline: Deadline,
+) -> None:
+    also = [*evidence.words, *(key for key in evidence.closeness if key not in evidence.words)]
+    found = await deadline.one(by_meaning(places, model, vector, also))
+    if found is None:
+        evidence.late.append("meaning")
+    else:
+        evidence.cosines = found
+
+
+def _vector(
+    evidence: Evidence, answer: "NDArray[np.float32] | ModelUnavailable | None"
+) -> "NDArray[np.float32] | None":
+    if isinstance(answer, ModelUnavailable):
+        reason = answer.message.rstrip(".")
+        message = f"Meaning search is unavailable ({reason}); found by words."
+        evidence.notices.append(Notice("partial_results", message))
+        return None
+    if answer is None:
+        evidence.late.append("meaning")
+    return answer

@@ -1,0 +1,149 @@
+"""From signs to scores: how words, meaning, author, date and neighbours become one relevance.
+
+Everything here is arithmetic on columns. Scores are fused by their size, not by their rank: on
+public conversations that finds some three of a hundred more among the first ten.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from recollect.retrieval.profile import Fusion, Parts, Shares
+
+RANK_CONSTANT = 60
+NARROWEST = 0.25  # between cosines; candidates of a large store are twice as far apart
+STRETCH = 0.2  # of its half-life, for each time that a record was given out
+LONGEST_STRETCH = 5.0
+
+Column = Sequence[float | None]
+Columns = dict[str, list[float]]  # what each part adds to the score of each candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What speaks for each candidate; columns of equal length.
+
+    None in a column means that there is no such sign: not found by words, or no vector yet. None
+    for a column: nobody asked. `neighbours` holds the numbers of the candidates beside each one.
+    """
+
+    keyword: Column
+    cosine: Column
+    neighbours: Sequence[Sequence[int]]
+    author: Sequence[float] | None = None
+    date: Sequence[float] | None = None
+    closeness: Sequence[float] | None = None
+
+
+def relevance(signs: Signs, parts: Parts, fusion: Fusion = "scores") -> Columns:
+    """What each part adds to the relevance of each candidate; the sum is within 0 and 1.
+
+    A part that nobody asked about takes nothing from the others.
+    """
+    if fusion == "ranks":
+        parts = Parts(keyword=0.5, meaning=0.5, author=0, date=0, neighbour=0, closeness=0)
+        keyword, meaning = by_rank(signs.keyword), by_rank(signs.cosine)
+    else:
+        keyword, meaning = by_best(signs.keyword), by_range(signs.cosine)
+    columns: dict[str, tuple[float, Column | None]] = {
+        "keyword": (parts.keyword, keyword if any(keyword) else None),
+        "meaning": (parts.meaning, meaning if any(meaning) else None),
+        "author": (parts.author, signs.author),
+        "date": (parts.date, signs.date),
+        "closeness": (parts.closeness, signs.closeness),
+    }
+    whole = sum(weight for weight, column in columns.values() if column is not None)
+    found = {
+        name: [weight / whole * value if value else 0.0 for value in column]
+        for name, (weight, column) in columns.items()
+        if weight and column is not None
+    }
+    if not found:
+        return {"keyword": [0.0] * len(keyword)}
+    if fusion == "scores" and "meaning" in found and "keyword" in found:
+        _judge_by_words(found["keyword"], keyword, meaning, parts.meaning / whole)
+    return _lifted(found, signs.neighbours, parts.neighbour)
+
+
+def totals(columns: Columns) -> list[float]:
+    return [sum(values) for values in zip(*columns.values(), strict=True)]
+
+
+def by_best(scores: Column) -> list[float | None]:
+    """Each score as a share of the best one."""
+    best = max((score for score in scores if score is not None), default=0.0)
+    if best <= 0:
+        return [None if score is None else 1.0 for score in scores]
+    return [None if score is None else max(score, 0.0) / best for score in scores]
+
+
+def by_range(scores: Column) -> list[float | None]:
+    """Each cosine as its place between the worst and the best one, 1 for the best.
+
+    The range is at least NARROWEST wide, so that among a few texts that are all alike a hair's
+    breadth does not decide.
+    """
+    known = [score for score in scores if score is not None]
+    if not known:
+        return list(scores)
+    high = max(known)
+    width = max(high - min(known), NARROWEST)
+    return [None if score is None else 1 - (high - score) / width for score in scores]
+
+
+def by_rank(scores: Column) -> list[float | None]:
+    """Reciprocal ranks, 1 for the first; equal scores have equal ranks."""
+    ordered = sorted((score for score in scores if score is not None), reverse=True)
+    ranks = {score: rank for rank, score in reversed(list(enumerate(ordered)))}
+    return [
+        None if score is None else (RANK_CONSTANT + 1) / (RANK_CONSTANT + 1 + ranks[score])
+        for score in scores
+    ]
+
+
+def _judge_by_words(found: list[float], keyword: Column, meaning: Column, weight: float) -> None:
+    """What has no vector yet is not known to mean something else: its words count in full."""
+    for number, (words, cosine) in enumerate(zip(keyword, meaning, strict=True)):
+        if cosine is None and words:
+            found[number] += weight * words
+
+
+def _lifted(found: Columns, neighbours: Sequence[Sequence[int]], share: float) -> Columns:
+    """Each with a share of its best neighbour; all scaled down where the best would pass 1."""
+    scores = totals(found)
+    if share and any(neighbours):
+        lifts = [share * max(scores[i] for i in beside) if beside else 0.0 for beside in neighbours]
+        found = found | {"neighbour": lifts}
+        scores = totals(found)
+    best = max(scores, default=0.0)
+    if best <= 1:
+        return found
+    return {name: [value / best for value in column] for name, column in found.items()}
+
+
+def recency(age: float, half_life: float | None, accesses: int = 0) -> float:
+    """1 for what is new, a half after a half-life (both in days), which use makes longer."""
+    if half_life is None:
+        return 1.0
+    stretched = half_life * min(1 + STRETCH * accesses, LONGEST_STRETCH)
+    return 0.5 ** (max(age, 0.0) / stretched)
+
+
+def mixed(
+    relevant: Columns,
+    importance: Sequence[float],
+    recent: Sequence[float],
+    shares: Shares,
+    factors: Mapping[str, Sequence[float]],
+) -> Columns:
+    """What makes up each score: the parts of relevance, importance, recency, what factors take."""
+    columns = {
+        name: [shares.relevance * value for value in column] for name, column in relevant.items()
+    }
+    if shares.importance:
+        columns["importance"] = [shares.importance * value for value in importance]
+    if shares.recency:
+        columns["recency"] = [shares.recency * value for value in recent]
+    for name, factor in factors.items():
+        scores = totals(columns)
+        columns[name] = [score * (f - 1) for score, f in zip(scores, factor, strict=True)]
+    return columns

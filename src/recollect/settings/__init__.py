@@ -1,0 +1,180 @@
+"""Settings: flags, then the environment, then the config file, then defaults.
+
+The only reader of the environment.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_type_hints
+
+from recollect.errors import InvalidInput
+from recollect.settings.places import CONFIG_VARIABLE, NO_FILE, located, target
+from recollect.settings.sources import OTHER_VARIABLES, PREFIX, Gathered, gather
+from recollect.settings.values import Given, parsed
+
+Transport = Literal["stdio", "http"]
+Dialect = Literal["recollect", "server-memory"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+Synchronous = Literal["normal", "full"]
+DeploymentMode = Literal["embedded-file", "embedded-memory"]
+EmbeddingModel = Literal["all-MiniLM-L6-v2", "none"]
+
+TOOLSETS = ("memories", "graph")
+AUTO = "auto"
+DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, with its default. The comments are the text of docs/settings.md."""
+
+    #: Folder that holds all data; made when missing. Default: the platform's data folder.
+    data_dir: Path
+    #: File to read settings from, `none` for no file. Default: `config.md` in the config folder.
+    config: Path | None = None
+    #: Project to work in, made at the first write; `auto` takes the one of the working folder.
+    project: str | None = None
+    #: Folder that counts as the working folder. Default: CLAUDE_PROJECT_DIR, else the current one.
+    path: Path | None = None
+    #: Where everything is kept: in the data folder, or in memory until the program ends.
+    deployment_mode: DeploymentMode = "embedded-file"
+    #: Which families of tools are offered: a list with commas, or `all`.
+    toolsets: str = "all"
+    #: Offer only the tools that change nothing.
+    read_only: bool = False
+    #: Names and shapes of the tools: our own, or those of the official memory server.
+    dialect: Dialect = "recollect"
+    #: How clients connect.
+    transport: Transport = "stdio"
+    #: Address that the HTTP transport listens on.
+    host: str = "127.0.0.1"
+    #: Port that the HTTP transport listens on.
+    port: int = 8081
+    #: Serve HTTP on the loopback address without asking for a token.
+    no_token: bool = False
+    #: Session that memories belong to. Default: CLAUDE_CODE_SESSION_ID, else a new one.
+    session_id: str | None = None
+    #: Memories that one session may store on its own; explicit ones past it get a warning.
+    max_memories_per_session: int = 100
+    #: Write a summary of the session when the server ends.
+    consolidation_on_shutdown: bool = True
+    #: What finds memories by meaning; `none` leaves the search by words.
+    embedding_model: EmbeddingModel = "all-MiniLM-L6-v2"
+    #: Replace keys, tokens and passwords in texts before they are stored.
+    mask_secrets: bool = True
+    #: Seconds after which a search answers with what it has found so far.
+    recall_time_limit: float = 2.0
+    #: When a commit counts as written: `full` survives a power cut, `normal` any crash.
+    synchronous: Synchronous = "normal"
+    #: What is written to standard error.
+    log_level: LogLevel = "warning"
+    #: What clients should start, where it is not this program itself. `./run` sets it.
+    launcher: str | None = None
+    #: Offer the fixtures of the protocol's conformance suite. For developers.
+    conformance: bool = False
+
+
+class Explained(NamedTuple):
+    """A setting, its value as it can be shown, and where it comes from."""
+
+    name: str
+    value: str | int | float | bool | None
+    source: str
+
+
+def load(
+    flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
+) -> Settings:
+    """Settings from what was given; a flag that is None counts as not given."""
+    return _settings(_gathered(flags, environment))
+
+
+def explained(
+    flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
+) -> list[Explained]:
+    """Every setting with where it comes from, and then what the file says beside them."""
+    gathered = _gathered(flags, environment)
+    settings = _settings(gathered)
+    given = gathered.settings
+    return [
+        *(
+            Explained(
+                field.name,
+                _shown(getattr(settings, field.name)),
+                given[field.name].source if field.name in given else DEFAULT,
+            )
+            for field in fields(Settings)
+        ),
+        *(Explained(item.name, _shown(item.value), item.source) for item in gathered.others),
+    ]
+
+
+def config_paths(
+    flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[Path | None, Path | None]:
+    """The config file that is read, and the one that would be written."""
+    environment = os.environ if environment is None else environment
+    named = (flags or {}).get("config")
+    explicit = None if named is None else str(named)
+    try:
+        used = located(explicit, environment)
+    except InvalidInput:  # one that was named is not there yet
+        used = None
+    return used, target(explicit, environment)
+
+
+def chosen_toolsets(settings: Settings) -> tuple[str, ...]:
+    return _toolsets(Given("toolsets", settings.toolsets, "toolsets", DEFAULT))
+
+
+def unset_environment() -> dict[str, str]:
+    """The environment without our variables, for a child whose settings are all given as flags."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(PREFIX) and name not in OTHER_VARIABLES
+    }
+    return kept | {CONFIG_VARIABLE: NO_FILE}
+
+
+def _gathered(flags: Mapping[str, Any] | None, environment: Mapping[str, str] | None) -> Gathered:
+    names = tuple(field.name for field in fields(Settings))
+    return gather(names, flags or {}, os.environ if environment is None else environment)
+
+
+def _settings(gathered: Gathered) -> Settings:
+    hints = get_type_hints(Settings)
+    values = {name: parsed(hints[name], item) for name, item in gathered.settings.items()}
+    values["config"] = gathered.file
+    if toolsets := gathered.settings.get("toolsets"):
+        _toolsets(toolsets)
+    values.setdefault("path", Path.cwd())
+    if "data_dir" not in values:
+        values["data_dir"] = _default_data_dir()
+    values["data_dir"] = values["data_dir"].absolute()
+    return Settings(**values)
+
+
+def _toolsets(given: Given) -> tuple[str, ...]:
+    value = parsed(str, given)
+    if value == "all":
+        return TOOLSETS
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    for name in names:
+        if name not in TOOLSETS:
+            known = (*TOOLSETS, "all")
+            raise given.invalid(f'there is no toolset "{name}": {", ".join(known)}.', known)
+    return names
+
+
+def _default_data_dir() -> Path:
+    # Imported here: a start that names its folder does not pay for it.
+    from platformdirs import user_data_path
+
+    return user_data_path("recollect", appauthor=False)
+
+
+def _shown(value: Any) -> str | int | float | bool | None:
+    return value if isinstance(value, str | int | float | None) else str(value)

@@ -1,0 +1,78 @@
+"""Where the config file is."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from recollect.errors import InvalidInput
+
+NAME = "config.md"
+NO_FILE = "none"  # in place of a path: read no file
+CONFIG_VARIABLE = "RECOLLECT_CONFIG"
+PLUGIN_CONFIG_VARIABLE = "MEMORY_CONFIG_PATH"
+PLUGIN_FILE = Path(".claude", "surrealdb-memory.local.md")
+
+
+def own_path(environment: Mapping[str, str]) -> Path | None:
+    """Where our file belongs on this platform; None where no home folder is known.
+
+    The same folder as platformdirs has, which takes longer to import than to go without.
+    """
+    home = environment.get("HOME") or environment.get("USERPROFILE")
+    if sys.platform == "win32":
+        base = environment.get("LOCALAPPDATA") or (home and Path(home, "AppData", "Local"))
+    elif environment.get("XDG_CONFIG_HOME", "").strip():
+        base = environment["XDG_CONFIG_HOME"]
+    elif sys.platform == "darwin":
+        base = home and Path(home, "Library", "Application Support")
+    else:
+        base = home and Path(home, ".config")
+    return Path(base, "recollect", NAME) if base else None
+
+
+def located(explicit: str | None, environment: Mapping[str, str]) -> Path | None:
+    """The file to read: the one that was named, else ours, else that of surrealdb-memory."""
+    named = explicit or environment.get(CONFIG_VARIABLE)
+    if named == NO_FILE:
+        return None
+    if named:
+        return _existing(Path(named).expanduser(), "--config" if explicit else CONFIG_VARIABLE)
+    own = own_path(environment)
+    if own is not None and _is_there(own):
+        return own
+    return _of_the_plugin(environment)
+
+
+def target(explicit: str | None, environment: Mapping[str, str]) -> Path | None:
+    """The file that is to be written: the one that was named, else ours."""
+    named = explicit or environment.get(CONFIG_VARIABLE)
+    return own_path(environment) if named in (None, "", NO_FILE) else Path(named).expanduser()
+
+
+def _of_the_plugin(environment: Mapping[str, str]) -> Path | None:
+    home = environment.get("HOME") or environment.get("USERPROFILE")
+    usual = Path(home, PLUGIN_FILE) if home else None
+    if named := environment.get(PLUGIN_CONFIG_VARIABLE):
+        path = Path(named).expanduser()
+        # The plugin names the usual place whether or not a file is there.
+        if path != usual:
+            return _existing(path, PLUGIN_CONFIG_VARIABLE)
+    return usual if usual is not None and _is_there(usual) else None
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a folder that may not be looked into
+        return False
+
+
+def _existing(path: Path, named_by: str) -> Path:
+    if not _is_there(path):
+        raise InvalidInput(
+            f"There is no config file {path}.",
+            hint=f"`{named_by}` names it; `recollect config init` writes one.",
+            argument=named_by,
+            value=str(path),
+        )
+    return path

@@ -1,0 +1,73 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+BODY = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3c"
+TOKEN = "gh" + "p_" + BODY
+
+
+@pytest.fixture
+def leaky(recollect: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A project with a secret that was stored while masking was off."""
+    recollect("create-project", "shop")
+    monkeypatch.setenv("RECOLLECT_MASK_SECRETS", "no")
+    recollect(
+        "create-entities", "name=CI", "entity_type=system", f"observations=uses {TOKEN} daily"
+    )
+    monkeypatch.delenv("RECOLLECT_MASK_SECRETS")
+    return recollect
+
+
+def holders(folder: Path) -> list[str]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path.name for path in files if BODY.lower().encode() in path.read_bytes().lower()]
+
+
+def test_secrets_are_listed_without_showing_them(leaky: Run, tmp_path: Path) -> None:
+    told = leaky("audit", "secrets", "--json").json
+    (finding,) = told["findings"]
+    assert (finding["project"], finding["kind"], finding["place"]) == (
+        "shop",
+        "observation",
+        "text",
+    )
+    assert finding["secrets"] == ["github token"]
+    assert finding["excerpt"] == "uses [masked: github token] daily"
+    assert told["masked"] is None
+    shown = leaky("audit", "secrets")
+    assert "github token" in shown.out
+    assert "--mask" in shown.out
+    assert BODY not in shown.out + shown.err
+    assert holders(tmp_path / "data")
+
+
+def test_masking_replaces_them_and_leaves_no_byte(leaky: Run, tmp_path: Path) -> None:
+    leaky("delete-observations", "entity_name=CI", f"observations=uses {TOKEN} daily")
+    leaky("undo")
+    assert "1 record," in leaky("audit", "secrets", "--mask").out
+    assert holders(tmp_path / "data") == []
+    assert leaky("audit", "secrets").out == "No secrets found.\n"
+    graph = leaky("read-graph", "--json").json
+    (observation,) = graph["entities"][0]["observations"]
+    assert observation["content"] == "uses [masked: github token] daily"
+    assert "redact" in leaky("log").out
+
+
+def test_one_project_can_be_looked_into_alone(leaky: Run) -> None:
+    leaky("create-project", "other")
+    told = leaky("audit", "secrets", "--project", "other", "--json").json
+    assert told["findings"] == []
+    assert leaky("audit", "secrets", "--project", "shop", "--json").json["findings"]
+    assert leaky("audit", "secrets", "--project", "nowhere").status == 2
+
+
+def test_masking_is_refused_where_only_reading_is_allowed(
+    leaky: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_READ_ONLY", "yes")
+    assert leaky("audit", "secrets").status == 0
+    assert leaky("audit", "secrets", "--mask").status == 2

@@ -1,0 +1,131 @@
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the config file of an empty home folder would be."""
+    for name in ("HOME", "USERPROFILE", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path))
+    for name in ("RECOLLECT_CONFIG", "MEMORY_CONFIG_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config" / "recollect" / "config.md"
+
+
+@pytest.fixture
+def written(file: Path, recollect: Run) -> Path:
+    return Path(recollect("config", "init", "--json").json["written"])
+
+
+def write(file: Path, text: str) -> Path:
+    file.write_text(f"---\n{text}\n---\n", encoding="utf-8")
+    return file
+
+
+def settings(recollect: Run, *arguments: str) -> dict[str, tuple[Any, str]]:
+    rows = recollect("config", *arguments, "--json").json["settings"]
+    return {row["setting"]: (row["value"], row["from"]) for row in rows}
+
+
+def test_each_setting_is_shown_with_where_it_comes_from(written: Path, recollect: Run) -> None:
+    write(written, "# a comment\nport: 9000")
+    told = settings(recollect, "--project", "shop")
+    assert told["port"] == (9000, f"config file {written} line 3")
+    assert told["project"] == ("shop", "flag --project")
+    assert told["data_dir"][1] == "environment RECOLLECT_DATA_DIR"
+    assert told["mask_secrets"] == (True, "default")
+    shown = recollect("config", "--project", "shop").out
+    assert "9000" in shown
+    assert "flag --project" in shown
+
+
+def test_a_new_file_changes_nothing_and_belongs_to_its_owner(
+    file: Path, recollect: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = settings(recollect)
+    outcome = recollect("config", "init")
+    path = recollect("config", "path").out.strip()
+    assert outcome.status == 0
+    assert path in outcome.out
+    after = settings(recollect)
+    assert after.pop("config") == (path, "default")
+    before.pop("config")
+    assert after == before
+    if os.name == "posix":
+        assert stat.S_IMODE(Path(path).stat().st_mode) == 0o600
+
+
+def test_every_line_of_a_new_file_can_be_switched_on(written: Path, recollect: Run) -> None:
+    lines = written.read_text(encoding="utf-8").splitlines()
+    entries = [line[2:] for line in lines if re.match(r"# [a-z_]+:( \S+)?$", line)]
+    assert len(entries) > 10
+    write(written, "\n".join(entries))
+    assert recollect("config").status == 0
+    assert settings(recollect)["recall_time_limit"][1].startswith("config file")
+
+
+def test_a_file_is_not_overwritten_unless_that_is_asked_for(written: Path, recollect: Run) -> None:
+    write(written, "port: 9000")
+    refused = recollect("config", "init")
+    assert refused.status == 2
+    assert str(written) in refused.err
+    assert settings(recollect)["port"][0] == 9000
+    assert recollect("config", "init", "--force").status == 0
+    assert settings(recollect)["port"][0] == 8081
+    assert [path.name for path in written.parent.iterdir()] == ["config.md"]
+
+
+def test_init_tells_of_the_file_that_is_not_read_any_more(
+    file: Path, recollect: Run, tmp_path: Path
+) -> None:
+    older = tmp_path / ".claude" / "surrealdb-memory.local.md"
+    older.parent.mkdir()
+    write(older, "port: 9000")
+    assert settings(recollect)["port"][0] == 9000
+    assert str(older) in recollect("config", "init").err
+    assert settings(recollect)["port"][0] == 8081
+
+
+def test_the_path_is_told_before_there_is_a_file(file: Path, recollect: Run) -> None:
+    told = recollect("config", "path", "--json").json
+    assert told["exists"] is False
+    assert Path(told["path"]).name == "config.md"
+    recollect("config", "init")
+    assert recollect("config", "path", "--json").json == told | {"exists": True}
+
+
+def test_the_file_that_is_named_is_the_one_that_is_written(
+    file: Path, recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "deep" / "mine.md"
+    monkeypatch.setenv("RECOLLECT_CONFIG", str(named))
+    assert recollect("config").status == 2
+    assert recollect("config", "path").out.strip() == str(named)
+    assert recollect("config", "init", "--json").json == {"written": str(named)}
+    assert settings(recollect)["config"] == (str(named), "environment RECOLLECT_CONFIG")
+
+
+@pytest.mark.parametrize("command", [["config"], ["serve"], ["read-graph"], ["log"]])
+def test_a_bad_value_ends_every_command_with_its_file_key_and_what_is_allowed(
+    written: Path, recollect: Run, command: list[str]
+) -> None:
+    write(written, "log_level: loud")
+    outcome = recollect(*command)
+    assert outcome.status == 2
+    for part in (str(written), "log_level", "line 2", "loud", "debug, info, warning, error"):
+        assert part in outcome.err
+
+
+def test_the_path_is_told_even_of_a_bad_file(written: Path, recollect: Run) -> None:
+    write(written, "no colon")
+    assert recollect("config").status == 2
+    assert recollect("config", "path").out.strip() == str(written)

@@ -1,0 +1,174 @@
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository to work in, so that memories have a project."""
+    repository = tmp_path / "shop"
+    (repository / ".git").mkdir(parents=True)
+    monkeypatch.chdir(repository)
+    return repository
+
+
+def stored(recollect: Run, *arguments: str) -> str:
+    return recollect("remember", *arguments, "--json").json["memory_id"]
+
+
+def contents(answer: Any) -> list[str]:
+    return [memory["content"] for memory in answer.json["memories"]]
+
+
+def test_what_is_remembered_is_recalled_in_other_words(recollect: Run) -> None:
+    stored(recollect, "We chose PostgreSQL for the order data", "--tag", "decision")
+    stored(recollect, "Tea is in the upper drawer")
+    found = recollect("recall", "which database keeps the purchases?", "--json")
+    assert contents(found)[0] == "We chose PostgreSQL for the order data"
+    assert found.json["memories"][0]["why"]["meaning"] > 0
+    shown = recollect("recall", "database")
+    assert "why: " in shown.out
+    assert "#decision" in shown.out
+
+
+def test_text_comes_from_standard_input_too(recollect: Run) -> None:
+    assert recollect("remember", "-", stdin="From a pipe").status == 0
+    assert contents(recollect("list", "--json")) == ["From a pipe"]
+
+
+def test_the_same_text_is_known_already(recollect: Run) -> None:
+    first = recollect("remember", "Only once")
+    again = recollect("remember", "Only once")
+    assert first.out.startswith("Remembered: ")
+    assert again.out.startswith("Known already: ")
+    assert len(contents(recollect("list", "--json"))) == 1
+
+
+def test_the_list_is_filtered_by_scope_tag_type_and_time(recollect: Run) -> None:
+    stored(recollect, "a", "--tag", "x")
+    stored(recollect, "b", "--scope", "user", "--type", "procedural")
+    stored(recollect, "c", "--when", "2020-05-01", "--pin")
+    assert contents(recollect("list", "--json")) == ["c", "b", "a"]
+    assert contents(recollect("list", "--scope", "user", "--json")) == ["b"]
+    assert contents(recollect("list", "--tag", "x", "--json")) == ["a"]
+    assert contents(recollect("list", "--type", "procedural", "--json")) == ["b"]
+    assert contents(recollect("list", "--since", "yesterday", "--json")) == ["b", "a"]
+    assert contents(recollect("list", "--until", "2020-12-31", "--json")) == ["c"]
+    assert contents(recollect("list", "--pinned", "--json")) == ["c"]
+    assert contents(recollect("list", "--limit", "1", "--json")) == ["c"]
+
+
+def test_a_time_that_is_none_is_refused(recollect: Run) -> None:
+    refused = recollect("list", "--since", "whenever")
+    assert refused.status == 2
+    assert "whenever" in refused.err
+    assert "2026-03-01" in refused.err
+
+
+def test_an_edit_can_be_taken_back(recollect: Run) -> None:
+    memory = stored(recollect, "Port 8080")
+    changed = recollect("edit", memory, "--content", "Port 8443", "--tag", "net")
+    assert changed.out == "Changed content, tags.\n"
+    assert contents(recollect("list", "--json")) == ["Port 8443"]
+    assert recollect("undo").status == 0
+    assert contents(recollect("list", "--json")) == ["Port 8080"]
+
+
+def test_without_options_the_editor_opens_with_the_text(
+    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = stored(recollect, "old words")
+    editor = tmp_path / "editor.py"
+    editor.write_text(
+        "import pathlib, sys\n"
+        "file = pathlib.Path(sys.argv[1])\n"
+        "file.write_text(file.read_text(encoding='utf-8').replace('old', 'new'), encoding='utf-8')",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("VISUAL", f"{sys.executable} {editor}")
+    assert recollect("edit", memory).status == 0
+    assert contents(recollect("list", "--json")) == ["new words"]
+
+
+def test_a_forgotten_memory_is_listed_apart_and_comes_back_by_undo(recollect: Run) -> None:
+    memory = stored(recollect, "Gone tomorrow")
+    assert recollect("forget", memory, "--reason", "wrong").status == 0
+    assert contents(recollect("list", "--json")) == []
+    assert contents(recollect("list", "--forgotten", "--json")) == ["Gone tomorrow"]
+    assert contents(recollect("recall", "tomorrow", "--forgotten", "--json")) == ["Gone tomorrow"]
+    recollect("undo")
+    assert contents(recollect("list", "--json")) == ["Gone tomorrow"]
+
+
+def test_what_the_user_keeps_is_undone_too(recollect: Run) -> None:
+    stored(recollect, "in the project")
+    stored(recollect, "of the user", "--scope", "user")
+    assert "@user" in recollect("log").out
+    recollect("undo")
+    assert contents(recollect("list", "--json")) == ["in the project"]
+
+
+def test_a_pinned_memory_says_so(recollect: Run) -> None:
+    memory = stored(recollect, "Never forget")
+    recollect("pin", memory)
+    assert "pinned" in recollect("list").out
+    recollect("pin", memory, "--off")
+    assert "pinned" not in recollect("list").out
+
+
+def test_the_status_names_memories_that_say_the_same(recollect: Run) -> None:
+    stored(recollect, "The server listens on port 8443 for HTTPS")
+    stored(recollect, "The server is listening on port 8443 for HTTPS")
+    assert recollect("index", "--json").json == {"embedded": 2}
+    assert recollect("index").out == "Nothing was waiting.\n"
+    told = recollect("status", "--json").json
+    assert told["counts"]["total"] == 2
+    assert told["storage"]["embeddings"] == {"stored": 2, "pending": 0}
+    assert len(told["similar"]) == 1
+    assert "Say nearly the same" in recollect("status").out
+
+
+def test_the_context_is_printed_as_an_assistant_gets_it(recollect: Run) -> None:
+    assert recollect("context").out == "Nothing is remembered for this yet.\n"
+    stored(recollect, "Prefers short answers", "--scope", "user")
+    assert "### User Preferences" in recollect("context", "write", "docs").out
+
+
+def test_a_command_has_no_session_of_its_own(
+    recollect: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = recollect("remember", "x", "--scope", "session")
+    assert refused.status == 2
+    assert "MEMORY_SESSION_ID" in refused.err
+    monkeypatch.setenv("MEMORY_SESSION_ID", "s1")
+    assert recollect("remember", "x", "--scope", "session").status == 0
+    assert contents(recollect("recall", "x", "--json")) == ["x"]
+    assert "current_session" in recollect("status", "--json").json
+    monkeypatch.delenv("MEMORY_SESSION_ID")
+    assert contents(recollect("recall", "x", "--json")) == []
+    assert "current_session" not in recollect("status", "--json").json
+
+
+@pytest.mark.parametrize("command", ["edit", "pin", "forget"])
+def test_an_unknown_memory_is_named(recollect: Run, command: str) -> None:
+    refused = recollect(command, "memory:none")
+    assert refused.status == 2
+    assert "memory:none" in refused.err
+
+
+def test_two_repositories_never_share_memories(
+    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(recollect, "of the shop")
+    other = tmp_path / "other"
+    (other / ".git").mkdir(parents=True)
+    (other / "deep" / "inside").mkdir(parents=True)
+    monkeypatch.chdir(other / "deep" / "inside")
+    stored(recollect, "of the other")
+    monkeypatch.chdir(other)
+    assert contents(recollect("list", "--json")) == ["of the other"]

@@ -1,0 +1,169 @@
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from making import batch, entity, memory, note, record_ref
+from recollect.core.ports import Embedded, Library, RecordStore
+from recollect.core.records import Delete, Record, Update, Weights, Where
+from recollect.core.text import digest
+from recollect.core.words import parse_query
+from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.errors import Conflict
+
+SECRET = "xyzzysecret"
+MODEL = "a model"
+
+
+def clean(record_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Takes the secret out of name, text, tags and facets."""
+    return {
+        key: (
+            value.replace(SECRET, "***")
+            if isinstance(value, str)
+            else tuple(tag.replace(SECRET, "***") for tag in value)
+            if key == "tags"
+            else {k: str(v).replace(SECRET, "***") for k, v in value.items()}
+            if key == "facets"
+            else value
+        )
+        for key, value in values.items()
+    }
+
+
+async def found(store: RecordStore, word: str) -> list[str]:
+    words = parse_query(word).all_terms()
+    assert words is not None
+    return [match.id for match in await store.match(words, Where(), Weights(), 100)]
+
+
+async def filled(store: RecordStore) -> None:
+    """A record that has the secret everywhere, one that had it, and one that never did."""
+    await store.commit(
+        batch(
+            memory(f"is {SECRET}", id="is", tags=(SECRET,), facets={"why": SECRET}, session="s"),
+            memory(f"was {SECRET}", id="was"),
+            memory("never", id="never"),
+            memory(f"gone {SECRET}", id="gone"),
+        )
+    )
+    await store.commit(batch(Update("is", {"text": f"still {SECRET}"}, 1)))
+    await store.commit(batch(Update("was", {"text": "was it"}, 1)))
+    await store.commit(batch(Delete(record_ref("gone"))))
+
+
+async def everything(store: RecordStore) -> str:
+    records = await store.scan(Where(deleted=None))
+    return repr([records, await store.changes()])
+
+
+async def test_what_a_record_holds_and_held_is_rewritten(store: RecordStore) -> None:
+    await filled(store)
+    redacted = await store.redact(["is", "was", "never", "gone", "nobody", "is"], clean)
+    assert (redacted.records, redacted.links, redacted.complete) == (3, 0, True)
+    assert SECRET not in await everything(store)
+    (record,) = await store.get(["is"])
+    assert (record.text, record.tags, record.facets) == ("still ***", ("***",), {"why": "***"})
+    history = await store.history([record_ref("is"), record_ref("was")])
+    assert [edit.before for _, edit in history if edit.before] == [
+        {"text": "is ***"},
+        {"text": "was ***"},
+    ]
+    assert await store.check() == []
+
+
+async def test_a_redaction_is_found_by_its_new_words_alone(store: RecordStore) -> None:
+    await filled(store)
+    assert await found(store, SECRET) == ["is"]
+    await store.redact(["is"], lambda _, values: clean("", values) | {"tags": ("new",)})
+    assert await found(store, SECRET) == []
+    assert await found(store, "still") == ["is"]
+    tagged = await store.scan(Where(tags=("new",)))
+    assert [record.id for record in tagged] == ["is"]
+    assert await store.scan(Where(tags=(SECRET,))) == []
+
+
+async def test_words_around_a_redacted_text_do_not_keep_it(store: RecordStore) -> None:
+    await store.commit(
+        batch(
+            memory(f"the key {SECRET}", id="one", session="s", position=1),
+            memory("the next turn", id="two", session="s", position=2),
+            entity(f"House {SECRET}", id="house"),
+            note("house", "has a door"),
+        )
+    )
+    assert set(await found(store, SECRET)) == {"one", "two", "house", "has a door"}
+    await store.redact(["one", "house"], clean)
+    assert await found(store, SECRET) == []
+
+
+async def test_a_redacted_record_is_a_newer_version_and_waits_for_its_vector(
+    store: RecordStore,
+) -> None:
+    await filled(store)
+    before = {record.id: record for record in await store.scan(Where())}
+    items = [
+        Embedded(record.id, record.version, np.eye(4, dtype=np.float32)[0])
+        for record in before.values()
+    ]
+    await store.put_vectors(MODEL, items)
+    await store.redact(list(before), clean)
+    after = {record.id: record for record in await store.scan(Where())}
+    assert after["is"].version == before["is"].version + 1
+    assert after["is"].updated_at == before["is"].updated_at
+    assert after["never"] == before["never"]
+    assert [record.id for record in await store.unembedded(MODEL, ["memory"], 10)] == ["is"]
+    assert set(await store.vectors(MODEL, list(before))) == {"was", "never"}
+    assert await store.put_vectors(MODEL, [item for item in items if item.id == "is"]) == 0
+    with pytest.raises(Conflict):
+        await store.commit(batch(Update("is", {"text": "x"}, before["is"].version)))
+
+
+async def test_others_learn_that_something_was_redacted(store: RecordStore) -> None:
+    await filled(store)
+    seen = await store.revision()
+    await store.redact(["never", "nobody"], clean)
+    assert await store.revision() == seen
+    await store.redact(["is"], clean)
+    (change,) = await store.changes(after=seen)
+    assert (change.tool, change.edits) == ("redact", ())
+
+
+async def test_a_redaction_that_would_make_two_of_one_changes_nothing(store: RecordStore) -> None:
+    def keyed(text: str) -> Record:
+        return memory(text, name_key=digest(text))
+
+    def rekeyed(record_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        new = clean(record_id, values)
+        return new | {"name_key": digest(new["text"])} if "text" in new else new
+
+    await store.commit(batch(keyed(f"a {SECRET}"), keyed("a ***"), keyed(f"b {SECRET}")))
+    before = await everything(store)
+    with pytest.raises(Conflict):
+        await store.redact([f"b {SECRET}", f"a {SECRET}"], rekeyed)
+    assert await everything(store) == before
+    assert (await store.redact([f"b {SECRET}"], rekeyed)).records == 1
+    (record,) = await store.get([f"b {SECRET}"])
+    assert record.name_key == digest("b ***")
+
+
+@pytest.fixture
+async def on_disk(tmp_path: Path, clock: Callable[[], int]) -> AsyncIterator[Library]:
+    library = SqliteLibrary(tmp_path / "data", clock=clock)
+    yield library
+    await library.close()
+
+
+async def test_no_byte_of_what_was_redacted_stays_on_the_disk(
+    on_disk: Library, tmp_path: Path
+) -> None:
+    await on_disk.create("project", "")
+    _, store = await on_disk.open("project")
+    await filled(store)
+    await store.commit(batch(*(memory(f"filler {n} " * 50, id=f"f{n}") for n in range(50))))
+    await store.redact(["is", "was", "gone"], clean)
+    files = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+    assert files
+    assert [path.name for path in files if SECRET.encode() in path.read_bytes().lower()] == []

@@ -1,0 +1,177 @@
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from making import DAY_ONE, batch, entity, record_ref
+from processes import said_by
+from recollect.core.ports import Embedded
+from recollect.core.records import Edit, Restore, Update, Weights, Where
+from recollect.core.words import parse_query
+from recollect.engines.sqlite import meaning, queries
+from recollect.engines.sqlite.connections import connect, create
+from recollect.engines.sqlite.database import Database
+from recollect.engines.sqlite.schema import PROJECT
+from recollect.engines.sqlite.sql import Connection, Rows
+from recollect.engines.sqlite.store import SqliteStore
+from recollect.errors import ReadOnly
+
+VERSION_1 = replace(PROJECT, migrations=PROJECT.migrations[:1], temporary="")
+CONTENT = f"""
+INSERT INTO records(id, kind, type, name, name_key, text, facets, created_at, updated_at)
+    VALUES ('Ada', 'entity', 'person', 'Ada', 'ada', 'wrote a program', '{{"n": 1}}',
+    {DAY_ONE}, {DAY_ONE});
+INSERT INTO records(id, kind, parent, text, created_at, updated_at, deleted_at)
+    VALUES ('note', 'observation', 1, 'lived in London', {DAY_ONE}, {DAY_ONE}, {DAY_ONE});
+INSERT INTO words(rowid, name, text, context) VALUES (1, 'Ada', 'person wrote a program', '');
+INSERT INTO changes(at, tool) VALUES ({DAY_ONE}, 'create'), ({DAY_ONE}, 'update');
+INSERT INTO edits VALUES (1, 0, 'insert', 'record', 1, NULL),
+    (2, 0, 'update', 'record', 1, '{{"text": "old", "facets": {{}}}}');
+"""
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A project's file as the first version of the program has left it."""
+    path = tmp_path / "project.db"
+    create(path, VERSION_1)
+    connection = connect(path, VERSION_1)
+    connection.execute(CONTENT)
+    connection.close()
+    return path
+
+
+async def test_a_file_of_the_first_version_is_brought_up_to_date_with_all_it_holds(
+    old: Path,
+) -> None:
+    database = Database(old, PROJECT)
+    store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
+    ada = entity("Ada", type="person", text="wrote a program", facets={"n": 1})
+    assert await store.scan(Where()) == [ada]
+    query = parse_query("program").all_terms()
+    assert query is not None
+    assert [m.id for m in await store.match(query, Where(), Weights(), 9)] == ["Ada"]
+    told = [edit for _, edit in await store.history([ada.ref])]
+    assert told == [
+        Edit("insert", "record", "Ada"),
+        Edit("update", "record", "Ada", {"text": "old", "facets": {}}),
+    ]
+    await store.commit(batch(Update("Ada", {"tags": ("x",), "author": "me"}, 1)))
+    await store.commit(batch(Restore(record_ref("note"))))
+    assert [r.id for r in await store.scan(Where(tags=("x",)))] == ["Ada"]
+    assert await store.authors() == ["me"]
+    waiting = await store.unembedded("model", ["entity", "observation"], 5)
+    assert [record.id for record in waiting] == ["note", "Ada"]
+    await store.put_vectors("model", [Embedded("Ada", 2, np.ones(8, np.float32))])
+    assert [m.id for m in await store.near("model", np.ones(8, np.float32), Where(), 5)] == ["Ada"]
+    await store.note_accesses({"Ada": 1}, DAY_ONE)
+    assert await store.check() == []
+    await database.close()
+    assert said_by("rows_of_view", old, "entities")[0]["name"] == "Ada"
+
+
+async def test_several_connections_bring_a_file_up_to_date_once(old: Path) -> None:
+    databases = [Database(old, PROJECT) for _ in range(4)]
+    for database in databases:
+        store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
+        assert [record.id for record in await store.scan(Where())] == ["Ada"]
+    for database in databases:
+        await database.close()
+
+
+async def test_an_old_file_that_cannot_be_written_says_so(old: Path) -> None:
+    database = Database(old, PROJECT, read_only=True)
+    with pytest.raises(ReadOnly):
+        await SqliteStore(database, "project", 1, lambda: DAY_ONE).scan(Where())
+    await database.close()
+
+
+def test_another_program_finds_no_table_that_it_cannot_open(tmp_path: Path) -> None:
+    path = tmp_path / "project.db"
+    create(path, PROJECT)
+    connection = connect(path, PROJECT)
+    virtual = connection.execute(
+        "SELECT name FROM main.sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL%'"
+    ).fetchall()
+    connection.close()
+    assert virtual == [("words",)]
+
+
+class Explained:
+    """A connection that remembers how each statement is carried out."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.plan = ""
+
+    def execute(self, statement: str, bindings: Any = None) -> Rows:
+        steps = self._connection.execute(f"EXPLAIN QUERY PLAN {statement}", bindings)
+        self.plan += "\n".join(str(step[3]) for step in steps)
+        return self._connection.execute(statement, bindings)
+
+
+@pytest.fixture
+def explained(tmp_path: Path) -> Iterator[Any]:
+    path = tmp_path / "project.db"
+    create(path, PROJECT)
+    connection = connect(path, PROJECT)
+    yield Explained(connection)
+    connection.close()
+
+
+MEMORY = ("memory",)
+
+
+@pytest.mark.parametrize(
+    ("where", "index"),
+    [
+        (Where(kinds=MEMORY), "records_kind"),
+        (Where(kinds=MEMORY, visible_to="s", min_importance=0.5), "records_kind"),
+        (Where(kinds=MEMORY, scopes=("project", "session")), "records_kind"),
+        (Where(kinds=MEMORY, scopes=("project",)), "records_scope"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("order", ["age", "newest"])
+def test_the_first_or_the_last_are_found_without_sorting_all(
+    explained: Any, where: Where, index: str, order: Any
+) -> None:
+    queries.scan(explained, where, order, limit=20)
+    assert f"USING INDEX {index} " in explained.plan
+    assert "ORDER BY" not in explained.plan
+
+
+@pytest.mark.parametrize(
+    ("where", "index"),
+    [
+        (Where(kinds=MEMORY, sessions=("s",)), "INDEX records_session"),
+        (Where(kinds=MEMORY, ids=("a", "b")), "INDEX sqlite_autoindex_records_1"),
+        (Where(kinds=MEMORY, parents=("a",)), "INDEX records_parent"),
+        (Where(kinds=MEMORY, name_keys=("a",)), "INDEX records_name"),
+        (Where(kinds=MEMORY, tags=("a",)), "SEARCH tags"),
+    ],
+    ids=repr,
+)
+def test_few_are_found_by_what_makes_them_few(explained: Any, where: Where, index: str) -> None:
+    queries.scan(explained, where, limit=20)
+    assert index in explained.plan
+    assert "records_kind" not in explained.plan
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda db: queries.tally(db, MEMORY),
+        queries.authors,
+        lambda db: meaning.vector_counts(db, "model", MEMORY),
+    ],
+    ids=["tally", "authors", "vectors"],
+)
+def test_counts_read_an_index_and_no_record(explained: Any, ask: Any) -> None:
+    ask(explained)
+    steps = [line for line in explained.plan.splitlines() if "records" in line]
+    assert steps
+    assert all("COVERING INDEX" in step for step in steps)

@@ -1,0 +1,52 @@
+from making import batch, entity, link, memory
+from recollect.engines.memory.store import MemoryStore
+from recollect.families.graph.server_memory import whole_graph
+from recollect.families.graph.views import graph_page, with_relations
+
+
+async def shared_store() -> MemoryStore:
+    """Two entities with a relation, and a memory that is about both."""
+    store = MemoryStore()
+    await store.commit(
+        batch(
+            entity("API"),
+            entity("Billing"),
+            memory("The API calls billing"),
+            memory("It did so before"),
+            link("API", "calls", "Billing"),
+            link("The API calls billing", "about", "API"),
+            link("The API calls billing", "about", "Billing"),
+            link("The API calls billing", "derived_from", "It did so before"),
+        )
+    )
+    return store
+
+
+async def test_a_link_from_a_memory_is_no_relation_of_an_entity() -> None:
+    store = await shared_store()
+    for view in await with_relations(store, await store.get(["API", "Billing"])):
+        assert view.relations is not None
+        assert [(r.from_, r.relation_type, r.to) for r in view.relations] == [
+            ("API", "calls", "Billing")
+        ]
+
+
+async def test_pages_hold_entities_and_their_relations_alone() -> None:
+    store = await shared_store()
+    page = await graph_page(store, limit=None, cursor=None)
+    assert [view.name for view in page.entities] == ["API", "Billing"]
+    assert [relation.relation_type for relation in page.relations] == ["calls"]
+    first = await graph_page(store, limit=1, cursor=None)
+    assert (len(first.entities), len(first.relations)) == (1, 1)
+    assert first.next_cursor is not None
+
+
+async def test_the_other_dialect_shows_no_memories_either() -> None:
+    graph = await whole_graph(await shared_store())
+    assert [(r.from_, r.relation_type, r.to) for r in graph.relations] == [
+        ("API", "calls", "Billing")
+    ]
+
+
+async def test_the_relations_of_nothing_are_none() -> None:
+    assert await with_relations(MemoryStore(), []) == []

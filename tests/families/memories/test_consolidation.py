@@ -1,0 +1,256 @@
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from making import DAY_ONE, memory
+from recollect.core.records import Record
+from recollect.families.memories.consolidation import (
+    HIGHEST_IMPORTANCE,
+    SUMMARY_LENGTH,
+    Plan,
+    Remembered,
+    plan,
+)
+
+AUTH = (
+    "The refresh token was checked against the wrong key.",
+    "Refresh token rotation is on: each refresh token is used once.",
+    "Wrote a test for the expired refresh token.",
+)
+SIDEBAR = (
+    "The sidebar overlaps the header.",
+    "Sidebar grid replaces the flexbox: the header stays on top.",
+    "Sidebar contrast fixed, header too.",
+)
+LUNCH = "Lunch is at noon."
+PUSHING = "Run the tests before pushing to the server."
+
+
+def event(text: str, session: str = "one", **more: Any) -> Record:
+    fields = {"type": "episodic", "scope": "session", "session": session}
+    return memory(text, **(fields | more))
+
+
+def events(*texts: str, **more: Any) -> list[Record]:
+    return [event(text, **more) for text in texts]
+
+
+def planned(own: Sequence[Record], others: Sequence[Record] = (), **more: Any) -> Plan:
+    return plan(Remembered("one", own, others, **more))
+
+
+def recurring(*sessions: str, **more: Any) -> list[Record]:
+    """The same theme, once in each session."""
+    return [
+        event(PUSHING, session, id=f"{number} {session}", **more)
+        for number, session in enumerate(sessions)
+    ]
+
+
+def test_a_topic_becomes_one_memory_in_the_words_of_its_members() -> None:
+    (summary,) = planned(events(*AUTH, LUNCH)).summaries
+    assert [member.text for member in summary.members] == sorted(AUTH)
+    assert summary.scope == "project"
+    written = " ".join(AUTH)
+    assert all(f"{said}." in written for said in summary.text.rstrip(".").split(". "))
+
+
+def test_each_topic_gets_its_own_summary() -> None:
+    made = planned(events(*AUTH, *SIDEBAR, LUNCH))
+    assert [len(summary.members) for summary in made.summaries] == [3, 3]
+    assert made.analyzed == 7
+
+
+def test_meaning_brings_together_what_shares_no_word() -> None:
+    near, far = np.float32([1, 0]), np.float32([0, 1])
+    vectors = {"alpha": near, "bravo": near, "charlie": near, "delta": far}
+    (summary,) = planned(events(*vectors), vectors=vectors).summaries
+    assert [member.id for member in summary.members] == ["alpha", "bravo", "charlie"]
+
+
+def test_two_notes_are_no_topic_unless_they_say_the_same() -> None:
+    assert planned(events(*AUTH[:2])).summaries == ()
+    twice = events("The cache is flushed on deploy.", "On deploy the cache is flushed!")
+    (summary,) = planned(twice).summaries
+    assert len(summary.members) == 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"facets": {"consolidated": True}},
+        {"facets": {"superseded_by": "another"}},
+        {"facets": {"pinned": True}},
+        {"facets": {"derived": "summary"}},
+        {"type": "procedural"},
+        {"type": "semantic", "scope": "project"},
+    ],
+)
+def test_what_stands_for_itself_is_not_summed_up(more: dict[str, Any]) -> None:
+    assert planned(events(*AUTH, **more)).summaries == ()
+
+
+def test_facts_of_the_session_alone_are_summed_up_with_its_events() -> None:
+    own = [*events(*AUTH[:2]), event(AUTH[2], type="semantic")]
+    assert len(planned(own).summaries) == 1
+
+
+def test_what_is_the_users_stays_the_users() -> None:
+    own = [*events(*AUTH, scope="user"), *events(*SIDEBAR)]
+    assert [summary.scope for summary in planned(own).summaries] == ["project", "user"]
+
+
+def test_a_summary_is_as_important_as_its_members_but_never_the_most_important() -> None:
+    own = [event(text, importance=i / 10) for i, text in enumerate(AUTH, 6)]
+    assert planned(own).summaries[0].importance == 0.8
+    vital = events(*AUTH, importance=1.0)
+    assert planned(vital).summaries[0].importance == HIGHEST_IMPORTANCE
+
+
+def test_a_summary_has_the_tags_that_most_members_have() -> None:
+    tags = [("auth", "bug"), ("auth",), ("test",)]
+    own = [event(text, tags=some) for text, some in zip(AUTH, tags, strict=True)]
+    assert planned(own).summaries[0].tags == ("auth",)
+
+
+def test_a_summary_is_as_old_as_its_newest_member() -> None:
+    own = [event(text, created_at=DAY_ONE + i) for i, text in enumerate(AUTH)]
+    assert planned(own).summaries[0].occurred_at == DAY_ONE + 2
+
+
+def test_a_summary_of_much_stays_short() -> None:
+    long = events(
+        *(f"{text} Refresh token case {i} is {'very ' * 40}odd." for i, text in enumerate(AUTH * 5))
+    )
+    assert all(len(summary.text) <= SUMMARY_LENGTH for summary in planned(long).summaries)
+
+
+def test_a_theme_that_comes_back_in_other_sessions_is_a_pattern() -> None:
+    made = planned(recurring("one"), recurring("x", "two", "three")[1:])
+    (pattern,) = made.patterns
+    assert pattern.text == f"Recurring theme: {PUSHING}"
+    assert (pattern.frequency, pattern.sessions) == (3, 3)
+    assert pattern.suggested_scope == "user"
+    assert made.analyzed == 1
+
+
+def test_a_theme_of_one_session_is_no_pattern() -> None:
+    assert planned(recurring("one", "one", "one")).patterns == ()
+
+
+def test_a_theme_that_this_session_does_not_touch_is_not_brought_up() -> None:
+    assert planned(events(LUNCH), recurring("two", "three", "four")).patterns == ()
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"text": "Run the tests in tests/core/test_tokens.py before pushing to the server."},
+        {"text": "Run the tests of app.py before pushing to the server."},
+        {"facets": {"source": {"file": "ci.yml"}}},
+    ],
+)
+def test_what_speaks_of_a_file_is_the_projects(bound: dict[str, Any]) -> None:
+    own = [replace(recurring("one")[0], **bound)]
+    (pattern,) = planned(own, recurring("x", "two", "three")[1:]).patterns
+    assert pattern.suggested_scope == "project"
+
+
+def test_what_two_sessions_share_is_the_projects() -> None:
+    (pattern,) = planned(recurring("one"), recurring("x", "two", "two")[1:]).patterns
+    assert pattern.suggested_scope == "project"
+
+
+def test_what_another_session_keeps_to_itself_is_not_quoted() -> None:
+    others = [
+        event("Run all tests before pushing to the server, secret tests too.", "two"),
+        event("Pushing to the server: run tests before, on the secret machine.", "three"),
+    ]
+    (pattern,) = planned(recurring("one"), others).patterns
+    assert "secret" not in pattern.text
+    assert pattern.frequency == 3
+
+
+def test_a_pattern_that_is_known_is_not_made_again() -> None:
+    own, others = recurring("one"), recurring("x", "two", "three")[1:]
+    facets = {"derived": "pattern", "derived_from": [record.id for record in (*own, *others)]}
+    known = memory("As it was put before", type="procedural", facets=facets)
+    (pattern,) = planned(own, others, patterns=[known]).patterns
+    assert (pattern.id, pattern.text) == (known.id, known.text)
+    assert not pattern.is_news
+    (grown,) = planned([*own, event(PUSHING + " Always!")], others, patterns=[known]).patterns
+    assert grown.is_news
+    assert grown.frequency == 4
+
+
+def test_a_pattern_that_was_forgotten_is_not_brought_up_again() -> None:
+    own, others = recurring("one"), recurring("x", "two", "three")[1:]
+    facets = {"derived": "pattern", "derived_from": [record.id for record in (*own, *others)]}
+    known = memory("Forgotten", type="procedural", facets=facets, deleted_at=DAY_ONE)
+    assert planned(own, others, patterns=[known]).patterns == ()
+
+
+def test_a_strategy_does_its_part_alone() -> None:
+    own = [*events(*AUTH), *recurring("one")]
+    remembered = Remembered("one", own, recurring("x", "two", "three")[1:])
+    summed, found = plan(remembered, "summarize"), plan(remembered, "extract_patterns")
+    both = plan(remembered, "full")
+    assert summed.summaries
+    assert not summed.patterns
+    assert found.patterns
+    assert not found.summaries
+    assert (both.summaries, both.patterns) == (summed.summaries, found.patterns)
+
+
+WORDS = ("token", "refresh", "sidebar", "header", "redis", "cache", "deploy", "tests", "lunch")
+texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join)
+moments = st.integers(0, 3)
+notes = st.lists(st.tuples(texts, moments), max_size=12, unique_by=lambda pair: pair[0])
+
+
+@settings(deadline=None)
+@given(notes, notes, st.randoms(use_true_random=False))
+def test_the_same_memories_make_the_same_plan_in_any_order(
+    own: list[tuple[str, int]], others: list[tuple[str, int]], random: Any
+) -> None:
+    ours = [event(text, created_at=DAY_ONE + at) for text, at in own]
+    theirs = [
+        event(text, f"other {at}", id=f"other {text}", created_at=DAY_ONE + at)
+        for text, at in others
+    ]
+    made = planned(ours, theirs)
+    random.shuffle(ours)
+    random.shuffle(theirs)
+    assert planned(ours, theirs) == made
+
+
+@settings(deadline=None)
+@given(notes)
+def test_no_memory_is_summed_up_twice(own: list[tuple[str, int]]) -> None:
+    made = planned([event(text, created_at=DAY_ONE + at) for text, at in own])
+    members = [member.id for summary in made.summaries for member in summary.members]
+    assert len(members) == len(set(members))
+
+
+def test_ids_look_like_those_of_other_memories_and_depend_on_the_members() -> None:
+    (one,) = planned(events(*AUTH)).summaries
+    (other,) = planned([*events(*AUTH[:2]), event(AUTH[2], id="another")]).summaries
+    assert one.id.startswith("memory:")
+    assert len(one.id) == len("memory:") + 26
+    assert one.text == other.text
+    assert one.id != other.id
+
+
+def test_planning_is_imported_without_numpy() -> None:
+    code = (
+        "import sys, recollect.families.memories.reflecting, recollect.families.memories.context\n"
+        "sys.exit('numpy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,146 @@
+from typing import Any
+
+import pytest
+
+from recollect.core.ports import Library, RecordStore
+from recollect.core.times import iso
+from recollect.errors import InvalidInput, StoreDamaged
+from remembering import Assistant
+
+
+class WithoutUser:
+    """A library whose user's store cannot be read."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._library, name)
+
+    async def user(self) -> RecordStore:
+        raise StoreDamaged("user.db is no database.")
+
+
+async def fill(assistant: Assistant) -> None:
+    await assistant.store("Ports are listed in ports.md", type="semantic", tags=["docs"])
+    await assistant.store("Open a port with ufw", type="procedural", importance=0.9)
+    await assistant.store("We opened port 22 today", "session", type="episodic", tags=["ssh"])
+    await assistant.store("Likes high port numbers", "user", importance=0.2)
+
+
+@pytest.mark.parametrize(
+    ("filters", "count"),
+    [
+        ({}, 4),
+        ({"scope": "project"}, 2),
+        ({"scope": ["session", "user"]}, 2),
+        ({"scope": []}, 4),
+        ({"type": "semantic"}, 2),
+        ({"memory_type": ["semantic", "procedural"]}, 3),
+        ({"min_importance": 0.5}, 3),
+        ({"tags": ["ssh", "docs"]}, 2),
+        ({"tags": ["none"]}, 0),
+        ({"limit": 1}, 1),
+        ({"time_range": {"after": "2100-01-01"}}, 0),
+        ({"time_range": {"before": "2000-01-01T00:00:00Z"}}, 0),
+        ({"time_range": {"after": "2000-01-01", "before": "2100-01-01"}}, 4),
+    ],
+)
+@pytest.mark.parametrize("strategy", ["keyword", "hybrid"])
+async def test_filters_hold_in_every_place(
+    assistant: Assistant, filters: dict[str, Any], count: int, strategy: str
+) -> None:
+    await fill(assistant)
+    found = await assistant("recall_memories", query="port", strategy=strategy, **filters)
+    assert len(found["memories"]) == count
+    assert found["strategy_used"] == strategy
+    assert found["query_time_ms"] >= 0
+
+
+async def test_a_session_sees_its_own_session_memories_alone(assistant: Assistant) -> None:
+    await fill(assistant)
+    other = assistant.beside("two")
+    assert "We opened port 22 today" not in await other.texts("port")
+    assert await other.texts("port", scope="session") == []
+    assert await other.texts("port", include_forgotten=True, strategy="keyword") != []
+
+
+async def test_what_is_recalled_is_counted_the_next_time(assistant: Assistant) -> None:
+    await fill(assistant)
+    assert {m["access_count"] for m in await assistant.recall("port")} == {0}
+    assert {m["access_count"] for m in await assistant.recall("port")} == {1}
+    store = await assistant.project_store()
+    before = await store.revision()
+    await assistant.recall("port")
+    assert await store.revision() == before
+
+
+async def test_a_hit_explains_itself_when_asked(assistant: Assistant) -> None:
+    await fill(assistant)
+    (silent, *_) = await assistant.recall("open a port")
+    assert "why" not in silent
+    (found, *_) = await assistant.recall("open a port", explain=True)
+    assert sum(found["why"].values()) == pytest.approx(found["relevance_score"], abs=0.001)
+
+
+async def test_scores_lie_between_nothing_and_one_and_fall(assistant: Assistant) -> None:
+    await fill(assistant)
+    scores = [m["relevance_score"] for m in await assistant.recall("open port numbers")]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 <= score <= 1 for score in scores)
+
+
+async def test_the_graph_leads_from_an_entity_to_its_memories(assistant: Assistant) -> None:
+    entity = {"name": "Gateway", "type": "service", "relationship": "about"}
+    await assistant.store("Restarts take a minute", related_entities=[entity])
+    found = await assistant("recall_memories", query="Gateway", strategy="graph")
+    assert [m["content"] for m in found["memories"]] == ["Restarts take a minute"]
+    assert found["strategy_used"] == "graph"
+
+
+async def test_a_damaged_user_store_does_not_hide_the_project(assistant: Assistant) -> None:
+    await assistant.store("Ports are listed in ports.md")
+    broken = Assistant(WithoutUser(assistant.library))  # pyright: ignore[reportArgumentType]
+    found = await broken("recall_memories", query="ports")
+    assert len(found["memories"]) == 1
+    assert found["warnings"][0]["code"] == "user_scope_unavailable"
+    with pytest.raises(StoreDamaged):
+        await broken.recall("ports", scope="user")
+
+
+async def test_as_of_a_time_before_anything_was_stored_there_is_nothing(
+    assistant: Assistant,
+) -> None:
+    before = iso(assistant.clock.at)
+    await fill(assistant)
+    assert await assistant.texts("port", as_of=before) == []
+    assert len(await assistant.texts("port", as_of=iso(assistant.clock.at))) == 4
+
+
+async def test_a_memory_forgotten_since_was_known_then(assistant: Assistant) -> None:
+    memory = await assistant.stored("Open a port with ufw")
+    then = iso(assistant.clock.at)
+    assistant.clock.pass_days(1)
+    await assistant("forget_memory", memory_id=memory)
+    assert await assistant.texts("port") == []
+    assert await assistant.texts("port", as_of=then) == ["Open a port with ufw"]
+
+
+async def test_a_memory_promoted_since_is_found_where_it_was_then(assistant: Assistant) -> None:
+    memory = await assistant.stored("Open a port with ufw")
+    then = iso(assistant.clock.at)
+    assistant.clock.pass_days(1)
+    await assistant("promote_memory", memory_id=memory, target_scope="user")
+    assert [m["id"] for m in await assistant.recall("port", as_of=then)] == [memory]
+
+
+@pytest.mark.parametrize("query", ["", "   ", "***", '"', "NOT", "a" * 10_000, "'; DROP TABLE"])
+async def test_no_query_is_an_error_but_one_that_is_too_long(
+    assistant: Assistant, query: str
+) -> None:
+    await fill(assistant)
+    await assistant.recall(query)
+    with pytest.raises(InvalidInput):
+        await assistant.recall(query, limit=51)
+    with pytest.raises(InvalidInput):
+        await assistant.recall("x" * 10_001)

@@ -1,0 +1,265 @@
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from making import DAY_ONE, batch, memory
+from recollect.core.ports import Embedded, Library, RecordStore
+from recollect.core.records import Change, Delete, Record, Where
+from recollect.core.sessions import Call, Session
+from recollect.core.undo import plan_undo
+from recollect.embedders.onnx import OnnxEmbedder
+from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.families.memories.consolidation import ReflectStrategy
+from recollect.families.memories.identity import place_of, text_key
+from recollect.families.memories.reflecting import Reflected, reflect
+
+AUTH = (
+    "The refresh token was checked against the wrong key.",
+    "Refresh token rotation is on: each refresh token is used once.",
+    "Wrote a test for the expired refresh token.",
+)
+LUNCH = "Lunch is at noon."
+PUSHING = (
+    "Run the tests before pushing.",
+    "Tests run before pushing!",
+    "Before pushing: run tests",
+)
+
+
+def event(text: str, session: str = "one", **more: Any) -> Record:
+    fields = {
+        "type": "episodic",
+        "scope": "session",
+        "session": session,
+        "name_key": text_key(text),
+        "variant": place_of(str(more.get("scope", "session")), session),
+    }
+    return memory(text, **(fields | more))
+
+
+@pytest.fixture
+async def store(library: Library) -> RecordStore:
+    await library.create("shop", "")
+    _, store = await library.open("shop")
+    return store
+
+
+async def reflected(
+    store: RecordStore,
+    session: str = "one",
+    *,
+    strategy: ReflectStrategy = "full",
+    dry_run: bool = False,
+    model: str | None = None,
+) -> Reflected:
+    return await reflect(
+        store,
+        session,
+        strategy=strategy,
+        dry_run=dry_run,
+        model=model,
+        call=Call(Session(client="test"), "reflect_and_consolidate"),
+        clock=lambda: DAY_ONE + 1,
+    )
+
+
+async def remember(store: RecordStore, *records: Record | str) -> None:
+    made = [event(record) if isinstance(record, str) else record for record in records]
+    await store.commit(batch(*made))
+
+
+async def remember_pushing(store: RecordStore) -> None:
+    """A theme of three sessions, of which the last is called one."""
+    for text, session in zip(PUSHING, ("three", "two", "one"), strict=True):
+        await remember(store, event(text, session))
+
+
+async def last_change(store: RecordStore) -> Change:
+    return (await store.changes(limit=1, newest_first=True))[0]
+
+
+async def undo(store: RecordStore, change: Change) -> None:
+    steps = await plan_undo(store, change)
+    await store.commit(batch(*steps, undoes=change.seq))
+
+
+async def test_a_topic_is_kept_as_one_memory_with_links_to_its_sources(store: RecordStore) -> None:
+    await remember(store, *AUTH, LUNCH)
+    answer = await reflected(store)
+    (made,) = answer.consolidated_memories
+    assert (made.type, made.scope) == ("semantic", "project")
+    assert sorted(made.derived_from) == sorted(AUTH)
+    assert answer.session_stats.memories_analyzed == 4
+    assert answer.session_stats.consolidated_into == 1
+    (kept,) = await store.get([made.id])
+    assert (kept.kind, kept.text, kept.type) == ("memory", made.content, "semantic")
+    assert (kept.scope, kept.session) == ("project", "one")
+    assert (kept.name_key, kept.variant) == (text_key(made.content), "project")
+    links = await store.links([made.id], direction="out")
+    assert {(link.verb, link.target) for link in links} == {("derived_from", t) for t in AUTH}
+
+
+async def test_sources_stay_and_are_marked(store: RecordStore) -> None:
+    await remember(store, *AUTH, LUNCH)
+    await reflected(store)
+    marks = {r.id: r.facets.get("consolidated") for r in await store.get([*AUTH, LUNCH])}
+    assert marks == {**dict.fromkeys(AUTH, True), LUNCH: None}
+
+
+async def test_reflecting_is_one_change_of_the_tool(store: RecordStore) -> None:
+    await remember(store, *AUTH)
+    before = await store.revision()
+    await reflected(store)
+    assert await store.revision() == before + 1
+    change = await last_change(store)
+    assert (change.tool, change.client) == ("reflect_and_consolidate", "test")
+
+
+async def test_a_dry_run_shows_the_same_and_writes_nothing(store: RecordStore) -> None:
+    await remember(store, *AUTH)
+    await remember_pushing(store)
+    before = await store.revision()
+    shown = await reflected(store, dry_run=True)
+    assert await store.revision() == before
+    assert shown.consolidated_memories
+    assert shown.patterns_detected
+    assert await reflected(store) == shown
+
+
+async def test_a_second_time_changes_nothing_more(store: RecordStore) -> None:
+    await remember(store, *AUTH)
+    await remember_pushing(store)
+    first = await reflected(store)
+    before = await store.revision()
+    second = await reflected(store)
+    assert await store.revision() == before
+    assert second.consolidated_memories == []
+    assert second.patterns_detected == first.patterns_detected
+
+
+async def test_what_comes_later_is_consolidated_by_itself(store: RecordStore) -> None:
+    await remember(store, *AUTH)
+    (first,) = (await reflected(store)).consolidated_memories
+    redis = ("Redis cache was cold.", "Warmed the Redis cache.", "The Redis cache is warm.")
+    await remember(store, *redis)
+    (second,) = (await reflected(store)).consolidated_memories
+    assert sorted(second.derived_from) == sorted(redis)
+    assert second.id != first.id
+
+
+async def test_an_undo_restores_everything_and_it_can_be_done_again(store: RecordStore) -> None:
+    await remember(store, *AUTH)
+    await remember_pushing(store)
+    texts = {record.id: (record.text, record.facets) for record in await store.scan(Where())}
+    first = await reflected(store)
+    await undo(store, await last_change(store))
+    found = {record.id: (record.text, record.facets) for record in await store.scan(Where())}
+    assert found == texts
+    assert (await store.count())["link"] == 0
+    assert await reflected(store) == first
+    assert len(await store.links([first.consolidated_memories[0].id])) == len(AUTH)
+
+
+async def test_a_theme_of_several_sessions_is_kept_as_a_procedure(store: RecordStore) -> None:
+    await remember_pushing(store)
+    (pattern,) = (await reflected(store)).patterns_detected
+    assert pattern.frequency == 3
+    assert pattern.suggested_scope == "user"
+    (kept,) = await store.get([pattern.memory_id])
+    assert (kept.text, kept.type, kept.scope) == (pattern.pattern, "procedural", "project")
+    assert kept.facets["metadata"] == {"frequency": 3, "suggested_scope": "user"}
+    assert len(await store.links([kept.id], direction="out")) == 3
+
+
+async def test_a_pattern_grows_with_the_sessions_that_repeat_it(store: RecordStore) -> None:
+    await remember_pushing(store)
+    (first,) = (await reflected(store)).patterns_detected
+    await remember(store, event("Run tests before pushing, again", "four"))
+    (grown,) = (await reflected(store, "four")).patterns_detected
+    assert (grown.memory_id, grown.frequency) == (first.memory_id, 4)
+    (kept,) = await store.get([first.memory_id])
+    assert kept.facets["metadata"]["frequency"] == 4
+    assert len(await store.links([kept.id], direction="out")) == 4
+    assert len(await store.scan(Where(types=("procedural",)))) == 1
+
+
+async def test_a_pattern_that_was_forgotten_does_not_come_back(store: RecordStore) -> None:
+    await remember_pushing(store)
+    (pattern,) = (await reflected(store)).patterns_detected
+    await store.commit(batch(Delete((await store.get([pattern.memory_id]))[0].ref)))
+    await remember(store, event("Run tests before pushing, again", "four"))
+    before = await store.revision()
+    assert (await reflected(store, "four")).patterns_detected == []
+    assert await store.revision() == before
+
+
+async def test_only_the_asked_session_is_consolidated(store: RecordStore) -> None:
+    await remember(store, *(event(text, "two") for text in AUTH))
+    answer = await reflected(store, "one")
+    assert answer.consolidated_memories == []
+    assert answer.session_stats.memories_analyzed == 0
+
+
+async def test_a_summary_that_is_there_already_is_not_stored_twice(store: RecordStore) -> None:
+    same = "The cache is flushed on deploy."
+    again = event("On deploy the cache is flushed!", created_at=DAY_ONE + 1)
+    await remember(store, event(same, scope="project"), again)
+    (made,) = (await reflected(store)).consolidated_memories
+    assert made.id == same
+    assert made.derived_from == [again.id]
+    records = {record.id: record for record in await store.scan(Where(deleted=None))}
+    assert set(records) == {same, again.id}
+    assert "consolidated" not in records[same].facets
+    before = await store.revision()
+    await reflected(store)
+    assert await store.revision() == before
+
+
+async def test_vectors_find_topics_that_words_do_not(store: RecordStore) -> None:
+    texts = (
+        "Users cannot sign in.",
+        "The login page shows an error.",
+        "Authentication fails for everybody.",
+        LUNCH,
+    )
+    await remember(store, *texts)
+    embedder = OnnxEmbedder()
+    rows = await embedder.embed(texts)
+    items = [Embedded(text, 1, row) for text, row in zip(texts, rows, strict=True)]
+    await store.put_vectors(embedder.name, items)
+    assert (await reflected(store, dry_run=True)).consolidated_memories == []
+    (made,) = (await reflected(store, model=embedder.name)).consolidated_memories
+    assert sorted(made.derived_from) == sorted(texts[:3])
+
+
+async def test_two_at_once_consolidate_each_memory_once(store: RecordStore) -> None:
+    await remember(store, *AUTH)
+    await remember_pushing(store)
+    await asyncio.gather(*(reflected(store) for _ in range(4)))
+    await check_consolidated_once([store])
+
+
+async def test_two_processes_on_one_folder_consolidate_each_memory_once(tmp_path: Path) -> None:
+    libraries = [SqliteLibrary(tmp_path) for _ in range(3)]
+    await libraries[0].create("shop", "")
+    stores: list[RecordStore] = [(await library.open("shop"))[1] for library in libraries]
+    await remember(stores[0], *AUTH)
+    await remember_pushing(stores[0])
+    await asyncio.gather(*(reflected(store) for store in stores * 2))
+    await check_consolidated_once(stores)
+    for library in libraries:
+        await library.close()
+
+
+async def check_consolidated_once(stores: Sequence[RecordStore]) -> None:
+    for store in stores:
+        derived = [r for r in await store.scan(Where(kinds=("memory",))) if "derived" in r.facets]
+        assert sorted(record.type or "" for record in derived) == ["procedural", "semantic"]
+        links = await store.links([record.id for record in derived], direction="out")
+        assert len({(link.source, link.target) for link in links}) == len(links) == 6
+        changes = await store.changes(limit=100)
+        written = [change for change in changes if change.tool == "reflect_and_consolidate"]
+        assert len(written) == 1

@@ -1,0 +1,59 @@
+from recollect.core.ports import Library
+from recollect.errors import ModelUnavailable
+from recollect.families.memories.model import Options
+from remembering import DAY_ONE, Assistant, PromptIndexing
+
+
+async def test_counts_cover_both_stores_and_all_sessions(assistant: Assistant) -> None:
+    entity = {"name": "API", "type": "component", "relationship": "about"}
+    await assistant.store("One", related_entities=[entity])
+    await assistant.store("Two", "user", type="procedural")
+    await assistant.store("Three", "session", type="working")
+    await assistant.beside("two").store("Four", "session", type="episodic")
+    await assistant("forget_memory", memory_id=await assistant.stored("Five"))
+    counts = (await assistant("get_memory_status"))["counts"]
+    assert counts == {
+        "total": 4,
+        "by_scope": {"session": 2, "project": 1, "user": 1},
+        "by_type": {"episodic": 1, "semantic": 1, "procedural": 1, "working": 1},
+        "forgotten": 1,
+        "entities": 1,
+        "relationships": 1,
+    }
+
+
+async def test_the_connection_and_the_session_are_described(library: Library) -> None:
+    options = Options(
+        mode="embedded-file", path="/data", engine_version="1.2", started_at=DAY_ONE - 60_000_000
+    )
+    assistant = Assistant(library, options=options)
+    await assistant.store("One", "session")
+    status = await assistant("get_memory_status")
+    connection = status["connection"]
+    assert (connection["status"], connection["mode"]) == ("connected", "embedded-file")
+    assert (connection["path"], connection["version"]) == ("/data", "1.2")
+    assert connection["uptime_seconds"] >= 60
+    session = status["current_session"]
+    assert (session["session_id"], session["memories_this_session"]) == ("session:one", 1)
+    assert session["started_at"].startswith("2023-11-14")
+
+
+async def test_embeddings_are_counted_as_they_follow(assistant: Assistant) -> None:
+    await assistant.store("One")
+    waiting = await assistant.family.get_memory_status(assistant.call("get_memory_status"))
+    assert waiting.storage.embeddings is not None
+    assert (waiting.storage.embeddings.stored, waiting.storage.embeddings.pending) == (0, 1)
+    storage = (await assistant("get_memory_status"))["storage"]
+    assert storage["embeddings"] == {"stored": 1, "pending": 0}
+    assert (storage["embedding_model"], storage["embedding_dimensions"]) == ("hashing", 384)
+
+
+async def test_a_missing_model_is_said(library: Library) -> None:
+    fault = ModelUnavailable("model.onnx", "is missing")
+    broken = Assistant(library, indexing=PromptIndexing(fault=fault))
+    status = await broken("get_memory_status")
+    assert status["connection"]["status"] == "degraded"
+    assert "model.onnx" in status["storage"]["embeddings"]["problem"]
+    without = Assistant(library, indexing=PromptIndexing(embedder=None))
+    storage = (await without("get_memory_status"))["storage"]
+    assert (storage["embedding_model"], storage["embedding_dimensions"]) == ("none", 0)

@@ -1,0 +1,221 @@
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import jsonschema
+import pytest
+
+from recollect.core.sessions import Session
+from recollect.engines.memory.library import MemoryLibrary
+from recollect.errors import InvalidInput, NotFound
+from recollect.families.memories.model import Options
+from remembering import Assistant
+
+JSON = dict[str, Any]
+CONTRACT: dict[str, JSON] = json.loads(
+    (Path(__file__).parent / "contract.json").read_text(encoding="utf-8")
+)
+NAMES = [
+    "store_memory",
+    "recall_memories",
+    "search_knowledge_graph",
+    "forget_memory",
+    "update_memory",
+    "reflect_and_consolidate",
+    "get_memory_status",
+    "get_memory_context",
+    "promote_memory",
+    "tag_memory",
+]
+LARGEST = 7_700  # characters of JSON that the ten tools take in every client's context
+ENTITIES = [{"name": "API", "type": "component", "relationship": "about"}]
+
+
+@pytest.fixture
+def offered() -> Assistant:
+    return Assistant(MemoryLibrary())
+
+
+def test_the_ten_tools_are_offered_in_a_fixed_order(offered: Assistant) -> None:
+    assert [tool.name for tool in offered.tools] == NAMES
+    assert set(CONTRACT) == set(NAMES)
+
+
+def test_the_tools_take_little_room(offered: Assistant) -> None:
+    listed = [
+        {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+        for tool in offered.tools
+    ]
+    assert len(json.dumps(listed, separators=(",", ":"))) < LARGEST
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_input_is_the_contracts(offered: Assistant, name: str) -> None:
+    ours, theirs = offered.tools.get(name).input_schema, CONTRACT[name]["inputSchema"]
+    assert missing(theirs, ours) == []
+    assert ours.get("required", []) == theirs.get("required", [])
+
+
+def missing(theirs: JSON, ours: JSON, path: str = "") -> list[str]:
+    """What the contract says of an argument and we do not."""
+    lost = [
+        f"{path} {key}"
+        for key in ("type", "format", "default", "minimum", "maximum")
+        if key in theirs and theirs[key] != ours.get(key)
+    ]
+    lost += [f"{path} {choice}" for choice in theirs.get("enum", []) if choice not in ours["enum"]]
+    for name, property_schema in theirs.get("properties", {}).items():
+        if name not in ours["properties"]:
+            lost.append(f"{path}.{name}")
+        else:
+            lost += missing(property_schema, ours["properties"][name], f"{path}.{name}")
+    if "items" in theirs:
+        lost += missing(theirs["items"], ours["items"], f"{path}[]")
+    for one, other in zip(theirs.get("oneOf", []), ours.get("oneOf", []), strict=True):
+        lost += missing(one, other, path)
+    return lost
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_annotations_are_true_to_the_contract(offered: Assistant, name: str) -> None:
+    annotations, hints = offered.tools.get(name).annotations, CONTRACT[name]["hints"]
+    assert annotations["readOnlyHint"] == hints["readOnly"]
+    # Consolidating marks its sources and loses nothing, whatever the contract fears.
+    if name != "reflect_and_consolidate":
+        assert annotations["destructiveHint"] == hints["destructive"]
+
+
+async def answers(assistant: Assistant) -> dict[str, JSON]:
+    """An answer of every tool with something in it."""
+    stored = await assistant.store("The API listens on port 8080", related_entities=ENTITIES)
+    of_session = await assistant.stored("We looked at the API", "session", type="episodic")
+    memory = {"memory_id": stored["memory_id"]}
+    return {
+        "store_memory": stored,
+        "recall_memories": await assistant("recall_memories", query="API port"),
+        "search_knowledge_graph": await assistant("search_knowledge_graph", entity="API"),
+        "update_memory": await assistant("update_memory", **memory, importance=0.9),
+        "tag_memory": await assistant("tag_memory", **memory, add=["net"]),
+        "get_memory_context": await assistant("get_memory_context", task_description="API"),
+        "get_memory_status": await assistant("get_memory_status"),
+        "reflect_and_consolidate": await assistant("reflect_and_consolidate", dry_run=True),
+        "promote_memory": await assistant(
+            "promote_memory", memory_id=of_session, target_scope="project", reason="Why not"
+        ),
+        "forget_memory": await assistant("forget_memory", **memory, reason="Done"),
+    }
+
+
+async def test_results_have_the_contracts_keys_and_fit_their_schemas(assistant: Assistant) -> None:
+    for name, answer in (await answers(assistant)).items():
+        assert lacking(CONTRACT[name]["returns"], answer) == [], name
+        schema = assistant.tools.get(name).output_schema
+        assert schema is not None
+        jsonschema.validate(answer, schema)
+
+
+def lacking(promised: Any, given: Any, path: str = "") -> list[str]:
+    """Keys that the contract promises and an answer does not have."""
+    if isinstance(promised, list) and promised and isinstance(given, list):
+        shape = cast(list[Any], promised)[0]
+        return [lost for item in cast(list[Any], given) for lost in lacking(shape, item, path)]
+    if not isinstance(promised, dict):
+        return []
+    lost: list[str] = []
+    for key, value in cast(JSON, promised).items():
+        if isinstance(value, str) and value.endswith("?"):
+            continue
+        if not isinstance(given, dict) or key not in given:
+            lost.append(f"{path}.{key}")
+        else:
+            lost += lacking(value, given[key], f"{path}.{key}")
+    return lost
+
+
+async def test_everything_works_on_a_project_that_is_not_made_yet(assistant: Assistant) -> None:
+    assert await assistant.recall("anything") == []
+    assert (await assistant("search_knowledge_graph"))["entities"] == []
+    assert (await assistant("get_memory_status"))["counts"]["total"] == 0
+    assert (await assistant("get_memory_context"))["memories_used"] == 0
+    reflected = await assistant("reflect_and_consolidate")
+    assert reflected["session_stats"]["memories_analyzed"] == 0
+    assert await assistant.library.projects() == []
+
+
+async def test_a_project_can_be_named_with_each_call(assistant: Assistant) -> None:
+    await assistant.library.create("other", "")
+    await assistant.store("Of another project", project="other")
+    assert await assistant.texts("project") == []
+    assert await assistant.texts("project", project="other") == ["Of another project"]
+    with pytest.raises(NotFound):
+        await assistant.recall("project", project="nowhere")
+
+
+async def test_a_session_is_the_configured_one_unless_another_is_given(
+    assistant: Assistant,
+) -> None:
+    options = Options(time_limit=None, session_id="configured")
+    configured = Assistant(assistant.library, options=options)
+    await configured.store("Mine", "session")
+    await configured.store("Of elsewhere", "session", session_id="elsewhere")
+    assert await configured.texts("mine elsewhere") == ["Mine"]
+    assert await configured.texts("mine elsewhere", session_id="elsewhere") == ["Of elsewhere"]
+    status = await configured("get_memory_status")
+    assert status["current_session"]["session_id"] == "configured"
+
+
+async def test_context_counts_what_it_gives_out(assistant: Assistant) -> None:
+    await assistant.store("The API listens on port 8080")
+    await assistant.store("Prefers short answers", "user", importance=0.9)
+    block = await assistant("get_memory_context", task_description="the API", max_tokens=400)
+    assert block["memories_used"] == 2
+    assert block["tokens_used"] <= 400
+    assert "port 8080" in block["context_block"]
+    assert {m["access_count"] for m in await assistant.recall("API answers")} == {1}
+
+
+async def test_context_has_only_the_sections_asked_for(assistant: Assistant) -> None:
+    await assistant.store("The API listens on port 8080")
+    await assistant.store("Prefers short answers", "user", importance=0.9)
+    block = await assistant("get_memory_context", sections=["preferences"])
+    assert "short answers" in block["context_block"]
+    assert "8080" not in block["context_block"]
+    with pytest.raises(InvalidInput):
+        await assistant("get_memory_context", sections=["everything"])
+    with pytest.raises(InvalidInput):
+        await assistant("get_memory_context", max_tokens=99)
+
+
+async def test_context_never_shows_another_sessions_memories(assistant: Assistant) -> None:
+    await assistant.store("Said in confidence", "session", type="episodic")
+    other = await assistant.beside("two")("get_memory_context", task_description="confidence")
+    assert "confidence" not in other["context_block"]
+
+
+async def test_consolidating_writes_once_and_a_dry_run_nothing(assistant: Assistant) -> None:
+    for text in (
+        "The login page failed with error 500 after the deploy",
+        "The login page failed again with error 500 after a second deploy",
+        "The login page error 500 after the deploy came from a missing key",
+    ):
+        await assistant.store(text, "session", type="episodic")
+    planned = await assistant("reflect_and_consolidate", dry_run=True)
+    assert planned["session_stats"]["memories_analyzed"] == 3
+    assert len(await assistant.recall("login", scope="project")) == 0
+    written = await assistant("reflect_and_consolidate")
+    assert written["consolidated_memories"] == planned["consolidated_memories"]
+    assert len(await assistant.recall("login", scope="project")) == 1
+    again = await assistant("reflect_and_consolidate")
+    assert again["consolidated_memories"] == []
+    sources = await assistant.recall("login", scope="session")
+    assert all(memory["consolidated"] for memory in sources)
+
+
+async def test_a_connection_without_sessions_must_say_which_to_consolidate(
+    assistant: Assistant,
+) -> None:
+    stateless = Assistant(assistant.library, session=Session(stateful=False))
+    with pytest.raises(InvalidInput, match="session_id"):
+        await stateless("reflect_and_consolidate")
+    await stateless("reflect_and_consolidate", session_id="mine")
+    assert "current_session" not in await stateless("get_memory_status")

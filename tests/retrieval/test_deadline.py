@@ -1,0 +1,64 @@
+import asyncio
+
+import pytest
+
+from recollect.retrieval.deadline import Deadline
+
+
+async def soon(value: int) -> int:
+    return value
+
+
+async def never(seen: list[str]) -> int:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        seen.append("cancelled")
+        raise
+    return 0
+
+
+async def test_what_is_done_in_time_is_given() -> None:
+    assert await Deadline.within(None).both(soon(1), soon(2)) == (1, 2)
+    assert await Deadline.within(60).one(soon(1)) == 1
+
+
+async def test_what_is_late_is_cancelled_and_missing() -> None:
+    seen: list[str] = []
+    deadline = Deadline.within(0.01)
+    assert await deadline.both(soon(1), never(seen)) == (1, None)
+    assert seen == ["cancelled"]
+    assert deadline.has_passed
+    assert await deadline.one(never(seen)) is None
+
+
+async def test_an_error_is_raised_and_ends_the_other_work() -> None:
+    async def fails() -> int:
+        raise ValueError
+
+    seen: list[str] = []
+    with pytest.raises(ValueError):
+        await Deadline.within(None).both(never(seen), fails())
+    assert seen == ["cancelled"]
+
+
+async def test_who_is_cancelled_cancels_the_work() -> None:
+    seen: list[str] = []
+    task = asyncio.create_task(Deadline.within(None).one(never(seen)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == ["cancelled"]
+
+
+async def test_no_limit_never_passes() -> None:
+    assert not Deadline.within(None).has_passed
+    assert not Deadline.within(None).sooner(1).has_passed
+
+
+async def test_a_sooner_deadline_leaves_a_share_of_the_time() -> None:
+    deadline = Deadline.within(60)
+    assert deadline.sooner(1).has_passed
+    assert not deadline.sooner(0.5).has_passed

@@ -1,0 +1,196 @@
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from recollect.errors import InvalidInput, RecollectError, Refused
+from recollect.settings import Settings, chosen_toolsets, load
+
+AS_DOCUMENTED = """---
+deployment_mode: embedded-file
+db_path: ~/.claude/surrealdb-memory/data
+namespace: memory
+database: default
+embedding_model: all-MiniLM-L6-v2
+embedding_dimensions: 384
+max_memories_per_session: 100
+consolidation_on_shutdown: true
+log_level: info
+---
+
+# SurrealDB Memory Configuration
+
+## Remote Mode Settings (only used when deployment_mode is "remote")
+
+```yaml
+remote_url: ws://localhost:8000
+remote_user: root
+remote_pass: root
+```
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.md"
+
+
+def read(file: Path, text: str) -> Settings:
+    file.write_text(text, encoding="utf-8")
+    if os.name == "posix":
+        file.chmod(0o600)
+    return load({"config": str(file)}, {})
+
+
+def error(file: Path, text: str) -> RecollectError:
+    with pytest.raises(RecollectError) as caught:
+        read(file, text)
+    assert str(file) in str(caught.value)
+    return caught.value
+
+
+def test_the_documented_file_of_surrealdb_memory_is_honoured(file: Path) -> None:
+    settings = read(file, AS_DOCUMENTED)
+    assert settings.deployment_mode == "embedded-file"
+    assert settings.data_dir == Path.home() / ".claude" / "surrealdb-memory" / "data"
+    assert settings.embedding_model == "all-MiniLM-L6-v2"
+    assert settings.max_memories_per_session == 100
+    assert settings.consolidation_on_shutdown is True
+    assert settings.log_level == "info"
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("deployment_mode: embedded-memory", "deployment_mode", "embedded-memory"),
+        ("embedding_model: none", "embedding_model", "none"),
+        ("max_memories_per_session: 7", "max_memories_per_session", 7),
+        ("consolidation_on_shutdown: false", "consolidation_on_shutdown", False),
+        ("log_level: warn", "log_level", "warning"),
+        ("mask_secrets: no", "mask_secrets", False),
+        ("recall_time_limit: 0.5", "recall_time_limit", 0.5),
+        ("project: 'my shop'", "project", "my shop"),
+        ("project:", "project", None),
+        ("toolsets: [memories, graph]", "toolsets", "memories,graph"),
+        ("toolsets:\n  - graph", "toolsets", "graph"),
+        ("read-only: on", "read_only", True),
+    ],
+)
+def test_each_key_is_honoured(file: Path, line: str, name: str, value: object) -> None:
+    settings = read(file, f"---\n{line}\n---\n")
+    assert getattr(settings, name) == value
+    assert chosen_toolsets(settings)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("deployment_mode: remote", "SurrealDB"),
+        ("deployment_mode: local-server", "SurrealDB"),
+        ("namespace: other", "memory"),
+        ("database: other", "project"),
+        ("embedding_dimensions: 768", "384"),
+        ("remote_url: ws://localhost:8000", "remote"),
+        ("remote_user: root", "remote"),
+        ("remote_pass: hunter2", "remote"),
+    ],
+)
+def test_what_this_version_does_not_have_is_refused(file: Path, line: str, reason: str) -> None:
+    refused = error(file, f"---\n{line}\n---\n")
+    assert isinstance(refused, Refused)
+    assert refused.facts["line"] == 2
+    assert refused.facts["argument"] == line.split(":")[0]
+    assert reason in refused.message
+    assert "hunter2" not in str(refused.envelope())
+
+
+def test_the_mode_is_refused_before_what_belongs_to_it(file: Path) -> None:
+    text = AS_DOCUMENTED.replace("embedded-file", "remote")
+    assert error(file, text).facts["argument"] == "deployment_mode"
+    text = "---\nremote_url: ws://x\ndeployment_mode: remote\n---\n"
+    assert error(file, text).facts["argument"] == "deployment_mode"
+
+
+def test_beside_an_embedded_mode_the_remote_keys_are_left_alone(file: Path) -> None:
+    text = "---\ndeployment_mode: embedded-file\nremote_url: ws://x\nremote_pass: x\n---\n"
+    assert read(file, text).deployment_mode == "embedded-file"
+
+
+def test_a_flag_can_take_the_place_of_a_mode_that_is_refused(file: Path) -> None:
+    file.write_text("---\ndeployment_mode: remote\n---\n", encoding="utf-8")
+    assert load({"config": file, "deployment_mode": "embedded-memory"}, {}).config == file
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key"),
+    [
+        ("---\n\nport: eighty\n---\n", 3, "port"),
+        ("---\nlog_level: loud\n---\n", 2, "log_level"),
+        ("---\ntoolsets: [graph, magic]\n---\n", 2, "toolsets"),
+        ("---\nhost: [a, b]\n---\n", 2, "host"),
+        ("---\nport: 1\nread_only: x\n---\n", 3, "read_only"),
+        ("---\nport: 1\n# again\nport: 2\n---\n", 4, "port"),
+        ("---\ndata_dir: a\ndb_path: b\n---\n", 3, "db_path"),
+        ("---\nembeding_model: none\n---\n", 2, "embeding_model"),
+        ("---\nconfig: other.md\n---\n", 2, "config"),
+    ],
+)
+def test_a_bad_entry_is_named_with_its_line(file: Path, text: str, line: int, key: str) -> None:
+    found = error(file, text)
+    assert isinstance(found, InvalidInput)
+    assert (found.facts["line"], found.facts["argument"]) == (line, key)
+    assert found.facts["file"] == str(file)
+    assert f"line {line}" in found.message
+
+
+def test_the_nearest_known_key_is_suggested(file: Path) -> None:
+    assert "`embedding_model`" in str(error(file, "---\nembeding_model: none\n---\n"))
+    text = AS_DOCUMENTED.replace("remote_user", "remote_usr")
+    assert "`remote_user`" in str(error(file, text))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("port: 1\n", 1),
+        ("---\nport: 1\n", 2),
+        ("---\nport 1\n---\n", 2),
+        ("---\nport:\n  nested: 1\n---\n", 3),
+        (AS_DOCUMENTED.replace("remote_user: root", "remote_user"), 19),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_with_its_line(file: Path, text: str, line: int) -> None:
+    assert error(file, text).facts["line"] == line
+
+
+def test_a_file_without_settings_is_fine(file: Path) -> None:
+    assert read(file, "\n").port == 8081
+    assert read(file, "---\n---\n").port == 8081
+    assert read(file, "\ufeff---\r\nport: 1\r\n---\r\n# Words\r\n").port == 1
+
+
+def test_a_file_in_another_encoding_is_refused(file: Path) -> None:
+    file.write_bytes(b"---\nproject: caf\xe9\n---\n")
+    with pytest.raises(InvalidInput):
+        load({"config": str(file)}, {})
+
+
+def test_a_relative_folder_belongs_to_the_file(file: Path) -> None:
+    assert read(file, "---\ndata_dir: data\n---\n").data_dir == file.parent / "data"
+
+
+def test_a_password_that_others_can_read_is_warned_of(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if os.name != "posix":
+        return  # other systems have no such bits
+    caplog.set_level(logging.WARNING)
+    read(file, AS_DOCUMENTED)
+    assert caplog.messages == []
+    file.chmod(0o644)
+    load({"config": file}, {})
+    assert [str(file) in message for message in caplog.messages] == [True]
+    file.write_text("---\nport: 1\n---\n", encoding="utf-8")
+    load({"config": file}, {})
+    assert len(caplog.messages) == 1

@@ -1,0 +1,75 @@
+import os
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from recollect.errors import InvalidInput
+from recollect.settings import config_paths, load
+from recollect.settings.places import own_path
+
+
+def write(path: Path, port: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"---\nport: {port}\n---\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """The environment of somebody whose home folder is empty."""
+    names = ("HOME", "USERPROFILE", "LOCALAPPDATA")
+    return {name: str(tmp_path) for name in names} | {"RECOLLECT_DATA_DIR": str(tmp_path / "data")}
+
+
+def port(environment: dict[str, str], **flags: str) -> int:
+    return load(flags, environment).port
+
+
+def test_our_place_is_the_platforms_config_folder() -> None:
+    folder = platformdirs.user_config_path("recollect", appauthor=False)
+    assert own_path(os.environ) == folder / "config.md"
+
+
+def test_without_a_home_folder_there_is_no_file() -> None:
+    assert config_paths({}, {}) == (None, None)
+
+
+def test_our_file_goes_before_those_of_surrealdb_memory(home: dict[str, str]) -> None:
+    assert port(home) == 8081
+    usual = write(Path(home["HOME"], ".claude", "surrealdb-memory.local.md"), 1001)
+    assert port(home) == 1001
+    named = write(Path(home["HOME"], "elsewhere.md"), 1002)
+    home["MEMORY_CONFIG_PATH"] = str(named)
+    assert port(home) == 1002
+    own = own_path(home)
+    assert own is not None
+    assert config_paths({}, home) == (named, own)
+    write(own, 1003)
+    assert port(home) == 1003
+    assert config_paths({}, home) == (own, own)
+    assert usual.exists()
+
+
+def test_a_file_that_is_named_goes_before_all_others(home: dict[str, str]) -> None:
+    own = own_path(home)
+    assert own is not None
+    write(own, 1003)
+    home["RECOLLECT_CONFIG"] = str(write(Path(home["HOME"], "a.md"), 1004))
+    assert port(home) == 1004
+    assert port(home, config=str(write(Path(home["HOME"], "b.md"), 1005))) == 1005
+    assert port(home, config="none") == 8081
+
+
+@pytest.mark.parametrize("variable", ["RECOLLECT_CONFIG", "MEMORY_CONFIG_PATH"])
+def test_a_file_that_is_named_must_be_there(home: dict[str, str], variable: str) -> None:
+    home[variable] = str(Path(home["HOME"], "nowhere.md"))
+    with pytest.raises(InvalidInput) as caught:
+        load({}, home)
+    assert caught.value.facts["argument"] == variable
+    assert "nowhere.md" in str(caught.value)
+
+
+def test_the_usual_place_may_be_named_and_empty(home: dict[str, str]) -> None:
+    home["MEMORY_CONFIG_PATH"] = str(Path(home["HOME"], ".claude", "surrealdb-memory.local.md"))
+    assert port(home) == 8081

@@ -1,0 +1,156 @@
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from recollect.errors import Refused
+from recollect.settings import TOOLSETS, Settings, explained, load, unset_environment
+from recollect.settings.values import choices_of
+
+NAMES = [field.name for field in fields(Settings) if field.name != "config"]
+HINTS = get_type_hints(Settings)
+
+
+def spelled(name: str, index: int) -> str:
+    """One of several values of a setting, as a person writes it."""
+    kind = HINTS[name]
+    if choices := choices_of(kind):
+        return choices[index % len(choices)]
+    if name == "toolsets":
+        return ("all", *TOOLSETS)[index]
+    return {
+        bool: ("true", "false", "on"),
+        int: ("11", "12", "13"),
+        float: ("1.5", "2.5", "3.5"),
+    }.get(kind, ("first", "second", "third"))[index]
+
+
+def understood(name: str, text: str, folder: Path) -> Any:
+    kind = HINTS[name]
+    if kind is bool:
+        return text in ("true", "on")
+    if kind in (int, float):
+        return kind(text)
+    return folder / text if name in ("path", "data_dir") else text
+
+
+@given(
+    name=st.sampled_from(NAMES),
+    indexes=st.permutations([0, 1, 2]),
+    present=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_flag_goes_before_the_environment_that_before_the_file_that_before_the_default(
+    tmp_path: Path, name: str, indexes: list[int], present: tuple[bool, bool, bool]
+) -> None:
+    flag, variable, entry = (spelled(name, index) for index in indexes)
+    file = tmp_path / "config.md"
+    file.write_text(f"---\n{name}: {entry}\n---\n" if present[2] else "", encoding="utf-8")
+    environment = {"RECOLLECT_CONFIG": str(file)}
+    if present[1]:
+        environment[f"RECOLLECT_{name.upper()}"] = variable
+    flags = {name: flag} if present[0] else {}
+    folder = Path.cwd() if name == "data_dir" else Path()
+    loaded = getattr(load(flags, environment), name)
+    source = {e.name: e.source for e in explained(flags, environment)}[name]
+    if present[0]:
+        assert loaded == understood(name, flag, folder)
+        assert source == "flag --" + name.replace("_", "-")
+    elif present[1]:
+        assert loaded == understood(name, variable, folder)
+        assert source == f"environment RECOLLECT_{name.upper()}"
+    elif present[2]:
+        assert loaded == understood(name, entry, tmp_path)
+        assert source == f"config file {file} line 2"
+    else:
+        assert loaded == getattr(load({}, {}), name)
+        assert source == "default"
+
+
+def test_an_empty_variable_and_a_flag_of_none_count_as_not_given(tmp_path: Path) -> None:
+    environment = {"RECOLLECT_DATA_DIR": str(tmp_path), "RECOLLECT_PROJECT": ""}
+    assert load({"port": None}, environment).project is None
+    assert load({"port": None}, environment).port == 8081
+
+
+def test_without_a_data_folder_the_platforms_own_is_used() -> None:
+    assert load({}, {}).data_dir.name == "recollect"
+    assert load({}, {}).data_dir.is_absolute()
+
+
+def test_the_working_folder_is_the_clients_project_where_it_says_so(tmp_path: Path) -> None:
+    environment = {"CLAUDE_PROJECT_DIR": str(tmp_path / "shop")}
+    assert load({"data_dir": tmp_path}, environment).path == tmp_path / "shop"
+    assert load({"data_dir": tmp_path, "path": tmp_path}, environment).path == tmp_path
+    assert load({"data_dir": tmp_path}, {}).path == Path.cwd()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "name", "value"),
+    [
+        ("MEMORY_LOG_LEVEL", "warn", "log_level", "warning"),
+        ("MEMORY_LOG_LEVEL", "debug", "log_level", "debug"),
+        ("MEMORY_DEPLOYMENT_MODE", "embedded-memory", "deployment_mode", "embedded-memory"),
+        ("MEMORY_DB_PATH", "~/memories", "data_dir", Path.home() / "memories"),
+        ("MEMORY_SESSION_ID", "s-1", "session_id", "s-1"),
+        ("CLAUDE_CODE_SESSION_ID", "s-2", "session_id", "s-2"),
+    ],
+)
+def test_the_variables_of_surrealdb_memory_and_of_the_client_are_honoured(
+    variable: str, text: str, name: str, value: object
+) -> None:
+    assert getattr(load({}, {variable: text}), name) == value
+    shown = {item.name: item for item in explained({}, {variable: text})}
+    assert shown[name].source == f"environment {variable}"
+
+
+def test_our_own_variable_goes_before_the_others() -> None:
+    environment = {"MEMORY_SESSION_ID": "b", "CLAUDE_CODE_SESSION_ID": "c"}
+    assert load({}, environment).session_id == "b"
+    assert load({}, environment | {"RECOLLECT_SESSION_ID": "a"}).session_id == "a"
+
+
+@pytest.mark.parametrize("mode", ["remote", "local-server"])
+def test_a_mode_that_needs_surrealdb_is_refused(mode: str) -> None:
+    environment = {"MEMORY_DEPLOYMENT_MODE": mode, "MEMORY_REMOTE_URL": "ws://x"}
+    with pytest.raises(Refused) as caught:
+        load({}, environment)
+    assert caught.value.facts["argument"] == "MEMORY_DEPLOYMENT_MODE"
+    assert caught.value.facts["allowed"] == ["embedded-file", "embedded-memory"]
+
+
+def test_a_remote_address_is_refused_unless_the_mode_says_that_it_is_not_used() -> None:
+    with pytest.raises(Refused) as caught:
+        load({}, {"MEMORY_REMOTE_URL": "ws://x"})
+    assert caught.value.facts["argument"] == "MEMORY_REMOTE_URL"
+    environment = {"MEMORY_REMOTE_URL": "ws://x", "MEMORY_DEPLOYMENT_MODE": "embedded-file"}
+    assert load({}, environment).deployment_mode == "embedded-file"
+
+
+def test_every_setting_is_explained_and_a_password_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "config.md"
+    text = "---\ndeployment_mode: embedded-file\nremote_pass: hunter2\nport: 1\n---\n"
+    file.write_text(text, encoding="utf-8")
+    file.chmod(0o600)
+    told = explained({"config": file, "project": "shop"}, {"MEMORY_LOG_LEVEL": "warn"})
+    assert [item.name for item in told][: len(NAMES) + 1] == [f.name for f in fields(Settings)]
+    by_name = {item.name: (item.value, item.source) for item in told}
+    assert by_name["port"] == (1, f"config file {file} line 4")
+    assert by_name["project"] == ("shop", "flag --project")
+    assert by_name["log_level"] == ("warning", "environment MEMORY_LOG_LEVEL")
+    assert by_name["config"] == (str(file), "flag --config")
+    assert by_name["host"] == ("127.0.0.1", "default")
+    assert by_name["remote_pass"] == ("***", f"config file {file} line 3")
+    assert "hunter2" not in str(told)
+
+
+def test_a_child_with_flags_alone_inherits_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RECOLLECT_PORT", "MEMORY_LOG_LEVEL", "MEMORY_DB_PATH", "OTHER"):
+        monkeypatch.setenv(name, "debug")
+    environment = unset_environment()
+    assert environment["OTHER"] == "debug"
+    assert {"RECOLLECT_PORT", "MEMORY_LOG_LEVEL", "MEMORY_DB_PATH"}.isdisjoint(environment)
+    assert load({}, environment).config is None
