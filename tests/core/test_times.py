@@ -44,10 +44,12 @@ def test_time_does_not_go_back() -> None:
 @pytest.mark.parametrize(
     ("minutes", "told"),
     [
-        (-5, "just now"),
+        (-5, "in 5 minutes"),
         (0, "just now"),
         (1, "1 minute ago"),
+        (59, "59 minutes ago"),
         (119, "1 hour ago"),
+        (-120, "in 2 hours"),
         (1_440 * 3, "3 days ago"),
         (1_440 * 10, "1 week ago"),
         (1_440 * 40, "1 month ago"),

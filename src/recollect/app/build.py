@@ -82,9 +82,10 @@ def _library(settings: Settings, clock: Clock) -> Library:
 def _embedder(settings: Settings) -> Embedder | None:
     if settings.embedding_model == "none":
         return None
+    from recollect.embedders.cached import CachedEmbedder
     from recollect.embedders.onnx import OnnxEmbedder
 
-    return OnnxEmbedder()
+    return CachedEmbedder(OnnxEmbedder())
 
 
 def _options(settings: Settings, clock: Clock) -> Options:

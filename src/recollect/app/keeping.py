@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from recollect.app.accesses import BatchedAccesses
 from recollect.app.indexing import Indexer
@@ -84,16 +83,12 @@ class Shelf:
         self._choice = choice
         self._keeper = keeper
 
-    async def newest(
-        self, session: Session, where: Where, *, pinned: bool, limit: int
-    ) -> list[Record]:
+    async def newest(self, session: Session, where: Where, limit: int) -> list[Record]:
         """The newest of both places, those of all sessions included."""
         wanted = replace(where, kinds=(MEMORY,))
         found: list[Record] = []
         for store in await self._stores(session):
-            records = await store.scan(wanted, order="newest", limit=None if pinned else limit)
-            kept = (r for r in records if not pinned or r.facets.get("pinned"))
-            found += islice(kept, limit)
+            found += await store.scan(wanted, order="newest", limit=limit)
         found.sort(key=lambda record: record.created_at, reverse=True)
         return list({record.id: record for record in reversed(found)}.values())[::-1][:limit]
 

@@ -178,12 +178,13 @@ def list_(
         tags=tuple(tags),
         after=moment(since, "since"),
         before=moment(until, "until", end=True),
+        pinned=pinned,
         deleted=forgotten,
     )
 
     async def work(app: App) -> list[dict[str, Any]]:
         session = await command_session(app)
-        found = await app.shelf.newest(session, where, pinned=pinned, limit=limit)
+        found = await app.shelf.newest(session, where, limit)
         return [_listed(record) for record in found]
 
     memories = run_with_app(work, **flags)

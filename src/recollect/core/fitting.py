@@ -20,6 +20,7 @@ def fits(record: Record, where: Where) -> bool:
             or record.session == where.visible_to
         )
         and (not where.tags or not set(where.tags).isdisjoint(record.tags))
+        and (not where.pinned or bool(record.facets.get("pinned")))
         and (where.min_importance is None or (record.importance or 0) >= where.min_importance)
         and (where.after is None or record.at >= where.after)
         and (where.before is None or record.at <= where.before)

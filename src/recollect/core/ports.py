@@ -100,9 +100,17 @@ class RecordStore(Protocol):
         ...
 
     async def links(
-        self, ids: Sequence[str], *, direction: Direction = "both", limit: int | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        direction: Direction = "both",
+        sources: Sequence[str] = (),
+        limit: int | None = None,
     ) -> list[Link]:
-        """Live links at these records, oldest first."""
+        """Live links at these records, oldest first.
+
+        `sources` are kinds: only links that go out from a record of one of them.
+        """
         ...
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:

@@ -179,6 +179,7 @@ class Where:
     sessions: tuple[str, ...] | None = None
     visible_to: str | None = None  # a session: what others keep in session scope stays out
     tags: tuple[str, ...] = ()  # any of them
+    pinned: bool = False  # True: only those whose facet `pinned` is set
     min_importance: float | None = None
     after: int | None = None  # `at` of the record, this moment included
     before: int | None = None  # likewise

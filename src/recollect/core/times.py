@@ -12,7 +12,7 @@ _START = datetime(1970, 1, 1)
 # In minutes; months and years as long as people mean them.
 _UNITS = (
     ("year", 525_600),
-    ("month", 43_800),
+    ("month", 43_200),
     ("week", 10_080),
     ("day", 1_440),
     ("hour", 60),
@@ -40,10 +40,11 @@ def parsed(text: str) -> int:
 
 
 def ago(at: int, now: int) -> str:
-    """How long something is past, in the words of a person: `3 days ago`."""
-    minutes = max(now - at, 0) // 60_000_000
+    """How long something is past, in the words of a person: `3 days ago`, or `in 2 hours`."""
+    minutes = abs(now - at) // 60_000_000
     for unit, size in _UNITS:
         if minutes >= size:
             count = minutes // size
-            return f"{count} {unit}{'s' if count > 1 else ''} ago"
+            amount = f"{count} {unit}{'s' if count > 1 else ''}"
+            return f"{amount} ago" if at <= now else f"in {amount}"
     return "just now"

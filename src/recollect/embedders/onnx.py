@@ -52,6 +52,8 @@ class OnnxEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         """A row for each text, batch by batch, so that a long call lets others in between."""
+        if len(texts) == 1:
+            return await asyncio.to_thread(self._embed_question, texts[0])
         model = await asyncio.to_thread(self._loaded)
         parts = await asyncio.to_thread(lambda: [model.windows(text) for text in texts])
         rows = [row for part in parts for row in part]
@@ -64,6 +66,15 @@ class OnnxEmbedder:
     async def close(self) -> None:
         """Gives the memory back. A call under way ends as usual; a later one loads again."""
         await asyncio.to_thread(self._forget)
+
+    def _embed_question(self, text: str) -> "NDArray[np.float32]":
+        """One text in one go: every change of threads keeps whoever asks waiting."""
+        model = self._loaded()
+        rows = model.windows(text)
+        vectors = model.network.room(len(rows))
+        for batch in batches([len(row) for row in rows]):
+            vectors[batch] = model.network.vectors([rows[number] for number in batch])
+        return model.network.averaged(vectors, [len(rows)])
 
     def _loaded(self) -> "_Model":
         with self._changing:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from recollect.core.ports import Embedder
@@ -26,6 +27,7 @@ if TYPE_CHECKING:  # loaded by whoever embeds
     from numpy.typing import NDArray
 
 NOT_BY_GRAPH = "The query names no entity with anything linked to it; found by words and meaning."
+ALSO = 50  # of the best by words whose meaning is compared, however far it is
 LEFT_FOR_NEARNESS = 0.25  # of the time, when a word query or the model takes long
 NO_MEANING = "Meaning search is switched off; found by words."
 
@@ -58,24 +60,59 @@ async def gathered(
         return evidence
     if profile.strategy == "graph":
         places = await _around_entities(places, query, evidence, deadline)
-    question = await deadline.one(understood(places, query.text)) or Question(query.text)
-    evidence.authors = question.authors
-    if embedder is None:
-        words, vector = await deadline.one(by_words(places, query, profile)), None
-        if profile.strategy == "vector":
-            evidence.notices.append(Notice("partial_results", NO_MEANING))
-    else:
-        words, answer = await deadline.sooner(LEFT_FOR_NEARNESS).both(
-            by_words(places, query, profile), embedded(embedder, question.text)
-        )
-        vector = _vector(evidence, answer)
-    if words is None or vector is None or profile.strategy != "vector":
-        _take_words(evidence, words)
+    asked = _Asked(query.text)
+    vector = await _both_legs(evidence, asked, places, query, profile, embedder, deadline)
+    evidence.authors = asked.question.authors
     if embedder is not None and vector is not None:
         await _take_meaning(evidence, places, embedder.name, vector, deadline)
     elif evidence.strategy != "graph":
         evidence.strategy = "keyword"
     return evidence
+
+
+class _Asked:
+    """The question, read as soon as the stores have said who their authors are."""
+
+    def __init__(self, text: str) -> None:
+        self.question = Question(text)
+
+    async def understand(self, places: Sequence[Place]) -> None:
+        self.question = await understood(places, self.question.text)
+
+    async def embed(
+        self, places: Sequence[Place], embedder: Embedder
+    ) -> "NDArray[np.float32] | ModelUnavailable":
+        await self.understand(places)
+        return await embedded(embedder, self.question.text)
+
+
+async def _both_legs(
+    evidence: Evidence,
+    asked: _Asked,
+    places: Sequence[Place],
+    query: Query,
+    profile: Profile,
+    embedder: Embedder | None,
+    deadline: Deadline,
+) -> "NDArray[np.float32] | None":
+    """Takes what the words find, where they are wanted, and gives the vector of the question."""
+    soon = deadline.sooner(LEFT_FOR_NEARNESS)
+    if embedder is None:
+        await soon.one(asked.understand(places))
+        if profile.strategy == "vector":
+            evidence.notices.append(Notice("partial_results", NO_MEANING))
+    elif profile.strategy == "vector":
+        vector = _vector(evidence, await soon.one(asked.embed(places, embedder)))
+        if vector is not None:
+            return vector
+    else:
+        answer, words = await soon.both(
+            asked.embed(places, embedder), by_words(places, query, profile)
+        )
+        _take_words(evidence, words)
+        return _vector(evidence, answer)
+    _take_words(evidence, await deadline.one(by_words(places, query, profile)))
+    return None
 
 
 async def _around_entities(
@@ -108,7 +145,8 @@ async def _take_meaning(
     vector: "NDArray[np.float32]",
     deadline: Deadline,
 ) -> None:
-    also = [*evidence.words, *(key for key in evidence.closeness if key not in evidence.words)]
+    best = islice(evidence.words, ALSO)  # what stands behind them in words is near, or no use
+    also = dict.fromkeys([*best, *evidence.closeness])
     found = await deadline.one(by_meaning(places, model, vector, also))
     if found is None:
         evidence.late.append("meaning")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # loaded by whoever embeds
     import numpy as np
     from numpy.typing import NDArray
 
-CANDIDATES = 150  # of each leg, in each place
+CANDIDATES = 100  # of each leg, in each place
 LONGEST_QUESTION = 1_000  # characters whose meaning is looked for
 LONGEST_SUBSTRING = 1_000
 MOST_NAMES = 16  # capitalised words that are looked up

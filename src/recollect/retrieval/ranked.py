@@ -1,7 +1,7 @@
 """Ranked search: everything that was found in one order, and a page of it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 
@@ -24,6 +24,7 @@ Accesses = Callable[[int, Sequence[str]], Awaitable[Mapping[str, Access]]]
 # What a facet leaves of a score.
 FACTORS = {"superseded": ("superseded_by", 0.5), "consolidated": ("consolidated", 0.8)}
 UNKNOWN_IMPORTANCE = 0.5
+LOADED = 128  # candidates whose records are read
 KEYWORD_ALONE = Parts(keyword=1, meaning=0, author=0, date=0, neighbour=0, closeness=0)
 MEANING_ALONE = Parts(keyword=0, meaning=1, author=0, date=0, neighbour=0, closeness=0)
 
@@ -61,7 +62,7 @@ async def by_rank(
     places = [_settled(place, profile, around.as_of) for place in places]
     unindexed = await beyond(places, around.as_of)
     evidence = await gathered(places, query, profile, around.embedder, deadline)
-    pool = await _pool(places, evidence, unindexed)
+    pool = await _pool(places, evidence, unindexed, profile, offset + limit)
     if unindexed.records:
         await _judge(places, query, evidence, pool, unindexed, deadline)
     pool = _each_once(pool)
@@ -95,14 +96,19 @@ def _settled(place: Place, profile: Profile, as_of: int | None) -> Place:
 
 
 async def _pool(
-    places: Sequence[Place], evidence: Evidence, unindexed: Beyond
+    places: Sequence[Place],
+    evidence: Evidence,
+    unindexed: Beyond,
+    profile: Profile,
+    needed: int,
 ) -> dict[Key, Record]:
-    """The records behind everything that was found, as they are asked about."""
+    """The records behind what was found, as they are asked about."""
     _drop(evidence.words, unindexed.hidden)
     _drop(evidence.cosines, unindexed.retold)
     found = evidence.words.keys() | evidence.cosines.keys() | evidence.closeness.keys()
     wanted: list[list[str]] = [[] for _ in places]
-    for number, record_id in found - unindexed.hidden:
+    indexed = found - unindexed.hidden
+    for number, record_id in _promising(indexed, evidence, profile, max(LOADED, 2 * needed)):
         wanted[number].append(record_id)
     loaded = await asyncio.gather(
         *(place.store.get(ids) for place, ids in zip(places, wanted, strict=True))
@@ -114,6 +120,23 @@ async def _pool(
         for record in records
     }
     return pool | {key: unindexed.records[key] for key in found & unindexed.records.keys()}
+
+
+def _promising(found: Set[Key], evidence: Evidence, profile: Profile, most: int) -> Iterable[Key]:
+    """The best by what the legs alone say: nothing lifts one of the others to the top."""
+    if len(found) <= most:
+        return found
+    keys = list(found)
+    close = evidence.closeness
+    signs = Signs(
+        keyword=[evidence.words.get(key) for key in keys],
+        cosine=[evidence.cosines.get(key) for key in keys],
+        neighbours=[()] * len(keys),
+        closeness=[close.get(key, 0.0) for key in keys] if close else None,
+    )
+    scores = totals(relevance(signs, _parts(profile, evidence.strategy)))
+    order = sorted(range(len(keys)), key=lambda i: (-scores[i], keys[i]))
+    return [keys[i] for i in order[:most]]
 
 
 def _drop(scores: Scores, keys: Iterable[Key]) -> None:

@@ -4,10 +4,11 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from recollect.core.entities import ENTITY
 from recollect.core.ports import RecordStore
-from recollect.core.records import Record, Weights, Where
+from recollect.core.records import Weights, Where
 from recollect.core.text import normalised
 from recollect.core.words import STOP_WORDS, parse_query
 from recollect.retrieval.legs import Key
@@ -19,6 +20,7 @@ LONGEST_READ = 2_000  # characters of the query
 BY_WORD = 5  # entities that are taken where no name stands in the query as it is
 FRONTIER = 100  # entities of one hop that are gone on from
 LINKS = 2_000  # followed at each hop
+NEAREST = 200  # records that are weighed
 
 _WORD = re.compile(r"[^\s,;?!()]+")
 _QUOTED = re.compile(r"[\"“„`']([^\"”“`']{1,200})[\"”“`']")
@@ -68,24 +70,22 @@ def _possible_names(query: str) -> list[str]:
 
 
 async def _around(place: Place, entities: Sequence[str]) -> dict[str, float]:
+    """The newest records about what is nearest, as many as one search can weigh."""
+    store, kinds = place.store, place.where.kinds
     near: dict[str, float] = {}
     seen = set(entities)
     frontier = list(entities)
     for hop in range(HOPS + 1):
-        reached = await _linked(place.store, frontier, seen)
-        seen.update(record.id for record in reached)
-        for record in reached:
-            if record.kind in place.where.kinds:
-                near[record.id] = 1 / (1 + hop)
-        frontier = [record.id for record in reached if record.kind == ENTITY][:FRONTIER]
-        if not frontier:
+        if not frontier or len(near) >= NEAREST:
             break
-    kept = replace(place.where, ids=tuple(near))
-    allowed = {record.id for record in await place.store.scan(kept)} if near else set[str]()
-    return {record_id: value for record_id, value in near.items() if record_id in allowed}
-
-
-async def _linked(store: RecordStore, ids: Sequence[str], seen: set[str]) -> list[Record]:
-    links = await store.links(ids, limit=LINKS) if ids else []
-    ends = dict.fromkeys(end for link in links for end in (link.source, link.target))
-    return await store.get([end for end in ends if end not in seen])
+        about = await store.links(frontier, direction="in", sources=kinds, limit=LINKS)
+        for link in reversed(about):
+            near.setdefault(link.source, 1 / (1 + hop))
+        related = await store.links(frontier, sources=(ENTITY,), limit=LINKS)
+        ends = dict.fromkeys(end for link in related for end in (link.source, link.target))
+        frontier = [end for end in ends if end not in seen][:FRONTIER]
+        seen.update(frontier)
+    nearest = tuple(islice(near, NEAREST))
+    kept = replace(place.where, ids=nearest)
+    allowed = {record.id for record in await store.scan(kept)} if near else set[str]()
+    return {record_id: near[record_id] for record_id in nearest if record_id in allowed}

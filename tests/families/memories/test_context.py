@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from making import DAY_ONE, memory
-from recollect.core.records import Record
+from recollect.core.fitting import fits
+from recollect.core.records import Record, Where
 from recollect.core.tokens import token_count
-from recollect.families.memories.context import HEADINGS, Block, age, context_block, gather
+from recollect.families.memories.context import HEADINGS, Block, context_block, gather
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -212,25 +213,6 @@ def test_the_budget_is_never_exceeded(texts: Mapping[str, list[str]], budget: in
     assert bool(made.text) == bool(made.used)
 
 
-@pytest.mark.parametrize(
-    ("passed", "shown"),
-    [
-        (0, "just now"),
-        (59, "just now"),
-        (60, "1 minute ago"),
-        (3 * 3_600 + 5, "3 hours ago"),
-        (86_400, "1 day ago"),
-        (6 * 86_400, "6 days ago"),
-        (14 * 86_400, "2 weeks ago"),
-        (70 * 86_400, "2 months ago"),
-        (800 * 86_400, "2 years ago"),
-        (-2 * 3_600, "in 2 hours"),
-    ],
-)
-def test_an_age_is_told_in_its_largest_unit(passed: int, shown: str) -> None:
-    assert age(NOW - passed * SECOND, NOW) == shown
-
-
 class Asked:
     """Answers questions about a few memories, and remembers them."""
 
@@ -248,25 +230,13 @@ class Asked:
     ) -> list[Record]:
         self.queries.append((query, scopes, types))
         words = set(query.lower().split())
-        found = self._fitting(scopes, types, min_importance)
+        where = Where(scopes=scopes, types=types, min_importance=min_importance)
+        found = [record for record in self.records if fits(record, where)]
         return [r for r in found if words & set(r.text.lower().split())][:limit]
 
-    async def newest(
-        self, scopes: tuple[str, ...], types: tuple[str, ...], min_importance: float, limit: int
-    ) -> list[Record]:
-        found = self._fitting(scopes, types, min_importance)
+    async def newest(self, where: Where, limit: int) -> list[Record]:
+        found = [record for record in self.records if fits(record, where)]
         return sorted(found, key=lambda record: -record.at)[:limit]
-
-    def _fitting(
-        self, scopes: tuple[str, ...], types: tuple[str, ...], min_importance: float
-    ) -> list[Record]:
-        return [
-            record
-            for record in self.records
-            if record.scope in scopes
-            and (not types or record.type in types)
-            and (record.importance or 0) >= min_importance
-        ]
 
     async def gathered(
         self, task: str | None = None, *, files: Sequence[str] = (), sections: Sequence[str] = ()

@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from making import memory
-from recollect.families.memories.likeness import likeness_of
+from recollect.core.records import Record
+from recollect.families.memories.likeness import Likeness, likeness_of
+
+
+def judged(new: Record, old: Record) -> Likeness | None:
+    return likeness_of(new.text, new.type or "", old)
 
 
 @pytest.mark.parametrize(
@@ -31,20 +36,20 @@ from recollect.families.memories.likeness import likeness_of
     ],
 )
 def test_texts_are_compared_by_their_words(old: str, new: str, verdict: str | None) -> None:
-    assert likeness_of(memory(new), memory(old)) == verdict
+    assert judged(memory(new), memory(old)) == verdict
 
 
 def test_two_events_are_two_events_however_alike_they_are() -> None:
     old = memory("Deployed build 1412 to staging", type="episodic")
-    assert likeness_of(memory("Deployed build 1413 to staging", type="episodic"), old) is None
+    assert judged(memory("Deployed build 1413 to staging", type="episodic"), old) is None
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_likeness_goes_both_ways_and_never_fails(one: str, other: str) -> None:
     first, second = memory(one), memory(other)
-    assert likeness_of(first, second) == likeness_of(second, first)
+    assert judged(first, second) == judged(second, first)
 
 
 @given(st.text(max_size=200))
 def test_a_text_never_supersedes_itself(text: str) -> None:
-    assert likeness_of(memory(text), replace(memory(text), id="other")) != "superseded"
+    assert judged(memory(text), replace(memory(text), id="other")) != "superseded"

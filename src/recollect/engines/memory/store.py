@@ -115,13 +115,19 @@ class MemoryStore:
         return found[:limit]
 
     async def links(
-        self, ids: Sequence[str], *, direction: Direction = "both", limit: int | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        direction: Direction = "both",
+        sources: Sequence[str] = (),
+        limit: int | None = None,
     ) -> list[Link]:
         wanted = set(ids)
         found = [
             link
             for link in self._links.values()
             if link.deleted_at is None
+            and (not sources or self._records[link.source].kind in sources)
             and (
                 (direction != "in" and link.source in wanted)
                 or (direction != "out" and link.target in wanted)

@@ -65,6 +65,8 @@ def _add_traits(where: Where, found: Conditions) -> None:
             "r.key IN (SELECT record FROM tags WHERE tag IN (SELECT value FROM json_each(?)))",
             listed(where.tags),
         )
+    if where.pinned:
+        found.add("json_extract(r.facets, '$.pinned') = 1")
     if where.min_importance is not None:
         found.add("coalesce(r.importance, 0) >= ?", where.min_importance)
     if where.after is not None:

@@ -108,7 +108,7 @@ class Postings:
         rows, *column_words = totals(db)
         parts = [(part, _term(part)) for part in _alternatives(words)]
         terms = [self._word(db, term, rows) for _, term in parts if term is not None]
-        relative = self._lengths * (rows / sum(column_words))
+        relative = self._lengths * (rows / max(sum(column_words), 1))
         scores = np.zeros(len(self._lengths))
         is_found = np.zeros(len(self._lengths), np.bool)
 

@@ -93,17 +93,29 @@ def containing(db: Connection, text: str, where: Where, limit: int) -> list[Matc
 
 
 def links(
-    db: Connection, ids: Sequence[str], direction: Direction, limit: int | None
+    db: Connection,
+    ids: Sequence[str],
+    direction: Direction,
+    sources: Sequence[str],
+    limit: int | None,
 ) -> list[Link]:
     sides = {"out": ["source"], "in": ["target"], "both": ["source", "target"]}[direction]
     keys = " UNION ".join(
         f"SELECT l.key FROM links l WHERE l.deleted_at IS NULL AND l.{side} IN ({KEYS_OF_IDS})"
         for side in sides
     )
+    going_out = (
+        " AND (SELECT s.kind FROM records s WHERE s.key = l.source) "
+        "IN (SELECT value FROM json_each(?))"
+    )
     rows = db.execute(
-        f"SELECT {LINK_COLUMNS} FROM links l WHERE l.key IN ({keys}) "
+        f"SELECT {LINK_COLUMNS} FROM links l WHERE l.key IN ({keys}){going_out if sources else ''} "
         "ORDER BY l.created_at, l.key LIMIT ?",
-        (*[listed(ids)] * len(sides), -1 if limit is None else limit),
+        (
+            *[listed(ids)] * len(sides),
+            *([listed(sources)] if sources else []),
+            -1 if limit is None else limit,
+        ),
     )
     return [link_from(row) for row in rows]
 

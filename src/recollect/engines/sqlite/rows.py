@@ -16,8 +16,12 @@ class _Form:
     read: Callable[[Any], Any]
 
 
+# What we have written has no blanks around it, so the decoder need not look for them.
+_decoded = json.JSONDecoder().raw_decode
+
+
 def facets_from(stored: str | None) -> dict[str, Any]:
-    return json.loads(stored) if stored else {}
+    return _decoded(stored)[0] if stored else {}
 
 
 def facets_to(facets: Mapping[str, Any]) -> str | None:
@@ -25,7 +29,7 @@ def facets_to(facets: Mapping[str, Any]) -> str | None:
 
 
 def _tags_from(stored: str | None) -> tuple[str, ...]:
-    return tuple(json.loads(stored)) if stored else ()
+    return tuple(_decoded(stored)[0]) if stored else ()
 
 
 def _tags_to(tags: Sequence[str]) -> str | None:

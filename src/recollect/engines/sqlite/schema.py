@@ -126,6 +126,8 @@ CREATE INDEX records_session ON records(session, position)
     WHERE session IS NOT NULL AND deleted_at IS NULL;
 CREATE INDEX records_author ON records(author, deleted_at)
     WHERE author IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX records_pinned ON records(kind, deleted_at)
+    WHERE json_extract(facets, '$.pinned') = 1 AND deleted_at IS NULL;
 CREATE INDEX records_embedded ON records(kind, embedded, deleted_at)
     WHERE embedded IS NOT NULL AND deleted_at IS NULL;
 
@@ -156,6 +158,7 @@ INSERT INTO sqlite_stat1(tbl, idx, stat) VALUES
     ('records', 'records_name', '50000 5000 1 1 1'),
     ('records', 'records_parent', '50000 10 10'),
     ('records', 'records_kind', '100000 5000 5000'),
+    ('records', 'records_pinned', '100 20 20'),
     ('records', 'records_scope', '100000 5000 2500 2500'),
     ('records', 'records_live', '100000 5000 2500 1000 1000'),
     ('records', 'records_deleted', '10000 500 250 100 1'),

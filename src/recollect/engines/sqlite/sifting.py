@@ -17,19 +17,21 @@ Scores = NDArray[Any]
 Rank = Callable[[int, Keys | None], tuple[Keys, Scores]]
 
 FEW = 5_000  # keys that are looked up before the ranking rather than after it
-SPARE = 64  # keys that are ranked beyond what is wanted, as some may not fit
+SPARE = 32  # keys that are ranked beyond what is wanted, as some may not fit
+TRIES = (1.25, 5)  # times the keys that are wanted, before all that fit are looked up
 
 
 def sift(db: Connection, where: Where, rank: Rank, limit: int) -> list[Match]:
-    """The best records that fit, in at most three statements."""
+    """The best records that fit, in at most four statements."""
     if (few := _few(db, where)) is not None:
         return _fitting(db, where, *rank(limit, few))
-    wanted = 2 * limit + SPARE
-    keys, scores = rank(wanted, None)
-    found = _fitting(db, where, keys, scores)
-    if len(found) < limit and len(keys) == wanted:
-        return _fitting(db, where, *rank(limit, _every(db, where)))
-    return found[:limit]
+    for times in TRIES:
+        wanted = int(times * limit) + SPARE
+        keys, scores = rank(wanted, None)
+        found = _fitting(db, where, keys, scores)
+        if len(found) >= limit or len(keys) < wanted:
+            return found[:limit]
+    return _fitting(db, where, *rank(limit, _every(db, where)))
 
 
 def _few(db: Connection, where: Where) -> Keys | None:

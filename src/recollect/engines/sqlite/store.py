@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Tally
 from recollect.core.records import (
@@ -17,7 +17,7 @@ from recollect.core.records import (
     Where,
 )
 from recollect.core.times import Clock
-from recollect.core.words import AnyOf, WordQuery
+from recollect.core.words import AnyOf, Phrase, WordQuery
 from recollect.engines.sqlite import commit, meaning, purge, queries, redact, word_index
 from recollect.engines.sqlite.database import Database, Work
 from recollect.engines.sqlite.sql import Connection
@@ -74,7 +74,7 @@ class SqliteStore:
         self, words: WordQuery, where: Where, weights: Weights, limit: int
     ) -> list[Match]:
         def ask(db: Connection) -> list[Match]:
-            if isinstance(words, AnyOf) and word_index.indexed_rows(db) > self._many:
+            if _has_single_words(words) and word_index.indexed_rows(db) > self._many:
                 return self._arrays().match(
                     db, words, replace(where, deleted=False), weights, limit
                 )
@@ -86,9 +86,16 @@ class SqliteStore:
         return await self._database.read(lambda db: queries.containing(db, text, where, limit))
 
     async def links(
-        self, ids: Sequence[str], *, direction: Direction = "both", limit: int | None = None
+        self,
+        ids: Sequence[str],
+        *,
+        direction: Direction = "both",
+        sources: Sequence[str] = (),
+        limit: int | None = None,
     ) -> list[Link]:
-        return await self._database.read(lambda db: queries.links(db, ids, direction, limit))
+        return await self._database.read(
+            lambda db: queries.links(db, ids, direction, sources, limit)
+        )
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
         return await self._database.read(
@@ -217,6 +224,11 @@ class SqliteStore:
 
 def generation_of(db: Connection) -> int:
     return int(db.execute("SELECT value FROM meta WHERE key = 'generation'").get)
+
+
+def _has_single_words(words: WordQuery) -> TypeGuard[AnyOf]:
+    """Words that must stand together are rare enough for FTS5 to rank."""
+    return isinstance(words, AnyOf) and any(isinstance(part, Phrase) for part in words.parts)
 
 
 def _findings(db: Connection) -> list[str]:

@@ -64,7 +64,7 @@ async def relations_at(
     about.
     """
     ids = [entity.id for entity in entities]
-    links = await store.links(ids, direction=direction) if ids else []
+    links = await store.links(ids, direction=direction, sources=(ENTITY,)) if ids else []
     names = {entity.id: entity.name or "" for entity in entities}
     others = {end for link in links for end in (link.source, link.target)} - names.keys()
     if others:

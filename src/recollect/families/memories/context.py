@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal, cast
 
-from recollect.core.records import SESSION_SCOPE, Record
+from recollect.core.records import SESSION_SCOPE, Record, Where
+from recollect.core.times import ago
 from recollect.core.tokens import token_count
 from recollect.families.memories.fencing import as_data, fenced
 from recollect.families.memories.filling import Entry, Filling
@@ -15,7 +16,7 @@ from recollect.families.memories.identity import text_key
 Section = Literal["preferences", "project_context", "session_history", "relevant_procedures"]
 Texts = tuple[str, ...]
 Recall = Callable[[str, Texts, Texts, float, int], Awaitable[list[Record]]]
-Newest = Callable[[Texts, Texts, float, int], Awaitable[list[Record]]]
+Newest = Callable[[Where, int], Awaitable[list[Record]]]
 
 TITLE = "## Memory Context"
 HEADINGS: Mapping[str, str] = {  # in the order of their priority
@@ -27,21 +28,12 @@ HEADINGS: Mapping[str, str] = {  # in the order of their priority
 SOURCE_LENGTH = 60  # characters of a path, a tool or a name
 
 MOST_RECALLED = 30
-MOST_STANDING = 100  # newest ones that are looked through for pinned and important ones
+MOST_STANDING = 40  # pinned and important ones, whatever the task
 MOST_OF_SESSION = 30
 MOST_FILES = 20
 IMPORTANT = 0.7  # by itself a reason to mention it
 
 _EVENTS = ("episodic", "working")
-_UNITS = (  # seconds
-    ("year", 365 * 86_400),
-    ("month", 30 * 86_400),
-    ("week", 7 * 86_400),
-    ("day", 86_400),
-    ("hour", 3_600),
-    ("minute", 60),
-)
-_SECOND = 1_000_000  # microseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +83,6 @@ def context_block(sections: Mapping[str, Sequence[Record]], budget: int, now: in
     return Block(text, filling.used, token_count(text), filling.is_truncated)
 
 
-def age(at: int, now: int) -> str:
-    """In the largest unit that fits: 3 days ago, or in 2 hours for what is yet to come."""
-    seconds = abs(now - at) // _SECOND
-    for unit, length in _UNITS:
-        if seconds >= length:
-            count = seconds // length
-            amount = f"{count} {unit}{'s' if count > 1 else ''}"
-            return f"{amount} ago" if at <= now else f"in {amount}"
-    return "just now"
-
-
 @dataclass(frozen=True, slots=True)
 class _Questions:
     recall: Recall
@@ -120,23 +101,26 @@ class _Questions:
 
     async def session(self) -> list[Record]:
         """Events first: they are what happened."""
-        found = await self.newest((SESSION_SCOPE,), (), 0.0, MOST_OF_SESSION)
+        found = await self.newest(Where(scopes=(SESSION_SCOPE,)), MOST_OF_SESSION)
         return sorted(found, key=lambda record: record.type not in _EVENTS)
 
     async def _about_task(self, scopes: Texts, types: Texts) -> list[Record]:
         """What the task is about, and what is pinned; without a task the most important."""
         if not self.query:
             return await self._standing(scopes, types)
+        pinned = Where(scopes=scopes, types=types, pinned=True)
         recalled, standing = await asyncio.gather(
             self.recall(self.query, scopes, types, 0.0, MOST_RECALLED),
-            self.newest(scopes, types, 0.0, MOST_STANDING),
+            self.newest(pinned, MOST_STANDING),
         )
-        return [*filter(_is_pinned, standing), *recalled]
+        return [*standing, *recalled]
 
     async def _standing(self, scopes: Texts, types: Texts) -> list[Record]:
+        where = Where(scopes=scopes, types=types)
         asked = [
-            self.newest(scopes, types, IMPORTANT, MOST_STANDING),
-            self.newest(scopes, types, 0.0, MOST_STANDING),
+            self.newest(replace(where, pinned=True), MOST_STANDING),
+            self.newest(replace(where, min_importance=IMPORTANT), MOST_STANDING),
+            self.newest(where, MOST_STANDING),
         ]
         if self.query:
             asked.insert(0, self.recall(self.query, scopes, types, 0.0, MOST_RECALLED))
@@ -178,7 +162,7 @@ def _entry(record: Record, now: int) -> Entry:
     source = [
         " ".join(part for part in (record.scope, record.type) if part),
         *(_origin(str(origin)) for origin in origins if origin),
-        age(record.at, now),
+        ago(record.at, now),
     ]
     shown = "; ".join(part for part in source if part)
     return Entry(record, as_data(record.text), shown, text_key(record.text))

@@ -28,29 +28,29 @@ class Alike:
     likeness: Likeness
 
 
-async def alike(store: RecordStore, new: Record, visible_to: str) -> Alike | None:
-    """The stored memory that is most like the new one, if any is; one question by words."""
-    words = telling_words(new.text)
-    query = _question(_words(new.text)) if len(words) >= SHORTEST else None
+async def alike(store: RecordStore, text: str, kind: str, visible_to: str) -> list[Alike]:
+    """The stored memories that are like a text, the likest first; one question by words."""
+    words = telling_words(text)
+    query = _question(_words(text)) if len(words) >= SHORTEST else None
     if query is None:
-        return None
+        return []
     where = Where(kinds=(MEMORY,), visible_to=visible_to)
     matches = await store.match(query, where, Weights(context=0.0), CANDIDATES + 1)
-    others = [match.id for match in matches if match.id != new.id]
     judged = [
         (_overlap(words, telling_words(record.text)), Alike(record, likeness))
-        for record in await store.get(others[:CANDIDATES])
-        if not record.facets.get("superseded_by") and (likeness := likeness_of(new, record))
+        for record in (await store.get([match.id for match in matches]) if matches else [])
+        if not record.facets.get("superseded_by") and (likeness := likeness_of(text, kind, record))
     ]
-    return max(judged, key=lambda pair: pair[0])[1] if judged else None
+    judged.sort(key=lambda pair: -pair[0])
+    return [alike for _, alike in judged]
 
 
-def likeness_of(new: Record, old: Record) -> Likeness | None:
+def likeness_of(text: str, kind: str, old: Record) -> Likeness | None:
     """Conservative: a warning that is wrong costs more than one that is missing."""
-    ours, theirs = telling_words(new.text), telling_words(old.text)
+    ours, theirs = telling_words(text), telling_words(old.text)
     if min(len(ours), len(theirs)) < SHORTEST:
         return None
-    if EVENTS not in (new.type, old.type) and _is_said_anew(ours, theirs):
+    if EVENTS not in (kind, old.type) and _is_said_anew(ours, theirs):
         return "superseded"
     return "similar" if _overlap(ours, theirs) >= SIMILAR else None
 

@@ -1,5 +1,6 @@
 """Memories: what storing, changing and forgetting one does, whoever asks."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +19,7 @@ from recollect.families.memories.amending import (
     retagged,
 )
 from recollect.families.memories.identity import full_id, new_memory_id, place_of, text_key
-from recollect.families.memories.likeness import alike
+from recollect.families.memories.likeness import Alike, alike
 from recollect.families.memories.linking import (
     check_entities,
     link_steps,
@@ -103,13 +104,18 @@ class Memories:
             return await self._storing(store, _new_record(wanted, replaced, at), wanted, replaced)
 
         store = await self._stores.to_write(wanted.scope)
-        kept = await self._stores.commit(store, plan)
+        looking = asyncio.create_task(self._resemblance(store, wanted))
+        try:
+            kept = await self._stores.commit(store, plan)
+            resemblance = await looking  # in another thread than the commit, so that none waits
+        finally:
+            looking.cancel()
         self._indexing.wake(store)
         self._count(store, wanted.session, kept)
         if replaced is not None:
             await self._mark_superseded(replaced, kept.record.id)
         elif kept.is_new:
-            warnings += await self._resemblance(store, kept.record, wanted.session)
+            warnings += _told(resemblance, kept.record)
         elif newer := kept.record.facets.get("superseded_by"):
             message = f"It was replaced by {newer}. If it holds again, say `supersedes` with that."
             warnings.append(Warned("superseded_memory", message))
@@ -264,20 +270,11 @@ class Memories:
         if kept.record.scope != "user":
             use.stores.add(store)
 
-    async def _resemblance(
-        self, store: RecordStore, new: Record, session: str | None
-    ) -> list[Warned]:
+    async def _resemblance(self, store: RecordStore, wanted: NewMemory) -> list[Alike]:
         try:
-            found = await alike(store, new, session or NO_SESSION)
+            return await alike(store, wanted.content, wanted.type, wanted.session or NO_SESSION)
         except Unavailable:  # the memory is stored, whatever a look around it says
             return []
-        if found is None:
-            return []
-        named = f'{found.record.id} ("{clipped(found.record.text, 200)}")'
-        if found.likeness == "superseded":
-            message = f"This may replace {named}. If it does, forget that one, or say `supersedes`."
-            return [Warned("likely_superseded", message)]
-        return [Warned("similar_memory", f"There is a similar memory: {named}.")]
 
     def _stored(self, kept: _Kept, warnings: list[Warned]) -> StoredMemory:
         failure = self._failure()
@@ -395,3 +392,15 @@ async def _relinking(
         *await unlink_steps(store, record.id, change.remove or ()),
         *await link_steps(store, record.id, change.add or (), at),
     ]
+
+
+def _told(resemblance: Sequence[Alike], new: Record) -> list[Warned]:
+    """The new one itself may be among what was found: it is stored by now."""
+    found = next((alike for alike in resemblance if alike.record.id != new.id), None)
+    if found is None:
+        return []
+    named = f'{found.record.id} ("{clipped(found.record.text, 200)}")'
+    if found.likeness == "superseded":
+        message = f"This may replace {named}. If it does, forget that one, or say `supersedes`."
+        return [Warned("likely_superseded", message)]
+    return [Warned("similar_memory", f"There is a similar memory: {named}.")]

@@ -75,14 +75,19 @@ class Recall:
         places, _ = await self._places(wanted)
         return [hit.record for hit in (await self._found(places, wanted)).hits]
 
-    async def newest(self, wanted: Wanted) -> list[Record]:
-        """What the filters leave, whatever its words; the newest first."""
+    async def newest(self, where: Where, session: str | None, limit: int) -> list[Record]:
+        """What fits, whatever its words; the newest first."""
+        wanted = Wanted("", session, where.scopes, where.types)
         places, _ = await self._places(wanted)
+        traits = {"pinned": where.pinned, "min_importance": where.min_importance}
         found = await asyncio.gather(
-            *(place.store.scan(place.where, order="newest", limit=wanted.limit) for place in places)
+            *(
+                place.store.scan(replace(place.where, **traits), order="newest", limit=limit)
+                for place in places
+            )
         )
         once = {record.id: record for records in found for record in records}  # the user's win
-        return sorted(once.values(), key=lambda record: -record.at)[: wanted.limit]
+        return sorted(once.values(), key=lambda record: -record.at)[:limit]
 
     async def note(self, given: Sequence[Record]) -> None:
         """Counts memories as given out, each where it lives."""

@@ -25,6 +25,7 @@ MOST_SUMMED_UP = 1_000  # memories of a session
 MOST_PREFERENCES = 50
 MOST_ENTITIES = 30
 MOST_VERBS = 20
+MOST_LINKS = 10_000  # from memories that are counted for their entities
 LINE = 300  # characters of a memory
 
 
@@ -64,10 +65,16 @@ async def graph_text(project: RecordStore) -> str:
     counts = await project.count()
     entities = await project.scan(Where(kinds=(ENTITY,)), order="newest", limit=OVERVIEW)
     by_id = {entity.id: entity for entity in entities}
-    links = await project.links(list(by_id)) if by_id else []
+    links = await project.links(list(by_id), sources=(ENTITY,)) if by_id else []
     relations = [link for link in links if link.source in by_id and link.target in by_id]
     verbs = Counter(link.verb for link in relations)
-    degrees = Counter(end for link in links for end in (link.source, link.target) if end in by_id)
+    about = (
+        await project.links(list(by_id), direction="in", sources=(MEMORY,), limit=MOST_LINKS)
+        if by_id
+        else []
+    )
+    degrees = Counter(end for link in relations for end in (link.source, link.target))
+    degrees.update(link.target for link in about)
     types = Counter(entity.type or "" for entity in entities)
     total = counts.get(ENTITY, 0)
     lines = [
@@ -75,7 +82,7 @@ async def graph_text(project: RecordStore) -> str:
         f"**Entities:** {total}" + _listed(types),
         f"**Relationships:** {len(relations)}" + _listed(verbs),
         f"**Observations:** {counts.get(OBSERVATION, 0)}",
-        f"**Links from memories:** {len(links) - len(relations)}",
+        f"**Links from memories:** {counts['link'] - len(links)}",
         f"**Density:** {_density(len(relations), len(entities))}",
     ]
     if len(entities) < total:

@@ -287,9 +287,7 @@ class MemoryTools(Family):
             lambda query, scopes, types, importance, limit: recall.records(
                 Wanted(query, session, scopes, types, limit=limit, min_importance=importance)
             ),
-            lambda scopes, types, importance, limit: recall.newest(
-                Wanted("", session, scopes, types, limit=limit, min_importance=importance)
-            ),
+            lambda where, limit: recall.newest(where, session, limit),
             task_description,
             files_in_context or (),
             sections or tuple(HEADINGS),

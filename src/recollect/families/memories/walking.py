@@ -1,6 +1,6 @@
 """Walking the graph: entities from hop to hop, and the memories that are about them."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -27,7 +27,7 @@ DIRECTIONS: dict[Way, Direction] = {"outgoing": "out", "incoming": "in", "both":
 WIDEST = 1_000  # entities that one hop goes on from
 MOST_LINKS = 20_000  # looked at in one hop
 OVERVIEW = 2_000  # entities among which an overview finds the best connected
-MOST_MEMORIES = 2_000  # looked at; the counts of more go by their links alone
+MOST_MEMORIES = 200  # looked at; the counts of more go by their links alone
 
 Identity = tuple[str, str]  # the normalised name and type: the same entity in both stores
 
@@ -93,14 +93,17 @@ async def walk(
     """Both stores as one graph; without an entity, an overview of the best connected ones."""
     so_far = _Walk()
     places = (await stores.project(), await stores.user())
+    met = [await _go(store, await _starts(store, route), route, so_far) for store in places]
+    # What an overview shows depends on the memories too; else they are those of what is shown.
+    counting = len(so_far.met) if route.entity is None else route.limit
+    chosen = {id(entity) for entity in _ordered(so_far)[:counting]}
     memories: list[tuple[RecordStore, Record]] = []
-    for store in places:
-        starts = await _starts(store, route)
-        entities = await _go(store, starts, route, so_far)
-        if entities:
-            about = await _memories(store, entities, so_far, route, session or NO_SESSION)
+    for store, entities in zip(places, met, strict=True):
+        wanted = {i: r for i, r in entities.items() if id(so_far.met[_identity(r)]) in chosen}
+        if wanted:
+            about = await _memories(store, wanted, so_far, route, session or NO_SESSION)
             memories += [(store, record) for record in about]
-    shown = _ordered(so_far)[: route.limit]
+    shown = _ordered(so_far)[: route.limit] if route.entity is None else _only(so_far, chosen)
     attached = await _attached(memories, shown, accesses, route) if route.include_memories else []
     missing = route.entity is not None and not so_far.met
     return KnowledgeGraph(
@@ -152,13 +155,9 @@ async def _go(
 
 async def _edges(store: RecordStore, frontier: Sequence[str], route: Route) -> list[Link]:
     direction = DIRECTIONS[route.direction]
-    links = await store.links(frontier, direction=direction, limit=MOST_LINKS) if frontier else []
+    links = await store.links(frontier, direction=direction, sources=(ENTITY,), limit=MOST_LINKS)
     wanted = normalised(route.relationship_type or "")
-    return [
-        link
-        for link in links
-        if not _is_of_memory(link) and (not wanted or normalised(link.verb) == wanted)
-    ]
+    return [link for link in links if not wanted or normalised(link.verb) == wanted]
 
 
 async def _memories(
@@ -169,8 +168,7 @@ async def _memories(
     visible_to: str,
 ) -> list[Record]:
     """What this session may see of the memories about the entities, the best first."""
-    links = await store.links(list(entities), direction="in", limit=MOST_LINKS)
-    links = [link for link in links if _is_of_memory(link)]
+    links = await store.links(list(entities), direction="in", sources=(MEMORY,), limit=MOST_LINKS)
     ids = list(dict.fromkeys(link.source for link in reversed(links)))
     where = Where(kinds=(MEMORY,), ids=tuple(ids[:MOST_MEMORIES]), visible_to=visible_to)
     seen = {record.id: record for record in await store.scan(where)} if ids else {}
@@ -211,6 +209,10 @@ async def _attached(
     return [MemoryView.of(r, nearness[r.id], known.get(r.id)) for _, r in best]
 
 
+def _only(walk: _Walk, chosen: Set[int]) -> list[_Met]:
+    return [entity for entity in _ordered(walk) if id(entity) in chosen]
+
+
 def _ordered(walk: _Walk) -> list[_Met]:
     """The nearest first, and the best connected of those that are as near."""
 
@@ -235,7 +237,3 @@ def _unknown(name: str) -> Warned:
 
 def _identity(record: Record) -> Identity:
     return record.name_key or "", normalised(record.type or "")
-
-
-def _is_of_memory(link: Link) -> bool:
-    return link.source.startswith(MEMORY + ":")
