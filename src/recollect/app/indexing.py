@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
+from recollect.core.freeing import return_freed_memory
 from recollect.core.ports import Embedded, Embedder, RecordStore
 from recollect.errors import ModelUnavailable, RecollectError
 
@@ -98,6 +99,7 @@ class Indexer:
             except RecollectError as error:
                 # An archived project, a full disk: the records stay queued for the next time.
                 log.info("vectors have to wait: %s", error)
+        await asyncio.to_thread(return_freed_memory)
 
     async def _work_off(self, embedder: Embedder, store: RecordStore) -> None:
         done = batches = 0

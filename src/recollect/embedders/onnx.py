@@ -2,13 +2,13 @@
 
 import asyncio
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
+from recollect.core.freeing import return_freed_memory
 from recollect.embedders.wordpiece import WordPiece
 from recollect.errors import ModelUnavailable
 
@@ -80,13 +80,13 @@ class OnnxEmbedder:
         with self._changing:
             if self._model is None:
                 self._model = _load(self._folder, self._threads)
-                _return_freed_memory()
+                return_freed_memory()
             return self._model
 
     def _forget(self) -> None:
         with self._changing:
             self._model = None
-        _return_freed_memory()
+        return_freed_memory()
 
 
 def windows(pieces: Sequence[T]) -> list[Sequence[T]]:
@@ -143,12 +143,3 @@ def _tokenizer(path: Path) -> WordPiece:
     if tokenizer.size != VOCABULARY_SIZE:
         raise ModelUnavailable(str(path), "is damaged")
     return tokenizer
-
-
-def _return_freed_memory() -> None:
-    """Loading needs 60 MB more than the model does, which the C library of Linux would keep."""
-    if sys.platform == "linux":
-        import ctypes
-
-        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # musl has none
-            trim(0)

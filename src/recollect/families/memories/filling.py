@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from recollect.core.records import Record
 from recollect.core.tokens import token_count
@@ -37,6 +38,8 @@ class Entry:
         most = min(len(self.text), longest or len(self.text))
         # What is much too long is not counted through.
         low, high = min(most, SHORTEST), min(most, _CHARACTERS_PER_TOKEN * max(room, 0))
+        if high == most and cost(self.line(most)) <= room:
+            return self.line(most)
         if high < low or cost(self.line(low)) > room:
             return None
         while low < high:
@@ -48,6 +51,7 @@ class Entry:
         return self.line(low)
 
 
+@lru_cache(1_024)  # a line is weighed several times on its way into a block
 def cost(line: str) -> int:
     """In tokens, with the end of the line."""
     return token_count(line + "\n")

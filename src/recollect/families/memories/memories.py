@@ -10,7 +10,7 @@ from recollect.core.entities import check_name
 from recollect.core.ports import Indexing, RecordStore
 from recollect.core.records import Delete, Insert, Link, Record, Step, Update
 from recollect.core.text import clipped
-from recollect.errors import Conflict, InvalidInput, NotFound, Refused, Unavailable
+from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, Refused
 from recollect.families.memories.amending import (
     Amendment,
     Values,
@@ -100,8 +100,15 @@ class Memories:
         warnings = [*masking.warnings(), *await self._crowding(wanted)]
         replaced = await self._replaced(wanted)
 
+        tries = 0
+
         async def plan(store: RecordStore, at: int) -> Planned[_Kept]:
-            return await self._storing(store, _new_record(wanted, replaced, at), wanted, replaced)
+            # Most texts are new. One that is not makes the commit conflict, and is looked up then.
+            nonlocal tries
+            tries += 1
+            new = _new_record(wanted, replaced, at)
+            there = await same_text(store, new) if tries > 1 or replaced else None
+            return await self._storing(store, new, there, wanted, replaced)
 
         store = await self._stores.to_write(wanted.scope)
         looking = asyncio.create_task(self._resemblance(store, wanted))
@@ -200,9 +207,13 @@ class Memories:
         return None
 
     async def _storing(
-        self, store: RecordStore, new: Record, wanted: NewMemory, replaced: str | None
+        self,
+        store: RecordStore,
+        new: Record,
+        there: Record | None,
+        wanted: NewMemory,
+        replaced: str | None,
     ) -> Planned[_Kept]:
-        there = await same_text(store, new)
         record = there or new
         if record.id == replaced:
             raise InvalidInput(
@@ -273,7 +284,7 @@ class Memories:
     async def _resemblance(self, store: RecordStore, wanted: NewMemory) -> list[Alike]:
         try:
             return await alike(store, wanted.content, wanted.type, wanted.session or NO_SESSION)
-        except Unavailable:  # the memory is stored, whatever a look around it says
+        except RecollectError:  # the memory is stored, whatever a look around it says
             return []
 
     def _stored(self, kept: _Kept, warnings: list[Warned]) -> StoredMemory:
