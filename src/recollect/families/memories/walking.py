@@ -27,7 +27,7 @@ DIRECTIONS: dict[Way, Direction] = {"outgoing": "out", "incoming": "in", "both":
 WIDEST = 1_000  # entities that one hop goes on from
 MOST_LINKS = 20_000  # looked at in one hop
 OVERVIEW = 2_000  # entities among which an overview finds the best connected
-MOST_MEMORIES = 200  # looked at; the counts of more go by their links alone
+MOST_MEMORIES = 100  # looked at; the counts of more go by their links alone
 
 Identity = tuple[str, str]  # the normalised name and type: the same entity in both stores
 
