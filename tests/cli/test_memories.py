@@ -172,3 +172,14 @@ def test_two_repositories_never_share_memories(
     stored(recollect, "of the other")
     monkeypatch.chdir(other)
     assert contents(recollect("list", "--json")) == ["of the other"]
+
+
+def test_a_memory_is_removed_for_good_from_where_it_lives(recollect: Run) -> None:
+    of_project = stored(recollect, "the project's")
+    of_user = stored(recollect, "the user's", "--scope", "user")
+    for memory, place in ((of_project, "shop"), (of_user, "@user")):
+        removed = recollect("purge", memory, "--yes", "--json").json
+        assert removed["project"] == place
+        assert removed["purged"]["records"] == 1
+    assert contents(recollect("list", "--json")) == []
+    assert recollect("purge", of_user, "--yes").status == 2

@@ -9,6 +9,7 @@ from recollect.app.accesses import BatchedAccesses
 from recollect.app.indexing import Indexer
 from recollect.app.projects import ProjectRule
 from recollect.core.ports import Library, RecordStore
+from recollect.core.projects import Project
 from recollect.core.records import Record, Where
 from recollect.core.sessions import Call, Session
 from recollect.core.times import Clock
@@ -91,6 +92,10 @@ class Shelf:
             found += await store.scan(wanted, order="newest", limit=limit)
         found.sort(key=lambda record: record.created_at, reverse=True)
         return list({record.id: record for record in reversed(found)}.values())[::-1][:limit]
+
+    async def project(self, session: Session) -> Project | None:
+        """The one that memories of a command belong to; None where it is yet to be made."""
+        return await self._choice.current(Call(session, "command"))
 
     async def get(self, session: Session, memory_id: str) -> Record | None:
         for store in await self._stores(session):

@@ -72,10 +72,15 @@ class Timeline:
         _, store = await self._library.open(name)
         return store
 
-    async def undo(self, reference: str | None, project: str | None, client: str) -> Entry:
-        """Takes one change back, by default the newest in force, and returns what was undone."""
+    async def undo(
+        self, reference: str | None, project: str | None, client: str, *, or_user: bool = False
+    ) -> Entry:
+        """Takes one change back, by default the newest in force, and returns what was undone.
+
+        With `or_user` the newest is looked for among the user's own changes too.
+        """
         name, change = (
-            await self._newest(project)
+            await self._newest(project, or_user=or_user)
             if reference is None
             else await self._referenced(reference, project)
         )
@@ -107,8 +112,10 @@ class Timeline:
             return [project]
         return [found.name for found in await self._library.projects("active")] + [USER]
 
-    async def _newest(self, project: str | None) -> tuple[str, Change]:
+    async def _newest(self, project: str | None, *, or_user: bool) -> tuple[str, Change]:
         names = await self._names(project)
+        if or_user and USER not in names:
+            names.append(USER)
         if len([name for name in names if name != USER]) > 1:
             raise Refused(
                 "There are several projects, and none is selected.",

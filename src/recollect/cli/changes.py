@@ -11,9 +11,11 @@ from recollect.cli.options import common
 from recollect.cli.render import console, table_of
 from recollect.cli.running import command_session, confirmed, print_json, run_with_app
 from recollect.core.ports import Purged
+from recollect.core.projects import USER
 from recollect.core.text import clipped
 from recollect.core.times import iso
 from recollect.errors import InvalidInput, NoActiveProject
+from recollect.settings import AUTO
 from recollect.tools.schema import to_json
 
 
@@ -41,12 +43,14 @@ def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
 def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -> None:
     """Take a CHANGE back, by default the newest; an undo can be undone too.
 
-    CHANGE is PROJECT:NUMBER as `recollect log` shows it, or a number with --project.
+    The newest is that of the selected project, else of the working folder's, or of your memories
+    of user scope. CHANGE is PROJECT:NUMBER as `recollect log` shows it, or a number with
+    --project.
     """
 
     async def work(app: App) -> Entry:
-        chosen = project or (await command_session(app)).project
-        return await app.timeline.undo(change, chosen, "command line")
+        chosen = project or await _here(app)
+        return await app.timeline.undo(change, chosen, "command line", or_user=project is None)
 
     entry = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -69,9 +73,11 @@ def purge(
     yes: bool,
     **flags: Any,
 ) -> None:
-    """Remove entities for good, live or deleted, with every trace in log, index and file.
+    """Remove entities and memories for good, with every trace in log, index and file.
 
-    NAMES are names or ids of entities. There is no undo.
+    NAMES are names or ids of entities, or ids of memories, live or deleted. The project is
+    --project, the selected one, or that of the working folder; `--project @user` are the memories
+    of user scope. There is no undo.
     """
     if not names and not deleted and not containing:
         raise InvalidInput(
@@ -79,11 +85,8 @@ def purge(
         )
 
     async def work(app: App) -> None:
-        session = await command_session(app)
-        project = app.settings.project or session.project
-        if project is None:
-            raise NoActiveProject(hint="Say --project NAME.")
-        _, store = await app.library.open(project)
+        project = await _project(app, names)
+        store = await app.timeline.store(project)
         chosen = await select(store, names, deleted=deleted, containing=containing)
         if not chosen:
             _say(as_json, project, None)
@@ -95,6 +98,28 @@ def purge(
             _say(as_json, project, await store.purge([thing.ref for thing in chosen]))
 
     run_with_app(work, writes=True, **flags)
+
+
+async def _project(app: App, names: tuple[str, ...]) -> str:
+    """Whose things are meant: memories of the user are known by their ids."""
+    chosen = app.settings.project if app.settings.project != AUTO else None
+    if chosen is None and names:
+        user = await app.library.user()
+        if len(await user.get(names, include_deleted=True)) == len(set(names)):
+            return USER
+    project = chosen or await _here(app)
+    if project is None:
+        raise NoActiveProject(hint="Say --project NAME.")
+    return project
+
+
+async def _here(app: App) -> str | None:
+    """The selected project, else the one of the working folder."""
+    session = await command_session(app)
+    if session.project:
+        return session.project
+    current = await app.shelf.project(session)
+    return current.name if current else None
 
 
 def _say(as_json: bool, project: str, purged: Purged | None) -> None:
