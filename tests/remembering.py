@@ -1,13 +1,14 @@
 """Calling the tools of the memories as an assistant does, with time and embedding in hand."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from making import DAY_ONE
 from recollect.app.projects import ProjectRule
 from recollect.core.ports import Access, Embedded, Embedder, Library, ProjectChoice, RecordStore
+from recollect.core.records import Batch, Change
 from recollect.core.sessions import Call, Session
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import ModelUnavailable
@@ -70,6 +71,57 @@ class Ledger:
         return {i: Access(self.counts[i], DAY_ONE) for i in ids if i in self.counts}
 
 
+def codes(answer: Mapping[str, Any]) -> list[str]:
+    """What an answer warns of."""
+    return [warning["code"] for warning in answer.get("warnings", [])]
+
+
+class Watched:
+    """A store that lets something happen just before each of its commits."""
+
+    def __init__(self, store: RecordStore, happens: Callable[[Batch], Awaitable[None]]) -> None:
+        self._store = store
+        self._happens = happens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def commit(self, batch: Batch) -> Change:
+        await self._happens(batch)
+        return await self._store.commit(batch)
+
+
+class WatchedProject:
+    """Which project is meant, with a store that is watched."""
+
+    def __init__(self, choice: ProjectChoice, happens: Callable[[Batch], Awaitable[None]]) -> None:
+        self._choice = choice
+        self._happens = happens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._choice, name)
+
+    async def to_read(self, call: Call, name: str | None) -> Watched:
+        return Watched(await self._choice.to_read(call, name), self._happens)
+
+    async def to_write(self, call: Call, name: str | None) -> Watched:
+        return Watched(await self._choice.to_write(call, name), self._happens)
+
+
+class WatchedUser:
+    """All projects, and a user's store that is watched."""
+
+    def __init__(self, library: Library, happens: Callable[[Batch], Awaitable[None]]) -> None:
+        self._library = library
+        self._happens = happens
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._library, name)
+
+    async def user(self) -> Watched:
+        return Watched(await self._library.user(), self._happens)
+
+
 class Assistant:
     """Calls the tools of the memories and gives their structured answers."""
 
@@ -127,4 +179,21 @@ class Assistant:
             clock=self.clock,
             session=Session(client="other", id=session),
             options=self.options,
+        )
+
+    def watched(
+        self,
+        *,
+        project: Callable[[Batch], Awaitable[None]] | None = None,
+        user: Callable[[Batch], Awaitable[None]] | None = None,
+    ) -> "Assistant":
+        """The same client, with something that happens just before a commit."""
+        choice = cast(ProjectChoice, WatchedProject(self.choice, project)) if project else None
+        library = cast(Library, WatchedUser(self.library, user)) if user else self.library
+        return Assistant(
+            library,
+            clock=self.clock,
+            session=self.session,
+            options=self.options,
+            choice=choice or self.choice,
         )

@@ -1,11 +1,14 @@
 import json
 import re
+import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from calling import Client
 from recollect.app.app import App
+from recollect.embedders.hashing import HashingEmbedder
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import NotFound, ReadOnly
 from recollect.settings import load
@@ -98,3 +101,33 @@ async def test_each_call_is_one_line_in_the_log(
     lines = [record.getMessage() for record in caplog.records]
     assert [line.split()[0] for line in lines] == ["list_projects", "switch_project"]
     assert [line.split()[-1] for line in lines] == ["ok", "not_found"]
+
+
+async def test_yesterday_is_that_of_the_machines_own_calendar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Pacific/Auckland")
+    getattr(time, "tzset", lambda: None)()
+    at_nine = int(datetime(2026, 11, 15, 9).astimezone().timestamp() * 1_000_000)
+    app = App(
+        load({"data_dir": tmp_path, "project": "p"}, {}),
+        library=MemoryLibrary(),
+        embedder=HashingEmbedder(),
+        clock=lambda: at_nine,
+    )
+    client = Client(app)
+    moments = {"yesterday": datetime(2026, 11, 14, 14), "today": datetime(2026, 11, 15, 7)}
+    for day, moment in moments.items():
+        await client(
+            "store_memory",
+            content=f"The deployment went well, said {day}",
+            type="episodic",
+            scope="project",
+            occurred_at=moment.astimezone().isoformat(),
+        )
+    found = await client("recall_memories", query="the deployment of yesterday", explain=True)
+    dated = [m["content"] for m in found["memories"] if m["why"].get("date")]
+    assert dated == ["The deployment went well, said yesterday"]
+    await app.close()
+    monkeypatch.undo()
+    getattr(time, "tzset", lambda: None)()

@@ -115,3 +115,20 @@ async def test_a_file_that_is_not_there_is_the_callers_mistake(
 ) -> None:
     with pytest.raises(InvalidInput):
         await import_server_memory(tmp_path / "none", store, now, lambda *_: None)
+
+
+async def test_secrets_in_names_types_and_verbs_are_kept_out(
+    store: RecordStore, tmp_path: Path
+) -> None:
+    token = "gh" + "p_" + "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3cD6"
+    path = written(
+        tmp_path / "memory.jsonl",
+        entity(f"House {token}", f"{token} shed", f"has {token}"),
+        relation(f"House {token}", f"Door {token}") | {"relationType": f"opens with {token}"},
+    )
+    first = await import_server_memory(path, store, now, lambda *_: None)
+    assert (first.entities, first.relations, first.masked) == (1, 1, ["github token"])
+    again = await import_server_memory(path, store, now, lambda *_: None)
+    assert (again.entities, again.observations, again.relations) == (0, 0, 0)
+    kept = repr([await store.scan(Where()), await store.scan_links(deleted=None)])
+    assert token.lower() not in kept.lower()

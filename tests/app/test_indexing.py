@@ -102,6 +102,24 @@ async def test_a_damaged_model_is_a_fault_that_is_kept_and_nothing_is_tried_agai
     await indexer.close()
 
 
+async def test_a_text_that_cannot_be_embedded_does_not_keep_the_others_waiting(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Choking(HashingEmbedder):
+        async def embed(self, texts: Sequence[str]) -> Any:
+            if "poison" in texts:
+                raise ZeroDivisionError
+            return await super().embed(texts)
+
+    await store.commit(batch(*(memory(text) for text in ("a", "poison", "b"))))
+    indexer = Indexer(Choking(), KINDS)
+    indexer.wake(store)
+    assert await indexer.settled(PATIENCE)
+    assert await store.vector_counts("hashing", KINDS) == (3, 0)
+    assert "poison cannot be embedded" in caplog.text
+    await indexer.close()
+
+
 async def test_closing_in_the_middle_leaves_the_rest_queued(
     embedder: Counting, store: MemoryStore
 ) -> None:

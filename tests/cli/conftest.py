@@ -26,6 +26,17 @@ class Outcome:
 Run = Callable[..., Outcome]
 
 
+class Typed(io.StringIO):
+    """What is typed, by a person where there is a terminal."""
+
+    def __init__(self, text: str, *, terminal: bool) -> None:
+        super().__init__(text)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
 @pytest.fixture
 def recollect(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -34,8 +45,8 @@ def recollect(
     monkeypatch.setenv("RECOLLECT_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "120")
 
-    def run(*arguments: str, stdin: str = "") -> Outcome:
-        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+    def run(*arguments: str, stdin: str = "", terminal: bool = False) -> Outcome:
+        monkeypatch.setattr("sys.stdin", Typed(stdin, terminal=terminal))
         status = 0
         try:
             main([*arguments])

@@ -71,3 +71,21 @@ def test_masking_is_refused_where_only_reading_is_allowed(
     monkeypatch.setenv("RECOLLECT_READ_ONLY", "yes")
     assert leaky("audit", "secrets").status == 0
     assert leaky("audit", "secrets", "--mask").status == 2
+
+
+def test_relations_are_masked_and_ids_are_told_to_be_left(
+    leaky: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_MASK_SECRETS", "no")
+    leaky("create-relations", "from=CI", "to=CI", f"relation_type=runs with {TOKEN}")
+    leaky("store-memory", "it is green", "semantic", "project", "--session-id", TOKEN)
+    monkeypatch.delenv("RECOLLECT_MASK_SECRETS")
+    told = leaky("audit", "secrets", "--mask")
+    assert "Masked in 1 record and 1 relation, log and index." in told.out
+    assert "recollect purge ID" in told.err
+    again = leaky("audit", "secrets", "--json").json
+    assert {finding["place"] for finding in again["findings"]} == {"session", "id"}
+    assert all(finding["in_id"] for finding in again["findings"])
+    assert "--mask" not in leaky("audit", "secrets").out
+    graph = leaky("read-graph", "--json").json
+    assert graph["relations"][0]["relation_type"] == "runs with [masked: github token]"

@@ -129,3 +129,14 @@ def test_the_path_is_told_even_of_a_bad_file(written: Path, recollect: Run) -> N
     write(written, "no colon")
     assert recollect("config").status == 2
     assert recollect("config", "path").out.strip() == str(written)
+
+
+def test_passwords_are_not_shown_wherever_they_stand(written: Path, recollect: Run) -> None:
+    remote = "\n# Remote mode settings\n```yaml\nremote_url: ws://u:hunter2@a\n```\n"
+    write(written, "deployment_mode: embedded-file\nremote_pass: hunter2")
+    with written.open("a", encoding="utf-8") as file:
+        file.write(remote)
+    assert settings(recollect)["remote_url"][0] == "ws://u:***@a"
+    for shown in (recollect("config"), recollect("config", "--json")):
+        assert shown.status == 0
+        assert "hunter2" not in shown.out + shown.err

@@ -91,7 +91,8 @@ def test_without_options_the_editor_opens_with_the_text(
         encoding="utf-8",
     )
     monkeypatch.setenv("VISUAL", f"{sys.executable} {editor}")
-    assert recollect("edit", memory).status == 0
+    assert recollect("edit", memory).status == 2  # nobody could type there
+    assert recollect("edit", memory, terminal=True).status == 0
     assert contents(recollect("list", "--json")) == ["new words"]
 
 
@@ -183,3 +184,50 @@ def test_a_memory_is_removed_for_good_from_where_it_lives(recollect: Run) -> Non
         assert removed["purged"]["records"] == 1
     assert contents(recollect("list", "--json")) == []
     assert recollect("purge", of_user, "--yes").status == 2
+
+
+def test_a_promotion_is_undone_in_both_places(recollect: Run) -> None:
+    memory = stored(recollect, "from here to everywhere")
+    assert recollect("promote-memory", memory, "user").status == 0
+    assert contents(recollect("list", "--scope", "user", "--json")) == ["from here to everywhere"]
+    assert recollect("undo").status == 0
+    assert contents(recollect("list", "--scope", "user", "--json")) == []
+    assert contents(recollect("list", "--scope", "project", "--json")) == [
+        "from here to everywhere"
+    ]
+
+
+def test_undo_leaves_the_end_of_a_session_alone(
+    recollect: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", "s")
+    stored(recollect, "in a session")
+    assert "store_memory" in recollect("undo").out
+    assert contents(recollect("list", "--json")) == []
+
+
+def test_a_purge_looks_in_the_project_and_among_the_users_memories(recollect: Run) -> None:
+    stored(recollect, "numbat here")
+    stored(recollect, "numbat everywhere", "--scope", "user")
+    removed = recollect("purge", "--containing", "numbat", "--yes", "--json").json
+    assert removed == {
+        "project": "shop and @user",
+        "purged": {"records": 2, "links": 0, "complete": True},
+    }
+    assert "shop and @user" in recollect("purge", "--containing", "numbat", "--yes").out
+
+
+def test_where_a_memory_went_is_said(recollect: Run) -> None:
+    assert "(semantic, project shop)" in recollect("remember", "x y z").out
+    assert recollect("status", "--json").json["project"] == "shop"
+
+
+def test_a_long_memory_is_shown_in_part(recollect: Run) -> None:
+    stored(recollect, "word " * 2_000)
+    shown = recollect("list").out
+    assert len(shown) < 2_000
+    assert "10,000 characters" in shown or "9,999 characters" in shown
+
+
+def test_a_blank_question_is_refused(recollect: Run) -> None:
+    assert recollect("recall", " ").status == 2

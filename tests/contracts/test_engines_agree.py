@@ -87,6 +87,7 @@ def picks(*states: Literal["live", "deleted", "unused", "any"]) -> st.SearchStra
     return st.builds(Pick, st.sampled_from(states), st.integers(0, 20))
 
 
+SCOPES = st.sampled_from(["", "session", "project"])
 names = st.sampled_from(["red", "blue", "parser", None, None, None])
 texts = st.lists(st.sampled_from(WORDS), max_size=3).map(" ".join)
 values = st.fixed_dictionaries(
@@ -95,7 +96,7 @@ values = st.fixed_dictionaries(
         "facets": st.sampled_from([{}, {"n": 1}, {"tags": ["a", "b"]}]),
         "type": st.sampled_from(["red", None]),
         "variant": st.sampled_from(["", "x"]),
-        "scope": st.sampled_from(["", "session", "project"]),
+        "scope": SCOPES,
         "session": st.sampled_from(["s1", "s1", "s2", None]),
         "position": st.sampled_from([1, 2, 3, None]),
         "author": st.sampled_from(["Ada", "Zoë", "", None]),
@@ -151,11 +152,15 @@ WHERES = st.builds(
 )
 MODELS = st.sampled_from(["one", "two"])
 KINDS = ("entity", "note")
+TURNS = [
+    {"text": text, "session": "s1", "position": position}
+    for position, text in enumerate(("parser", "Größe"), start=1)
+]
 FAMILY = [
     Draft("record", "record", Pick("any", 0), None, Pick("any", 0), {"name": "red"}),
     Draft("record", "record", Pick("any", 1), None, Pick("any", 0), {"name": "blue"}),
-    Draft("record", "record", Pick("any", 2), Pick("any", 0), Pick("any", 0), {"text": "parser"}),
-    Draft("record", "record", Pick("any", 3), Pick("any", 2), Pick("any", 0), {"text": "Größe"}),
+    Draft("record", "record", Pick("any", 2), Pick("any", 0), Pick("any", 0), TURNS[0]),
+    Draft("record", "record", Pick("any", 3), Pick("any", 2), Pick("any", 0), TURNS[1]),
     Draft("link", "link", Pick("any", 0), Pick("any", 0), Pick("any", 1), {}),
 ]
 
@@ -210,6 +215,12 @@ class Engines(RuleBasedStateMachine):
     @rule(draft=UPDATES, later=LATER)
     def update(self, draft: Draft, later: int) -> None:
         self.commit_drafts([draft], later)
+
+    @rule(which=LIVE, scope=SCOPES)
+    def let_others_see(self, which: Pick, scope: str) -> None:
+        self.commit_drafts(
+            [Draft("update", "record", which, None, Pick("any", 0), {"scope": scope})], 0
+        )
 
     @rule(draft=DELETIONS, later=LATER)
     def delete(self, draft: Draft, later: int) -> None:
@@ -301,6 +312,7 @@ class Engines(RuleBasedStateMachine):
     def choose(self, where: Where, limit: int | None) -> None:
         self.both(lambda store: store.scan(where, order="newest", limit=limit))
         self.both(lambda store: store.scan(where, limit=limit))
+        self.both(lambda store: store.how_many(where))
         self.find(parse_query("red blue parser").any_term(), where)
         self.both(lambda store: nearby(store, "one", where))
 
@@ -379,6 +391,8 @@ async def everything(store: RecordStore) -> list[Any]:
         await store.scan(Where(deleted=None)),
         await store.scan(Where(parents=("r0", "r1")), limit=2),
         await store.scan(Where(), order="name", after=("blue", "")),
+        await store.scan(Where(), after="r1"),
+        await store.scan(Where(deleted=None), order="newest", after="r2", limit=2),
         await store.get_links(LINKS, include_deleted=True),
         await store.links(RECORDS[:3], direction="in"),
         await store.links(RECORDS[:3], direction="out"),

@@ -1,5 +1,6 @@
 """Where a record comes from, what is said of it, and how it is chosen by that."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -176,6 +177,7 @@ async def test_records_are_chosen_by_what_is_said_of_them(
     assert await found(store, "p1 p2 s1 s2 old new ada", where) == set(expected)
     contained = await store.containing("", where, 100)
     assert {match.id for match in contained} == set(expected)
+    assert await store.how_many(where) == len(expected)
 
 
 async def test_a_change_or_a_deletion_is_a_touch(store: RecordStore) -> None:
@@ -304,6 +306,34 @@ async def test_a_turn_that_changes_or_leaves_is_not_heard_any_more(
     assert "turn 2" not in await found(store, "kettle")
     await store.commit(batch(*await plan_undo(store, (await store.changes(after=1))[0])))
     assert await found(store, "kettle") == {"turn 1", "turn 2"}
+
+
+SCOPES = ["session", "project", ""]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("beside", SCOPES)
+async def test_a_record_is_found_by_no_text_that_fewer_may_see(
+    store: RecordStore, scope: str, beside: str
+) -> None:
+    first, second = turn(1, "the codename", scope=scope), turn(2, "is bluefin", scope=beside)
+    await store.commit(batch(first, second))
+    assert await found(store, "bluefin") == heard(scope, beside)
+
+
+async def test_a_change_of_scope_lets_in_or_out_what_is_said_beside(store: RecordStore) -> None:
+    await store.commit(batch(turn(1, "the codename"), turn(2, "is bluefin")))
+    scopes = {"turn 1": "", "turn 2": ""}
+    for name, scope in (*product(scopes, SCOPES), *product(reversed(scopes), SCOPES)):
+        [record] = await store.get([name])
+        await store.commit(batch(Update(name, {"scope": scope}, record.version)))
+        scopes[name] = scope
+        assert await found(store, "bluefin") == heard(*scopes.values())
+
+
+def heard(scope: str, beside: str) -> set[str]:
+    """Who is found by what stands beside the first turn."""
+    return {"turn 2"} if beside == "session" != scope else {"turn 1", "turn 2"}
 
 
 async def test_a_deleted_turn_is_heard_again_when_it_is_restored(store: RecordStore) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from making import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
-from recollect.core.ports import RecordStore
+from recollect.core.ports import Order, RecordStore
 from recollect.core.records import (
     Batch,
     Change,
@@ -444,6 +444,26 @@ async def test_a_scan_by_name_pages_through_all_that_have_one(store: RecordStore
         pages.append([record.id for record in page])
         after = (page[-1].name_key or "", page[-1].variant)
     assert pages == [["a", "ada", "Bob"], ["Bob 2", "bob-2", "Zoe"], ["Ärger", "日本"]]
+
+
+@pytest.mark.parametrize("order", ["age", "newest"])
+async def test_a_scan_by_age_pages_through_all_that_are_meant(
+    store: RecordStore, order: Order
+) -> None:
+    names = [f"r{number}" for number in range(7)]
+    await store.commit(batch(*map(entity, names), entity("Ada"), note("Ada", "not meant")))
+    await store.commit(batch(Delete(record_ref("r3"))))
+    pages: list[list[str]] = []
+    after: str | None = None
+    where = Where(ids=tuple(names), deleted=None)
+    while page := await store.scan(where, order=order, after=after, limit=3):
+        pages.append([record.id for record in page])
+        after = page[-1].id
+        await store.commit(batch(entity(f"new since {after}")))
+    whole = names if order == "age" else names[::-1]
+    assert pages == [whole[:3], whole[3:6], whole[6:]]
+    await store.purge([record_ref("r5")])
+    assert await store.scan(where, order=order, after="r5") == []
 
 
 @pytest.mark.parametrize(

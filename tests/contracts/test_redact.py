@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from making import batch, entity, memory, note, record_ref
+from making import batch, entity, link, link_ref, memory, note, record_ref
 from recollect.core.ports import Embedded, Library, RecordStore
-from recollect.core.records import Delete, Record, Update, Weights, Where
+from recollect.core.records import Delete, Record, Ref, Update, Weights, Where
 from recollect.core.text import digest
 from recollect.core.words import parse_query
 from recollect.engines.sqlite.library import SqliteLibrary
@@ -17,8 +17,12 @@ SECRET = "xyzzysecret"
 MODEL = "a model"
 
 
-def clean(record_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Takes the secret out of name, text, tags and facets."""
+def refs(*ids: str) -> list[Ref]:
+    return [record_ref(record_id) for record_id in ids]
+
+
+def clean(_: Ref, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Takes the secret out of name, text, tags, facets and verb."""
     return {
         key: (
             value.replace(SECRET, "***")
@@ -54,14 +58,32 @@ async def filled(store: RecordStore) -> None:
     await store.commit(batch(Delete(record_ref("gone"))))
 
 
+LINKS = [link_ref(name) for name in ("live", "dead", "plain", "nobody")]
+
+
+async def linked(store: RecordStore) -> None:
+    """A link that has the secret, a deleted one that has it, and one that never did."""
+    await store.commit(
+        batch(
+            entity("a"),
+            entity("b"),
+            link("a", f"opens {SECRET}", "b", id="live", facets={"why": SECRET}),
+            link("a", f"shuts {SECRET}", "b", id="dead"),
+            link("a", "knows", "b", id="plain"),
+        )
+    )
+    await store.commit(batch(Delete(link_ref("dead"))))
+
+
 async def everything(store: RecordStore) -> str:
     records = await store.scan(Where(deleted=None))
-    return repr([records, await store.changes()])
+    links = await store.scan_links(deleted=None)
+    return repr([records, links, await store.changes()])
 
 
 async def test_what_a_record_holds_and_held_is_rewritten(store: RecordStore) -> None:
     await filled(store)
-    redacted = await store.redact(["is", "was", "never", "gone", "nobody", "is"], clean)
+    redacted = await store.redact(refs("is", "was", "never", "gone", "nobody", "is"), clean)
     assert (redacted.records, redacted.links, redacted.complete) == (3, 0, True)
     assert SECRET not in await everything(store)
     (record,) = await store.get(["is"])
@@ -77,7 +99,7 @@ async def test_what_a_record_holds_and_held_is_rewritten(store: RecordStore) -> 
 async def test_a_redaction_is_found_by_its_new_words_alone(store: RecordStore) -> None:
     await filled(store)
     assert await found(store, SECRET) == ["is"]
-    await store.redact(["is"], lambda _, values: clean("", values) | {"tags": ("new",)})
+    await store.redact(refs("is"), lambda ref, values: clean(ref, values) | {"tags": ("new",)})
     assert await found(store, SECRET) == []
     assert await found(store, "still") == ["is"]
     tagged = await store.scan(Where(tags=("new",)))
@@ -95,7 +117,7 @@ async def test_words_around_a_redacted_text_do_not_keep_it(store: RecordStore) -
         )
     )
     assert set(await found(store, SECRET)) == {"one", "two", "house", "has a door"}
-    await store.redact(["one", "house"], clean)
+    await store.redact(refs("one", "house"), clean)
     assert await found(store, SECRET) == []
 
 
@@ -109,7 +131,7 @@ async def test_a_redacted_record_is_a_newer_version_and_waits_for_its_vector(
         for record in before.values()
     ]
     await store.put_vectors(MODEL, items)
-    await store.redact(list(before), clean)
+    await store.redact(refs(*before), clean)
     after = {record.id: record for record in await store.scan(Where())}
     assert after["is"].version == before["is"].version + 1
     assert after["is"].updated_at == before["is"].updated_at
@@ -121,12 +143,51 @@ async def test_a_redacted_record_is_a_newer_version_and_waits_for_its_vector(
         await store.commit(batch(Update("is", {"text": "x"}, before["is"].version)))
 
 
+async def test_links_are_rewritten_too(store: RecordStore) -> None:
+    await linked(store)
+    seen = await store.revision()
+    redacted = await store.redact(LINKS, clean)
+    assert (redacted.records, redacted.links, redacted.complete) == (0, 2, True)
+    live, dead, plain = await store.get_links(["live", "dead", "plain"], include_deleted=True)
+    assert (live.verb, live.facets) == ("opens ***", {"why": "***"})
+    assert (dead.verb, dead.deleted_at is None) == ("shuts ***", False)
+    assert (plain.verb, plain.facets) == ("knows", {})
+    (change,) = await store.changes(after=seen)
+    assert (change.tool, change.edits) == ("redact", ())
+    assert (await store.redact(LINKS, clean)).links == 0
+    assert await store.check() == []
+
+
+async def test_links_that_would_become_one_are_refused(store: RecordStore) -> None:
+    await linked(store)
+    await store.commit(batch(link("a", "opens ***", "b", id="other"), memory(SECRET, id="one")))
+    before = await everything(store)
+    with pytest.raises(Conflict):
+        await store.redact([record_ref("one"), link_ref("live")], clean)
+    assert await everything(store) == before
+
+
+@pytest.mark.parametrize("values", [{"session": "t"}, {"position": 9}])
+async def test_a_record_that_is_moved_is_not_heard_where_it_stood(
+    store: RecordStore, values: dict[str, Any]
+) -> None:
+    await store.commit(
+        batch(
+            memory("the bluefin turn", id="one", session="s", position=1),
+            memory("the next turn", id="two", session="s", position=2),
+        )
+    )
+    assert set(await found(store, "bluefin")) == {"one", "two"}
+    await store.redact(refs("one"), lambda _, old: {**old, **values})
+    assert await found(store, "bluefin") == ["one"]
+
+
 async def test_others_learn_that_something_was_redacted(store: RecordStore) -> None:
     await filled(store)
     seen = await store.revision()
-    await store.redact(["never", "nobody"], clean)
+    await store.redact(refs("never", "nobody"), clean)
     assert await store.revision() == seen
-    await store.redact(["is"], clean)
+    await store.redact(refs("is"), clean)
     (change,) = await store.changes(after=seen)
     assert (change.tool, change.edits) == ("redact", ())
 
@@ -135,16 +196,16 @@ async def test_a_redaction_that_would_make_two_of_one_changes_nothing(store: Rec
     def keyed(text: str) -> Record:
         return memory(text, name_key=digest(text))
 
-    def rekeyed(record_id: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        new = clean(record_id, values)
+    def rekeyed(ref: Ref, values: Mapping[str, Any]) -> dict[str, Any]:
+        new = clean(ref, values)
         return new | {"name_key": digest(new["text"])} if "text" in new else new
 
     await store.commit(batch(keyed(f"a {SECRET}"), keyed("a ***"), keyed(f"b {SECRET}")))
     before = await everything(store)
     with pytest.raises(Conflict):
-        await store.redact([f"b {SECRET}", f"a {SECRET}"], rekeyed)
+        await store.redact(refs(f"b {SECRET}", f"a {SECRET}"), rekeyed)
     assert await everything(store) == before
-    assert (await store.redact([f"b {SECRET}"], rekeyed)).records == 1
+    assert (await store.redact(refs(f"b {SECRET}"), rekeyed)).records == 1
     (record,) = await store.get([f"b {SECRET}"])
     assert record.name_key == digest("b ***")
 
@@ -162,8 +223,9 @@ async def test_no_byte_of_what_was_redacted_stays_on_the_disk(
     await on_disk.create("project", "")
     _, store = await on_disk.open("project")
     await filled(store)
+    await linked(store)
     await store.commit(batch(*(memory(f"filler {n} " * 50, id=f"f{n}") for n in range(50))))
-    await store.redact(["is", "was", "gone"], clean)
+    await store.redact([*refs("is", "was", "gone"), *LINKS], clean)
     files = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
     assert files
     assert [path.name for path in files if SECRET.encode() in path.read_bytes().lower()] == []

@@ -1,8 +1,10 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.secrets import masked
+from recollect.core.secrets import masked, masked_json
 
 # Put together from pieces, so that nobody takes this file for one that leaks.
 MIXED = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3cD6fG9h"
@@ -128,6 +130,7 @@ def test_what_is_given_to_a_name_of_a_secret_is_masked(form: str, kind: str) -> 
 def test_a_short_password_is_masked_too() -> None:
     assert masked("password=hunter2")[1] == ["password"]
     assert masked("DB_PASSWORD=swordfish")[1] == ["password"]
+    assert masked("password: x9kd02lsq")[1] == ["password"]  # begins as X509 does
     assert masked("passphrase: 'correct horse battery staple'")[1] == ["password"]
 
 
@@ -244,3 +247,103 @@ def test_plain_sentences_are_never_touched(text: str) -> None:
 def test_a_hostile_text_of_a_megabyte_ends(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
     assert len(masked(text)[0]) < 2 * len(text)
+
+
+TOKEN = TOKENS["github token"]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept", "kinds"),
+    [
+        (f"uses {TOKEN}", "uses [masked: github token]", ["github token"]),
+        ([1, None, True, "plain"], [1, None, True, "plain"], []),
+        (("a", TOKEN), ("a", "[masked: github token]"), ["github token"]),
+        (
+            {"a": {"b": [f"x {TOKEN}"]}},
+            {"a": {"b": ["x [masked: github token]"]}},
+            ["github token"],
+        ),
+        ({"password": "hunter2"}, {"password": "[masked: password]"}, ["password"]),
+        ({"password": "two words"}, {"password": "[masked: password]"}, ["password"]),
+        ({"dbPassword": "x9kdlw!"}, {"dbPassword": "[masked: password]"}, ["password"]),
+        ({"password": "$ecret!"}, {"password": "[masked: password]"}, ["password"]),
+        ({"password": 12345678}, {"password": "[masked: password]"}, ["password"]),
+        ({"password": f"{TOKEN} or x"}, {"password": "[masked: password]"}, ["password"]),
+        ({"passwords": ["one1", "two2"]}, {"passwords": ["[masked: password]"] * 2}, ["password"]),
+        (
+            {"passwords": {"ada": "hunter2"}},
+            {"passwords": {"ada": "[masked: password]"}},
+            ["password"],
+        ),
+        ({"apiKey": "abcdef"}, {"apiKey": "[masked: api key]"}, ["api key"]),
+        ({"client-secret": "abcdef"}, {"client-secret": "[masked: secret]"}, ["secret"]),
+        ({"auth_token": "abc12345"}, {"auth_token": "[masked: token]"}, ["token"]),
+        ({"token": TOKEN}, {"token": "[masked: github token]"}, ["github token"]),
+        (
+            {"Authorization": "Basic dXNlcjpw"},
+            {"Authorization": "Basic [masked: authorization]"},
+            ["authorization"],
+        ),
+        ({f"for {TOKEN}": "x"}, {"for [masked: github token]": "x"}, ["github token"]),
+        (
+            {"password=hunter2": "kept"},
+            {"password=[masked: password]": "kept"},
+            ["password"],
+        ),
+    ],
+)
+def test_secrets_in_json_are_masked_in_keys_and_values(
+    given: Any, kept: Any, kinds: list[str]
+) -> None:
+    assert masked_json(given) == (kept, kinds)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"password": "[masked: password]"},
+        {"password": "required", "secret": None, "token": True},
+        {"password": "${DB_PASSWORD}", "api_key": "STRIPE_KEY", "secret": "<secret>"},
+        {"password": "/run/secrets/db", "password_policy": "12 signs at least"},
+        {"password_length": 12345, "tokens": 123456789, "max_tokens": "123456789"},
+        {"token": "refresh", "tokenizer": "wordpiece30522", "token_type": "bearer1"},
+        {"token": {"type": "bearer", "expires": "2026-01-01T00:00:00Z"}},
+        {"secretary": "Ada Lovelace", "passport": "in the drawer"},
+        {"commit": "da39a3ee5e6b4b0d3255bfef95601890afd80709", "keys": ["a", "b"]},
+    ],
+)
+def test_json_without_a_secret_stays(value: Any) -> None:
+    assert masked_json(value) == (value, [])
+
+
+def test_no_value_is_lost_where_two_keys_become_the_same() -> None:
+    mask = "[masked: github token]"
+    kept, _ = masked_json({TOKEN: 1, mask: 2, TOKEN[:-1]: 3})
+    assert kept == {f"{mask} 2": 1, mask: 2, f"{mask} 3": 3}
+
+
+LINES = st.lists(PIECES, max_size=5).map("".join)
+KEYS = st.one_of(
+    LINES, st.sampled_from(["password", "apiKey", "token", "secrets", "Authorization"])
+)
+VALUES = st.recursive(
+    st.one_of(LINES, st.integers(), st.booleans(), st.none()),
+    lambda below: st.one_of(st.lists(below, max_size=3), st.dictionaries(KEYS, below, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_masking_json_that_is_masked_changes_nothing(value: Any) -> None:
+    once, _ = masked_json(value)
+    assert masked_json(once) == (once, [])
+
+
+@given(VALUES)
+def test_masking_json_keeps_its_shape(value: Any) -> None:
+    def shape(value: Any) -> Any:
+        if isinstance(value, dict):
+            return [shape(item) for item in value.values()]
+        return [shape(item) for item in value] if isinstance(value, list) else None
+
+    assert shape(masked_json(value)[0]) == shape(value)

@@ -17,6 +17,7 @@ from recollect.embedders import network
 from recollect.embedders.network import Network
 from recollect.embedders.onnx import (
     FOLDER,
+    MOST_WINDOWS,
     NETWORK,
     OVERLAP,
     PIECES_PER_BATCH,
@@ -160,7 +161,7 @@ async def test_the_end_of_a_long_text_counts(embedder: OnnxEmbedder) -> None:
     assert with_it > await cosine(embedder, question, filler) + 0.1
 
 
-@given(st.integers(0, 20_000))
+@given(st.integers(0, 7_000))
 def test_windows_overlap_and_leave_nothing_out(length: int) -> None:
     parts = windows(range(length))
     assert all(len(part) <= WINDOW for part in parts)
@@ -168,6 +169,16 @@ def test_windows_overlap_and_leave_nothing_out(length: int) -> None:
     assert parts[-1][-1:] == range(length)[-1:]
     assert all(one[-OVERLAP:] == other[:OVERLAP] for one, other in pairwise(parts))
     assert len(parts) == 1 or min(map(len, parts)) > OVERLAP
+
+
+@given(st.integers(8_000, 200_000))
+def test_of_a_very_long_text_windows_from_its_beginning_to_its_end_are_taken(length: int) -> None:
+    parts = windows(range(length))
+    assert len(parts) == MOST_WINDOWS
+    assert parts[0][0] == 0
+    assert parts[-1][-1] == length - 1
+    gaps = [other[0] - one[0] for one, other in pairwise(parts)]
+    assert max(gaps) - min(gaps) <= WINDOW
 
 
 @given(st.lists(st.integers(2, WINDOW + 2), max_size=60))

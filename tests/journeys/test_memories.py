@@ -39,7 +39,11 @@ def stored(server: StdioServer, content: str, scope: str = "project", **more: An
 
 
 def recalled(server: StdioServer, query: str, **more: Any) -> list[str]:
-    answer = server.call("recall_memories", query=query, **more)
+    """Asks again while the model loads: an answer that lacks a leg says so."""
+    for _ in range(MANY_LOOKS):
+        answer = server.call("recall_memories", query=query, **more)
+        if "warnings" not in answer:
+            break
     return [memory["content"] for memory in answer["memories"]]
 
 

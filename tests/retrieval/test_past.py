@@ -1,14 +1,41 @@
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from making import DAY_ONE
 from recollect.core.records import Where
+from recollect.retrieval import past
 from recollect.retrieval.search import Profile
 from shelving import DAY, MEMORIES, Shelf, memory
 
 KEYWORD = replace(MEMORIES, strategy="keyword")
 FORGOTTEN_TOO = Where(deleted=None)
+PORTS = {f"port {number}" for number in range(7)}
+SHORT = 0.5  # seconds; what is waited for here never comes
+
+
+class Faltering:
+    """A store that answers one sort of question so many times, and then never again."""
+
+    def __init__(self, store: Any, name: str, times: int) -> None:
+        self._store = store
+        self._name = name
+        self._left = times
+
+    def __getattr__(self, name: str) -> Any:
+        answer = getattr(self._store, name)
+        if name != self._name:
+            return answer
+
+        async def falter(*args: Any, **more: Any) -> Any:
+            self._left -= 1
+            if self._left < 0:
+                await asyncio.Event().wait()
+            return await answer(*args, **more)
+
+        return falter
 
 
 @pytest.fixture(params=["keyword", "vector", "hybrid"])
@@ -107,3 +134,69 @@ async def test_what_was_forgotten_before_stays_so_unless_asked_for(shelf: Shelf)
     assert await shelf.texts("port", as_of=later) == ["the port is 2"]
     found = await shelf.texts("port", where=FORGOTTEN_TOO, as_of=later)
     assert set(found) == {"the port is 1", "the port is 2"}
+
+
+async def seven_that_changed(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than are read at once."""
+    monkeypatch.setattr(past, "CHUNK", 2)
+    await shelf.put(*(memory(text, id=text) for text in sorted(PORTS)), memory("no port at all"))
+    for text in PORTS:
+        await shelf.change(text, DAY_ONE + DAY, text=f"the new {text}")
+
+
+async def test_however_many_have_changed_since_each_is_given_as_it_was(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await seven_that_changed(shelf, monkeypatch)
+    found = await shelf.search("port", KEYWORD, as_of=DAY_ONE)
+    assert {hit.record.text for hit in found.hits} == {*PORTS, "no port at all"}
+    assert found.notices == []
+
+
+async def test_however_many_are_forgotten_all_are_found_on_request(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(past, "CHUNK", 2)
+    await shelf.put(*(memory(text) for text in sorted(PORTS)))
+    for text in PORTS:
+        await shelf.forget(text, DAY_ONE + DAY)
+    assert set(await shelf.texts("port", where=FORGOTTEN_TOO)) == PORTS
+
+
+@pytest.mark.parametrize(("asked_for", "times", "left"), [("history", 1, 2), ("scan", 3, 6)])
+async def test_what_cannot_be_read_in_time_is_left_out_and_said_to_be(
+    shelf: Shelf,
+    profile: Profile,
+    monkeypatch: pytest.MonkeyPatch,
+    asked_for: str,
+    times: int,
+    left: int,
+) -> None:
+    await seven_that_changed(shelf, monkeypatch)
+    slow = Shelf([Faltering(shelf.stores[0], asked_for, times)], shelf.embedder)
+    found = await slow.search("port", profile, as_of=DAY_ONE, time_limit=SHORT)
+    texts = {hit.record.text for hit in found.hits}
+    assert texts <= {*PORTS, "no port at all"}
+    assert "no port at all" in texts
+    if profile.strategy != "vector":
+        assert len(texts & PORTS) == left
+    assert [notice.code for notice in found.notices] == ["partial_results"]
+    assert "past" in found.notices[0].message
+
+
+async def test_what_changes_while_the_past_is_read_is_not_given_as_past(shelf: Shelf) -> None:
+    await shelf.put(memory("port 1", id="p"), memory("port 2"))
+
+    class Meanwhile:
+        """Somebody writes as soon as the past has been read."""
+
+        def __getattr__(self, name: str) -> Any:
+            return self.match if name == "match" else getattr(shelf.stores[0], name)
+
+        async def match(self, *args: Any) -> Any:
+            await shelf.change("p", DAY_ONE + DAY, text="the new port 1")
+            return await shelf.stores[0].match(*args)
+
+    store: Any = Meanwhile()
+    found = await Shelf([store], shelf.embedder).search("port", KEYWORD, as_of=DAY_ONE)
+    assert [hit.record.text for hit in found.hits] == ["port 2"]

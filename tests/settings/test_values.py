@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
-from recollect.errors import InvalidInput
-from recollect.settings import Settings, chosen_toolsets, load
+from recollect.errors import InvalidInput, Refused
+from recollect.settings import Settings, chosen_toolsets, explained, load
+from recollect.settings.values import shown
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,41 @@ def test_toolsets_are_chosen_by_name(tmp_path: Path) -> None:
     assert chosen_toolsets(Settings(tmp_path, toolsets=" graph, ")) == ("graph",)
     with pytest.raises(InvalidInput):
         chosen_toolsets(Settings(tmp_path, toolsets="magic"))
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("ws://u:pw@a", "ws://u:***@a"),
+        ("wss://:pw@a.org:8000/rpc", "wss://:***@a.org:8000/rpc"),
+        ("ws://u:p@w/x y@a", "ws://u:***@a"),
+        ("ws://a/rpc?user=u&password=pw&x=1", "ws://a/rpc?user=u&password=***&x=1"),
+        ("ws://a?access_token=pw#x", "ws://a?access_token=***#x"),
+        ("run --url ws://u:pw@a", "run --url ws://u:***@a"),
+        ("ws://u@a:8000/rpc?page=2", "ws://u@a:8000/rpc?page=2"),
+        ("user:pass", "user:pass"),
+        (8081, 8081),
+        (None, None),
+    ],
+)
+def test_the_password_in_an_address_is_not_shown(value: Any, told: Any) -> None:
+    assert shown(value) == told
+
+
+def test_an_error_does_not_repeat_the_password_in_an_address() -> None:
+    with pytest.raises(Refused) as caught:
+        load({}, {"MEMORY_REMOTE_URL": "ws://u:hunter2@a"})
+    assert "hunter2" not in f"{caught.value} {caught.value.facts}"
+    assert "ws://u:***@a" in str(caught.value)
+
+
+def test_no_setting_is_explained_with_the_password_in_its_address() -> None:
+    environment = {
+        "MEMORY_REMOTE_URL": "ws://u:hunter2@a",
+        "MEMORY_DEPLOYMENT_MODE": "embedded-file",
+        "RECOLLECT_LAUNCHER": "run https://u:hunter2@a",
+    }
+    told = explained({}, environment)
+    assert "hunter2" not in str(told)
+    values = {item.name: item.value for item in told}
+    assert (values["remote_url"], values["launcher"]) == ("ws://u:***@a", "run https://u:***@a")

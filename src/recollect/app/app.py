@@ -134,8 +134,13 @@ class App:
             elapsed = (time.perf_counter() - started) * 1000
             log.info("%s %.1f ms %s", name, elapsed, outcome)
 
-    async def _sum_up(self) -> None:
-        """Whoever ends the server does not wait long; a summary that is missing can be made."""
+    async def end_sessions(self) -> None:
+        """Leaves a summary of each session that stored something; for a server that ends.
+
+        Whoever ends it does not wait long: what is not written by then is not written.
+        """
+        if "_parts" not in vars(self) or not self.settings.consolidation_on_shutdown:
+            return
         try:
             async with asyncio.timeout(SUMMING_UP):
                 await self._parts.memories.uses.close(self.clock())
@@ -145,7 +150,5 @@ class App:
     async def close(self) -> None:
         if "_parts" in vars(self):
             await self.watcher.close()
-            if self.settings.consolidation_on_shutdown:
-                await self._sum_up()
             await self._parts.keeper.close()
             await self.library.close()

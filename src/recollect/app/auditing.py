@@ -1,23 +1,37 @@
 """Secrets that were stored before anybody masked them: where they are, and masking them now."""
 
+import json
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import USER
-from recollect.core.records import Record, Where
-from recollect.core.secrets import masked
+from recollect.core.records import SESSION_SCOPE, Edit, Link, Record, Ref, Where
+from recollect.core.secrets import masked, masked_json
 from recollect.core.text import clipped, digest, normalised
 from recollect.errors import RecollectError
+from recollect.families.graph.naming import ByExactName, ByExactNameAndType, ByNameAndType
+from recollect.families.memories.identity import text_key
 
-PAGE = 500  # changes of the log that are read at once
+CHANGES = 50  # of the log that are read at once
+THINGS = 500  # records or links that are read at once
 EXCERPT = 60  # characters shown around a secret
 OLD_VALUE = "old value"
+LINK = "link"
 
-# What people write; the rest of a record is made by the program.
-TEXTS = ("name", "text", "tags", "facets")
+# What people write of a record or link, and what they may choose to be known by. The rest is made
+# by the program.
+TEXTS = ("name", "type", "text", "author", "tags", "facets", "verb")
+IDS = ("id", "session")
+
+# How the key by which a record stands only once is made, and of what.
+_KEYED = (("text", digest), ("text", text_key), ("name", normalised))
+_IDENTITIES = (ByNameAndType(), ByExactName(), ByExactNameAndType())
+_OF_SESSION = re.compile(rf"(?:-?\d+ )?{SESSION_SCOPE}:")
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +40,22 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Where a secret stands, what kind it is, and the words around it. Never the secret."""
+    """Where a secret stands, what kind it is, and the words around it.
+
+    Never the secret itself, unless it is an id: masking leaves those as they are.
+    """
 
     project: str
     kind: str
     id: str
-    place: str  # the field of the record, or an old value of it in the log
+    place: str  # the field, or an old value of it in the log
     secrets: list[str]
     excerpt: str
+    in_id: bool = False
+
+    @property
+    def ref(self) -> Ref:
+        return Ref("link" if self.kind == LINK else "record", self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +68,10 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """How many records were masked; `complete` is False while a reader keeps old pages alive."""
+    """How much was masked; `complete` is False while a reader keeps old pages alive."""
 
     records: int
+    links: int
     complete: bool
 
 
@@ -70,44 +93,57 @@ async def find_secrets(library: Library, project: str | None = None) -> Audit:
 
 
 async def mask_secrets(library: Library, findings: Sequence[Finding]) -> Masked:
-    """Replaces them in the records, the log and the index; nothing keeps what was there."""
-    records, complete = 0, True
-    by_project: dict[str, dict[str, None]] = {}
+    """Replaces them in records, links, log and index; nothing but ids keeps what was there."""
+    records, links, complete = 0, 0, True
+    by_project: dict[str, dict[Ref, None]] = {}
     for finding in findings:
-        by_project.setdefault(finding.project, {})[finding.id] = None
-    for project, ids in by_project.items():
+        if not finding.in_id:
+            by_project.setdefault(finding.project, {})[finding.ref] = None
+    for project, refs in by_project.items():
         store = await _store(library, project)
-        taken = await _taken(store, list(ids))
-
-        def clean(record_id: str, values: Values, taken: frozenset[str] = taken) -> Values:
-            return cleaned(values, record_id if record_id in taken else None)
-
-        redacted = await store.redact(list(ids), clean)
+        taken = await _taken_records(store, list(refs)) | await _taken_links(store, list(refs))
+        redacted = await store.redact(list(refs), partial(_clean, taken))
         records += redacted.records
+        links += redacted.links
         complete = complete and redacted.complete
-    return Masked(records, complete)
+    return Masked(records, links, complete)
 
 
 def cleaned(values: Values, unlike: str | None = None) -> dict[str, Any]:
-    """The values of a record without secrets.
+    """The values of a record or link without secrets.
 
     The key by which a name or text stands only once follows it; with `unlike`, an id, it differs
-    from the key of another record that now has the same words.
+    from the key of another one that now has the same words.
     """
-    found = {name: _masked(values[name], name)[0] for name in TEXTS if name in values}
-    if unlike is not None and "name" in found and found["name"]:
-        found["name"] = f"{found['name']} {unlike}"
+    found = {name: _masked(values[name]) for name in TEXTS if values.get(name)}
+    new = {**values, **{name: value for name, (value, kinds) in found.items() if kinds}}
+    if "variant" in values:
+        new["variant"] = _variant(values, new)
+    if new == values:
+        return new
+    for name in ("name", "verb"):
+        if unlike is not None and new.get(name):
+            new[name] = f"{new[name]} {unlike}"
     key = values.get("name_key")
-    for name, keyed in (("text", digest), ("text", _text_key), ("name", normalised)):
+    for name, keyed in _KEYED:
         if key is not None and values.get(name) and key == keyed(values[name]):
-            apart = unlike if name == "text" and unlike else ""
-            found["name_key"] = keyed(found[name] + apart)
+            apart = unlike if unlike and name == "text" else ""
+            new["name_key"] = keyed(new[name] + apart)
             break
-    return {**values, **found}
+    return new
 
 
-def _text_key(text: str) -> str:
-    return digest(normalised(text))
+def _clean(taken: frozenset[Ref], ref: Ref, values: Values) -> Values:
+    return cleaned(values, ref.id if ref in taken else None)
+
+
+def _variant(values: Values, new: Values) -> str:
+    """An entity's follows its name and type; that of a memory names a scope, or a session's id."""
+    variant = values.get("variant") or ""
+    for identity in _IDENTITIES:
+        if variant == identity.variant(values.get("name") or "", values.get("type") or ""):
+            return identity.variant(new.get("name") or "", new.get("type") or "")
+    return variant if _OF_SESSION.match(variant) else masked(variant)[0]
 
 
 async def _store(library: Library, name: str) -> RecordStore:
@@ -117,75 +153,106 @@ async def _store(library: Library, name: str) -> RecordStore:
     return store
 
 
+class _Found(NamedTuple):
+    """A secret among the values of one thing."""
+
+    place: str
+    secrets: list[str]
+    excerpt: str
+
+
 async def _findings(store: RecordStore, project: str) -> AsyncIterator[Finding]:
-    kinds: dict[str, str] = {}
-    for record in await store.scan(Where(deleted=None)):
-        kinds[record.id] = record.kind
-        for place, secrets, excerpt in _in_values(_values(record)):
-            yield Finding(project, record.kind, record.id, place, secrets, excerpt)
+    """The log knows all that was ever stored, so a page of it leads to a page of things."""
     after = 0
-    while changes := await store.changes(after=after, limit=PAGE):
+    while changes := await store.changes(after=after, limit=CHANGES):
         after = changes[-1].seq
-        for edit in (edit for change in changes for edit in change.edits):
-            if edit.subject == "record" and edit.id and edit.before:
-                for place, secrets, excerpt in _in_values(edit.before):
-                    place = f"{OLD_VALUE} of {place}"
-                    kind = kinds.get(edit.id, edit.subject)
-                    yield Finding(project, kind, edit.id, place, secrets, excerpt)
+        edits = [edit for change in changes for edit in change.edits]
+        async for thing in _inserted(store, edits):
+            kind = LINK if isinstance(thing, Link) else thing.kind
+            for found in _in_values(_values(thing)):
+                yield Finding(project, kind, thing.id, *found, in_id=found.place in IDS)
+        old = [(e.id, found) for e in edits if e.id for found in _in_values(e.before or {})]
+        owners = await store.get([record_id for record_id, _ in old], include_deleted=True)
+        kinds = {record.id: record.kind for record in owners}
+        for record_id, found in old:
+            if record_id in kinds:
+                told = found._replace(place=f"{OLD_VALUE} of {found.place}")
+                in_id = found.place in IDS
+                yield Finding(project, kinds[record_id], record_id, *told, in_id=in_id)
 
 
-def _values(record: Record) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in TEXTS}
+async def _inserted(store: RecordStore, edits: Sequence[Edit]) -> AsyncIterator[Record | Link]:
+    new = [Ref(e.subject, e.id) for e in edits if e.operation == "insert" and e.id]
+    for at in range(0, len(new), THINGS):
+        page = new[at : at + THINGS]
+        records = [ref.id for ref in page if ref.subject == "record"]
+        for record in await store.get(records, include_deleted=True):
+            yield record
+        links = [ref.id for ref in page if ref.subject == "link"]
+        for link in await store.get_links(links, include_deleted=True):
+            yield link
 
 
-def _in_values(values: Values) -> Iterator[tuple[str, list[str], str]]:
-    for name in TEXTS:
-        value, kinds = _masked(values.get(name), name)
+def _values(thing: Record | Link) -> dict[str, Any]:
+    """What is looked at, and what depends on it."""
+    wanted = (*TEXTS, *IDS, "name_key", "variant")
+    return {name: getattr(thing, name) for name in wanted if hasattr(thing, name)}
+
+
+def _in_values(values: Values) -> Iterator[_Found]:
+    in_texts = False
+    for name in (*TEXTS, *IDS):
+        value, kinds = _masked(values.get(name))
         if kinds:
-            yield name, kinds, _excerpt(value if isinstance(value, str) else str(value))
+            in_texts = in_texts or name in TEXTS
+            yield _Found(name, kinds, _excerpt(value))
+    if not in_texts and values.get("variant") not in (None, _variant(values, values)):
+        variant, kinds = masked(values["variant"])
+        yield _Found("variant", kinds, _excerpt(variant))
 
 
-def _excerpt(text: str) -> str:
+def _excerpt(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     at = max(0, text.find("[masked:") - EXCERPT // 2)
     return ("…" if at else "") + clipped(text[at:], EXCERPT + len("[masked: ]"))
 
 
-def _masked(value: Any, label: str = "") -> tuple[Any, list[str]]:
-    """A value without secrets, and their kinds; its label may tell that it is a password."""
-    if isinstance(value, str):
-        if label in TEXTS:
-            return masked(value)
-        text, kinds = masked(f"{label}: {value}")
-        return (text.removeprefix(f"{label}: "), kinds) if kinds else (value, [])
-    if isinstance(value, Mapping):
-        parts = {k: _masked(v, k) for k, v in cast(Mapping[str, Any], value).items()}
-        return {k: v for k, (v, _) in parts.items()}, _joined(kinds for _, kinds in parts.values())
-    if isinstance(value, list | tuple):
-        items = [_masked(item, label) for item in cast(Sequence[Any], value)]
-        kept = [item for item, _ in items]
-        return tuple(kept) if isinstance(value, tuple) else kept, _joined(k for _, k in items)
-    return value, []
+def _masked(value: Any) -> tuple[Any, list[str]]:
+    kept, kinds = masked_json(value)
+    if kinds and isinstance(kept, tuple):  # tags, each of which stands once
+        kept = tuple(dict.fromkeys(cast(tuple[str, ...], kept)))
+    return kept, kinds
 
 
-def _joined(many: Iterator[list[str]]) -> list[str]:
-    return list(dict.fromkeys(kind for kinds in many for kind in kinds))
-
-
-async def _taken(store: RecordStore, ids: Sequence[str]) -> frozenset[str]:
-    """Those that would have the same key as another live record once their secrets are gone."""
-    taken: set[str] = set()
+async def _taken_records(store: RecordStore, refs: Sequence[Ref]) -> frozenset[Ref]:
+    """Those that would stand for the same as another live record once their secrets are gone."""
+    taken: set[Ref] = set()
     given: set[tuple[object, ...]] = set()
-    for record in await store.get(ids):
-        if record.name_key is None:
+    for record in await store.get([ref.id for ref in refs if ref.subject == "record"]):
+        new = cleaned(_values(record))
+        key, variant = new["name_key"], new["variant"]
+        if key is None or (key, variant) == (record.name_key, record.variant):
             continue
-        key = cleaned(_values(record) | {"name_key": record.name_key})["name_key"]
-        mark = (record.kind, record.parent, record.variant, key)
+        mark = (record.kind, record.parent, variant, key)
         others = await store.scan(Where(kinds=(record.kind,), name_keys=(key,)))
         is_there = any(
-            (o.parent, o.variant) == (record.parent, record.variant) and o.id != record.id
-            for o in others
+            (o.parent, o.variant) == (record.parent, variant) and o.id != record.id for o in others
         )
         if is_there or mark in given:
-            taken.add(record.id)
+            taken.add(record.ref)
         given.add(mark)
+    return frozenset(taken)
+
+
+async def _taken_links(store: RecordStore, refs: Sequence[Ref]) -> frozenset[Ref]:
+    """Likewise for links, which stand once between the same ends."""
+    taken: set[Ref] = set()
+    given: set[tuple[str, str, str]] = set()
+    for link in await store.get_links([ref.id for ref in refs if ref.subject == "link"]):
+        edge = (link.source, cleaned(_values(link))["verb"], link.target)
+        beside = await store.links([link.source], direction="out")
+        others = {(x.source, x.verb, x.target) for x in beside if x.id != link.id}
+        if edge in given | others:
+            taken.add(link.ref)
+        given.add(edge)
     return frozenset(taken)

@@ -12,7 +12,7 @@ from recollect.app.projects import DEFAULT_PROJECT, ProjectRule
 from recollect.app.resources import AllResources, GraphResources, Render, Resources, Watcher
 from recollect.app.timeline import Timeline
 from recollect.core.ports import Embedder, Library
-from recollect.core.times import Clock
+from recollect.core.times import Clock, LocalZone
 from recollect.families.graph.toolset import GraphTools, ProjectTools
 from recollect.families.graph.views import graph_page
 from recollect.families.memories.model import MEMORY, Options
@@ -100,6 +100,7 @@ def _options(settings: Settings, clock: Clock) -> Options:
         path="" if in_memory else str(settings.data_dir),
         engine_version=__version__,
         started_at=clock(),
+        zone=LocalZone(),
     )
 
 

@@ -79,7 +79,8 @@ async def _import_entities(
         outcome.entities += made.is_new
         outcome.observations += len(made.observations)
     for item in wanted:
-        ids.setdefault(item.name, by_key[item.name, normalised(item.entity_type)])
+        kept = graph.kept(item.name), normalised(graph.kept(item.entity_type))
+        ids.setdefault(item.name, by_key[kept])
 
 
 async def _import_relations(

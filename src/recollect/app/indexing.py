@@ -4,10 +4,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from recollect.core.freeing import return_freed_memory
 from recollect.core.ports import Embedded, Embedder, RecordStore
+from recollect.core.records import Record
 from recollect.errors import ModelUnavailable, RecollectError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 BATCH = 16  # texts; larger ones take memory, and keep a question waiting
 EAGER_BATCHES = 8  # a longer queue is worked off at half speed, so that the machine stays free
@@ -30,7 +37,7 @@ class Indexer:
         self._kinds = tuple(kinds)
         self._fault: ModelUnavailable | None = None
         self._waiting: list[RecordStore] = []
-        self._met: list[RecordStore] = []
+        self._met: WeakSet[RecordStore] = WeakSet()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -39,6 +46,8 @@ class Indexer:
 
     @property
     def fault(self) -> ModelUnavailable | None:
+        if self._fault is None and self._embedder is not None:
+            self._fault = self._embedder.fault
         return self._fault
 
     @property
@@ -46,10 +55,9 @@ class Indexer:
         return self._kinds
 
     def wake(self, store: RecordStore) -> None:
-        if self._embedder is None or self._fault is not None:
+        if self._embedder is None or self.fault is not None:
             return
-        if store not in self._met:
-            self._met.append(store)
+        self._met.add(store)
         if store not in self._waiting:
             self._waiting.append(store)
         if self._task is None or self._task.done():
@@ -118,8 +126,23 @@ class Indexer:
         records = await store.unembedded(embedder.name, self._kinds, BATCH)
         if not records:
             return 0
-        vectors = await embedder.embed([record.text for record in records])
+        vectors = await self._vectors(embedder, records)
         items = [Embedded(r.id, r.version, v) for r, v in zip(records, vectors, strict=True)]
         # What was changed meanwhile is not kept, and queues again with its new text.
         await store.put_vectors(embedder.name, items)
         return len(records)
+
+    async def _vectors(
+        self, embedder: Embedder, records: Sequence[Record]
+    ) -> "Sequence[NDArray[np.float32]]":
+        """A text that the model fails at must not keep all others waiting: it gets an empty
+        one's vector, and is found by its words."""
+        try:
+            return list(await embedder.embed([record.text for record in records]))
+        except RecollectError:
+            raise
+        except Exception:
+            if len(records) > 1:
+                return [(await self._vectors(embedder, [record]))[0] for record in records]
+            log.exception("%s cannot be embedded", records[0].id)
+            return list(await embedder.embed([""]))

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakSet
 
 from recollect.app.accesses import BatchedAccesses
 from recollect.app.indexing import Indexer
@@ -16,6 +17,7 @@ from recollect.core.times import Clock
 from recollect.errors import RecollectError
 from recollect.families.memories.model import MEMORY
 from recollect.families.memories.promotion import finish_promotions
+from recollect.families.memories.superseding import finish_supersessions
 
 RECENT = 200  # memories whose likes are looked for
 SAME_MEANING = 0.9  # cosine from which two texts say nearly the same
@@ -41,7 +43,7 @@ class Keeper:
     ) -> None:
         self._library = library
         self._clock = clock
-        self._met: set[RecordStore] = set()
+        self._met: WeakSet[RecordStore] = WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
         self.indexer = indexer
         self.accesses = accesses
@@ -70,6 +72,7 @@ class Keeper:
         try:
             user = await self._library.user()
             await finish_promotions(store, user, self._clock)
+            await finish_supersessions(store, user, self._clock)
             self.indexer.meet(store)
             self.indexer.meet(user)
         except RecollectError as error:

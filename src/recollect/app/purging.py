@@ -6,7 +6,7 @@ from recollect.core.entities import ENTITY, candidate, name_and_type
 from recollect.core.ports import RecordStore
 from recollect.core.records import Link, Record, Where
 from recollect.core.text import normalised
-from recollect.errors import AmbiguousName, NotFound
+from recollect.errors import AmbiguousName
 
 MOST = 1_000_000  # a purge takes all that fits
 
@@ -31,7 +31,10 @@ def called(thing: Thing) -> str:
 
 
 async def _named(store: RecordStore, name: str) -> Sequence[Thing]:
-    """What an id or a name means; an entity's deleted namesakes of its type go with it."""
+    """What an id or a name means, nothing where it is unknown.
+
+    An entity's deleted namesakes of its type go with it.
+    """
     by_id: list[Thing] = [
         *await store.get([name], include_deleted=True),
         *await store.get_links([name], include_deleted=True),
@@ -42,8 +45,6 @@ async def _named(store: RecordStore, name: str) -> Sequence[Thing]:
     if not found and (parts := name_and_type(name)):
         base, entity_type = parts
         found = [r for r in await _entities(store, base) if normalised(r.type or "") == entity_type]
-    if not found:
-        raise NotFound(ENTITY, name, hint="Names and ids of deleted entities work too.")
     distinct = {(record.variant, normalised(record.type or "")): record for record in found}
     if len(distinct) > 1:
         raise AmbiguousName(ENTITY, name, [candidate(record) for record in distinct.values()])

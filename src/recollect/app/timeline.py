@@ -12,7 +12,11 @@ from recollect.core.text import clipped
 from recollect.core.times import Clock
 from recollect.core.undo import plan_undo, undone
 from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, Refused
+from recollect.families.memories.sessions import CLOSING
 
+# Nobody means these: what was redacted stays so, and an ended session is no knowledge.
+BOOKKEEPING = (REDACT, CLOSING)
+PROMOTE = "promote_memory"
 LONGEST_NUMBER = 18  # digits; a longer one is no number of the log's
 RECENT = 1_000  # changes looked through for the newest one that can be undone
 ATTEMPTS = 20  # times an undo is planned anew because somebody else has committed meanwhile
@@ -77,13 +81,22 @@ class Timeline:
     ) -> Entry:
         """Takes one change back, by default the newest in force, and returns what was undone.
 
-        With `or_user` the newest is looked for among the user's own changes too.
+        With `or_user` the newest is looked for among the user's own changes too, as far as this
+        client made them. What a promotion did in two places is taken back in both.
         """
         name, change = (
-            await self._newest(project, or_user=or_user)
+            await self._newest(project, client if or_user else None)
             if reference is None
             else await self._referenced(reference, project)
         )
+        halves = [(name, change), *await self._counterparts(name, change)]
+        # The user's last: a crash in between leaves what was promoted in both places.
+        halves.sort(key=lambda half: half[0] == USER)
+        told = {place: await self._take_back(place, its, client) for place, its in halves}
+        return Entry(name, change, told[name], is_undone=True)
+
+    async def _take_back(self, name: str, change: Change, client: str) -> str:
+        """Says in a line what the change had done."""
         store = await self.store(name)
         [summary] = await summaries(store, [change])
         for _ in range(ATTEMPTS):
@@ -94,7 +107,7 @@ class Timeline:
                 if await store.revision() == seen:
                     raise
             else:
-                return Entry(name, change, summary, is_undone=True)
+                return summary
         raise Conflict(
             f'Others keep changing project "{name}".', hint="Try again.", change=change.seq
         )
@@ -112,16 +125,37 @@ class Timeline:
             return [project]
         return [found.name for found in await self._library.projects("active")] + [USER]
 
-    async def _newest(self, project: str | None, *, or_user: bool) -> tuple[str, Change]:
-        names = await self._names(project)
-        if or_user and USER not in names:
-            names.append(USER)
-        if len([name for name in names if name != USER]) > 1:
+    async def _counterparts(self, name: str, change: Change) -> list[tuple[str, Change]]:
+        """The other halves of a promotion between two databases, in force still."""
+        moved = {e.id for e in change.edits if e.subject == "record" and e.id}
+        if change.tool != PROMOTE or not moved:
+            return []
+        places = [n for n in await self._names(None) if (n == USER) != (name == USER)]
+        found: list[tuple[str, Change]] = []
+        for place in places:
+            changes = await (await self.store(place)).changes(limit=RECENT, newest_first=True)
+            taken_back = undone(changes)
+            found += [
+                (place, other)
+                for other in changes
+                if other.tool == PROMOTE
+                and other.seq not in taken_back
+                and any(edit.id in moved for edit in other.edits)
+            ][:1]
+        return found
+
+    async def _newest(self, project: str | None, of_user: str | None) -> tuple[str, Change]:
+        """With `of_user` also among what this client changed of the user's."""
+        names = [name for name in await self._names(project) if name != USER or project == USER]
+        if len(names) > 1:
             raise Refused(
                 "There are several projects, and none is selected.",
                 hint="Name one with --project, or a change as `recollect log` shows it.",
             )
         found = [(name, change) for name in names if (change := await self._in_force(name))]
+        if of_user is not None and project != USER:
+            change = await self._in_force(USER)
+            found += [(USER, change)] if change and change.client == of_user else []
         if not found:
             raise Refused("There is no change to undo.", hint="`recollect log` shows them all.")
         name, change = max(found, key=lambda pair: pair[1].at)
@@ -138,11 +172,12 @@ class Timeline:
         """The newest change that was not undone and is no undo."""
         changes = await (await self.store(name)).changes(limit=RECENT, newest_first=True)
         taken_back = undone(changes)
-        # What was redacted stays so; the changes before it can still be undone.
         standing = (
             change
             for change in changes
-            if change.seq not in taken_back and change.undoes is None and change.tool != REDACT
+            if change.seq not in taken_back
+            and change.undoes is None
+            and change.tool not in BOOKKEEPING
         )
         return next(standing, None)
 

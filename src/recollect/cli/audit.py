@@ -26,8 +26,8 @@ def audit(context: click.Context, **flags: Any) -> None:
 def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
     """Look for keys, tokens and passwords in all projects, their logs and the user's memories.
 
-    With --mask they are replaced in records, log and index, so that no byte of them stays in the
-    database. There is no undo.
+    With --mask they are replaced in records, relations, log and index, so that no byte of them
+    stays in the database. Ids, as that of a session, are left. There is no undo.
     """
     # Options count wherever they stand: before the subcommand or after it.
     given = {**context.obj, **{name: value for name, value in flags.items() if value}}
@@ -55,14 +55,23 @@ def _tell(found: Audit, masked: Masked | None) -> None:
         click.echo("No secrets found.")
     if found.left_out:
         click.echo(f"Not looked into: {', '.join(found.left_out)}.", err=True)
-    if masked is None and found.findings:
+    in_ids = sum(item.in_id for item in found.findings)
+    if masked is None and len(found.findings) > in_ids:
         click.echo("`recollect audit secrets --mask` replaces them. Change the secrets, too.")
-    if masked is not None and masked.records:
-        click.echo(
-            f"Masked in {masked.records} record{'s' * (masked.records != 1)}, log and index."
-        )
+    if masked is not None and (masked.records or masked.links):
+        click.echo(f"Masked in {_counted(masked)}, log and index.")
         if not masked.complete:
             click.echo(
                 "Another process is still reading old pages: their bytes go when it has finished.",
                 err=True,
             )
+    if in_ids:
+        click.echo(
+            f"Left in ids: {in_ids}. `recollect purge ID` removes such a record for good.",
+            err=True,
+        )
+
+
+def _counted(masked: Masked) -> str:
+    things = {"record": masked.records, "relation": masked.links}
+    return " and ".join(f"{n} {name}{'s' * (n != 1)}" for name, n in things.items() if n)

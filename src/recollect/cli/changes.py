@@ -1,20 +1,22 @@
 """`recollect log`, `undo` and `purge`: what changed, taking it back, removing it for good."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from recollect.app.app import App
-from recollect.app.purging import called, select
+from recollect.app.purging import Thing, called, select
 from recollect.app.timeline import Entry
 from recollect.cli.options import common
 from recollect.cli.render import console, table_of
 from recollect.cli.running import command_session, confirmed, print_json, run_with_app
+from recollect.core.entities import name_and_type
 from recollect.core.ports import Purged
 from recollect.core.projects import USER
-from recollect.core.text import clipped
+from recollect.core.text import clipped, normalised
 from recollect.core.times import iso
-from recollect.errors import InvalidInput, NoActiveProject
+from recollect.errors import InvalidInput, NotFound
 from recollect.settings import AUTO
 from recollect.tools.schema import to_json
 
@@ -75,9 +77,9 @@ def purge(
 ) -> None:
     """Remove entities and memories for good, with every trace in log, index and file.
 
-    NAMES are names or ids of entities, or ids of memories, live or deleted. The project is
-    --project, the selected one, or that of the working folder; `--project @user` are the memories
-    of user scope. There is no undo.
+    NAMES are names or ids of entities, or ids of memories, live or deleted. They are looked for in
+    the selected project, else the one of the working folder, and among the memories of user scope
+    (`@user`); with --project there alone. There is no undo.
     """
     if not names and not deleted and not containing:
         raise InvalidInput(
@@ -85,32 +87,50 @@ def purge(
         )
 
     async def work(app: App) -> None:
-        project = await _project(app, names)
-        store = await app.timeline.store(project)
-        chosen = await select(store, names, deleted=deleted, containing=containing)
-        if not chosen:
-            _say(as_json, project, None)
-            return
-        what = ", ".join(clipped(called(thing), 40) for thing in chosen[:5])
-        more = ", …" if len(chosen) > 5 else ""
-        question = f"Remove {len(chosen)} things from {project} for good ({what}{more})?"
-        if confirmed(question, yes=yes):
-            _say(as_json, project, await store.purge([thing.ref for thing in chosen]))
+        chosen: dict[str, list[Thing]] = {}
+        for place in await _places(app):
+            store = await app.timeline.store(place)
+            found = await select(store, names, deleted=deleted, containing=containing)
+            chosen |= {place: found} if found else {}
+        _check_all_found(names, chosen)
+        purged: dict[str, Purged] = {}
+        for place, things in chosen.items():
+            if confirmed(_question(place, things), yes=yes):
+                store = await app.timeline.store(place)
+                purged[place] = await store.purge([thing.ref for thing in things])
+        if purged or not chosen:
+            _say(as_json, list(purged) or await _places(app), list(purged.values()))
 
     run_with_app(work, writes=True, **flags)
 
 
-async def _project(app: App, names: tuple[str, ...]) -> str:
-    """Whose things are meant: memories of the user are known by their ids."""
-    chosen = app.settings.project if app.settings.project != AUTO else None
-    if chosen is None and names:
-        user = await app.library.user()
-        if len(await user.get(names, include_deleted=True)) == len(set(names)):
-            return USER
-    project = chosen or await _here(app)
-    if project is None:
-        raise NoActiveProject(hint="Say --project NAME.")
-    return project
+async def _places(app: App) -> list[str]:
+    """Where a purge looks: in the project that is named, else in the one at hand and the user's."""
+    named = app.settings.project
+    if named not in (None, AUTO):
+        return [named]
+    here = await _here(app)
+    return [here, USER] if here else [USER]
+
+
+def _check_all_found(names: Sequence[str], chosen: Mapping[str, Sequence[Thing]]) -> None:
+    """A name that means nothing anywhere is a mistake, and then nothing is removed."""
+    found = {thing.id for things in chosen.values() for thing in things}
+    found |= {normalised(called(thing)) for things in chosen.values() for thing in things}
+    for name in names:
+        base = name_and_type(name)
+        if name not in found and normalised(name) not in found and (base or ("",))[0] not in found:
+            raise NotFound(
+                "entity or memory",
+                name,
+                hint="Names and ids of deleted ones work too; --project names another project.",
+            )
+
+
+def _question(place: str, things: Sequence[Thing]) -> str:
+    what = ", ".join(clipped(called(thing), 40) for thing in things[:5])
+    more = ", …" if len(things) > 5 else ""
+    return f"Remove {len(things)} things from {place} for good ({what}{more})?"
 
 
 async def _here(app: App) -> str | None:
@@ -122,14 +142,21 @@ async def _here(app: App) -> str | None:
     return current.name if current else None
 
 
-def _say(as_json: bool, project: str, purged: Purged | None) -> None:
+def _say(as_json: bool, places: Sequence[str], purged: Sequence[Purged]) -> None:
+    where = " and ".join(places)
+    removed = Purged(
+        sum(part.records for part in purged),
+        sum(part.links for part in purged),
+        complete=all(part.complete for part in purged),
+    )
     if as_json:
-        print_json({"project": project, "purged": to_json(purged) if purged else None})
-    elif purged is None:
-        click.echo("Nothing fits; nothing was removed.")
+        print_json({"project": where, "purged": to_json(removed) if purged else None})
+    elif not purged:
+        click.echo(f"Nothing fits in {where}; nothing was removed.")
     else:
-        click.echo(f"Removed {purged.records} records and {purged.links} relations for good.")
-        if not purged.complete:
+        counted = f"{removed.records} records and {removed.links} relations"
+        click.echo(f"Removed {counted} from {where} for good.")
+        if not removed.complete:
             click.echo(
                 "Another process is still reading old pages: run the command again when it has "
                 "finished, so that the bytes go too.",

@@ -18,7 +18,7 @@ from recollect.cli.running import command_session, print_json, run_with_app
 from recollect.core.records import Record, Where
 from recollect.core.text import clipped
 from recollect.errors import InvalidInput, NotFound
-from recollect.families.memories.model import MemoryView
+from recollect.families.memories.model import MEMORY, MemoryView
 from recollect.tools.schema import to_json
 from recollect.tools.tool import Result
 
@@ -71,7 +71,7 @@ def remember(
         "occurred_at": moment_text(occurred_at, "when"),
     }
 
-    async def work(app: App) -> dict[str, Any]:
+    async def work(app: App) -> tuple[dict[str, Any], str]:
         if scope == "session" and not app.settings.session_id:
             raise InvalidInput(
                 "A command has no session of its own.",
@@ -79,14 +79,17 @@ def remember(
                 argument="scope",
                 value=scope,
             )
-        return await _call(app, "store_memory", arguments)
+        stored = await _call(app, "store_memory", arguments)
+        return stored, scope if scope == "user" else f"{scope} {await _project_name(app)}"
 
-    stored = run_with_app(work, writes=True, **flags)
+    stored, where = run_with_app(work, writes=True, **flags)
     if as_json:
         print_json(stored)
         return
     verb = "Known already" if stored.get("existing") else "Remembered"
-    click.echo(f"{verb}: {stored['memory_id']} ({stored['type']}, {stored['scope']})")
+    click.echo(f"{verb}: {stored['memory_id']} ({stored['type']}, {where})")
+    if changed := stored.get("updated"):
+        click.echo(f"Changed: {', '.join(changed)}")
     _warn(stored)
 
 
@@ -117,6 +120,8 @@ def recall(
     **flags: Any,
 ) -> None:
     """Find memories that fit QUERY, best first, with the reasons."""
+    if not " ".join(query).strip():
+        raise InvalidInput("`query` is blank.", argument="query", value=" ".join(query))
 
     async def work(app: App) -> dict[str, Any]:
         arguments = {
@@ -269,7 +274,8 @@ def status(as_json: bool, **flags: Any) -> None:
         session = await command_session(app)
         told = (await app.call(session, "get_memory_status", {})).structured
         similar = await app.shelf.similar(session)
-        return told | ({"similar": [_pair(pair) for pair in similar]} if similar else {})
+        place = {"project": await _project_name(app)}
+        return place | told | ({"similar": [_pair(pair) for pair in similar]} if similar else {})
 
     told = run_with_app(work, **flags)
     if as_json:
@@ -317,7 +323,8 @@ def index(as_json: bool, **flags: Any) -> None:
     if as_json:
         print_json({"embedded": done})
     else:
-        click.echo(f"Embedded {done} memories." if done else "Nothing was waiting.")
+        counted = "1 memory" if done == 1 else f"{done} memories"
+        click.echo(f"Embedded {counted}." if done else "Nothing was waiting.")
 
 
 async def _call(app: App, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -325,9 +332,15 @@ async def _call(app: App, tool: str, arguments: dict[str, Any]) -> dict[str, Any
     return (await app.call(await command_session(app), tool, given)).structured
 
 
+async def _project_name(app: App) -> str:
+    session = await command_session(app)
+    project = await app.shelf.project(session)
+    return project.name if project else "(made at the first write)"
+
+
 async def _text(app: App, memory_id: str) -> str:
     record = await app.shelf.get(await command_session(app), memory_id)
-    if record is None:
+    if record is None or record.kind != MEMORY:
         raise NotFound("memory", memory_id, hint="`recollect list` shows ids.")
     return record.text
 
@@ -351,6 +364,8 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _edited(text: str) -> str:
+    if not sys.stdin.isatty() and not sys.stdout.isatty():
+        raise click.UsageError("There is no terminal for an editor: say --content.")
     changed = click.edit(text, extension=".md")
     if changed is None:
         raise click.Abort

@@ -10,6 +10,7 @@ from recollect.core.times import ago, now, parsed
 
 Row = Mapping[str, Any]
 
+LONGEST_SHOWN = 1_000  # characters of a memory
 SHORTEST_SHARE = 0.005  # of a score; what counts less is not told
 
 
@@ -32,11 +33,17 @@ def _print_memory(out: Console, memory: Row) -> None:
     score = memory.get("relevance_score")
     head = Text(f"{score:.2f}  " if score is not None else "", style="bold green")
     # Stored text is data: what looks like markup in it is shown, not obeyed.
-    head.append(str(memory["content"]), style="default")
-    out.print(head)
-    out.print(_plain("      " + " · ".join(_facts(memory)), "dim"))
+    head.append(_excerpt(str(memory["content"])), style="default")
+    out.print(head, soft_wrap=True)
+    out.print(_plain("      " + " · ".join(_facts(memory)), "dim"), soft_wrap=True)
     if why := memory.get("why"):
-        out.print(_plain("      why: " + _reasons(why), "cyan"))
+        out.print(_plain("      why: " + _reasons(why), "cyan"), soft_wrap=True)
+
+
+def _excerpt(content: str) -> str:
+    if len(content) <= LONGEST_SHOWN:
+        return content
+    return f"{content[:LONGEST_SHOWN].rstrip()}… ({len(content):,} characters; --json shows all)"
 
 
 def _facts(memory: Row) -> list[str]:

@@ -54,6 +54,7 @@ def _serve_stdio(settings: Settings) -> None:
         try:
             await serve_stdio(_dispatcher(app), read, written)
         finally:
+            await app.end_sessions()
             await app.close()
 
     read, written = claim_wire()
@@ -83,6 +84,7 @@ def _serve_http(settings: Settings) -> None:
                     on_ready=lambda: _tell_address(settings, port, local=local),
                 )
         finally:
+            await app.end_sessions()
             await app.close()
 
     asyncio.run(run())

@@ -1,11 +1,12 @@
 """Entities, which several families name: who is meant by a name, and what is stored of one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import uuid4
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Insert, Record, Step, Update, Where
+from recollect.core.secrets import masked
 from recollect.core.text import has_control_characters, normalised
 from recollect.errors import InvalidInput
 
@@ -81,7 +82,25 @@ def check_name(name: str, argument: str) -> None:
 
 
 async def candidates(store: RecordStore, names: Sequence[str]) -> dict[str, list[Record]]:
-    """For each name the entities that it may mean: by id, by name, else by `name (type)`."""
+    """For each name the entities that it may mean: by id, by name, else by `name (type)`.
+
+    A name with a secret in it, which is kept out of what is stored, means the one without.
+    """
+    found = await _candidates(store, names)
+    masks = masked_names(name for name, meant in found.items() if not meant)
+    if masks:
+        kept = await _candidates(store, list(dict.fromkeys(masks.values())))
+        found |= {name: kept[mask] for name, mask in masks.items()}
+    return found
+
+
+def masked_names(names: Iterable[str]) -> dict[str, str]:
+    """Those that have a secret in them, with the name that is stored instead."""
+    masks = {name: masked(name)[0] for name in names}
+    return {name: mask for name, mask in masks.items() if mask != name}
+
+
+async def _candidates(store: RecordStore, names: Sequence[str]) -> dict[str, list[Record]]:
     split = {name: parts for name in names if (parts := name_and_type(name))}
     keys = {normalised(name) for name in names} | {base for base, _ in split.values()}
     by_id = {record.id: record for record in await entities_by_id(store, names)}

@@ -1,4 +1,4 @@
-"""Which records a question means, for whoever has the records at hand."""
+"""Which records a question means, and who is heard by whom, for whoever has them at hand."""
 
 from recollect.core.records import SESSION_SCOPE, Record, Where
 
@@ -26,4 +26,19 @@ def fits(record: Record, where: Where) -> bool:
         and (where.before is None or record.at <= where.before)
         and (where.created_before is None or record.created_at <= where.created_before)
         and (where.touched_after is None or touched > where.touched_after)
+    )
+
+
+def hears(record: Record, other: Record) -> bool:
+    """Whether the other's text is part of what the record is found by.
+
+    It stands just before or after it in a session, and whoever sees the record may see it too.
+    """
+    return (
+        record.session is not None
+        and record.position is not None
+        and other.position in (record.position - 1, record.position + 1)
+        and (other.kind, other.session) == (record.kind, record.session)
+        and other.deleted_at is None
+        and (other.scope != SESSION_SCOPE or record.scope == SESSION_SCOPE)
     )

@@ -26,13 +26,18 @@ if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who emb
 
 Order = Literal["name", "age", "newest"]
 Direction = Literal["out", "in", "both"]
-# A record's id, and values of some of its fields: gives those that are to stand instead.
-Redaction = Callable[[str, Mapping[str, Any]], Mapping[str, Any]]
+# By name the `(name_key, variant)` of a record, by age its id; behind one that is purged is none.
+Seen = tuple[str, str] | str
+# A record or link, and values of some of its fields: gives those that are to stand instead.
+Redaction = Callable[[Ref, Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """What a purge removed; `complete` is False while a reader keeps old pages alive."""
+    """What a purge removed, or a redaction rewrote.
+
+    `complete` is False while a reader keeps old pages alive.
+    """
 
     records: int
     links: int
@@ -83,10 +88,10 @@ class RecordStore(Protocol):
         where: Where,
         *,
         order: Order = "age",
-        after: tuple[str, str] | None = None,
+        after: Seen | None = None,
         limit: int | None = None,
     ) -> list[Record]:
-        """Records by name or by age; `after` is the `(name_key, variant)` of the last one seen."""
+        """Records by name or by age, all of them or those behind the last one seen."""
         ...
 
     async def match(
@@ -125,6 +130,10 @@ class RecordStore(Protocol):
         """Live records by kind, and live links under `link`."""
         ...
 
+    async def how_many(self, where: Where) -> int:
+        """How many records fit; none of them is read."""
+        ...
+
     async def changes(
         self, *, after: int = 0, limit: int = 100, newest_first: bool = False
     ) -> list[Change]:
@@ -142,11 +151,12 @@ class RecordStore(Protocol):
         """
         ...
 
-    async def redact(self, ids: Sequence[str], clean: Redaction) -> Purged:
-        """Rewrites what these records hold and held, live or deleted, for good.
+    async def redact(self, refs: Sequence[Ref], clean: Redaction) -> Purged:
+        """Rewrites what these records and links hold and held, live or deleted, for good.
 
-        `clean` is given the values of each, and the old ones of each of its edits. What was there
-        stays nowhere: no log, no index and no vector has it. Raises Conflict.
+        `clean` is given the values of each (of a link its verb and facets), and the old ones of
+        each of its edits. What was there stays nowhere: no log, no index and no vector has it.
+        Raises Conflict.
         """
         ...
 
@@ -286,6 +296,11 @@ class Embedder(Protocol):
 
     @property
     def dimensions(self) -> int: ...
+
+    @property
+    def fault(self) -> ModelUnavailable | None:
+        """What is known to be wrong, as far as that can be said without loading a model."""
+        ...
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         """A row of length one for each text, the empty one included, in their order.

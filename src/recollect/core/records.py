@@ -202,7 +202,7 @@ class Weights:
     """What a hit in each part of a record counts.
 
     `context` holds its parent's name, and the texts just before and after it where it has a
-    place in a session.
+    place in a session and whoever sees it may see them.
     """
 
     name: float = 4.0

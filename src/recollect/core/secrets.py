@@ -1,49 +1,11 @@
 """Keys, tokens and passwords in a text: where they are, and the text without them."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
-# Kinds, the beginning that gives such a secret away, and the rest of it. The form is matched
-# from a place where no letter or digit stands before it, and takes the rest of its word along.
-_FORMS: tuple[tuple[str, str, str], ...] = (
-    ("aws access key", "AKIA", r"[A-Z0-9]{16}"),
-    ("aws access key", "ASIA", r"[A-Z0-9]{16}"),
-    ("github token", "gh", r"[pousr]_[A-Za-z0-9]{30,}"),
-    ("github token", "github_pat_", r"\w{30,}"),
-    ("gitlab token", "gl", r"(?:pat|dt|rt|cbt|ptt|ft|soat|agent|imt|oas)-[\w-]{18,}"),
-    ("slack token", "xox", r"[abeoprs]-[A-Za-z0-9-]{12,}"),
-    ("slack token", "xapp-", r"\d-[A-Za-z0-9-]{12,}"),
-    ("anthropic key", "sk-ant-", r"[\w-]{16,}"),
-    ("openai key", "sk-", r"[\w-]{20,}"),
-    ("google api key", "AIza", r"[\w-]{30,}"),
-    ("google token", "ya29.", r"[\w-]{20,}"),
-    ("google token", "GOCSPX-", r"[\w-]{20,}"),
-    ("stripe key", "sk_", r"(?:live|test)_[A-Za-z0-9]{10,}"),
-    ("stripe key", "rk_", r"(?:live|test)_[A-Za-z0-9]{10,}"),
-    ("stripe key", "whsec_", r"[A-Za-z0-9+/=]{20,}"),
-    ("npm token", "npm_", r"[A-Za-z0-9]{30,}"),
-    ("pypi token", "pypi-", r"(?:AgE[\w-]{16,}|[\w-]{60,})"),
-    ("hugging face token", "hf_", r"[A-Za-z0-9]{28,}"),
-    ("json web token", "eyJ", r"[\w-]{8,}+\.eyJ[\w-]{8,}+\.[\w-]{8,}"),
-    ("sendgrid key", "SG.", r"[\w-]{16,}+\.[\w-]{16,}"),
-    ("twilio key", "SK", r"[0-9a-f]{32}"),
-    ("digitalocean token", "do", r"[oprt]_v1_[0-9a-f]{40,}"),
-    ("groq key", "gsk_", r"[A-Za-z0-9]{30,}"),
-    ("replicate token", "r8_", r"[A-Za-z0-9]{30,}"),
-    ("docker token", "dckr_pat_", r"[\w-]{20,}"),
-    ("vault token", "hvs.", r"[\w-]{20,}"),
-    ("atlassian token", "ATATT3", r"[\w=-]{40,}"),
-    ("shopify token", "shp", r"(?:at|ca|pa|ss)_[0-9a-fA-F]{32}"),
-    ("databricks token", "dapi", r"[0-9a-f]{32}"),
-    ("linear key", "lin_api_", r"[A-Za-z0-9]{30,}"),
-    ("notion token", "ntn_", r"[A-Za-z0-9]{40,}"),
-    ("grafana token", "glsa_", r"[A-Za-z0-9]{30,}"),
-    ("age key", "AGE-SECRET-KEY-", r"[A-Z0-9]{40,}"),
-    ("recollect token", "rcl_", r"[\w-]{40,}"),
-)
-_LOOSE = frozenset({"openai key", "slack token"})  # so short a beginning that words have it too
+from recollect.core.secret_forms import FILLERS, FORMS, LOOSE, WORDS
 
 _TELEGRAM = re.compile(r"(?:(?<=bot)|(?<![\w:]))\d{8,10}:AA[\w-]{33,}+")
 _AZURE = re.compile(r"(?:Account|SharedAccess)Key=([A-Za-z0-9+/]{40,}={0,2})")
@@ -83,53 +45,26 @@ _BLANK = re.compile(r"[ \t]{1,4}(?=\S)")
 
 _MASK = re.compile(r"\[masked: [a-z ]+\]")
 _MASK_BEGINS = "[masked:"
-# What stands where a secret would: signs of a template, and words.
+# Signs of a template, which stands where a secret would.
 _TEMPLATE = ("<", "$", "%", "{", "[", "*")
-_FILLERS = ("xxxx", "your", "...", "…", "***", "placeholder", "redacted", "changeme", "change_me")
-_WORDS = frozenset(
-    {
-        "none",
-        "null",
-        "nil",
-        "undefined",
-        "true",
-        "false",
-        "str",
-        "string",
-        "bytes",
-        "required",
-        "optional",
-        "empty",
-        "unset",
-        "default",
-        "password",
-        "passwd",
-        "pass",
-        "secret",
-        "token",
-        "key",
-        "api_key",
-        "apikey",
-        "value",
-        "test",
-        "todo",
-        "tbd",
-        "n/a",
-        "hidden",
-        "example",
-        "replace_me",
-        "dummy",
-        "xxx",
-    }
-)
 _VARIABLE = re.compile(
     r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_][\w.]*\[\w*\]"
 )
 _PATH = re.compile(r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]|[a-z][a-z0-9+.-]*://")
 _METHOD = re.compile(
-    r"(?i)(?:sha|md|aes|rsa|hmac|argon|bcrypt|scrypt|pbkdf|base|oauth|utf|[rhe]s|ed|x)-?\d"
+    r"(?i)(?:sha|md|aes|rsa|hmac|argon|bcrypt|scrypt|pbkdf|base|oauth|utf)-?\d"
+    r"|(?:[rhe]s-?(?:256|384|512)|(?:ed|x)-?(?:25519|448)|x-?509)(?![A-Za-z0-9])"
 )
 _MIXED_RUN = re.compile(r"(?=[A-Za-z]{0,99}\d)(?=\d{0,99}[A-Za-z])[A-Za-z0-9]{8,}+")
+
+# What may follow such a name in the key of an object that holds the secret itself, and what in its
+# place only says where the secret is.
+_KEY_ENDS = re.compile(r"(?i)(?:[_ -]?access)?(?:[_ -]?(?:key|value))?s?(?:[_ -]?\d{1,3})?[\s:]*$")
+_AUTHORIZATION_KEY = re.compile(r"(?i)authorization\s*$")
+_REFERENCE = re.compile(
+    r"<.*>|\$\{.*\}|\$\w+|%\w+%|\{.*\}|\[[^\[\]]*\]|\*+|[A-Z][A-Z0-9]*_[A-Z0-9_]*", re.DOTALL
+)
+_KINDS = {"password": "password", "api_key": "api key", "secret": "secret", "token": "token"}
 
 
 class _Span(NamedTuple):
@@ -152,6 +87,105 @@ def masked(text: str) -> tuple[str, list[str]]:
         parts += [text[at:start], f"[masked: {kind}]"]
         at = end
     return "".join([*parts, text[at:]]), list(dict.fromkeys(span.kind for span in spans))
+
+
+def masked_json(value: Any) -> tuple[Any, list[str]]:
+    """A value of JSON without secrets in its strings and keys, and the kinds that were found.
+
+    What stands under a key such as `password` goes as a whole, in a list too; a key that is a
+    secret is masked by itself, and none gets lost where two become the same. Tuples stay tuples.
+    Masking what was masked changes nothing.
+    """
+    kinds: dict[str, None] = {}
+    return _masked_value(value, None, kinds), list(kinds)
+
+
+class _Label(NamedTuple):
+    """What a key says of the value below it, right there or further down."""
+
+    name: str
+    is_own: bool
+
+
+def _masked_value(value: Any, label: _Label | None, kinds: dict[str, None]) -> Any:
+    if isinstance(value, Mapping):
+        return _masked_object(cast(Mapping[str, Any], value), label, kinds)
+    if isinstance(value, list | tuple):
+        items = cast(Iterable[Any], value)
+        kept = [_masked_value(item, label, kinds) for item in items]
+        return tuple(kept) if isinstance(value, tuple) else kept
+    if isinstance(value, str):
+        text, found = _masked_below(value, label)
+        kinds |= dict.fromkeys(found)
+        return text
+    is_password = label is not None and label.name == "password"
+    if is_password and isinstance(value, int | float) and _is_whole_secret(str(value), label):
+        kinds["password"] = None
+        return "[masked: password]"
+    return value
+
+
+def _masked_object(
+    values: Mapping[str, Any], label: _Label | None, kinds: dict[str, None]
+) -> dict[str, Any]:
+    below = label and _Label(label.name, is_own=False)
+    cleaned = {key: masked(key) for key in values}
+    taken = {key for key, (_, found) in cleaned.items() if not found}
+    result: dict[str, Any] = {}
+    for key, (name, found) in cleaned.items():
+        if found:
+            kinds |= dict.fromkeys(found)
+            name = _unlike(name, taken)
+            taken.add(name)
+        result[name] = _masked_value(values[key], _label(name) or below, kinds)
+    return result
+
+
+def _unlike(name: str, taken: set[str]) -> str:
+    """The name with a number where it is taken."""
+    number, candidate = 1, name
+    while candidate in taken:
+        number += 1
+        candidate = f"{name} {number}"
+    return candidate
+
+
+def _label(key: str) -> _Label | None:
+    """The word for a secret that a key ends with."""
+    if _AUTHORIZATION_KEY.search(key):
+        return _Label("authorization", is_own=True)
+    names = list(_NAME.finditer(key))
+    if not names or not _KEY_ENDS.match(key, names[-1].end()):
+        return None
+    kind = names[-1].lastgroup or "secret"
+    return _Label("api_key" if kind == "key" else kind, is_own=True)
+
+
+def _masked_below(text: str, label: _Label | None) -> tuple[str, list[str]]:
+    if label is None:
+        return masked(text)
+    # Read as an assignment to a word that is never masked itself.
+    prefix = f"{label.name}: "
+    line, kinds = masked(prefix + text)
+    kept = line.removeprefix(prefix)
+    if _is_whole_secret(kept, label):
+        kind = _KINDS[label.name]
+        return f"[masked: {kind}]", [kind]
+    return kept, kinds
+
+
+def _is_whole_secret(text: str, label: _Label | None) -> bool:
+    """Whether all of a value goes because of the key right above it; a mask does not."""
+    if label is None or not label.is_own or label.name not in _KINDS:
+        return False
+    body = text.strip()
+    stands_for = body.lower() in WORDS or _has_filler(body) or _REFERENCE.fullmatch(body)
+    if len(body) < 4 or stands_for or _PATH.match(body):
+        return False
+    if label.name != "token":
+        return True
+    is_word = len(body) < 8 or " " in body or body.isdigit()
+    return not is_word and any(c.isdigit() for c in body)
 
 
 def _distinct(text: str) -> list[_Span]:
@@ -188,19 +222,19 @@ def _private_keys(text: str) -> Iterator[_Span]:
 
 
 def _known_forms(text: str) -> Iterator[_Span]:
-    if not any(beginning in text for _, beginning, _ in _FORMS):
+    if not any(beginning in text for _, beginning, _ in FORMS):
         return
     for match in _forms().finditer(text):
-        kind, beginning, _ = _FORMS[(match.lastindex or 1) - 1]
+        kind, beginning, _ = FORMS[(match.lastindex or 1) - 1]
         body = match.group()[len(beginning) :]
-        if not _has_filler(body) and (kind not in _LOOSE or _is_random(body)):
+        if not _has_filler(body) and (kind not in LOOSE or _is_random(body)):
             yield _Span(match.start(), match.end(), kind)
 
 
 @cache
 def _forms() -> re.Pattern[str]:
     # Built at the first need: it takes milliseconds, and few texts hold such a beginning.
-    forms = "|".join(f"({re.escape(beginning)}{rest})" for _, beginning, rest in _FORMS)
+    forms = "|".join(f"({re.escape(beginning)}{rest})" for _, beginning, rest in FORMS)
     return re.compile(rf"(?<![A-Za-z0-9])(?:{forms})[\w-]*+")
 
 
@@ -341,13 +375,13 @@ def _is_random(body: str) -> bool:
 
 
 def _is_placeholder(body: str) -> bool:
-    return not body or body.startswith(_TEMPLATE) or body.lower() in _WORDS or _has_filler(body)
+    return not body or body.startswith(_TEMPLATE) or body.lower() in WORDS or _has_filler(body)
 
 
 def _has_filler(body: str) -> bool:
     """Whether it stands for a secret, as `xxxx` does in instructions."""
     lowered = body.lower()
-    return any(filler in lowered for filler in _FILLERS)
+    return any(filler in lowered for filler in FILLERS)
 
 
 _LOOKS: tuple[Callable[[str], Iterator[_Span]], ...] = (

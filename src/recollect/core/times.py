@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 
 Clock = Callable[[], int]
@@ -18,6 +18,24 @@ _UNITS = (
     ("hour", 60),
     ("minute", 1),
 )
+
+
+class LocalZone(tzinfo):
+    """The time zone of this machine, with its summer time of each day."""
+
+    def utcoffset(self, dt: datetime | None) -> timedelta:
+        naive = datetime.now() if dt is None else dt.replace(tzinfo=None)
+        return naive.astimezone().utcoffset() or timedelta()
+
+    def dst(self, dt: datetime | None) -> timedelta:
+        return timedelta()
+
+    def tzname(self, dt: datetime | None) -> str:
+        return "local"
+
+    def fromutc(self, dt: datetime) -> datetime:
+        local = dt.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
+        return local.replace(tzinfo=self)
 
 
 def now() -> int:

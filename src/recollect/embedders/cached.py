@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from recollect.core.ports import Embedder
+from recollect.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +29,10 @@ class CachedEmbedder:
     @property
     def dimensions(self) -> int:
         return self._embedder.dimensions
+
+    @property
+    def fault(self) -> ModelUnavailable | None:
+        return self._embedder.fault
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         if len(texts) != 1:

@@ -27,6 +27,7 @@ class HashingEmbedder:
 
     name = "hashing"
     dimensions = DIMENSIONS
+    fault = None
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         """A row for each text; one without words gets a vector all the same."""

@@ -24,9 +24,11 @@ FOLDER = Path(__file__).parent / "model"
 NETWORK = "minilm_w8.onnx"
 VOCABULARY = "vocab.txt"
 VOCABULARY_SIZE = 30_522
+SIZES = {NETWORK: 23_087_150, VOCABULARY: 231_508}  # bytes
 DIMENSIONS = 384
 
 WINDOW = 254  # pieces: the model was trained on 256, and two of them mark start and end
+MOST_WINDOWS = 32  # some five thousand words; of a longer text so many are taken, evenly spread
 OVERLAP = 32  # pieces that neighbouring windows share, so that few sentences are cut in both
 TEXTS_PER_BATCH = 16
 # With padding. A larger batch is not faster, takes more memory, and keeps a question waiting.
@@ -37,8 +39,9 @@ class OnnxEmbedder:
     """The model, loaded in a thread by the first call. Safe to use from several threads.
 
     A text of more than 254 word pieces is embedded in windows of equal length, of which each
-    shares 32 pieces with the next. Its vector is the mean direction of theirs: nothing is cut
-    off, but the longer a text is, the less each of its sentences counts.
+    shares 32 pieces with the next. Its vector is the mean direction of theirs: the end counts as
+    much as the beginning, but the longer a text is, the less each of its sentences does. Of more
+    than 32 windows so many are taken, evenly spread: all of a very long text would take minutes.
     """
 
     name = "all-MiniLM-L6-v2"
@@ -49,6 +52,19 @@ class OnnxEmbedder:
         self._threads = threads
         self._model: _Model | None = None
         self._changing = Lock()
+
+    @property
+    def fault(self) -> ModelUnavailable | None:
+        """Looks at the files' sizes alone: a look inside takes as long as loading them."""
+        for name, size in SIZES.items():
+            path = self._folder / name
+            try:
+                found = path.stat().st_size
+            except OSError as error:
+                return ModelUnavailable(str(path), f"cannot be read ({error.strerror})")
+            if found != size:
+                return ModelUnavailable(str(path), "is damaged")
+        return None
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         """A row for each text, batch by batch, so that a long call lets others in between."""
@@ -98,7 +114,10 @@ def windows(pieces: Sequence[T]) -> list[Sequence[T]]:
         return [pieces]
     count = math.ceil((len(pieces) - OVERLAP) / (WINDOW - OVERLAP))
     step = math.ceil((len(pieces) - OVERLAP) / count)
-    return [pieces[start : start + step + OVERLAP] for start in range(0, step * count, step)]
+    taken = range(count)
+    if count > MOST_WINDOWS:
+        taken = [round(n * (count - 1) / (MOST_WINDOWS - 1)) for n in range(MOST_WINDOWS)]
+    return [pieces[step * n : step * n + step + OVERLAP] for n in taken]
 
 
 def batches(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -6,11 +6,13 @@ public conversations that finds some three of a hundred more among the first ten
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from recollect.retrieval.profile import Fusion, Parts, Shares
 
 RANK_CONSTANT = 60
 NARROWEST = 0.25  # between cosines; candidates of a large store are twice as far apart
+FAR = 0.15  # the cosine below which two texts have nothing in common, as the model sees it
 STRETCH = 0.2  # of its half-life, for each time that a record was given out
 LONGEST_STRETCH = 5.0
 
@@ -62,6 +64,28 @@ def relevance(signs: Signs, parts: Parts, fusion: Fusion = "scores") -> Columns:
     if fusion == "scores" and "meaning" in found and "keyword" in found:
         _judge_by_words(found["keyword"], keyword, meaning, parts.meaning / whole)
     return _lifted(found, signs.neighbours, parts.neighbour)
+
+
+def spoken_for(signs: Signs, parts: Parts) -> list[bool]:
+    """For which candidates anything speaks that counts here: a word, a meaning that is not far,
+    an author or a date that is asked about, the graph, or a candidate beside them for which
+    something does."""
+    near = [cosine is not None and cosine >= FAR for cosine in signs.cosine]
+    columns: tuple[tuple[float, Sequence[Any] | None], ...] = (
+        (parts.keyword, [score is not None for score in signs.keyword]),
+        (parts.meaning, near),
+        (parts.author, signs.author),
+        (parts.date, signs.date),
+        (parts.closeness, signs.closeness),
+    )
+    counting = [column for weight, column in columns if weight and column is not None]
+    alone = [any(values) for values in zip(*counting, strict=True)]
+    if not parts.neighbour:
+        return alone
+    return [
+        is_so or any(alone[number] for number in beside)
+        for is_so, beside in zip(alone, signs.neighbours, strict=True)
+    ]
 
 
 def totals(columns: Columns) -> list[float]:

@@ -1,7 +1,7 @@
 """What the word index does not hold: records as they once were, and forgotten ones."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
 from typing import Any
@@ -15,9 +15,13 @@ from recollect.retrieval.deadline import Deadline
 from recollect.retrieval.legs import Key, Scores
 from recollect.retrieval.profile import Place
 
-MOST_READ = 10_000  # records that are read without an index, the newest first
+CHUNK = 500  # records that are read at once without an index, the newest first
+LEFT_FOR_THE_REST = 0.5  # of the time, when there are many of them
 AT_ONCE = 100  # records that are judged before others get their turn
 RAREST = 0.001  # the share below which a word tells no more
+
+
+LATE = "what is past or forgotten"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +31,27 @@ class Beyond:
     records: dict[Key, Record] = field(default_factory=dict[Key, Record])
     hidden: frozenset[Key] = frozenset()
     retold: frozenset[Key] = frozenset()  # those that had another text, so that no vector fits
+    is_whole: bool = True  # False where not all could be read in time
 
 
-async def beyond(places: Sequence[Place], as_of: int | None) -> Beyond:
-    """As far as the places ask for the past or for what is deleted."""
-    found = await asyncio.gather(*(_beyond(place, as_of) for place in places))
+async def beyond(places: Sequence[Place], as_of: int | None, deadline: Deadline) -> Beyond:
+    """As far as the places ask for the past or for what is deleted, and as the time suffices."""
+    if as_of is None and all(place.where.deleted is False for place in places):
+        return Beyond()
+    found = [_Unindexed() for _ in places]
+    reading = _read_all(places, as_of, found)
+    is_whole = await deadline.sooner(LEFT_FOR_THE_REST).one(reading) is not None
     return Beyond(
         {(i, record.id): record for i, one in enumerate(found) for record in one.records},
         frozenset((i, record_id) for i, one in enumerate(found) for record_id in one.touched),
         frozenset((i, record_id) for i, one in enumerate(found) for record_id in one.retold),
+        is_whole,
     )
+
+
+def is_as_it_was(record: Record, as_of: int | None) -> bool:
+    """Whether nobody has changed or deleted it since: what is not so is never given as past."""
+    return as_of is None or max(record.updated_at, record.deleted_at or 0) <= as_of
 
 
 async def judged(
@@ -67,31 +82,49 @@ class _Unindexed:
     retold: set[str] = field(default_factory=set[str])
 
 
-async def _beyond(place: Place, as_of: int | None) -> _Unindexed:
+async def _read_all(
+    places: Sequence[Place], as_of: int | None, found: Sequence[_Unindexed]
+) -> bool:
+    """Adds chunk by chunk to what is found, so that it is there when the time is up."""
+    asked = zip(places, found, strict=True)
+    await asyncio.gather(*(_read_place(place, as_of, one) for place, one in asked))
+    return True
+
+
+async def _read_place(place: Place, as_of: int | None, found: _Unindexed) -> None:
     store, where = place.store, place.where
-    found = _Unindexed()
     if as_of is not None:
-        since = Where(kinds=where.kinds, ids=where.ids, touched_after=as_of, deleted=None)
-        now = await store.scan(
-            replace(since, created_before=as_of), order="newest", limit=MOST_READ
-        )
-        for record, then in await _as_they_were(store, now, as_of):
+        await _read_touched(store, where, as_of, found)
+    if where.deleted is not False:
+        async for gone in _chunks(store, replace(where, deleted=True)):
+            found.records += [record for record in gone if is_as_it_was(record, as_of)]
+
+
+async def _read_touched(store: RecordStore, where: Where, as_of: int, found: _Unindexed) -> None:
+    last = await _last_change(store, as_of)
+    since = Where(
+        kinds=where.kinds, ids=where.ids, created_before=as_of, touched_after=as_of, deleted=None
+    )
+    async for now in _chunks(store, since):
+        for record, then in await _as_they_were(store, now, last, as_of):
             found.touched.add(record.id)
             if then is not None and fits(then, replace(where, touched_after=None)):
                 found.records.append(then)
                 if (then.text, then.name) != (record.text, record.name):
                     found.retold.add(record.id)
-    if where.deleted is not False:
-        gone = await store.scan(replace(where, deleted=True), order="newest", limit=MOST_READ)
-        found.records += [record for record in gone if record.id not in found.touched]
-    return found
+
+
+async def _chunks(store: RecordStore, where: Where) -> AsyncIterator[list[Record]]:
+    after: str | None = None
+    while some := await store.scan(where, order="newest", after=after, limit=CHUNK):
+        yield some
+        after = some[-1].id
 
 
 async def _as_they_were(
-    store: RecordStore, now: Sequence[Record], as_of: int
+    store: RecordStore, now: Sequence[Record], last: int, as_of: int
 ) -> list[tuple[Record, Record | None]]:
-    """Each record with what it was then, or None where it was not there yet."""
-    last = await _last_change(store, as_of) if now else 0
+    """Each record with what it was after the last change then, or None if it was not there yet."""
     edits: dict[str, list[Edit]] = {record.id: [] for record in now}
     for _, edit in await store.history([record.ref for record in now], after=last):
         edits[edit.id or ""].append(edit)

@@ -13,9 +13,9 @@ from recollect.errors import InvalidInput
 from recollect.retrieval.dates import fit, spans
 from recollect.retrieval.deadline import Deadline
 from recollect.retrieval.evidence import Evidence, gathered
-from recollect.retrieval.fusion import Columns, Signs, mixed, recency, relevance, totals
+from recollect.retrieval.fusion import Columns, Signs, mixed, recency, relevance, spoken_for, totals
 from recollect.retrieval.legs import Key, Scores
-from recollect.retrieval.past import Beyond, beyond, judged
+from recollect.retrieval.past import LATE, Beyond, beyond, is_as_it_was, judged
 from recollect.retrieval.profile import Found, Hit, Notice, Parts, Place, Profile, Strategy
 from recollect.retrieval.words import asked
 
@@ -60,21 +60,24 @@ async def by_rank(
         return Found([])
     deadline = Deadline.within(around.time_limit)
     places = [_settled(place, profile, around.as_of) for place in places]
-    unindexed = await beyond(places, around.as_of)
+    unindexed = await beyond(places, around.as_of, deadline)
     evidence = await gathered(places, query, profile, around.embedder, deadline)
     pool = await _pool(places, evidence, unindexed, profile, offset + limit)
+    pool = {key: pool[key] for key in pool if is_as_it_was(pool[key], around.as_of)}
+    if not unindexed.is_whole:
+        evidence.late.append(LATE)
     if unindexed.records:
         await _judge(places, query, evidence, pool, unindexed, deadline)
     pool = _each_once(pool)
-    page = slice(offset, offset + limit)
-    more = len(pool) > offset + limit
+    end = offset + limit
+    hits, total = await _best(query, profile, around, evidence, pool, slice(offset, end))
     return Found(
-        await _best(query, profile, around, evidence, pool, page) if pool else [],
-        len(pool),
+        hits,
+        total,
         evidence.strategy,
         evidence.tier,
-        cursor_of(_RANKED, offset + limit) if more else None,
-        [*evidence.notices, *_lateness(evidence.late, around.time_limit, found=bool(pool))],
+        cursor_of(_RANKED, end) if total > end else None,
+        [*evidence.notices, *_lateness(evidence.late, around.time_limit, found=total > 0)],
     )
 
 
@@ -157,7 +160,7 @@ async def _judge(
     by_index = {key: pool[key] for key in evidence.words if key in pool}
     scores, all_read = await judged(places, by_index | unindexed.records, query, deadline)
     if not all_read:
-        evidence.late.append("what is past or forgotten")
+        evidence.late.append(LATE)
     pool |= {key: unindexed.records[key] for key in scores if key in unindexed.records}
     evidence.words = dict.fromkeys(by_index, 0.0) | scores
 
@@ -183,7 +186,8 @@ async def _best(
     evidence: Evidence,
     pool: Mapping[Key, Record],
     page: slice,
-) -> list[Hit]:
+) -> tuple[list[Hit], int]:
+    """A page of those for which anything speaks, best first, and how many these are."""
     dates = spans(query.text, around.now, around.zone)
     authors, close = evidence.authors, evidence.closeness
     signs = Signs(
@@ -198,8 +202,9 @@ async def _best(
     columns = await _mixed(pool, relevance(signs, parts, profile.fusion), profile, around)
     scores = totals(columns)
     keys, records = list(pool), list(pool.values())
-    order = sorted(range(len(keys)), key=lambda i: (-scores[i], -records[i].at, keys[i][1]))
-    return [
+    meant = [number for number, is_so in enumerate(spoken_for(signs, parts)) if is_so]
+    order = sorted(meant, key=lambda i: (-scores[i], -records[i].at, keys[i][1]))
+    hits = [
         Hit(
             records[i],
             min(scores[i], 1.0),
@@ -208,6 +213,7 @@ async def _best(
         )
         for i in order[page]
     ]
+    return hits, len(order)
 
 
 def _parts(profile: Profile, used: Strategy) -> Parts:

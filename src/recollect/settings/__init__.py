@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 from recollect.errors import InvalidInput
 from recollect.settings.places import CONFIG_VARIABLE, NO_FILE, located, target
 from recollect.settings.sources import OTHER_VARIABLES, PREFIX, Gathered, gather
-from recollect.settings.values import Given, parsed
+from recollect.settings.values import Given, parsed, shown
 
 Transport = Literal["stdio", "http"]
 Dialect = Literal["recollect", "server-memory"]
@@ -177,4 +177,4 @@ def _default_data_dir() -> Path:
 
 
 def _shown(value: Any) -> str | int | float | bool | None:
-    return value if isinstance(value, str | int | float | None) else str(value)
+    return shown(value if isinstance(value, str | int | float | None) else str(value))

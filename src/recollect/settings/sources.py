@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from recollect.errors import InvalidInput
 from recollect.settings.places import located
-from recollect.settings.values import Given
+from recollect.settings.values import HIDDEN, Given
 
 PREFIX = "RECOLLECT_"
 
@@ -24,7 +24,7 @@ OTHER_VARIABLES = frozenset({REMOTE_URL_VARIABLE}.union(*VARIABLES.values()))
 KEYS = {"db_path": "data_dir"}  # other names in a file
 NOT_IN_A_FILE = frozenset({"config"})
 LISTS = frozenset({"toolsets"})
-HIDDEN = frozenset({"remote_pass"})
+PASSWORDS = frozenset({"remote_pass"})
 REMOTE_KEYS = ("remote_url", "remote_user", "remote_pass")
 REMOTE_MODES = ("local-server", "remote")
 NO_SURREALDB = "this version has no SurrealDB engine"
@@ -85,7 +85,7 @@ def _from_file(names: Collection[str], path: Path) -> tuple[list[Given], list[Gi
     from recollect.settings.config_file import Entry, read
 
     def given(entry: Entry) -> Given:
-        value = "***" if entry.key in HIDDEN and entry.value else entry.value
+        value = HIDDEN if entry.key in PASSWORDS and entry.value else entry.value
         name, source = KEYS.get(entry.key, entry.key), f"config file {path} line {entry.line}"
         return Given(name, value, entry.key, source, path, entry.line)
 

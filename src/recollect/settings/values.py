@@ -1,5 +1,6 @@
 """A setting as somebody gave it, and its value; a bad one is told with where it stands."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
@@ -13,6 +14,13 @@ BOUNDS: dict[str, tuple[int, int | None]] = {
 }
 # Other spellings that people know from elsewhere.
 ALIASES: dict[str, dict[str, str]] = {"log_level": {"warn": "warning"}}
+HIDDEN = "***"
+
+# Up to the last "@": a password may hold one, and whatever else should not be in an address.
+_URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@?#]*:).+(?=@)")
+_URL_PARAMETER = re.compile(
+    r"(?i)(?<=[?&])([^\s=&#]*(?:pass|pwd|password|passwd|secret|token|key)=)[^\s&#]+"
+)
 
 
 class Given(NamedTuple):
@@ -33,13 +41,20 @@ class Given(NamedTuple):
 
     def _stands(self) -> str:
         where = "" if self.file is None else f" in {self.file}, line {self.line},"
-        return f"`{self.key}`{where} is {self.value!r}"
+        return f"`{self.key}`{where} is {shown(self.value)!r}"
 
     def _facts(self, allowed: Sequence[str]) -> dict[str, Any]:
-        facts: dict[str, Any] = {"argument": self.key, "value": self.value}
+        facts: dict[str, Any] = {"argument": self.key, "value": shown(self.value)}
         if self.file is not None:
             facts |= {"file": str(self.file), "line": self.line}
         return facts | ({"allowed": list(allowed)} if allowed else {})
+
+
+def shown(value: Any) -> Any:
+    """A value that others may read: without the passwords inside its addresses."""
+    if not isinstance(value, str) or "://" not in value:
+        return value
+    return _URL_PARAMETER.sub(rf"\1{HIDDEN}", _URL_PASSWORD.sub(rf"\1{HIDDEN}", value))
 
 
 def parsed(kind: Any, given: Given) -> Any:

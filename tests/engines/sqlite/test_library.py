@@ -175,7 +175,7 @@ async def test_a_folder_that_cannot_be_written_has_an_empty_store_of_the_user(
     for attempt in (
         store.commit(batch(entity("new"))),
         store.purge([record_ref("new")]),
-        store.redact(["new"], lambda _, values: values),
+        store.redact([record_ref("new")], lambda _, values: values),
         store.put_vectors("model", []),
         store.note_accesses({"new": 1}, 1),
     ):

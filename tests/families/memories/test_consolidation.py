@@ -18,6 +18,7 @@ from recollect.families.memories.consolidation import (
     Remembered,
     plan,
 )
+from recollect.families.memories.model import TAG_LIMIT
 
 AUTH = (
     "The refresh token was checked against the wrong key.",
@@ -120,6 +121,26 @@ def test_a_summary_has_the_tags_that_most_members_have() -> None:
     assert planned(own).summaries[0].tags == ("auth",)
 
 
+def test_a_summary_has_no_more_tags_than_a_memory_may_have() -> None:
+    many = [tuple(f"{n} {i}" for i in range(TAG_LIMIT)) for n in range(2)]
+    twice = ("The cache is flushed on deploy.", "On deploy the cache is flushed!")
+    own = [event(text, tags=some) for text, some in zip(twice, many, strict=True)]
+    (summary,) = planned(own).summaries
+    assert len(summary.tags) < TAG_LIMIT
+
+
+def test_a_pattern_is_tagged_as_one_and_not_as_what_others_keep_to_themselves() -> None:
+    others = recurring("x", "two", "three", tags=("private",))[1:]
+    (pattern,) = planned(recurring("one", tags=("tests",)), others).patterns
+    assert pattern.tags == ("tests", "pattern")
+
+
+def test_a_theme_of_the_user_stays_the_users() -> None:
+    others = recurring("x", "two", "two", scope="user")[1:]
+    (pattern,) = planned(recurring("one", scope="user"), others).patterns
+    assert (pattern.scope, pattern.suggested_scope) == ("user", "user")
+
+
 def test_a_summary_is_as_old_as_its_newest_member() -> None:
     own = [event(text, created_at=DAY_ONE + i) for i, text in enumerate(AUTH)]
     assert planned(own).summaries[0].occurred_at == DAY_ONE + 2
@@ -185,7 +206,8 @@ def test_a_pattern_that_is_known_is_not_made_again() -> None:
     (pattern,) = planned(own, others, patterns=[known]).patterns
     assert (pattern.id, pattern.text) == (known.id, known.text)
     assert not pattern.is_news
-    (grown,) = planned([*own, event(PUSHING + " Always!")], others, patterns=[known]).patterns
+    newer = event(PUSHING + " Always!", created_at=DAY_ONE + 1)
+    (grown,) = planned([*own, newer], others, patterns=[known]).patterns
     assert grown.is_news
     assert grown.frequency == 4
 
@@ -237,6 +259,70 @@ def test_no_memory_is_summed_up_twice(own: list[tuple[str, int]]) -> None:
     made = planned([event(text, created_at=DAY_ONE + at) for text, at in own])
     members = [member.id for summary in made.summaries for member in summary.members]
     assert len(members) == len(set(members))
+
+
+directions = st.dictionaries(st.sampled_from(range(24)), st.integers(0, 3), max_size=24)
+
+
+@settings(deadline=None)
+@given(notes, notes, directions, directions)
+def test_vectors_that_come_or_go_bring_up_nothing_more(
+    own: list[tuple[str, int]],
+    others: list[tuple[str, int]],
+    earlier: dict[int, int],
+    later: dict[int, int],
+) -> None:
+    ours = [event(text) for text, _ in own]
+    theirs = [event(text, f"other {at}", id=f"other {text}") for text, at in others]
+
+    def vectors(chosen: dict[int, int]) -> dict[str, Any]:
+        both = [*ours, *theirs]
+        near = np.eye(4, dtype=np.float32)
+        return {both[n].id: near[to] for n, to in chosen.items() if n < len(both)}
+
+    first = planned(ours, theirs, vectors=vectors(earlier))
+    settled, patterns = kept(ours, first, DAY_ONE + 1)
+    second = planned(settled, theirs, patterns=patterns, vectors=vectors(later))
+    if first.summaries:
+        assert second.summaries == ()
+    if first.patterns:
+        assert not any(pattern.is_news for pattern in second.patterns)
+
+
+def kept(own: Sequence[Record], made: Plan, at: int) -> tuple[list[Record], list[Record]]:
+    """The memories of the session and the patterns, once a plan is carried out."""
+    gone = {member.id for summary in made.summaries for member in summary.members}
+    sources = [replace(r, facets={"consolidated": True}) if r.id in gone else r for r in own]
+    summaries = [
+        event(summary.text, id=summary.id, facets={"derived": "summary"}, created_at=at)
+        for summary in made.summaries
+    ]
+    patterns = [
+        event(
+            pattern.text,
+            id=pattern.id,
+            created_at=at,
+            facets={"derived": "pattern", "derived_from": [m.id for m in pattern.members]},
+        )
+        for pattern in made.patterns
+    ]
+    return [*sources, *summaries, *patterns], patterns
+
+
+def test_what_was_changed_since_counts_as_new() -> None:
+    summary = event("Summed up", facets={"derived": "summary"}, created_at=DAY_ONE + 1)
+    assert planned([*events(*AUTH), summary]).summaries == ()
+    changed = event(AUTH[2], updated_at=DAY_ONE + 2)
+    assert len(planned([*events(*AUTH[:2]), changed, summary]).summaries) == 1
+
+
+def test_of_a_long_text_the_beginning_is_read_and_a_clipped_quote_says_so() -> None:
+    start = "The deploy script fails on the staging machine"
+    long = events(*(f"{start} {word} {'very ' * 20_000}odd" for word in ("now", "again", "twice")))
+    (summary,) = planned(long).summaries
+    assert summary.text.startswith(start)
+    assert summary.text.endswith("…")
+    assert "odd" not in summary.text
 
 
 def test_ids_look_like_those_of_other_memories_and_depend_on_the_members() -> None:

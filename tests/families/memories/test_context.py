@@ -79,12 +79,26 @@ def test_no_memory_stands_there_twice() -> None:
     same = memory("Use tabs.", scope="user")
     made = block(
         preferences=[same, same],
-        project_context=[memory("use  TABS.", id="another")],
+        project_context=[memory(" Use\n tabs.", id="another")],
         relevant_procedures=[same],
     )
     assert len(lines(made)) == 1
     assert made.used == [same]
     assert not made.truncated
+
+
+def test_of_many_long_memories_the_beginnings_are_read() -> None:
+    long = [memory("sparrow " * 12_000 + str(number)) for number in range(100)]
+    made = block(8_000, project_context=long)
+    assert len(made.used) == 100
+    assert made.truncated
+    assert all("… (" in line for line in lines(made))
+
+
+def test_a_long_memory_that_is_alone_fills_the_budget() -> None:
+    made = block(8_000, project_context=["sparrow " * 12_000])
+    assert made.tokens > 7_900
+    assert made.truncated
 
 
 def test_what_is_superseded_or_forgotten_is_left_out() -> None:

@@ -25,6 +25,10 @@ from recollect.families.memories.fencing import NOTICE, as_data, fenced
         ("1. first", r"\1. first"),
         ("| a | b |", r"\| a | b |"),
         ("a\u200bb\u202ec\U000e0041d", "abcd"),
+        ("a\ufe00b\ufe0fc\U000e0100d\U000e01efe", "abcde"),
+        ("☀\ufe0f\ufe01\U000e0150 shines", "☀ shines"),
+        ("a\u034fb\u180bc\u3164d\U0001d173e", "abcde"),
+        ("a\u200cb\u200d\u200c\u200d日\u200c\u200d本\u200d", "ab日本"),
     ],
 )
 def test_text_loses_what_could_pass_for_structure(text: str, shown: str) -> None:
@@ -38,6 +42,7 @@ def test_text_loses_what_could_pass_for_structure(text: str, shown: str) -> None
         "x < 3 and y > 4",
         "issue #42 is `done`",
         "日本語のメモ 👩‍💻",
+        "می\u200cخواهم",
         "Mix_of-names.py",
     ],
 )
@@ -52,6 +57,12 @@ def test_data_is_one_line_without_marks_of_structure(text: str) -> None:
     assert len(line.splitlines()) <= 1
     assert not re.search(r"</|<\||<!|```|~~~|^#+(\s|$)|\s##+(\s|$)", line)
     assert not re.match(r"[-+*>=_|]|\d+[.)]", line)
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from("a日\u200b\u200c\u200d\ufe0e\ufe0f\U000e0100\U000e0041"), max_size=40))
+def test_hidden_text_leaves_at_most_one_joiner_between_two_letters(text: str) -> None:
+    assert re.fullmatch("(?:a|日(?:[\u200c\u200d](?=日))?)*", as_data(text))
 
 
 @settings(deadline=None)

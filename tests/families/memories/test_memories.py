@@ -11,13 +11,9 @@ from recollect.core.times import iso
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import Conflict, InvalidInput, ModelUnavailable, NotFound, Refused
 from recollect.families.memories.model import MEMORY, Options
-from remembering import Assistant, PromptIndexing
+from remembering import Assistant, PromptIndexing, codes
 
 API = {"name": "API", "type": "component", "relationship": "about"}
-
-
-def codes(answer: dict[str, Any]) -> list[str]:
-    return [warning["code"] for warning in answer.get("warnings", [])]
 
 
 async def test_what_is_stored_is_recalled_with_all_it_was_given(assistant: Assistant) -> None:
@@ -45,40 +41,13 @@ async def test_what_is_stored_is_recalled_with_all_it_was_given(assistant: Assis
     assert found["session_id"] == "session:one"
 
 
-async def test_the_same_text_in_the_same_scope_is_the_memory_that_is_there(
+async def test_a_memory_that_still_waits_for_its_vector_says_so_again(
     assistant: Assistant,
 ) -> None:
-    first = await assistant.store("Tests run with pytest", tags=["tests"])
-    again = await assistant.store(
-        "  tests run with PYTEST ", tags=["tests", "python"], related_entities=[API]
-    )
-    assert again["memory_id"] == first["memory_id"]
-    assert again["existing"] is True
-    assert again["tags_added"] == ["python"]
-    assert again["graph_edges_created"] == 1
-    (found,) = await assistant.recall("pytest")
-    assert found["content"] == "Tests run with pytest"
-    assert found["tags"] == ["tests", "python"]
-
-
-async def test_the_same_text_in_another_scope_or_session_is_another_memory(
-    assistant: Assistant,
-) -> None:
-    ids = {
-        await assistant.stored("Tests run with pytest", "project"),
-        await assistant.stored("Tests run with pytest", "user"),
-        await assistant.stored("Tests run with pytest", "session"),
-        await assistant.beside("two").stored("Tests run with pytest", "session"),
-    }
-    assert len(ids) == 4
-
-
-async def test_a_forgotten_text_can_be_stored_anew(assistant: Assistant) -> None:
-    first = await assistant.stored("Tests run with pytest")
-    await assistant("forget_memory", memory_id=first)
-    again = await assistant.store("Tests run with pytest")
-    assert again["memory_id"] != first
-    assert "existing" not in again
+    await assistant.stored("Tests run with pytest")
+    assistant.indexing.woken.clear()
+    assert (await assistant.store("Tests run with pytest"))["embedding"] == "pending"
+    assert "embedding" not in await assistant.store("Tests run with pytest")
 
 
 async def test_entities_of_a_memory_are_those_of_the_graph(assistant: Assistant) -> None:
@@ -127,74 +96,6 @@ async def test_another_sessions_memory_is_never_named(assistant: Assistant) -> N
     assert codes(await assistant.store("The API listens on port 9090")) == []
 
 
-async def test_what_is_superseded_says_so_and_ranks_below(assistant: Assistant) -> None:
-    old = await assistant.stored("The API listens on port 8080", importance=0.9)
-    new = await assistant.store("The API listens on port 9090", supersedes=old)
-    assert codes(new) == []
-    first, second = await assistant.recall("which port does the API listen on")
-    assert (first["id"], second["id"]) == (new["memory_id"], old)
-    assert second["superseded_by"] == new["memory_id"]
-
-
-async def test_a_project_fact_can_supersede_a_user_fact(assistant: Assistant) -> None:
-    old = await assistant.stored("Indent with tabs", "user")
-    new = await assistant.stored("Indent with four spaces", supersedes=old.removeprefix("memory:"))
-    by_id = {memory["id"]: memory for memory in await assistant.recall("indent")}
-    assert by_id[old]["superseded_by"] == new
-
-
-async def test_a_memory_that_is_there_can_supersede_another(assistant: Assistant) -> None:
-    new = await assistant.stored("The API listens on port 9090")
-    old = await assistant.stored("The API listens on port 8080")
-    again = await assistant.store("The API listens on port 9090", supersedes=old)
-    assert again["memory_id"] == new
-    by_id = {memory["id"]: memory for memory in await assistant.recall("API port")}
-    assert by_id[old]["superseded_by"] == new
-    await assistant.store("The API listens on port 9090", supersedes=old)
-
-
-async def test_a_fact_that_holds_again_is_current_once_more(assistant: Assistant) -> None:
-    first = await assistant.stored("The API listens on port 8080")
-    second = await assistant.stored("The API listens on port 9090", supersedes=first)
-    assert codes(await assistant.store("The API listens on port 8080")) == ["superseded_memory"]
-    again = await assistant.store("The API listens on port 8080", supersedes=second)
-    assert (again["memory_id"], codes(again)) == (first, [])
-    by_id = {memory["id"]: memory for memory in await assistant.recall("API port")}
-    assert by_id[second]["superseded_by"] == first
-    assert "superseded_by" not in by_id[first]
-
-
-async def test_a_memory_cannot_supersede_itself_or_nothing(assistant: Assistant) -> None:
-    old = await assistant.stored("The API listens on port 8080")
-    with pytest.raises(InvalidInput):
-        await assistant.store("The API listens on port 8080", supersedes=old)
-    with pytest.raises(NotFound):
-        await assistant.store("The API listens on port 1", supersedes="memory:none")
-    assert await assistant.texts("port") == ["The API listens on port 8080"]
-
-
-async def test_secrets_are_masked_before_storing(assistant: Assistant) -> None:
-    stored = await assistant.store("The key is AKIAIOSFODNN7EXAMPLE, said Ada")
-    assert codes(stored) == ["secret_masked"]
-    (found,) = await assistant.recall("key")
-    assert "AKIAIOSFODNN7EXAMPLE" not in found["content"]
-    changed = await assistant(
-        "update_memory",
-        memory_id=stored["memory_id"],
-        metadata={"password": "hunter2-is-not-enough", "notes": [{"by": "Ada"}]},
-    )
-    assert codes(changed) == ["secret_masked"]
-    (found,) = await assistant.recall("key")
-    assert "hunter2" not in str(found["metadata"])
-    assert found["metadata"]["notes"] == [{"by": "Ada"}]
-
-
-async def test_masking_can_be_switched_off(library: Library) -> None:
-    assistant = Assistant(library, options=Options(mask_secrets=False, time_limit=None))
-    await assistant.store("The key is AKIAIOSFODNN7EXAMPLE")
-    assert await assistant.texts("key") == ["The key is AKIAIOSFODNN7EXAMPLE"]
-
-
 async def test_without_a_model_memories_are_kept_and_found_by_their_words(
     library: Library,
 ) -> None:
@@ -207,6 +108,17 @@ async def test_without_a_model_memories_are_kept_and_found_by_their_words(
         assert "embedding_failed" in codes(stored)
         assert "embedding" not in stored
         assert await assistant.texts("kept")
+
+
+async def test_a_text_that_gets_no_new_vector_says_why(library: Library) -> None:
+    broken = PromptIndexing(fault=ModelUnavailable("model.onnx", "is missing"))
+    for indexing in (PromptIndexing(embedder=None), broken):
+        assistant = Assistant(library, indexing=indexing)
+        memory = await assistant.stored(f"Kept with {indexing.fault}")
+        changed = await assistant("update_memory", memory_id=memory, content=f"A {memory}")
+        assert changed["re_embedded"] is False
+        assert codes(changed) == ["embedding_failed"]
+        assert codes(await assistant("update_memory", memory_id=memory, importance=1)) == []
 
 
 async def test_a_full_session_warns_those_who_ask_and_refuses_hooks(library: Library) -> None:
@@ -364,6 +276,31 @@ async def test_metadata_is_merged_and_pins_can_be_taken_out(assistant: Assistant
     assert "pinned" not in found
 
 
+async def test_metadata_keeps_to_its_limit_over_many_updates(assistant: Assistant) -> None:
+    memory = await assistant.stored("A thought")
+    await assistant("update_memory", memory_id=memory, metadata={"a": "x" * 15_000})
+    with pytest.raises(InvalidInput) as caught:
+        await assistant("update_memory", memory_id=memory, metadata={"b": "y" * 15_000})
+    assert caught.value.facts["argument"] == "metadata"
+    await assistant("update_memory", memory_id=memory, metadata={"a": "short", "b": "y" * 15_000})
+    (found,) = await assistant.recall("thought")
+    assert found["metadata"] == {"a": "short", "b": "y" * 15_000}
+
+
+async def test_empty_metadata_changes_nothing(assistant: Assistant) -> None:
+    memory = await assistant.stored("A thought")
+    same = await assistant("update_memory", memory_id=memory, metadata={})
+    assert (same["updated_fields"], same["version"]) == ([], 1)
+
+
+async def test_a_change_of_entities_is_a_new_version(assistant: Assistant) -> None:
+    memory = await assistant.stored("A thought")
+    changed = await assistant("update_memory", memory_id=memory, related_entities={"add": [API]})
+    assert (changed["updated_fields"], changed["version"]) == (["related_entities"], 2)
+    again = await assistant("update_memory", memory_id=memory, related_entities={"add": [API]})
+    assert (again["updated_fields"], again["version"]) == ([], 2)
+
+
 async def test_entity_links_can_be_taken_away_by_name(assistant: Assistant) -> None:
     memory = await assistant.stored("A thought", related_entities=[API])
     for names in (["Unknown"], ["api (service)"]):
@@ -383,7 +320,7 @@ async def test_two_memories_cannot_come_to_have_one_text(assistant: Assistant) -
     first = await assistant.stored("A thought")
     second = await assistant.stored("Something else")
     with pytest.raises(Conflict) as caught:
-        await assistant("update_memory", memory_id=second, content="a  THOUGHT")
+        await assistant("update_memory", memory_id=second, content=" A thought ")
     assert caught.value.facts["memory_id"] == first
     spelled = await assistant("update_memory", memory_id=first, content="A Thought")
     assert spelled["updated_fields"] == ["content"]
@@ -427,32 +364,6 @@ async def test_a_forgotten_memory_is_not_changed(assistant: Assistant) -> None:
     await assistant("forget_memory", memory_id=memory)
     with pytest.raises(NotFound, match="forgotten"):
         await assistant("tag_memory", memory_id=memory, add=["a"])
-
-
-@pytest.mark.parametrize(
-    ("tool", "more"),
-    [
-        ("forget_memory", {}),
-        ("update_memory", {"importance": 1}),
-        ("tag_memory", {"add": ["a"]}),
-        ("promote_memory", {"target_scope": "user"}),
-    ],
-)
-async def test_an_unknown_id_is_refused_with_the_way_to_find_one(
-    assistant: Assistant, tool: str, more: dict[str, Any]
-) -> None:
-    with pytest.raises(NotFound) as caught:
-        await assistant(tool, memory_id="memory:01ARZ3NDEKTSV4RRFFQ69G5FAV", **more)
-    assert "recall_memories" in str(caught.value)
-
-
-async def test_ids_are_taken_without_their_prefix_and_from_other_sessions(
-    assistant: Assistant,
-) -> None:
-    memory = await assistant.stored("A thought", "session")
-    other = assistant.beside("two")
-    tagged = await other("tag_memory", memory_id=memory.removeprefix("memory:"), add=["a"])
-    assert tagged == {"memory_id": memory, "tags": ["a"]}
 
 
 async def test_concurrent_changes_to_one_memory_are_all_kept(assistant: Assistant) -> None:

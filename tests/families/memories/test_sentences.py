@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.families.memories.sentences import central_sentences, sentences
+from recollect.families.memories.sentences import beginning, central_sentences, sentences
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,18 @@ from recollect.families.memories.sentences import central_sentences, sentences
 )
 def test_a_text_falls_into_its_sentences(text: str, expected: list[str]) -> None:
     assert sentences(text) == expected
+
+
+def test_a_long_text_of_abbreviations_is_one_sentence() -> None:
+    assert len(sentences("a. B " * 20_000)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "begun"),
+    [("one two", "one two"), ("one two three", "one two"), (" " * 20, ""), ("x" * 20, "x" * 9)],
+)
+def test_a_text_is_cut_at_a_word(text: str, begun: str) -> None:
+    assert beginning(text, 9) == begun
 
 
 @settings(deadline=None)

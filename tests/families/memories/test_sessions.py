@@ -1,9 +1,12 @@
+from typing import cast
+
 import pytest
 
 from making import entity
+from recollect.core.ports import RecordStore
 from recollect.core.records import Batch, Delete, Insert
 from recollect.core.sessions import Call, Session
-from recollect.errors import InvalidInput
+from recollect.errors import InvalidInput, StorageFull
 from recollect.families.memories.model import Options
 from recollect.families.memories.sessions import (
     MOST_SESSIONS,
@@ -13,7 +16,7 @@ from recollect.families.memories.sessions import (
     required_session,
     session_of,
 )
-from remembering import Assistant
+from remembering import Assistant, Watched
 
 
 def call(*, stateful: bool = True) -> Call:
@@ -82,3 +85,33 @@ def test_uses_are_counted_by_session_and_the_oldest_are_dropped() -> None:
     for number in range(MOST_SESSIONS):
         uses.recalled(str(number), [])
     assert uses.of("first") == Use()
+
+
+async def test_an_archived_project_does_not_take_the_others_summaries_away(
+    assistant: Assistant,
+) -> None:
+    for project in ("shop", "other"):
+        await assistant.library.create(project, "")
+        await assistant.store("The login page fails", "session", project=project)
+    _, other = await assistant.library.open("other")
+    await assistant.library.archive("shop")
+    await assistant.family.uses.close(assistant.clock())
+    (session,) = await other.get(["session:one"])
+    assert "1 memory" in session.text
+
+
+async def test_a_store_that_cannot_be_written_leaves_the_others_theirs(
+    assistant: Assistant,
+) -> None:
+    await assistant.store("The login page fails", "session")
+    store = await assistant.project_store()
+
+    async def failing(_batch: Batch) -> None:
+        raise StorageFull("The disk is full.")
+
+    uses = Uses()
+    broken = [cast(RecordStore, Watched(store, failing)) for _ in range(8)]
+    uses.of("session:one").stores |= {*broken, store}
+    await uses.close(assistant.clock())
+    (session,) = await store.get(["session:one"])
+    assert "1 memory" in session.text

@@ -28,13 +28,16 @@ async def test_the_connection_and_the_session_are_described(library: Library) ->
     )
     assistant = Assistant(library, options=options)
     await assistant.store("One", "session")
+    await assistant.store("Two", "user")
+    await assistant.beside("two").store("Three", "session")
+    await assistant("forget_memory", memory_id=await assistant.stored("Four"))
     status = await assistant("get_memory_status")
     connection = status["connection"]
     assert (connection["status"], connection["mode"]) == ("connected", "embedded-file")
     assert (connection["path"], connection["version"]) == ("/data", "1.2")
     assert connection["uptime_seconds"] >= 60
     session = status["current_session"]
-    assert (session["session_id"], session["memories_this_session"]) == ("session:one", 1)
+    assert (session["session_id"], session["memories_this_session"]) == ("session:one", 2)
     assert session["started_at"].startswith("2023-11-14")
 
 

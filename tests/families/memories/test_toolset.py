@@ -1,15 +1,18 @@
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import jsonschema
 import pytest
 
+from recollect.core.ports import Library
 from recollect.core.sessions import Session
+from recollect.embedders.hashing import HashingEmbedder
 from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import InvalidInput, NotFound
+from recollect.errors import InvalidInput, ModelUnavailable, NotFound, Unavailable
 from recollect.families.memories.model import Options
-from remembering import Assistant
+from remembering import Assistant, PromptIndexing, codes
 
 JSON = dict[str, Any]
 CONTRACT: dict[str, JSON] = json.loads(
@@ -28,7 +31,28 @@ NAMES = [
     "tag_memory",
 ]
 LARGEST = 7_700  # characters of JSON that the ten tools take in every client's context
+BOTH = ["project_context", "relevant_procedures"]  # sections of the project, and of the user too
 ENTITIES = [{"name": "API", "type": "component", "relationship": "about"}]
+
+
+class BrokenEmbedder(HashingEmbedder):
+    """A model whose file is damaged."""
+
+    async def embed(self, texts: Sequence[str]) -> NoReturn:
+        raise ModelUnavailable("model.onnx", "is damaged")
+
+
+class WithoutUser:
+    """All projects, with a user's store that cannot be read."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._library, name)
+
+    async def user(self) -> NoReturn:
+        raise Unavailable("The disk is gone.")
 
 
 @pytest.fixture
@@ -190,6 +214,31 @@ async def test_context_never_shows_another_sessions_memories(assistant: Assistan
     await assistant.store("Said in confidence", "session", type="episodic")
     other = await assistant.beside("two")("get_memory_context", task_description="confidence")
     assert "confidence" not in other["context_block"]
+
+
+async def test_context_says_what_could_not_be_searched(assistant: Assistant) -> None:
+    await assistant.store("The API listens on port 8080")
+    whole = await assistant("get_memory_context", task_description="the API")
+    assert "warnings" not in whole
+    indexing = PromptIndexing(embedder=BrokenEmbedder())
+    broken = Assistant(assistant.library, indexing=indexing)
+    block = await broken("get_memory_context", task_description="the API")
+    assert "port 8080" in block["context_block"]
+    told = await broken("recall_memories", query="the API")
+    assert block["warnings"] == told["warnings"]
+    jsonschema.validate(block, broken.tools.get("get_memory_context").output_schema or {})
+
+
+async def test_context_says_that_the_users_memories_are_missing(assistant: Assistant) -> None:
+    await assistant.store("The API listens on port 8080")
+    alone = Assistant(cast(Library, WithoutUser(assistant.library)))
+    block = await alone(
+        "get_memory_context",
+        task_description="the API",
+        sections=["project_context", "relevant_procedures"],
+    )
+    assert "port 8080" in block["context_block"]
+    assert codes(block) == ["user_scope_unavailable"]
 
 
 async def test_consolidating_writes_once_and_a_dry_run_nothing(assistant: Assistant) -> None:

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from making import memory
+from making import DAY_ONE, memory
 from recollect.core.records import Record
 from recollect.families.memories.topics import key_topics, session_summary
 
@@ -56,6 +56,26 @@ def test_tags_and_linked_entities_count_as_topics() -> None:
 def test_no_more_topics_are_named_than_asked_for() -> None:
     records = memories(*(f"{word} {word}x" for word in ("redis", "kafka", "nginx")))
     assert len(key_topics(records, limit=2)) == 2
+
+
+def test_of_a_long_text_the_beginning_is_read() -> None:
+    texts = (f"Kafka {number} {'and ' * 1_000} Redis" for number in range(3))
+    assert key_topics(memories(*texts)) == ["kafka"]
+
+
+def test_of_much_text_the_newest_is_read() -> None:
+    filler = "of the " * 300
+    old = [memory(f"Kafka {n} {filler}", created_at=DAY_ONE) for n in range(300)]
+    new = [memory(f"Redis {n} {filler}", created_at=DAY_ONE + 1) for n in range(200)]
+    assert key_topics([*old, *new]) == ["redis"]
+    assert session_summary([*old, *new]).startswith("500 memories")
+
+
+def test_tags_without_end_are_not_all_read() -> None:
+    tags = tuple(f"Kafka {'x' * 90}{n}" for n in range(50))
+    old = [memory(f"old {n}", tags=tags, created_at=DAY_ONE) for n in range(100)]
+    new = [memory(f"new {n}", tags=("Redis",) * 2_000, created_at=DAY_ONE + 1) for n in range(20)]
+    assert key_topics([*old, *new]) == ["Redis"]
 
 
 @settings(deadline=None)

@@ -2,11 +2,12 @@ from typing import Any
 
 import pytest
 
-from making import DAY_ONE, entity
+from making import DAY_ONE, batch, entity, link, memory
 from recollect.core.entities import ENTITY
 from recollect.core.records import Batch, Insert, Link
 from recollect.core.sessions import Call
 from recollect.errors import InvalidInput
+from recollect.families.memories.walking import MOST_MEMORIES
 from remembering import Assistant
 
 
@@ -197,3 +198,19 @@ async def test_summaries_and_their_sources_are_no_entities(assistant: Assistant)
     assert len(walked["memories"]) == 2
     store = await assistant.project_store()
     assert (await store.count())[ENTITY] == 1
+
+
+async def test_of_many_memories_those_that_others_keep_to_themselves_are_not_counted(
+    assistant: Assistant,
+) -> None:
+    await relate(assistant, ("a", "uses", "b"))
+    store = await assistant.project_store()
+    notes = [
+        memory(f"{session} {number}", scope="session", session=f"session:{session}")
+        for session in ("one", "two")
+        for number in range(MOST_MEMORIES + 50)
+    ]
+    await store.commit(batch(*notes, *(link(note.id, "about", "a") for note in notes)))
+    walked = await assistant("search_knowledge_graph", entity="a")
+    counts = {found["name"]: found["memory_count"] for found in walked["entities"]}
+    assert counts == {"a": MOST_MEMORIES + 50, "b": 0}

@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from recollect.core.fitting import fits
+from recollect.core.fitting import fits, hears
 from recollect.core.matching import Fields, fields_of, matches, score
-from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Tally
+from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
 from recollect.core.records import (
     AMENDABLE,
     Batch,
@@ -77,7 +77,7 @@ class MemoryStore:
         where: Where,
         *,
         order: Order = "age",
-        after: tuple[str, str] | None = None,
+        after: Seen | None = None,
         limit: int | None = None,
     ) -> list[Record]:
         found = [record for record in self._records.values() if fits(record, where)]
@@ -86,8 +86,11 @@ class MemoryStore:
             found.sort(key=lambda record: (record.name_key or "", record.variant))
         elif order == "newest":
             found.reverse()
-        if after is not None:
-            found = [r for r in found if r.name_key is not None]
+        if isinstance(after, str):
+            age = {record_id: number for number, record_id in enumerate(self._records)}
+            sign = -1 if order == "newest" else 1
+            found = [r for r in found if after in age and sign * (age[r.id] - age[after]) > 0]
+        elif after is not None:
             found = [r for r in found if (r.name_key or "", r.variant) > after]
         return found[:limit]
 
@@ -148,6 +151,9 @@ class MemoryStore:
         counts = Counter(r.kind for r in self._records.values() if r.deleted_at is None)
         return {**counts, "link": sum(x.deleted_at is None for x in self._links.values())}
 
+    async def how_many(self, where: Where) -> int:
+        return sum(fits(record, where) for record in self._records.values())
+
     async def changes(
         self, *, after: int = 0, limit: int = 100, newest_first: bool = False
     ) -> list[Change]:
@@ -184,13 +190,14 @@ class MemoryStore:
             self._log(self._clock(), "purge", "", None, ())
         return Purged(len(doomed), len(links), complete=True)
 
-    async def redact(self, ids: Sequence[str], clean: Redaction) -> Purged:
-        new = rewrite(self._records, self._changes, ids, clean)
-        self._records, self._changes = new.records, new.changes
-        self._meaning.forget(list(new.in_record), vectors_only=True)
-        if touched := new.in_record | new.in_log:
+    async def redact(self, refs: Sequence[Ref], clean: Redaction) -> Purged:
+        new = rewrite(self._records, self._links, self._changes, refs, clean)
+        self._records, self._links, self._changes = new.records, new.links, new.changes
+        self._meaning.forget([ref.id for ref in new.in_record], vectors_only=True)
+        if touched := new.in_record | new.in_link | new.in_log:
             self._log(self._clock(), "redact", "", None, ())
-        return Purged(len(touched), 0, complete=True)
+        records = sum(ref.subject == "record" for ref in touched)
+        return Purged(records, len(touched) - records, complete=True)
 
     async def revision(self) -> int:
         return self._seq
@@ -411,20 +418,9 @@ class MemoryStore:
     def _fields(self, record: Record) -> Fields:
         parent = self._records.get(record.parent or "")
         described = "\n".join(part for part in (record.type, record.text) if part)
-        around = [(parent and parent.name) or "", *self._neighbouring_texts(record)]
+        beside = (other.text for other in self._records.values() if hears(record, other))
+        around = ((parent and parent.name) or "", *beside)
         return fields_of(record.name or "", described, "\n".join(around))
-
-    def _neighbouring_texts(self, record: Record) -> list[str]:
-        if record.session is None or record.position is None:
-            return []
-        beside = (record.position - 1, record.position + 1)
-        return [
-            r.text
-            for r in self._records.values()
-            if (r.kind, r.session) == (record.kind, record.session)
-            and r.position in beside
-            and r.deleted_at is None
-        ]
 
     def _waiting(self, model: str, kinds: Sequence[str]) -> list[Record]:
         return [

@@ -23,7 +23,7 @@ class AbsentStore(MemoryStore):
     async def purge(self, refs: Sequence[Ref]) -> Never:
         self._refuse()
 
-    async def redact(self, ids: Sequence[str], clean: Redaction) -> Never:
+    async def redact(self, refs: Sequence[Ref], clean: Redaction) -> Never:
         self._refuse()
 
     async def put_vectors(self, model: str, items: Sequence[Embedded]) -> Never:

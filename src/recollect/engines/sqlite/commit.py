@@ -54,6 +54,8 @@ _INSERT = (
 )
 # A vector belongs to the words it was made from.
 _EMBEDDED = frozenset(("text", "name"))
+# What those beside a record in its session are found by, and whether they are.
+_HEARD = frozenset(("text", "session", "position", "scope"))
 
 
 def apply(connection: Connection, batch: Batch) -> Change:
@@ -243,7 +245,7 @@ class _Commit:
             self._tag(key, altered["tags"])
         if altered.keys() & _EMBEDDED:
             forget_vectors(self._db, [key])
-        if altered.keys() & {"text", "session", "position"}:
+        if altered.keys() & _HEARD:
             for values in (old, {**old, **altered}):
                 self._note_place(place_of(kind, values["session"], values["position"]))
 

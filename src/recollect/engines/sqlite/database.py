@@ -1,4 +1,4 @@
-"""One database file: a thread that reads, a thread that writes, and nothing shared between them."""
+"""One database file: threads that read, a thread that writes, and nothing shared between them."""
 
 import asyncio
 from collections.abc import Callable
@@ -134,16 +134,20 @@ class Database:
             )
 
         self._reader = Worker(f"read {path.name}", open_connection)
+        self._aside = Worker(f"read aside {path.name}", open_connection)
         self._writer = Worker(f"write {path.name}", open_connection)
 
-    async def read(self, question: Work[T]) -> T:
-        """Runs the question's statements against one state of the database."""
+    async def read(self, question: Work[T], *, aside: bool = False) -> T:
+        """Runs the question's statements against one state of the database.
+
+        What takes seconds is read `aside`, and no other question waits for it.
+        """
 
         def ask(connection: Connection) -> T:
             with self._translated():
                 return in_snapshot(connection, question)
 
-        return await self._reader.run(ask)
+        return await (self._aside if aside else self._reader).run(ask)
 
     async def write(self, work: Work[T]) -> T:
         """Runs the work in one transaction, unless a newer program owns the file by now."""
@@ -171,17 +175,21 @@ class Database:
         return await asyncio.to_thread(fold, self.path, self._schema, patience, title=self._title)
 
     async def close(self, *, interrupt: bool = False) -> None:
-        await self._writer.close(interrupt=interrupt)
-        await self._reader.close(interrupt=interrupt)
+        for worker in self._workers:
+            await worker.close(interrupt=interrupt)
 
     @property
     def is_open(self) -> bool:
-        return self._reader.is_open or self._writer.is_open
+        return any(worker.is_open for worker in self._workers)
 
     def size(self) -> int:
         """The bytes of the file and of its write-ahead log."""
         log = self.path.with_name(self.path.name + "-wal")
         return sum(path.stat().st_size for path in (self.path, log) if path.exists())
+
+    @property
+    def _workers(self) -> tuple[Worker, ...]:
+        return self._writer, self._aside, self._reader
 
     def _translated(self) -> AbstractContextManager[None]:
         return translated(self.path, self._schema, title=self._title)

@@ -16,10 +16,14 @@ from recollect.engines.sqlite.sql import Connection, Row
 from recollect.engines.vectors import Floats, Halves, VectorIndex
 
 CHUNK = 8_192  # vectors that are read at once
+MANY = 20_000  # vectors that take a reader too long: a tenth of a second
 
 
 class Nearness:
-    """Every model's index. A question first reads what anyone has stored since the last one."""
+    """Every model's index. A question first reads what anyone has stored since the last one.
+
+    Where that is much, somebody else has to do it, so that whoever reads can answer others.
+    """
 
     def __init__(self) -> None:
         self._followers: dict[str, _Follower] = {}
@@ -34,13 +38,27 @@ class Nearness:
         where: Where,
         limit: int,
         also: Sequence[str],
-    ) -> list[Match]:
-        with self._lock:
-            follower = self._followers.setdefault(model, _Follower(model))
-            found = follower.near(db, vector, where, limit)
+    ) -> list[Match] | None:
+        """None where it must be caught up first, or is just being."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            found = self._follower(model).near(db, vector, where, limit)
+        finally:
+            self._lock.release()
+        if found is None:
+            return None
         asked = _scores(db, model, vector, also) if also else []
         by_id = {match.id: match for match in (*asked, *found)}
         return sorted(by_id.values(), key=lambda match: -match.score)
+
+    def catch_up(self, db: Connection, model: str) -> None:
+        """Reads all that there is, however long that takes."""
+        with self._lock:
+            self._follower(model).follow(db)
+
+    def _follower(self, model: str) -> "_Follower":
+        return self._followers.setdefault(model, _Follower(model))
 
 
 class _Follower:
@@ -51,8 +69,10 @@ class _Follower:
         self._seen = 0
         self._index: VectorIndex | None = None
 
-    def near(self, db: Connection, vector: Floats, where: Where, limit: int) -> list[Match]:
-        self._follow(db)
+    def near(self, db: Connection, vector: Floats, where: Where, limit: int) -> list[Match] | None:
+        """None where more than MANY vectors are to be read first."""
+        if not self.follow(db, MANY):
+            return None
         index = self._index
         if index is None or limit <= 0:
             return []
@@ -71,12 +91,15 @@ class _Follower:
 
         return sift(db, where, rank, limit)
 
-    def _follow(self, db: Connection) -> None:
+    def follow(self, db: Connection, most: int | None = None) -> bool:
+        """Reads what is new, unless there is more than `most` of it; says whether it is read."""
         newest = newest_vector(db)
         if newest < self._seen:  # whoever asks sees less than the one before
             self._seen, self._index = 0, None
         if newest == self._seen:
-            return
+            return True
+        if most is not None and newest - self._seen > most:
+            return False
         if self._index is not None:
             # Those that lost their vector, or have another model's now.
             lost = db.execute(
@@ -97,6 +120,7 @@ class _Follower:
             self._index = self._index or VectorIndex(halves.shape[1])
             self._index.put(keys, halves)
         self._seen = newest
+        return True
 
 
 def _scores(db: Connection, model: str, vector: Floats, ids: Sequence[str]) -> list[Match]:

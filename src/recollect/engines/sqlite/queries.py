@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from recollect.core.ports import Direction, Order, Tally
+from recollect.core.ports import Direction, Order, Seen, Tally
 from recollect.core.records import Change, Edit, Link, Match, Record, Ref, Weights, Where
 from recollect.core.words import WordQuery, to_fts5
 from recollect.engines.sqlite.filters import KEYS_OF_IDS, conditions
@@ -41,11 +41,14 @@ def scan(
     db: Connection,
     where: Where,
     order: Order = "age",
-    after: tuple[str, str] | None = None,
+    after: Seen | None = None,
     limit: int | None = None,
 ) -> list[Record]:
     wanted = conditions(where)
-    if after is not None:
+    if isinstance(after, str):
+        behind = "<" if order == "newest" else ">"
+        wanted.add(f"r.key {behind} (SELECT key FROM records WHERE id = ?)", after)
+    elif after is not None:
         wanted.add("(r.name_key, r.variant) > (?, ?)", *after)
     if order == "name":
         wanted.add("r.name_key IS NOT NULL")
@@ -135,6 +138,13 @@ def count(db: Connection) -> dict[str, int]:
     )
     counts["link"] = db.execute("SELECT count(*) FROM links WHERE deleted_at IS NULL").get
     return counts
+
+
+def how_many(db: Connection, where: Where) -> int:
+    wanted = conditions(where)
+    return db.execute(
+        f"SELECT count(*) FROM records r WHERE {wanted.sql}", tuple(wanted.bindings)
+    ).get
 
 
 def tally(db: Connection, kinds: Sequence[str]) -> list[Tally]:

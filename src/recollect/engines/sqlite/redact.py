@@ -1,4 +1,4 @@
-"""Rewriting what records hold and held, so that a checkpoint leaves no byte of what was there."""
+"""Rewriting what is and was held, so that a checkpoint leaves no byte of what was there."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,46 +6,61 @@ from typing import Any
 import apsw
 
 from recollect.core.ports import Redaction
-from recollect.core.records import AMENDABLE
+from recollect.core.records import AMENDABLE, Ref
 from recollect.engines.sqlite.meaning import forget_vectors, waiting
 from recollect.engines.sqlite.rows import (
     AMENDED,
     before_from,
     before_to,
+    facets_from,
+    facets_to,
     listed,
     read,
     stored,
 )
 from recollect.engines.sqlite.sql import Connection
-from recollect.engines.sqlite.word_index import children, index, neighbours, places_of
+from recollect.engines.sqlite.word_index import Place, children, index, neighbours, places_of
 from recollect.errors import Conflict
 
 
-def rewrite(db: Connection, ids: Sequence[str], clean: Redaction, at: int) -> int:
-    """Says how many records had something to rewrite, in themselves or in the log."""
+def rewrite(db: Connection, refs: Sequence[Ref], clean: Redaction, at: int) -> tuple[int, int]:
+    """Says how many records and links had something to rewrite, in themselves or in the log."""
     keys: set[int] = set()
-    for record_id in dict.fromkeys(ids):
+    places: set[Place] = set()  # where they stood, and where they stand
+    links = 0
+    for ref in dict.fromkeys(refs):
+        if ref.subject == "link":
+            links += _rewrite_link(db, ref, clean)
+            continue
         row = db.execute(
-            f"SELECT key, {', '.join(AMENDED)} FROM records WHERE id = ?", (record_id,)
+            f"SELECT key, {', '.join(AMENDED)} FROM records WHERE id = ?", (ref.id,)
         ).get
         if row is not None:
+            key, *columns = row
             values = {
-                name: read(name, column) for name, column in zip(AMENDED, row[1:], strict=True)
+                name: read(name, column) for name, column in zip(AMENDED, columns, strict=True)
             }
-            in_record = _rewrite_record(db, row[0], values, dict(clean(record_id, values)))
-            in_log = _rewrite_log(db, row[0], record_id, clean)
+            stood = places_of(db, [key])
+            in_record = _rewrite_record(db, key, values, dict(clean(ref, values)))
+            in_log = _rewrite_log(db, key, ref, clean)
             if in_record or in_log:
-                keys.add(row[0])
+                keys.add(key)
+                places |= stood | places_of(db, [key])
     if keys:
-        reached = keys | children(db, keys) | neighbours(db, places_of(db, keys))
-        index(db, reached)
-        # What is replaced in the index is only marked there; this rewrites it.
-        db.execute("INSERT INTO words(words) VALUES ('optimize')")
-        db.execute(
-            "INSERT INTO changes(at, tool, reindexed) VALUES (?, 'redact', ?)",
-            (at, listed(sorted(reached))),
-        )
-    return len(keys)
+        _reindex(db, keys | children(db, keys) | neighbours(db, places), at)
+    elif links:
+        db.execute("INSERT INTO changes(at, tool) VALUES (?, 'redact')", (at,))
+    return len(keys), links
+
+
+def _reindex(db: Connection, reached: set[int], at: int) -> None:
+    index(db, reached)
+    # What is replaced in the index is only marked there; this rewrites it.
+    db.execute("INSERT INTO words(words) VALUES ('optimize')")
+    db.execute(
+        "INSERT INTO changes(at, tool, reindexed) VALUES (?, 'redact', ?)",
+        (at, listed(sorted(reached))),
+    )
 
 
 def _rewrite_record(db: Connection, key: int, old: dict[str, Any], new: dict[str, Any]) -> bool:
@@ -72,7 +87,26 @@ def _rewrite_record(db: Connection, key: int, old: dict[str, Any], new: dict[str
     return True
 
 
-def _rewrite_log(db: Connection, key: int, record_id: str, clean: Redaction) -> bool:
+def _rewrite_link(db: Connection, ref: Ref, clean: Redaction) -> bool:
+    """The log has no values of a link: nothing but its deletion ever changes one."""
+    row = db.execute("SELECT verb, facets FROM links WHERE id = ?", (ref.id,)).get
+    if row is None:
+        return False
+    old = {"verb": row[0], "facets": facets_from(row[1])}
+    new = dict(clean(ref, old))
+    if new == old:
+        return False
+    try:
+        db.execute(
+            "UPDATE links SET verb = ?, facets = ? WHERE id = ?",
+            (new["verb"], facets_to(new["facets"]), ref.id),
+        )
+    except apsw.ConstraintError as error:
+        raise Conflict("Another link says the same already.") from error
+    return True
+
+
+def _rewrite_log(db: Connection, key: int, ref: Ref, clean: Redaction) -> bool:
     rewritten: list[tuple[str | None, int, int]] = []
     for change, position, stored_before in db.execute(
         "SELECT change, position, before FROM edits "
@@ -80,7 +114,7 @@ def _rewrite_log(db: Connection, key: int, record_id: str, clean: Redaction) -> 
         (key,),
     ):
         before = before_from(stored_before) or {}
-        after = dict(clean(record_id, before))
+        after = dict(clean(ref, before))
         if after != before:
             rewritten.append((before_to(after), change, position))
     db.executemany("UPDATE edits SET before = ? WHERE change = ? AND position = ?", rewritten)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
-from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Tally
+from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
 from recollect.core.records import (
     Batch,
     Change,
@@ -65,7 +65,7 @@ class SqliteStore:
         where: Where,
         *,
         order: Order = "age",
-        after: tuple[str, str] | None = None,
+        after: Seen | None = None,
         limit: int | None = None,
     ) -> list[Record]:
         return await self._database.read(lambda db: queries.scan(db, where, order, after, limit))
@@ -108,6 +108,9 @@ class SqliteStore:
     async def count(self) -> Mapping[str, int]:
         return await self._database.read(queries.count)
 
+    async def how_many(self, where: Where) -> int:
+        return await self._database.read(lambda db: queries.how_many(db, where))
+
     async def changes(
         self, *, after: int = 0, limit: int = 100, newest_first: bool = False
     ) -> list[Change]:
@@ -122,9 +125,11 @@ class SqliteStore:
         records, links = await self._write(lambda db: purge.remove(db, refs, self._clock()))
         return Purged(records, links, complete=await self._fold())
 
-    async def redact(self, ids: Sequence[str], clean: Redaction) -> Purged:
-        records = await self._write(lambda db: redact.rewrite(db, ids, clean, self._clock()))
-        return Purged(records, 0, complete=await self._fold())
+    async def redact(self, refs: Sequence[Ref], clean: Redaction) -> Purged:
+        records, links = await self._write(
+            lambda db: redact.rewrite(db, refs, clean, self._clock())
+        )
+        return Purged(records, links, complete=await self._fold())
 
     async def revision(self) -> int:
         # SQLite's own data_version would begin anew when the file is closed and opened again.
@@ -168,9 +173,12 @@ class SqliteStore:
         limit: int,
         also: Sequence[str] = (),
     ) -> list[Match]:
-        return await self._database.read(
-            lambda db: self._index().near(db, model, vector, where, limit, also)
-        )
+        def ask(db: Connection) -> list[Match] | None:
+            return self._index().near(db, model, vector, where, limit, also)
+
+        while (found := await self._database.read(ask)) is None:
+            await self._database.read(lambda db: self._index().catch_up(db, model), aside=True)
+        return found
 
     async def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
         if counts:

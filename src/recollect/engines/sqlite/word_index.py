@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from recollect.core.records import SESSION_SCOPE
 from recollect.core.stemming import stem
 from recollect.core.words import index_text
 from recollect.engines.sqlite.rows import listed
@@ -17,7 +18,9 @@ _AROUND = (
     # CROSS JOIN: from a record to its neighbours, never the other way round.
     f"CROSS JOIN records n INDEXED BY records_session ON {_BESIDE.format('r')} "
     "WHERE r.key IN (SELECT value FROM json_each(?)) "
-    "AND r.session IS NOT NULL AND r.position IS NOT NULL ORDER BY r.key, n.key"
+    "AND r.session IS NOT NULL AND r.position IS NOT NULL "
+    # Whoever finds a record by a text beside it must be allowed to see that text.
+    f"AND (n.scope <> '{SESSION_SCOPE}' OR r.scope = '{SESSION_SCOPE}') ORDER BY r.key, n.key"
 )
 _NEIGHBOURS = (
     "WITH place(kind, session, position) AS MATERIALIZED (SELECT value ->> 0, value ->> 1, "

@@ -70,7 +70,14 @@ class Graph:
         for i, item in enumerate(wanted):
             check_name(item.name, f"entities[{i}].name")
             check_name(item.entity_type, f"entities[{i}].entity_type")
-        wanted = [replace(item, observations=self._clean(item.observations)) for item in wanted]
+        wanted = [
+            NewEntity(
+                self.kept(item.name),
+                self.kept(item.entity_type),
+                [self.kept(text) for text in item.observations],
+            )
+            for item in wanted
+        ]
 
         async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
             keys = tuple({normalised(item.name) for item in wanted})
@@ -102,7 +109,7 @@ class Graph:
     async def add_observations(self, wanted: Sequence[NewObservations]) -> list[Made]:
         """What was added to each entity that was named."""
         _check_size(sum(len(item.contents) for item in wanted), "observations")
-        wanted = [replace(item, contents=self._clean(item.contents)) for item in wanted]
+        wanted = [replace(i, contents=[self.kept(text) for text in i.contents]) for i in wanted]
 
         async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
             found = await self._resolve(store, [item.entity_name for item in wanted])
@@ -125,17 +132,16 @@ class Graph:
         """
         for i, item in enumerate(wanted):
             check_name(item.relation_type, f"relations[{i}].relation_type")
+        wanted = [replace(item, relation_type=self.kept(item.relation_type)) for item in wanted]
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[list[Link], dict[str, str]]]:
             names = [name for item in wanted for name in (item.from_, item.to)]
             found = await self._resolve(store, names)
             steps: list[Step] = []
             if make_ends:
-                for name in [name for name, record in found.items() if record is None]:
-                    check_name(name, "relations")
-                    stub = self._new_entity(name, UNKNOWN_TYPE, at)
-                    found[name] = replace(stub, facets={"stub": True})
-                    steps.append(Insert(required(found, name)))
+                stubs = self._stubs([name for name, end in found.items() if end is None], at)
+                found |= stubs
+                steps += [Insert(stub) for stub in {s.id: s for s in stubs.values()}.values()]
             asked = dict.fromkeys(_edge(item, found) for item in wanted)
             present = await _edges_from(store, [source for source, _, _ in asked])
             new = [
@@ -181,26 +187,34 @@ class Graph:
         return await self._commit(plan)
 
     async def delete_relations(self, wanted: Sequence[RelationSpec]) -> int:
-        """Relations whose ends do not exist do not count."""
+        """By the verb that was given, or as it is kept without its secrets.
+
+        Relations whose ends do not exist do not count.
+        """
 
         async def plan(store: RecordStore, at: int) -> Planned[int]:
             found = await self._resolve(
                 store, [n for item in wanted for n in (item.from_, item.to)]
             )
-            asked = {_edge(i, found) for i in wanted if found[i.from_] and found[i.to]}
+            asked = {
+                _edge(replace(item, relation_type=verb), found)
+                for item in wanted
+                if found[item.from_] and found[item.to]
+                for verb in (item.relation_type, masked(item.relation_type)[0])
+            }
             present = await _edges_from(store, [source for source, _, _ in asked])
             doomed = [present[edge] for edge in asked if edge in present]
             return [Delete(link.ref) for link in doomed], len(doomed)
 
         return await self._commit(plan)
 
-    def _clean(self, texts: Sequence[str]) -> list[str]:
-        """The texts as they may be stored."""
+    def kept(self, text: str) -> str:
+        """A text as it may be stored."""
         if not self._mask:
-            return list(texts)
-        cleaned = [masked(text) for text in texts]
-        self.masked_kinds |= dict.fromkeys(kind for _, kinds in cleaned for kind in kinds)
-        return [text for text, _ in cleaned]
+            return text
+        text, kinds = masked(text)
+        self.masked_kinds |= dict.fromkeys(kinds)
+        return text
 
     async def _resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
         return await self._identity.resolve(store, list(dict.fromkeys(names)))
@@ -224,6 +238,17 @@ class Graph:
             return Insert(new), new
         namesakes.remove(stub)
         return describe_stub(stub, new), replace(new, id=stub.id)
+
+    def _stubs(self, names: Sequence[str], at: int) -> dict[str, Record]:
+        """An entity of unknown type for each name, one for those that are kept as the same."""
+        made: dict[str, Record] = {}
+        for name in names:
+            check_name(name, "relations")
+            kept = self.kept(name)
+            if kept not in made:
+                stub = self._new_entity(kept, UNKNOWN_TYPE, at)
+                made[kept] = replace(stub, facets={"stub": True})
+        return {name: made[self.kept(name)] for name in names}
 
     def _new_entity(self, name: str, entity_type: str, at: int) -> Record:
         name, entity_type = self._identity.spelled(name), entity_type.strip()

@@ -245,6 +245,7 @@ class CreatedRelations:
 
     relations: list[RelationView]
     existed: int
+    warnings: list[Warned] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from recollect.core.entities import ENTITY, candidate, candidates, entities_by_id
+from recollect.core.entities import ENTITY, candidate, candidates, entities_by_id, masked_names
 from recollect.core.ports import RecordStore
 from recollect.core.records import Record, Where
 from recollect.core.text import normalised
@@ -26,7 +26,10 @@ class Identity(Protocol):
     def is_same(self, record: Record, name: str, entity_type: str) -> bool: ...
 
     async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
-        """The one entity each name means, None where there is none."""
+        """The one entity each name means, None where there is none.
+
+        A name with a secret in it means the one that is stored without.
+        """
         ...
 
 
@@ -67,12 +70,12 @@ class ByExactName:
         return record.name == name
 
     async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
-        keys = tuple({normalised(name) for name in names})
-        found: Resolved = dict.fromkeys(names)
+        masks = masked_names(names)
+        keys = tuple({normalised(name) for name in (*names, *masks.values())})
+        by_name: dict[str, Record] = {}
         for record in await store.scan(Where(kinds=(ENTITY,), name_keys=keys)):
-            if record.name in found and found[record.name] is None:
-                found[record.name] = record
-        return found
+            by_name.setdefault(record.name or "", record)
+        return {name: by_name.get(name) or by_name.get(masks.get(name, name)) for name in names}
 
 
 class ByExactNameAndType(ByExactName):

@@ -162,9 +162,11 @@ class ServerMemoryTools(Family):
         self, call: Call, relations: Annotated[list[Relation], Field(max_items=BATCH_LIMIT)]
     ) -> NewRelations:
         """Create relations between entities, in active voice; those that exist are skipped."""
-        links, names = await self._graph(call).create_relations(
+        graph = self._graph(call)
+        links, names = await graph.create_relations(
             [relation.spec() for relation in relations], make_ends=True
         )
+        _log_masking(graph)
         return NewRelations([_relation(link, names) for link in links])
 
     @tool(Effect.REPEATABLE)

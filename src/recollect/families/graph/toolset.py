@@ -173,9 +173,11 @@ class GraphTools(Family):
         project: InProject | None = None,
     ) -> CreatedRelations:
         """Create directed relations between existing entities."""
-        links, names = await self._graph(call, project).create_relations(relations)
+        graph = self._graph(call, project)
+        links, names = await graph.create_relations(relations)
         new = [RelationView.of(link, names) for link in links]
-        return CreatedRelations(new, len(relations) - len(new))
+        existed = len(relations) - len(new)
+        return CreatedRelations(new, existed, masking_warnings(graph.masked_kinds))
 
     @tool()
     async def search_nodes(

@@ -1,5 +1,6 @@
 """What a change to a memory makes of its values."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,12 @@ from recollect.core.entities import check_name
 from recollect.core.records import Record
 from recollect.errors import InvalidInput
 from recollect.families.memories.identity import text_key
-from recollect.families.memories.model import TAG_LIMIT, EntityChange, TagChange
+from recollect.families.memories.model import (
+    METADATA_LIMIT,
+    TAG_LIMIT,
+    EntityChange,
+    TagChange,
+)
 
 Values = dict[str, Any]
 
@@ -36,8 +42,8 @@ def amended(record: Record, amendment: Amendment) -> dict[str, Values]:
         asked["importance"] = {"importance": amendment.importance}
     if amendment.tags is not None:
         asked["tags"] = {"tags": retagged(record.tags, amendment.tags)}
-    if amendment.metadata is not None:
-        facets["metadata"] = {**facets.get("metadata", {}), **amendment.metadata}
+    if amendment.metadata:
+        facets["metadata"] = _merged(facets.get("metadata", {}), amendment.metadata)
         asked["metadata"] = {"facets": facets}
     if amendment.pinned not in (None, "pinned" in facets):
         facets = {name: value for name, value in facets.items() if name != "pinned"}
@@ -48,6 +54,21 @@ def amended(record: Record, amendment: Amendment) -> dict[str, Values]:
         for name, values in asked.items()
         if (changed := {key: v for key, v in values.items() if getattr(record, key) != v})
     }
+
+
+def _merged(there: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Together they keep to the limit; what is past it already can still be made shorter."""
+    merged = {**there, **patch}
+    size, before = (len(json.dumps(part, ensure_ascii=False)) for part in (merged, there))
+    if size > METADATA_LIMIT and size > before:
+        raise InvalidInput(
+            f"With what the memory has already, `metadata` would have {size:,} characters as JSON; "
+            f"at most {METADATA_LIMIT:,} are allowed.",
+            hint="Give keys that are no longer needed a short value.",
+            argument="metadata",
+            limit=METADATA_LIMIT,
+        )
+    return merged
 
 
 def retagged(tags: Sequence[str], change: TagChange | list[str]) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from recollect.core.records import SESSION_SCOPE, Record
 from recollect.families.memories.clustering import groups, likeness, rarity
 from recollect.families.memories.identity import PREFIX, text_key
 from recollect.families.memories.likeness import telling_words
-from recollect.families.memories.model import DEFAULT_IMPORTANCE, DERIVED_FROM
-from recollect.families.memories.sentences import central_sentences
+from recollect.families.memories.model import DEFAULT_IMPORTANCE, DERIVED_FROM, TAG_LIMIT
+from recollect.families.memories.sentences import beginning, central_sentences
 from recollect.families.memories.topics import DULL_STEMS
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ Vectors = Mapping[str, "NDArray[np.float32]"]
 Suggested = Literal["project", "user"]
 
 DERIVED = "derived"  # facet: "summary" or "pattern"
+REFLECTED_AT = "reflected_at"  # facet of a pattern: until when memories were looked at for it
+PATTERN_TAG = "pattern"  # by which earlier patterns are found
 
 # Cosines of all-MiniLM-L6-v2. Notes on one topic (a bug and its fix, a migration) are 0.37 to 0.5
 # alike on average, notes on different ones 0.1; one pair in 150 of the latter is above 0.35.
@@ -33,6 +35,9 @@ FEWEST_IN_TOPIC = 3  # two notes are read as quickly as their summary
 FEWEST_IN_THEME = 3
 FEWEST_SESSIONS = 2  # what comes up in one session alone is a topic of it, and no pattern
 SESSIONS_OF_A_HABIT = 3  # by then it is the user's rather than the project's
+
+LONGEST_TEXT = 2_000  # characters of a memory that are read
+MOST_TEXTS = 200  # at the centre of a topic, which its sentences are taken from
 
 MOST_SENTENCES = 5
 SUMMARY_LENGTH = 700  # characters
@@ -67,6 +72,7 @@ class Pattern:
 
     id: str
     text: str
+    scope: str
     frequency: int
     sessions: int
     suggested_scope: Suggested
@@ -95,8 +101,8 @@ class Plan:
 class Remembered:
     """What a plan is made of.
 
-    `patterns` are the memories of earlier patterns, those that someone has forgotten included: a
-    theme is not brought up again.
+    `own` has what was derived from the session before, too. `patterns` are the memories of
+    earlier patterns, those that someone has forgotten included: a theme is not brought up again.
     """
 
     session: str
@@ -107,7 +113,12 @@ class Remembered:
 
 
 def plan(remembered: Remembered, strategy: ReflectStrategy = "full") -> Plan:
-    """The same for the same memories, in whatever order they come."""
+    """The same for the same memories, in whatever order they come.
+
+    Once there is a summary, only a topic with something newer becomes another one, and likewise
+    with patterns: what was left over stays so, although vectors that have come since may bring it
+    together.
+    """
     own = _in_order(record for record in remembered.own if not is_derived(record))
     summaries: list[Summary] = []
     patterns: list[Pattern] = []
@@ -115,7 +126,7 @@ def plan(remembered: Remembered, strategy: ReflectStrategy = "full") -> Plan:
         sources = [record for record in own if _may_be_summed_up(record)]
         for of_user in (False, True):
             fitting = [record for record in sources if (record.scope == "user") == of_user]
-            summaries += _summaries(fitting, remembered.vectors)
+            summaries += _summaries(fitting, remembered)
     if strategy != "summarize":
         others = [record for record in remembered.others if not is_derived(record)]
         patterns = _patterns(own, others, remembered)
@@ -151,10 +162,21 @@ def _may_be_summed_up(record: Record) -> bool:
     )
 
 
-def _summaries(sources: Sequence[Record], vectors: Vectors) -> list[Summary]:
-    return [
-        _summary(topic) for topic in _Topics(sources, vectors).found(SAME_TOPIC, _is_worth_summing)
-    ]
+def _last_made(own: Sequence[Record], derived: str) -> int:
+    """When a summary or a pattern was last made of the session; 0 before the first."""
+    made = (record.created_at for record in own if record.facets.get(DERIVED) == derived)
+    return max(made, default=0)
+
+
+def _summaries(sources: Sequence[Record], remembered: Remembered) -> list[Summary]:
+    since = _last_made(remembered.own, "summary")
+
+    def counts(topic: _Topic) -> bool:
+        touched = max(max(member.created_at, member.updated_at) for member in topic.members)
+        return touched > since and _is_worth_summing(topic)
+
+    topics = _Topics(sources, remembered.vectors).found(SAME_TOPIC, counts)
+    return [_summary(topic) for topic in topics]
 
 
 def _is_worth_summing(topic: "_Topic") -> bool:
@@ -192,11 +214,26 @@ def _patterns(
         )
 
     themes = _Topics(current, remembered.vectors).found(SAME_THEME, recurs)
-    earlier = _in_order(remembered.patterns)
-    found = [
-        _pattern(theme, remembered.session, _earlier(theme.members, earlier)) for theme in themes
-    ]
-    return [pattern for pattern in found if pattern.known is None or not pattern.known.deleted_at]
+    made = (r for r in remembered.own if r.facets.get(DERIVED) == "pattern")
+    earlier = _in_order({record.id: record for record in (*made, *remembered.patterns)}.values())
+    since = _last_made(remembered.own, "pattern")
+    found: list[Pattern] = []
+    for theme in themes:
+        known = _earlier(theme.members, earlier)
+        newest = max((m.created_at for m in theme.members if m.id in ours), default=0)
+        if known is not None and known.deleted_at is None:
+            found.append(_pattern(_grown(theme, known), remembered.session, known))
+        elif known is None and newest > since:
+            found.append(_pattern(theme, remembered.session))
+    return found
+
+
+def _grown(theme: "_Topic", known: Record) -> "_Topic":
+    """With what has come since the pattern was last looked at, or else as it was."""
+    sources = sources_of(known)
+    since = int(known.facets.get(REFLECTED_AT, known.created_at))
+    has_grown = any(m.id not in sources and m.created_at > since for m in theme.members)
+    return theme if has_grown else theme.of(lambda record: record.id in sources)
 
 
 def _earlier(members: Sequence[Record], patterns: Sequence[Record]) -> Record | None:
@@ -207,20 +244,22 @@ def _earlier(members: Sequence[Record], patterns: Sequence[Record]) -> Record | 
     return max(same, key=lambda pattern: shared[pattern.id], default=None)
 
 
-def _pattern(theme: "_Topic", session: str, known: Record | None) -> Pattern:
+def _pattern(theme: "_Topic", session: str, known: Record | None = None) -> Pattern:
     # What another session keeps to itself counts, but is not quoted.
     quoted = theme.of(lambda r: r.scope != SESSION_SCOPE or r.session == session)
-    text = PATTERN_PREFIX + quoted.told(1, PATTERN_LENGTH)
+    text = known.text if known else PATTERN_PREFIX + quoted.told(1, PATTERN_LENGTH)
     sessions = {session_of(member) for member in theme.members} - {None}
     is_habit = len(sessions) >= SESSIONS_OF_A_HABIT and not any(map(_is_bound, theme.members))
+    is_users = all(member.scope == "user" for member in theme.members)
     return Pattern(
         id=known.id if known else _derived_id(text, theme.members),
-        text=known.text if known else text,
+        text=text,
+        scope="user" if is_users else "project",
         frequency=len(theme.members),
         sessions=len(sessions),
-        suggested_scope="user" if is_habit else "project",
+        suggested_scope="user" if is_habit or is_users else "project",
         importance=_importance(theme.members),
-        tags=_common_tags(theme.members),
+        tags=(*(tag for tag in _common_tags(quoted.members) if tag != PATTERN_TAG), PATTERN_TAG),
         occurred_at=max(member.at for member in theme.members),
         members=theme.members,
         known=known,
@@ -230,7 +269,7 @@ def _pattern(theme: "_Topic", session: str, known: Record | None) -> Pattern:
 def _is_bound(record: Record) -> bool:
     """Whether it speaks of a file or a folder, and so of one project."""
     source = cast(Mapping[str, Any], record.facets.get("source") or {})
-    return bool(source.get("file")) or any(map(_looks_like_path, record.text.split()))
+    return bool(source.get("file")) or any(map(_looks_like_path, _read(record.text).split()))
 
 
 def _looks_like_path(word: str) -> bool:
@@ -250,8 +289,11 @@ class _Topic:
     rarity: Mapping[str, float]
 
     def told(self, sentences: int, length: int) -> str:
-        texts = [member.text for member in self.members]
-        return central_sentences(texts, self.weights, self.rarity, most=sentences, length=length)
+        by_weight = sorted(range(len(self.members)), key=lambda n: (-self.weights[n], n))
+        central = sorted(by_weight[:MOST_TEXTS])
+        texts = [_read(self.members[n].text, "…") for n in central]
+        weights = [self.weights[n] for n in central]
+        return central_sentences(texts, weights, self.rarity, most=sentences, length=length)
 
     def of(self, fits: Callable[[Record], bool]) -> "_Topic":
         kept = [number for number, member in enumerate(self.members) if fits(member)]
@@ -296,8 +338,12 @@ class _Topics:
 
 def _topical_words(text: str) -> list[str]:
     """Without numbers, which texts share by chance."""
-    words = telling_words(text)
+    words = telling_words(_read(text))
     return [word for word in words if not word.isdigit() and word not in DULL_STEMS]
+
+
+def _read(text: str, ellipsis: str = "") -> str:
+    return text if len(text) <= LONGEST_TEXT else beginning(text, LONGEST_TEXT) + ellipsis
 
 
 def _in_order(records: Iterable[Record]) -> list[Record]:
@@ -310,9 +356,11 @@ def _importance(members: Sequence[Record]) -> float:
 
 
 def _common_tags(members: Sequence[Record]) -> tuple[str, ...]:
-    """Those of at least half of the members."""
+    """Those of at least half of the members, with room for one more."""
     counts = Counter(tag for member in members for tag in member.tags)
-    return tuple(sorted(tag for tag, count in counts.items() if 2 * count >= len(members)))
+    common = (tag for tag, count in counts.items() if 2 * count >= len(members))
+    best = sorted(common, key=lambda tag: (-counts[tag], tag))[: TAG_LIMIT - 1]
+    return tuple(sorted(best))
 
 
 def _derived_id(text: str, members: Sequence[Record]) -> str:

@@ -31,6 +31,8 @@ MOST_RECALLED = 30
 MOST_STANDING = 40  # pinned and important ones, whatever the task
 MOST_OF_SESSION = 30
 MOST_FILES = 20
+MOST_READ = 400_000  # characters of all candidates: making them data takes time
+FEWEST_READ = 2_000  # characters of each
 IMPORTANT = 0.7  # by itself a reason to mention it
 
 _EVENTS = ("episodic", "working")
@@ -76,7 +78,9 @@ def context_block(sections: Mapping[str, Sequence[Record]], budget: int, now: in
     Preferences have priority. What is superseded or forgotten is left out, nothing stands there
     twice, and nothing at all is no block.
     """
-    entries = _entries(sections, now)
+    current = {s: [r for r in sections.get(s, ()) if _is_current(r)] for s in HEADINGS}
+    longest = max(MOST_READ // max(sum(map(len, current.values())), 1), FEWEST_READ)
+    entries = _entries(current, longest, now)
     filling = Filling(entries, HEADINGS, budget - _FRAME)
     body = filling.text()
     text = _block(body) if body else ""
@@ -144,19 +148,18 @@ def _block(body: str) -> str:
 _FRAME = token_count(_block("\n"))
 
 
-def _entries(sections: Mapping[str, Sequence[Record]], now: int) -> dict[str, list[Entry]]:
-    return {
-        section: [_entry(record, now) for record in sections.get(section, ()) if _counts(record)]
-        for section in HEADINGS
-    }
+def _entries(
+    sections: Mapping[str, Sequence[Record]], longest: int, now: int
+) -> dict[str, list[Entry]]:
+    entries = {s: [_entry(record, longest, now) for record in sections[s]] for s in sections}
+    return {s: [entry for entry in some if entry.text] for s, some in entries.items()}
 
 
-def _counts(record: Record) -> bool:
-    is_current = record.deleted_at is None and not record.facets.get("superseded_by")
-    return is_current and bool(as_data(record.text))
+def _is_current(record: Record) -> bool:
+    return record.deleted_at is None and not record.facets.get("superseded_by")
 
 
-def _entry(record: Record, now: int) -> Entry:
+def _entry(record: Record, longest: int, now: int) -> Entry:
     given = cast(Mapping[str, Any], record.facets.get("source") or {})
     origins = [given.get("file"), given.get("tool"), record.author and f"by {record.author}"]
     source = [
@@ -165,7 +168,9 @@ def _entry(record: Record, now: int) -> Entry:
         ago(record.at, now),
     ]
     shown = "; ".join(part for part in source if part)
-    return Entry(record, as_data(record.text), shown, text_key(record.text))
+    line = as_data(record.text[:longest])
+    is_whole = len(record.text) <= longest
+    return Entry(record, line, shown, text_key(line if is_whole else record.text), is_whole)
 
 
 def _origin(text: str) -> str:

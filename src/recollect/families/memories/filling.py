@@ -15,12 +15,16 @@ _CHARACTERS_PER_TOKEN = 5  # at most, on one line: a blank and four letters
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A record that may get a line, with where it comes from; `text_key` tells equal texts."""
+    """A record that may get a line, with where it comes from; `text_key` tells equal texts.
+
+    `is_whole` says whether `text` is all that the record has.
+    """
 
     record: Record
     text: str
     source: str
     text_key: str
+    is_whole: bool = True
 
     @property
     def marks(self) -> frozenset[str]:
@@ -31,6 +35,8 @@ class Entry:
         text = self.text
         if length is not None and length < len(text):
             text = text[: length - 1].rstrip() + "…"
+        elif not self.is_whole:
+            text += "…"
         return f"- {text} ({self.source})"
 
     def fitting(self, room: int, longest: int | None = None) -> str | None:
@@ -87,7 +93,7 @@ class Filling:
     def is_truncated(self) -> bool:
         """Whether an entry is clipped, or not there in any section."""
         return any(
-            self._chosen[section].get(place, entry.line()) != entry.line()
+            self._is_clipped(entry, self._chosen[section].get(place))
             or self._said.isdisjoint(entry.marks)
             for section, entries in self._entries.items()
             for place, entry in enumerate(entries)
@@ -100,6 +106,9 @@ class Filling:
             if lines:
                 parts += ["", self._headings[section], *(lines[place] for place in sorted(lines))]
         return "".join(f"{part}\n" for part in parts)
+
+    def _is_clipped(self, entry: Entry, line: str | None) -> bool:
+        return line is not None and not (entry.is_whole and line == entry.line())
 
     def _fill(self) -> None:
         first, *rest = self._entries

@@ -3,9 +3,10 @@
 import secrets
 
 from recollect.core.records import SESSION_SCOPE
-from recollect.core.text import digest, normalised
+from recollect.core.text import digest
 
 PREFIX = "memory:"
+EVENT = "episodic"  # the type of what happened once
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32, as ULIDs are written
 _LENGTH = 26  # characters of a ULID
@@ -27,10 +28,19 @@ def full_id(given: str) -> str:
 
 
 def text_key(text: str) -> str:
-    """The `name_key` of a memory: equal for texts that differ in case and blanks alone."""
-    return digest(normalised(text))
+    """The `name_key` of a memory: blanks around a text and the kind of its line ends do not count.
+
+    Case and inner blanks do: `PATH=/Opt` is not `path=/opt`, and an indented line another one.
+    """
+    return digest(text.replace("\r\n", "\n").replace("\r", "\n").strip())
 
 
-def place_of(scope: str, session: str | None) -> str:
-    """The `variant` of a memory: where its text may stand once."""
-    return f"{SESSION_SCOPE}:{session}" if scope == SESSION_SCOPE else scope
+def place_of(scope: str, session: str | None, moment: int | None = None) -> str:
+    """The `variant` of a memory: where its text may stand once, for an event at one moment."""
+    place = f"{SESSION_SCOPE}:{session}" if scope == SESSION_SCOPE else scope
+    return place if moment is None else f"{moment} {place}"  # a session's id may end in anything
+
+
+def moment_of(memory_type: str | None, occurred_at: int | None) -> int | None:
+    """When an event happened: the same words at another time are another event."""
+    return occurred_at if memory_type == EVENT else None

@@ -9,6 +9,7 @@ from recollect.core.ports import RecordStore
 from recollect.core.records import Record, Weights, Where
 from recollect.core.stemming import stem
 from recollect.core.words import STOP_WORDS, AllOf, AnyOf, Phrase, WordQuery
+from recollect.families.memories.identity import EVENT
 from recollect.families.memories.model import MEMORY
 
 Likeness = Literal["similar", "superseded"]
@@ -19,7 +20,6 @@ SUBJECT = 0.6  # share of its words with which a replaced fact begins like the n
 LONGEST = 400  # telling words that are compared
 CANDIDATES = 5
 _PAIRS = ((0, 1), (2, 3))  # of the longest words
-EVENTS = "episodic"  # two events are two events, however alike they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,8 @@ def likeness_of(text: str, kind: str, old: Record) -> Likeness | None:
     ours, theirs = telling_words(text), telling_words(old.text)
     if min(len(ours), len(theirs)) < SHORTEST:
         return None
-    if EVENTS not in (kind, old.type) and _is_said_anew(ours, theirs):
+    # Two events are two events, however alike they are.
+    if EVENT not in (kind, old.type) and _is_said_anew(ours, theirs):
         return "superseded"
     return "similar" if _overlap(ours, theirs) >= SIMILAR else None
 

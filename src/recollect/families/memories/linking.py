@@ -1,13 +1,22 @@
-"""The links between a memory and the entities that it is about."""
+"""The links of a memory: to the entities that it is about, and to other memories."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 from recollect.core.entities import ENTITY, check_name, ensure_entities, name_and_type
 from recollect.core.ports import RecordStore
 from recollect.core.records import Delete, Insert, Link, Record, Step
 from recollect.core.text import normalised
-from recollect.families.memories.model import RelatedEntity
+from recollect.families.memories.identity import PREFIX
+from recollect.families.memories.model import DERIVED_FROM, SUPERSEDES, RelatedEntity
+
+RELINKED = "relinked"  # facet of a memory: how often the links to its entities have changed
+
+
+def relinked(facets: Mapping[str, Any]) -> dict[str, Any]:
+    """The facets after its links have changed: so that is a new version, and nobody misses it."""
+    return {**facets, RELINKED: facets.get(RELINKED, 0) + 1}
 
 
 def check_entities(entities: Sequence[RelatedEntity], argument: str) -> None:
@@ -57,6 +66,36 @@ async def linked_entities(store: RecordStore, memory_id: str) -> list[tuple[Link
     links = await store.links([memory_id], direction="out")
     found = {r.id: r for r in await store.get([x.target for x in links]) if r.kind == ENTITY}
     return [(link, found[link.target]) for link in links if link.target in found]
+
+
+async def memory_links(store: RecordStore, memory_id: str) -> list[Link]:
+    """What a memory was made of, what was made of it, and what replaces what."""
+    links = await store.links([memory_id])
+    return [
+        link
+        for link in links
+        if link.verb in (DERIVED_FROM, SUPERSEDES)
+        and link.source.startswith(PREFIX)
+        and link.target.startswith(PREFIX)
+    ]
+
+
+async def carrying_steps(
+    store: RecordStore, links: Sequence[Link], old: str, new: str, at: int
+) -> list[Step]:
+    """Gives one memory the links of another, as far as the other ends live in this store."""
+    moved = {
+        (new if x.source == old else x.source, x.verb, new if x.target == old else x.target): x
+        for x in links
+    }
+    others = [end for source, _, target in moved for end in (source, target) if end != new]
+    live = {new, *(record.id for record in await store.get(others))}
+    present = {(x.source, x.verb, x.target) for x in await store.links([new])}
+    return [
+        Insert(Link(str(uuid4()), source, verb, target, at, link.facets))
+        for (source, verb, target), link in moved.items()
+        if source != target and {source, target} <= live and (source, verb, target) not in present
+    ]
 
 
 def links_made(steps: Sequence[Step]) -> int:

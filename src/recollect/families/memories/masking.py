@@ -1,10 +1,14 @@
 """Secrets kept out of what is stored, and the warning that says so."""
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
-from recollect.core.secrets import masked
-from recollect.families.memories.model import Warned
+from recollect.core.secrets import masked, masked_json
+from recollect.errors import InvalidInput
+from recollect.families.memories.model import RelatedEntity, Source, Warned
+
+T = TypeVar("T")
 
 
 class Masking:
@@ -15,14 +19,38 @@ class Masking:
         self._kinds: dict[str, None] = {}
 
     def text(self, text: str) -> str:
-        if not self._enabled:
-            return text
-        text, kinds = masked(text)
-        self._kinds |= dict.fromkeys(kinds)
-        return text
+        return self._noted(*masked(text)) if self._enabled else text
+
+    def optional(self, text: str | None) -> str | None:
+        return self.text(text) if text else text
+
+    def texts(self, texts: Sequence[str]) -> list[str]:
+        return [self.text(text) for text in texts]
 
     def object(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: self._value(value, f"{name}: ") for name, value in values.items()}
+        """The names of values too; they also tell that a value is a password."""
+        if not self._enabled:
+            return dict(values)
+        cleaned, kinds = masked_json(values)
+        return self._noted(cast(dict[str, Any], cleaned), kinds)
+
+    def source(self, source: Source) -> Source:
+        return replace(source, tool=self.optional(source.tool), file=self.optional(source.file))
+
+    def entities(self, entities: Sequence[RelatedEntity]) -> list[RelatedEntity]:
+        return [
+            RelatedEntity(self.text(e.name), self.text(e.type), self.text(e.relationship))
+            for e in entities
+        ]
+
+    def check_id(self, given: str, argument: str) -> None:
+        """An id must stay as it is, so a secret in it is refused; the error does not repeat it."""
+        if self._enabled and (kinds := masked(given)[1]):
+            raise InvalidInput(
+                f"`{argument}` holds what looks like a secret ({', '.join(kinds)}).",
+                hint="It is stored as it is: use another one.",
+                argument=argument,
+            )
 
     def warnings(self) -> list[Warned]:
         if not self._kinds:
@@ -30,13 +58,6 @@ class Masking:
         found = ", ".join(self._kinds)
         return [Warned("secret_masked", f"Masked before storing: {found}.")]
 
-    def _value(self, value: Any, label: str = "") -> Any:
-        """With its label, as the name of a value tells that it is a password."""
-        if isinstance(value, str):
-            masked_line = self.text(label + value)
-            return masked_line.removeprefix(label)
-        if isinstance(value, list):
-            return [self._value(item, label) for item in cast(list[Any], value)]
-        if isinstance(value, dict):
-            return self.object(cast(dict[str, Any], value))
-        return value
+    def _noted(self, cleaned: T, kinds: Sequence[str]) -> T:
+        self._kinds |= dict.fromkeys(kinds)
+        return cleaned

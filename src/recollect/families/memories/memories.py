@@ -1,77 +1,50 @@
 """Memories: what storing, changing and forgetting one does, whoever asks."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-from uuid import uuid4
+from typing import Any, TypeVar
 
-from recollect.core.entities import check_name
 from recollect.core.ports import Indexing, RecordStore
-from recollect.core.records import Delete, Insert, Link, Record, Step, Update
+from recollect.core.records import Delete, Insert, Record, Step, Update
 from recollect.core.text import clipped
 from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, Refused
 from recollect.families.memories.amending import (
     Amendment,
-    Values,
     amended,
-    clean_tags,
     retagged,
 )
-from recollect.families.memories.identity import full_id, new_memory_id, place_of, text_key
+from recollect.families.memories.identity import moment_of
+from recollect.families.memories.joining import Values, told_apart, topped_up
 from recollect.families.memories.likeness import Alike, alike
 from recollect.families.memories.linking import (
     check_entities,
     link_steps,
     links_made,
+    relinked,
     unlink_steps,
 )
 from recollect.families.memories.masking import Masking
 from recollect.families.memories.model import (
-    DEFAULT_IMPORTANCE,
-    MEMORY,
-    SUPERSEDES,
+    SUPERSEDED_BY,
     EntityChange,
     ForgottenMemory,
-    MemoryType,
     Options,
-    RelatedEntity,
-    Scope,
-    Source,
     StoredMemory,
     TagChange,
     TaggedMemory,
     UpdatedMemory,
     Warned,
 )
-from recollect.families.memories.promotion import same_text, settle
+from recollect.families.memories.moving import same_text
+from recollect.families.memories.new_memory import NewMemory, checked, new_record
+from recollect.families.memories.promotion import settle
 from recollect.families.memories.sessions import NO_SESSION, Uses, session_steps, stored_by
 from recollect.families.memories.stores import Planned, Stores, still_there
+from recollect.families.memories.superseding import mark_superseded, supersession
 
-UNKNOWN_SOURCE = Source()
-HOOKS = "hook"  # what a source's tool begins with where nobody asked for the memory
-
-
-@dataclass(frozen=True, slots=True)
-class NewMemory:
-    """A memory as it is asked for; `session` is None where no session is known."""
-
-    content: str
-    type: MemoryType
-    scope: Scope
-    importance: float = DEFAULT_IMPORTANCE
-    session: str | None = None
-    tags: Sequence[str] = ()
-    source: Source = UNKNOWN_SOURCE
-    entities: Sequence[RelatedEntity] = ()
-    author: str | None = None
-    occurred_at: int | None = None
-    pinned: bool = False
-    supersedes: str | None = None
-
-    @property
-    def is_automatic(self) -> bool:
-        return (self.source.tool or "").startswith(HOOKS)
+T = TypeVar("T")
+Change = Callable[[RecordStore, Record, int], Awaitable[Planned[T]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +54,8 @@ class _Kept:
     record: Record
     is_new: bool
     links: int
-    tags: list[str]
+    updated: list[str]
+    told_apart: list[str]
 
 
 class Memories:
@@ -92,12 +66,12 @@ class Memories:
         self._indexing = indexing
         self._options = options
         self._uses = uses
+        self._masking = Masking(enabled=options.mask_secrets)
 
     async def store(self, wanted: NewMemory) -> StoredMemory:
         """The same text again in the same scope is the memory that is there."""
-        masking = Masking(enabled=self._options.mask_secrets)
-        wanted = _checked(replace(wanted, content=masking.text(wanted.content)))
-        warnings = [*masking.warnings(), *await self._crowding(wanted)]
+        wanted = checked(self._masked(wanted))
+        warnings = [*self._masking.warnings(), *await self._crowding(wanted)]
         replaced = await self._replaced(wanted)
 
         tries = 0
@@ -106,7 +80,7 @@ class Memories:
             # Most texts are new. One that is not makes the commit conflict, and is looked up then.
             nonlocal tries
             tries += 1
-            new = _new_record(wanted, replaced, at)
+            new = new_record(wanted, replaced, at)
             there = await same_text(store, new) if tries > 1 or replaced else None
             return await self._storing(store, new, there, wanted, replaced)
 
@@ -121,12 +95,8 @@ class Memories:
         self._count(store, wanted.session, kept)
         if replaced is not None:
             await self._mark_superseded(replaced, kept.record.id)
-        elif kept.is_new:
-            warnings += _told(resemblance, kept.record)
-        elif newer := kept.record.facets.get("superseded_by"):
-            message = f"It was replaced by {newer}. If it holds again, say `supersedes` with that."
-            warnings.append(Warned("superseded_memory", message))
-        return self._stored(kept, warnings)
+        warnings += _told_of(kept, resemblance, replaced)
+        return await self._stored(store, kept, warnings)
 
     async def update(self, memory_id: str, amendment: Amendment) -> UpdatedMemory:
         if amendment == Amendment():
@@ -134,77 +104,111 @@ class Memories:
                 "Nothing to change was given.",
                 hint="Pass content, importance, tags, metadata or related_entities.",
             )
-        masking = Masking(enabled=self._options.mask_secrets)
-        amendment = _checked_amendment(amendment, masking)
-        store, found = await self._holding(memory_id)
+        amendment = self._masked_amendment(amendment)
+        warnings = self._masking.warnings()
 
-        async def plan(store: RecordStore, at: int) -> Planned[UpdatedMemory]:
-            record = await still_there(store, found.id)
+        async def change(store: RecordStore, record: Record, at: int) -> Planned[UpdatedMemory]:
             changed = amended(record, amendment)
             values: Values = {key: v for part in changed.values() for key, v in part.items()}
             await _check_text(store, record, values)
             links = await _relinking(store, record, amendment.entities, at)
+            if links:
+                values["facets"] = relinked(values.get("facets", record.facets))
             steps: list[Step] = [Update(record.id, values, record.version)] if values else []
+            failure = self._failure() if "content" in changed else None
+            told = [*warnings, Warned("embedding_failed", failure)] if failure else warnings
             return [*steps, *links], UpdatedMemory(
                 memory_id=record.id,
                 updated_fields=[*changed, *(["related_entities"] if links else [])],
-                re_embedded="content" in changed and self._failure() is None,
+                re_embedded="content" in changed and failure is None,
                 version=record.version + bool(values),
-                warnings=masking.warnings() or None,
+                warnings=told or None,
             )
 
-        updated = await self._stores.commit(store, plan)
-        self._indexing.wake(store)
-        return updated
+        return await self._change(memory_id, change)
 
-    async def tag(self, memory_id: str, change: TagChange) -> TaggedMemory:
-        store, found = await self._holding(memory_id)
+    async def tag(self, memory_id: str, wanted: TagChange) -> TaggedMemory:
+        wanted = self._masked_tags(wanted)
+        warnings = self._masking.warnings() or None
 
-        async def plan(store: RecordStore, at: int) -> Planned[TaggedMemory]:
-            record = await still_there(store, found.id)
-            tags = retagged(record.tags, change)
+        async def change(store: RecordStore, record: Record, at: int) -> Planned[TaggedMemory]:
+            tags = retagged(record.tags, wanted)
             steps: list[Step] = []
             if tags != record.tags:
                 steps.append(Update(record.id, {"tags": tags}, record.version))
-            return steps, TaggedMemory(record.id, list(tags))
+            return steps, TaggedMemory(record.id, list(tags), warnings)
 
-        return await self._stores.commit(store, plan)
+        return await self._change(memory_id, change)
 
     async def forget(self, memory_id: str, reason: str | None) -> ForgottenMemory:
         """Soft, and a second time changes nothing."""
-        if reason:
-            reason = Masking(enabled=self._options.mask_secrets).text(reason)
-        try:
-            store, found = await self._holding(memory_id)
-        except NotFound:
-            if (gone := await self._forgotten(memory_id)) is None:
-                raise
-            return gone
+        _, found = await self._stores.finding(memory_id)
+        if found.deleted_at is not None:
+            return ForgottenMemory(found.id, "forgotten", found.facets.get("forgotten_reason"))
+        reason = self._masking.optional(reason)
+        warnings = self._masking.warnings() or None
 
-        async def plan(store: RecordStore, at: int) -> Planned[ForgottenMemory]:
-            record = await still_there(store, found.id)
+        async def change(store: RecordStore, record: Record, at: int) -> Planned[ForgottenMemory]:
             steps: list[Step] = [Delete(record.ref)]
             if reason:
                 facets = {**record.facets, "forgotten_reason": reason}
                 steps.insert(0, Update(record.id, {"facets": facets}, record.version))
-            return steps, ForgottenMemory(record.id, "forgotten", reason or None)
+            return steps, ForgottenMemory(record.id, "forgotten", reason or None, warnings)
 
-        return await self._stores.commit(store, plan)
+        return await self._change(memory_id, change)
+
+    def _masked(self, wanted: NewMemory) -> NewMemory:
+        if wanted.session is not None:
+            self._masking.check_id(wanted.session, "session_id")
+        return replace(
+            wanted,
+            content=self._masking.text(wanted.content),
+            tags=self._masking.texts(wanted.tags),
+            source=self._masking.source(wanted.source),
+            entities=self._masking.entities(wanted.entities),
+            author=self._masking.optional(wanted.author),
+        )
+
+    def _masked_amendment(self, amendment: Amendment) -> Amendment:
+        """Only what is added: what is removed may stand there from another time."""
+        if isinstance(amendment.tags, list):
+            amendment = replace(amendment, tags=self._masking.texts(amendment.tags))
+        elif amendment.tags is not None:
+            amendment = replace(amendment, tags=self._masked_tags(amendment.tags))
+        if amendment.entities is not None:
+            check_entities(amendment.entities.add or (), "related_entities.add")
+            added = self._masking.entities(amendment.entities.add or ())
+            amendment = replace(amendment, entities=replace(amendment.entities, add=added))
+        if amendment.metadata is not None:
+            amendment = replace(amendment, metadata=self._masking.object(amendment.metadata))
+        return replace(amendment, content=self._masking.optional(amendment.content))
+
+    def _masked_tags(self, change: TagChange) -> TagChange:
+        return replace(change, add=self._masking.texts(change.add or ()))
+
+    async def _change(self, memory_id: str, change: Change[T]) -> T:
+        try:
+            return await self._changed(memory_id, change)
+        except NotFound:
+            return await self._changed(memory_id, change)  # it may have moved since we looked
+
+    async def _changed(self, memory_id: str, change: Change[T]) -> T:
+        store, found = await self._holding(memory_id)
+
+        async def plan(store: RecordStore, at: int) -> Planned[T]:
+            return await change(store, await still_there(store, found.id), at)
+
+        answer = await self._stores.commit(store, plan)
+        self._indexing.wake(store)
+        return answer
 
     async def _holding(self, memory_id: str) -> tuple[RecordStore, Record]:
         """Where the memory lives, once a promotion that a crash cut short is completed."""
         store, record = await self._stores.holding(memory_id)
         if record.scope == "user":
-            await settle(await self._stores.project(), [record], self._stores.clock)
+            project = await self._stores.project()
+            await settle(project, store, [record], self._stores.writer)
         return store, record
-
-    async def _forgotten(self, memory_id: str) -> ForgottenMemory | None:
-        for store in (await self._stores.user(), await self._stores.project()):
-            for record in await store.get([full_id(memory_id)], include_deleted=True):
-                if record.kind == MEMORY and record.deleted_at is not None:
-                    reason = record.facets.get("forgotten_reason")
-                    return ForgottenMemory(record.id, "forgotten", reason)
-        return None
 
     async def _storing(
         self,
@@ -221,16 +225,19 @@ class Memories:
                 argument="supersedes",
                 value=replaced,
             )
-        added = [tag for tag in new.tags if tag not in record.tags]
-        steps: list[Step] = [Insert(new)] if there is None else _topped_up(there, new)
         links = await link_steps(store, record.id, wanted.entities, new.created_at)
+        steps: list[Step] = [Insert(new)]
+        updated: list[str] = []
+        if there is not None:
+            steps, updated = topped_up(there, new, has_links=bool(links))
         steps += links
         if replaced is not None:
-            steps += await _supersession(store, record.id, replaced, new.created_at)
+            steps += await supersession(store, record.id, replaced, new.created_at)
         if wanted.session is not None and wanted.scope != "user":
             client = self._stores.call.session.client
             steps += await session_steps(store, wanted.session, client, new.created_at)
-        return steps, _Kept(record, there is None, links_made(links), added)
+        unlike = [name for name in told_apart(record, new) if name not in updated]
+        return steps, _Kept(record, there is None, links_made(links), updated, unlike)
 
     async def _replaced(self, wanted: NewMemory) -> str | None:
         if wanted.supersedes is None:
@@ -239,17 +246,13 @@ class Memories:
         return record.id
 
     async def _mark_superseded(self, old: str, new: str) -> None:
-        """Once the new one is there: a crash in between leaves both, and neither is lost."""
-        store, _ = await self._stores.holding(old)
-
-        async def plan(store: RecordStore, at: int) -> Planned[None]:
-            record = await still_there(store, old)
-            if record.facets.get("superseded_by") == new:
-                return [], None
-            facets = {**record.facets, "superseded_by": new}
-            return [Update(record.id, {"facets": facets}, record.version)], None
-
-        await self._stores.commit(store, plan)
+        """What was forgotten or promoted since we looked is found where it is now, if at all."""
+        try:
+            store, record = await self._stores.holding(old)
+        except NotFound:
+            return
+        if record.id != new:
+            await mark_superseded(self._stores.writer, store, record.id, new)
 
     async def _crowding(self, wanted: NewMemory) -> list[Warned]:
         """A session that stores without end is a hook gone wild."""
@@ -287,8 +290,11 @@ class Memories:
         except RecollectError:  # the memory is stored, whatever a look around it says
             return []
 
-    def _stored(self, kept: _Kept, warnings: list[Warned]) -> StoredMemory:
+    async def _stored(
+        self, store: RecordStore, kept: _Kept, warnings: list[Warned]
+    ) -> StoredMemory:
         failure = self._failure()
+        is_pending = kept.is_new or await self._waits(store, kept.record.id)
         if failure is not None:
             warnings = [*warnings, Warned("embedding_failed", failure)]
         return StoredMemory(
@@ -297,12 +303,17 @@ class Memories:
             graph_edges_created=kept.links,
             scope=kept.record.scope,
             type=kept.record.type or "",
-            embedding="pending" if failure is None and kept.is_new else None,
+            embedding="pending" if failure is None and is_pending else None,
             searchable_by="keyword_only" if failure is not None else None,
             existing=None if kept.is_new else True,
-            tags_added=None if kept.is_new else kept.tags or None,
+            updated=kept.updated or None,
             warnings=warnings or None,
         )
+
+    async def _waits(self, store: RecordStore, memory_id: str) -> bool:
+        """Whether a memory that was there is still without its vector."""
+        embedder = self._indexing.embedder
+        return embedder is not None and not await store.vectors(embedder.name, [memory_id])
 
     def _failure(self) -> str | None:
         """Why the text gets no vector, if it gets none."""
@@ -311,75 +322,6 @@ class Memories:
         if self._indexing.embedder is None:
             return "Search by meaning is switched off. The memory is found by its words."
         return None
-
-
-def _checked(wanted: NewMemory) -> NewMemory:
-    check_entities(wanted.entities, "related_entities")
-    for name, value in (("session_id", wanted.session), ("author", wanted.author)):
-        if value is not None:
-            check_name(value, name)
-    return replace(wanted, tags=clean_tags(wanted.tags))
-
-
-def _checked_amendment(amendment: Amendment, masking: Masking) -> Amendment:
-    if amendment.entities is not None:
-        check_entities(amendment.entities.add or (), "related_entities.add")
-    if amendment.content is not None:
-        amendment = replace(amendment, content=masking.text(amendment.content))
-    if amendment.metadata is not None:
-        amendment = replace(amendment, metadata=masking.object(amendment.metadata))
-    return amendment
-
-
-def _new_record(wanted: NewMemory, replaced: str | None, at: int) -> Record:
-    facets: dict[str, Any] = {
-        "source": wanted.source.facts(),
-        "pinned": wanted.pinned,
-        "automatic": wanted.is_automatic,
-        "supersedes": replaced,
-    }
-    return Record(
-        id=new_memory_id(at),
-        kind=MEMORY,
-        type=wanted.type,
-        text=wanted.content,
-        name_key=text_key(wanted.content),
-        variant=place_of(wanted.scope, wanted.session),
-        scope=wanted.scope,
-        session=wanted.session,
-        position=wanted.source.conversation_turn,
-        author=wanted.author,
-        importance=wanted.importance,
-        occurred_at=wanted.occurred_at,
-        tags=tuple(wanted.tags),
-        facets={name: value for name, value in facets.items() if value},
-        created_at=at,
-        updated_at=at,
-    )
-
-
-def _topped_up(there: Record, new: Record) -> list[Step]:
-    """The memory that was there gets the tags it lacked; what replaces another is current again."""
-    values: Values = {}
-    if missing := [tag for tag in new.tags if tag not in there.tags]:
-        values["tags"] = clean_tags([*there.tags, *missing])
-    if "supersedes" in new.facets:
-        kept = {name: value for name, value in there.facets.items() if name != "superseded_by"}
-        values["facets"] = {**kept, "supersedes": new.facets["supersedes"]}
-    return [Update(there.id, values, there.version)] if values else []
-
-
-async def _supersession(store: RecordStore, new: str, old: str, at: int) -> list[Step]:
-    """In one store both facts change together; across stores only their own records say it."""
-    found = await store.get([old])
-    if not found:
-        return []
-    facets = {**found[0].facets, "superseded_by": new}
-    steps: list[Step] = [Update(old, {"facets": facets}, found[0].version)]
-    links = await store.links([new], direction="out")
-    if all((link.verb, link.target) != (SUPERSEDES, old) for link in links):
-        steps.append(Insert(Link(str(uuid4()), new, SUPERSEDES, old, at)))
-    return steps
 
 
 async def _check_text(store: RecordStore, record: Record, values: Mapping[str, Any]) -> None:
@@ -405,9 +347,22 @@ async def _relinking(
     ]
 
 
-def _told(resemblance: Sequence[Alike], new: Record) -> list[Warned]:
+def _told_of(kept: _Kept, resemblance: Sequence[Alike], replaced: str | None) -> list[Warned]:
+    if kept.is_new:
+        return [] if replaced else _resembling(resemblance, kept.record)
+    told: list[Warned] = []
+    if kept.told_apart:
+        message = f"It was there already, and keeps its own {' and '.join(kept.told_apart)}."
+        told.append(Warned("kept_as_it_was", message))
+    if (newer := kept.record.facets.get(SUPERSEDED_BY)) and not replaced:
+        message = f"It was replaced by {newer}. If it holds again, say `supersedes` with that."
+        told.append(Warned("superseded_memory", message))
+    return told
+
+
+def _resembling(resemblance: Sequence[Alike], new: Record) -> list[Warned]:
     """The new one itself may be among what was found: it is stored by now."""
-    found = next((alike for alike in resemblance if alike.record.id != new.id), None)
+    found = next((a for a in resemblance if not _is_unlike(a.record, new)), None)
     if found is None:
         return []
     named = f'{found.record.id} ("{clipped(found.record.text, 200)}")'
@@ -415,3 +370,9 @@ def _told(resemblance: Sequence[Alike], new: Record) -> list[Warned]:
         message = f"This may replace {named}. If it does, forget that one, or say `supersedes`."
         return [Warned("likely_superseded", message)]
     return [Warned("similar_memory", f"There is a similar memory: {named}.")]
+
+
+def _is_unlike(found: Record, new: Record) -> bool:
+    """Whether it is the new one itself, or an event of another moment."""
+    moments = [moment_of(record.type, record.occurred_at) for record in (found, new)]
+    return found.id == new.id or (None not in moments and moments[0] != moments[1])

@@ -16,7 +16,9 @@ MEMORY = "memory"
 SESSION = "session"
 
 DERIVED_FROM = "derived_from"  # verb of the link from a summary to what it was made of
-SUPERSEDES = "supersedes"  # verb of the link from a fact to the one it replaces
+SUPERSEDES = "supersedes"  # verb of the link from a fact to the one it replaces, and facet
+SUPERSEDED_BY = "superseded_by"  # facet of the fact that was replaced
+MERGED_INTO = "merged_into"  # facet of what a promotion found there already
 
 Scope = Literal["session", "project", "user"]
 MemoryType = Literal["episodic", "semantic", "procedural", "working"]
@@ -148,6 +150,8 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class StoredMemory:
+    """`updated` names what a memory that was there already has got from this call."""
+
     memory_id: str
     embedding_generated: bool
     graph_edges_created: int
@@ -156,7 +160,7 @@ class StoredMemory:
     embedding: str | None = None
     searchable_by: str | None = None
     existing: bool | None = None
-    tags_added: list[str] | None = None
+    updated: list[str] | None = None
     warnings: list[Warned] | None = None
 
 
@@ -234,6 +238,7 @@ class ForgottenMemory:
     memory_id: str
     status: str
     reason: str | None = None
+    warnings: list[Warned] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +254,7 @@ class UpdatedMemory:
 class TaggedMemory:
     memory_id: str
     tags: list[str]
+    warnings: list[Warned] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +266,7 @@ class PromotedMemory:
     new_scope: str
     reason: str | None = None
     merged: bool | None = None
+    warnings: list[Warned] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +275,7 @@ class MemoryContext:
     memories_used: int
     tokens_used: int
     truncated: bool
+    warnings: list[Warned] | None = None
 
 
 @dataclass(frozen=True, slots=True)

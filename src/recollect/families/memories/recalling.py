@@ -55,30 +55,30 @@ class Recall:
         self._indexing = indexing
         self._accesses = accesses
         self._options = options
+        self.warnings: dict[Warned, None] = {}  # of all that was asked so far, each once
 
     async def recall(self, wanted: Wanted) -> RecalledMemories:
         started = perf_counter()
-        places, warnings = await self._places(wanted)
+        places = await self._places(wanted)
         found = await self._found(places, wanted)
         memories = await self._views(places, found.hits, explain=wanted.explain)
-        warnings += [Warned(notice.code, notice.message) for notice in found.notices]
         return RecalledMemories(
             memories=memories,
             total_matched=found.total,
             strategy_used=found.strategy or wanted.strategy,
             query_time_ms=round((perf_counter() - started) * 1000, 1),
-            warnings=warnings or None,
+            warnings=list(self.warnings) or None,
         )
 
     async def records(self, wanted: Wanted) -> list[Record]:
         """What fits, as it is stored, best first; nothing is counted as given out."""
-        places, _ = await self._places(wanted)
-        return [hit.record for hit in (await self._found(places, wanted)).hits]
+        places = await self._places(wanted, or_none=True)
+        return [hit.record for hit in (await self._found(places, wanted)).hits] if places else []
 
     async def newest(self, where: Where, session: str | None, limit: int) -> list[Record]:
         """What fits, whatever its words; the newest first."""
         wanted = Wanted("", session, where.scopes, where.types)
-        places, _ = await self._places(wanted)
+        places = await self._places(wanted, or_none=True)
         traits = {"pinned": where.pinned, "min_importance": where.min_importance}
         found = await asyncio.gather(
             *(
@@ -99,7 +99,7 @@ class Recall:
             self._accesses.note(await self._stores.project(), others)
 
     async def _found(self, places: Sequence[Place], wanted: Wanted) -> Found:
-        return await search(
+        found = await search(
             places,
             wanted.query,
             replace(MEMORIES, strategy=wanted.strategy),
@@ -111,14 +111,18 @@ class Recall:
             time_limit=self._options.time_limit,
             accesses=lambda place, ids: self._accesses.of(places[place].store, ids),
         )
+        self.warnings |= {Warned(notice.code, notice.message): None for notice in found.notices}
+        return found
 
-    async def _places(self, wanted: Wanted) -> tuple[list[Place], list[Warned]]:
-        """A user's store that cannot be read must not hide the project's memories."""
+    async def _places(self, wanted: Wanted, *, or_none: bool = False) -> list[Place]:
+        """A user's store that cannot be read must not hide the project's memories.
+
+        With `or_none`, not even where this question is about the user's alone.
+        """
         where = where_of(wanted)
         scopes = tuple(wanted.scopes) or SCOPES
         of_project = tuple(scope for scope in scopes if scope in OF_PROJECT)
         places: list[Place] = []
-        warnings: list[Warned] = []
         if of_project:
             store = await self._stores.project()
             places.append(Place(store, replace(where, scopes=of_project)))
@@ -127,10 +131,10 @@ class Recall:
                 store = await self._stores.user()
                 places.append(Place(store, replace(where, scopes=("user",))))
             except Unavailable as error:
-                if not places:
+                if not places and not or_none:
                     raise
-                warnings.append(Warned("user_scope_unavailable", error.message))
-        return places, warnings
+                self.warnings[Warned("user_scope_unavailable", error.message)] = None
+        return places
 
     async def _views(
         self, places: Sequence[Place], hits: Sequence[Hit], *, explain: bool

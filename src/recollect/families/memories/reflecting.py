@@ -6,31 +6,31 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 from uuid import uuid4
 
-from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Insert, Link, Record, Restore, Step, Update, Where
-from recollect.core.sessions import Call
-from recollect.core.times import Clock
-from recollect.errors import Conflict
+from recollect.core.ports import Indexing, RecordStore
+from recollect.core.records import Insert, Link, Record, Restore, Step, Update, Where
 from recollect.families.memories.consolidation import (
     DERIVED,
+    PATTERN_TAG,
+    REFLECTED_AT,
     Pattern,
     Plan,
     ReflectStrategy,
     Remembered,
     Summary,
-    Vectors,
     is_derived,
     plan,
     session_of,
     sources_of,
 )
 from recollect.families.memories.identity import place_of, text_key
-from recollect.families.memories.model import DERIVED_FROM, MEMORY
-from recollect.families.memories.stores import ATTEMPTS
+from recollect.families.memories.meaning import Meaning
+from recollect.families.memories.model import DERIVED_FROM, MEMORY, Warned
+from recollect.families.memories.stores import Planned, Writer
 
 MOST_OWN = 2_000  # memories of the session, the newest: the work grows with their square
 MOST_OTHERS = 1_000  # newest memories of other sessions that a theme is looked for in
 MOST_PATTERNS = 1_000  # earlier ones
+TIME_LIMIT = 2.0  # seconds for vectors that are still missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,68 +64,67 @@ class Reflected:
     consolidated_memories: list[ConsolidatedMemory]
     patterns_detected: list[DetectedPattern]
     session_stats: SessionStats
+    warnings: list[Warned] | None = None
 
 
 async def reflect(
-    store: RecordStore,
+    stores: Sequence[RecordStore],
     session: str,
     *,
     strategy: ReflectStrategy,
     dry_run: bool,
-    model: str | None,
-    call: Call,
-    clock: Clock,
+    indexing: Indexing,
+    writer: Writer,
+    time_limit: float | None = TIME_LIMIT,
 ) -> Reflected:
-    """What the session's memories come to in this store; with `dry_run` nothing is written.
+    """What the session's memories come to in each store; with `dry_run` nothing is written.
 
-    One change. What was consolidated before is left alone, so a second time changes nothing more,
-    and of two at once each memory is consolidated by one.
+    One change in each. What was consolidated before is left alone, so a second time changes
+    nothing more, and of two at once each memory is consolidated by one. Memories that wait for
+    their vectors get them here, as far as the time allows.
     """
-    attempt = 0
-    while True:
-        attempt += 1
-        at = clock()
-        remembered = await _remembered(store, session, strategy, model)
-        planned = await asyncio.to_thread(plan, remembered, strategy)
-        present = await _present(store, planned)
+    meaning = Meaning(indexing, time_limit)
+    answers: list[Reflected] = []
+
+    async def planned(store: RecordStore, at: int) -> Planned[Reflected]:
+        remembered = await _remembered(store, session, strategy, meaning)
+        plan_of_store = await asyncio.to_thread(plan, remembered, strategy)
+        present = await _present(store, plan_of_store)
+        return _steps(plan_of_store, present, session, at), _answer(plan_of_store, present)
+
+    for store in stores:
         if dry_run:
-            return _answer(planned, present)
-        steps = _steps(planned, present, session, at)
-        if not steps:
-            return _answer(planned, present)
-        try:
-            await store.commit(Batch(tuple(steps), at, call.tool, call.session.client))
-        except Conflict:
-            if attempt == ATTEMPTS:
-                raise
+            _, answer = await planned(store, writer.clock())
         else:
-            return _answer(planned, present)
+            answer = await writer.commit(store, planned)
+        answers.append(answer)
+    return _together(answers, meaning.warnings)
 
 
 async def _remembered(
-    store: RecordStore, session: str, strategy: ReflectStrategy, model: str | None
+    store: RecordStore, session: str, strategy: ReflectStrategy, meaning: Meaning
 ) -> Remembered:
     where = Where(kinds=(MEMORY,))
     own = await store.scan(replace(where, sessions=(session,)), order="newest", limit=MOST_OWN)
     others: list[Record] = []
     patterns: list[Record] = []
-    if strategy != "summarize":
+    if strategy != "summarize" and own:
         newest = await store.scan(where, order="newest", limit=MOST_OTHERS)
         others = [r for r in newest if session_of(r) not in (None, session)]
         patterns = await _earlier_patterns(store)
-    ids = [record.id for record in (*own, *others) if not is_derived(record)]
-    vectors: Vectors = await store.vectors(model, ids) if model and ids else {}
-    return Remembered(session, own, others, patterns, vectors)
+    # The oldest first: the background begins with the newest.
+    compared = [record for record in (*reversed(own), *others) if not is_derived(record)]
+    return Remembered(session, own, others, patterns, await meaning.of(store, compared))
 
 
 async def _earlier_patterns(store: RecordStore) -> list[Record]:
     """With those that were forgotten, but not those that an undo took back."""
-    where = Where(kinds=(MEMORY,), types=("procedural",), deleted=None)
+    where = Where(kinds=(MEMORY,), types=("procedural",), tags=(PATTERN_TAG,), deleted=None)
     found = [
         record
-        for record in await store.scan(where, order="newest")
+        for record in await store.scan(where, order="newest", limit=MOST_PATTERNS)
         if record.facets.get(DERIVED) == "pattern"
-    ][:MOST_PATTERNS]
+    ]
     undone = await _undone(store, [record for record in found if record.deleted_at is not None])
     return [record for record in found if record.id not in undone]
 
@@ -201,13 +200,15 @@ def _summary_steps(summary: Summary, present: _Present, session: str, at: int) -
 
 
 def _pattern_steps(pattern: Pattern, present: _Present, session: str, at: int) -> list[Step]:
-    known = pattern.known or present.of(pattern.text, "project")
+    known = pattern.known or present.of(pattern.text, pattern.scope)
     if known is None:
         steps = _kept(_pattern_record(pattern, session, at), present)
         return [*steps, *_links(pattern.id, pattern.members, present, at)]
-    facets = {**known.facets, **_pattern_facets(pattern, known)}
+    values: dict[str, Any] = {"facets": {**known.facets, **_pattern_facets(pattern, at, known)}}
+    if PATTERN_TAG not in known.tags:
+        values["tags"] = (*known.tags, PATTERN_TAG)
     return [
-        Update(known.id, {"facets": facets}, known.version),
+        Update(known.id, values, known.version),
         *_links(known.id, pattern.members, present, at),
     ]
 
@@ -231,16 +232,22 @@ def _summary_record(summary: Summary, session: str, at: int) -> Record:
 
 
 def _pattern_record(pattern: Pattern, session: str, at: int) -> Record:
-    return _record(pattern, "procedural", "project", _pattern_facets(pattern), session, at)
+    facets = _pattern_facets(pattern, at)
+    return _record(pattern, "procedural", pattern.scope, facets, session, at)
 
 
-def _pattern_facets(pattern: Pattern, known: Record | None = None) -> dict[str, Any]:
+def _pattern_facets(pattern: Pattern, at: int, known: Record | None = None) -> dict[str, Any]:
     sources = {member.id for member in pattern.members}
     metadata = {"frequency": pattern.frequency, "suggested_scope": pattern.suggested_scope}
     if known is not None:
         sources |= sources_of(known)
         metadata = {**cast(Mapping[str, Any], known.facets.get("metadata") or {}), **metadata}
-    return {DERIVED: "pattern", DERIVED_FROM: sorted(sources), "metadata": metadata}
+    return {
+        DERIVED: "pattern",
+        DERIVED_FROM: sorted(sources),
+        REFLECTED_AT: at,
+        "metadata": metadata,
+    }
 
 
 def _record(
@@ -277,6 +284,20 @@ def _answer(planned: Plan, present: _Present) -> Reflected:
     )
 
 
+def _together(answers: Sequence[Reflected], warnings: list[Warned]) -> Reflected:
+    stats = [answer.session_stats for answer in answers]
+    return Reflected(
+        [made for answer in answers for made in answer.consolidated_memories],
+        [found for answer in answers for found in answer.patterns_detected],
+        SessionStats(
+            sum(one.memories_analyzed for one in stats),
+            sum(one.consolidated_into for one in stats),
+            sum(one.patterns_found for one in stats),
+        ),
+        warnings or None,
+    )
+
+
 def _consolidated(summary: Summary, present: _Present) -> ConsolidatedMemory:
     same = present.of(summary.text, summary.scope)
     head = same.id if same else summary.id
@@ -290,7 +311,7 @@ def _consolidated(summary: Summary, present: _Present) -> ConsolidatedMemory:
 
 
 def _detected(pattern: Pattern, present: _Present) -> DetectedPattern:
-    same = pattern.known or present.of(pattern.text, "project")
+    same = pattern.known or present.of(pattern.text, pattern.scope)
     return DetectedPattern(
         pattern=pattern.text,
         frequency=pattern.frequency,

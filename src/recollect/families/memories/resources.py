@@ -1,19 +1,21 @@
 """The four documents that show memories to whoever reads and does not ask."""
 
+import asyncio
 import json
 from collections import Counter
+from collections.abc import Sequence
 
 from recollect.core.entities import ENTITY, OBSERVATION
 from recollect.core.ports import RecordStore
-from recollect.core.records import Where
+from recollect.core.records import Link, Where
 from recollect.core.text import clipped
 from recollect.core.times import iso
 from recollect.families.memories.fencing import as_data, fenced
 from recollect.families.memories.model import MEMORY, SESSION
-from recollect.families.memories.sessions import Use, stored_by
+from recollect.families.memories.sessions import NO_SESSION, Use, stored_by
 from recollect.families.memories.status import MemoryStatus
 from recollect.families.memories.topics import TYPES, key_topics
-from recollect.families.memories.walking import OVERVIEW
+from recollect.families.memories.walking import OVERVIEW, kept_by_others
 from recollect.tools.schema import to_json
 
 STATUS = "memory://status"
@@ -21,7 +23,7 @@ SESSION_SUMMARY = "memory://session/summary"
 KNOWLEDGE_GRAPH = "memory://project/knowledge-graph"
 PREFERENCES = "memory://user/preferences"
 
-MOST_SUMMED_UP = 1_000  # memories of a session
+MOST_SUMMED_UP = 1_000  # memories, the newest
 MOST_PREFERENCES = 50
 MOST_ENTITIES = 30
 MOST_VERBS = 20
@@ -39,61 +41,61 @@ async def session_text(
     """What the session has stored and recalled so far."""
     if session is None:
         return "## Session Memory Summary\nThis connection keeps no session.\n"
-    stored = await stored_by((project, user), session, MOST_SUMMED_UP)
+    stores = (project, user)
+    stored = await stored_by(stores, session, MOST_SUMMED_UP)
     made = [record for record in await project.get([session]) if record.kind == SESSION]
-    counts = Counter(record.type for record in stored)
-    listed = ", ".join(f"{counts[kind]} {kind}" for kind in TYPES if counts[kind])
+    counts = {kind: await _how_many(stores, session, (kind,)) for kind in TYPES}
+    listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     consolidated = sum("consolidated" in record.facets for record in stored)
-    topics = _short(", ".join(key_topics(stored))) or "none yet"
+    topics = _short(", ".join(await asyncio.to_thread(key_topics, stored)))
     started = _minute(made[0].created_at if made else started_at)
     return "\n".join(
         [
             "## Session Memory Summary",
             f"**Session:** {_short(session)} | Started: {started}",
-            f"**Memories stored:** {len(stored)}" + (f" ({listed})" if listed else ""),
+            f"**Memories stored:** {await _how_many(stores, session)}"
+            + (f" ({listed})" if listed else ""),
             f"**Memories recalled:** {use.queries} queries, "
             f"{len(use.served)} unique memories served",
             f"**Memories consolidated:** {consolidated}",
-            f"**Key topics:** {topics}",
+            fenced(f"**Key topics:** {topics}\n") if topics else "**Key topics:** none yet",
             "",
         ]
     )
 
 
-async def graph_text(project: RecordStore) -> str:
-    """Entities, the kinds of their relations, and how closely they are knit."""
+async def graph_text(project: RecordStore, session: str | None = None) -> str:
+    """Entities, the kinds of their relations, and how closely they are knit.
+
+    Memories count that the session may see.
+    """
     counts = await project.count()
     entities = await project.scan(Where(kinds=(ENTITY,)), order="newest", limit=OVERVIEW)
     by_id = {entity.id: entity for entity in entities}
     links = await project.links(list(by_id), sources=(ENTITY,)) if by_id else []
     relations = [link for link in links if link.source in by_id and link.target in by_id]
-    verbs = Counter(link.verb for link in relations)
-    about = (
-        await project.links(list(by_id), direction="in", sources=(MEMORY,), limit=MOST_LINKS)
-        if by_id
-        else []
-    )
+    about = await _about(project, list(by_id), session or NO_SESSION) if by_id else []
     degrees = Counter(end for link in relations for end in (link.source, link.target))
     degrees.update(link.target for link in about)
-    types = Counter(entity.type or "" for entity in entities)
     total = counts.get(ENTITY, 0)
     lines = [
         "## Project Knowledge Graph",
-        f"**Entities:** {total}" + _listed(types),
-        f"**Relationships:** {len(relations)}" + _listed(verbs),
+        f"**Entities:** {total}",
+        f"**Relationships:** {len(relations)}",
         f"**Observations:** {counts.get(OBSERVATION, 0)}",
-        f"**Links from memories:** {counts['link'] - len(links)}",
+        f"**Links from memories:** {len(about)}",
         f"**Density:** {_density(len(relations), len(entities))}",
     ]
     if len(entities) < total:
-        lines.append(f"Relationships are those of the newest {len(entities):,} entities.")
+        lines.append(f"Relationships and links are those of the newest {len(entities):,} entities.")
+    body = _listed("Entity types", Counter(entity.type or "" for entity in entities))
+    body += _listed("Relationship types", Counter(link.verb for link in relations))
     best = [
         f"- {_short(by_id[entity].name)} ({_short(by_id[entity].type)}): {count} links\n"
         for entity, count in degrees.most_common(MOST_ENTITIES)
     ]
-    if best:
-        lines += ["", "### Best connected", fenced("".join(best))]
-    return "\n".join([*lines, ""])
+    body += "".join(["### Best connected\n", *best]) if best else ""
+    return "\n".join([*lines, *(["", fenced(body)] if body else []), ""])
 
 
 async def preferences_text(user: RecordStore) -> str:
@@ -112,15 +114,32 @@ async def preferences_text(user: RecordStore) -> str:
     for title, kind in (("Facts and preferences", "semantic"), ("Procedures", "procedural")):
         shown = [r for r in current[:MOST_PREFERENCES] if r.type == kind]
         body += f"\n### {title}\n" if shown else ""
-        body += "".join(f"- {_short(r.text)} ({_minute(r.at)[:10]}; {r.id})\n" for r in shown)
+        body += "".join(
+            f"- {_short(r.text)} ({_minute(r.at)[:10]}; {as_data(r.id)})\n" for r in shown
+        )
     return "\n".join([*lines, fenced(body), ""])
 
 
-def _listed(counts: Counter[str]) -> str:
+async def _how_many(
+    stores: Sequence[RecordStore], session: str, types: tuple[str, ...] = ()
+) -> int:
+    where = Where(kinds=(MEMORY,), sessions=(session,), types=types)
+    return sum([await store.how_many(where) for store in stores])
+
+
+async def _about(project: RecordStore, entities: Sequence[str], session: str) -> list[Link]:
+    """The links from memories to the entities, but those of other sessions' own memories."""
+    links = await project.links(entities, direction="in", sources=(MEMORY,), limit=MOST_LINKS)
+    sources = list(dict.fromkeys(link.source for link in links))
+    unseen = await kept_by_others(project, sources, session)
+    return [link for link in links if link.source not in unseen]
+
+
+def _listed(title: str, counts: Counter[str]) -> str:
     if not counts:
         return ""
     named = (f"{count} {_short(name)}" for name, count in counts.most_common(MOST_VERBS))
-    return f" ({', '.join(named)})"
+    return f"**{title}:** {', '.join(named)}\n"
 
 
 def _short(text: str | None) -> str:

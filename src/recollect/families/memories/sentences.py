@@ -23,6 +23,7 @@ _ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|cf|vs|approx|no|nr|fig|dr|mr|mrs|ms|st|bzw|ca|[a-z])\.)\s*$",
     re.IGNORECASE,
 )
+_ABBREVIATED = 12  # characters that the longest of them takes at most
 _ENDS_OPEN = re.compile(r"[^\W_]$")
 
 
@@ -46,6 +47,11 @@ def sentences(text: str) -> list[str]:
             for paragraph in _paragraphs(part):
                 found += _split(paragraph)
     return [sentence for sentence in found if any(c.isalnum() for c in sentence)]
+
+
+def beginning(text: str, length: int) -> str:
+    """So much of a text, to its last whole word."""
+    return text if len(text) <= length else (text[:length].rsplit(maxsplit=1) or [""])[0]
 
 
 def central_sentences(
@@ -139,7 +145,8 @@ def _split(paragraph: str) -> list[str]:
     parts: list[str] = []
     start = 0
     for end in _END.finditer(masked):
-        if not _ABBREVIATION.search(masked[start : end.start()]):
+        # Only its end is looked at: a text of nothing but abbreviations would take forever.
+        if not _ABBREVIATION.search(masked[max(start, end.start() - _ABBREVIATED) : end.start()]):
             parts.append(paragraph[start : end.end()].strip())
             start = end.end()
     return [part for part in (*parts, paragraph[start:].strip()) if part]

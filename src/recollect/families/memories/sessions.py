@@ -1,5 +1,6 @@
 """Sessions: which one a call belongs to, and what is kept of each."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field
 from recollect.core.ports import RecordStore
 from recollect.core.records import Batch, Insert, Record, Restore, Step, Update, Where
 from recollect.core.sessions import Call
-from recollect.errors import Conflict, InvalidInput
+from recollect.errors import Conflict, InvalidInput, RecollectError
 from recollect.families.memories.model import MEMORY, SESSION, Options
 from recollect.families.memories.topics import session_summary
 
@@ -87,7 +88,7 @@ async def close_session(
         return False
     counted = {"recalled": use.queries, "served": len(use.served)} if use else {}
     values = {
-        "text": session_summary(stored),
+        "text": await asyncio.to_thread(session_summary, stored),
         "facets": {**found[0].facets, **counted, "ended_at": at},
     }
     try:
@@ -125,9 +126,12 @@ class Uses:
 
     async def close(self, at: int) -> None:
         """Writes what every session came to that stored something here."""
-        for session, use in self._by_session.items():
-            for store in use.stores:
-                await close_session(store, session, at, use)
+        for session, use in list(self._by_session.items()):
+            for store in list(use.stores):
+                try:
+                    await close_session(store, session, at, use)
+                except RecollectError:
+                    continue  # an archived project, a full disk: the others get theirs
 
     def of(self, session: str) -> Use:
         use = self._by_session.setdefault(session, Use())

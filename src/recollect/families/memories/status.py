@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from recollect.core.entities import ENTITY
 from recollect.core.ports import Indexing
+from recollect.core.records import Where
 from recollect.core.times import iso
 from recollect.families.memories.model import MEMORY, SESSION, Options
-from recollect.families.memories.sessions import stored_by
 from recollect.families.memories.stores import Stores
 
 WORKING = "working"  # a type that the counts name only where it occurs
-MOST_COUNTED = 10_000  # memories of one session
 _SECOND = 1_000_000  # microseconds
 
 
@@ -143,6 +142,7 @@ async def _storage(stores: Stores, indexing: Indexing) -> Storage:
 async def _current_session(stores: Stores, options: Options, session: str) -> CurrentSession:
     project = await stores.project()
     made = [r for r in await project.get([session]) if r.kind == SESSION]
-    stored = await stored_by((project, await stores.user()), session, MOST_COUNTED)
+    where = Where(kinds=(MEMORY,), sessions=(session,))
+    stored = sum([await store.how_many(where) for store in (project, await stores.user())])
     started_at = made[0].created_at if made else options.started_at
-    return CurrentSession(session, len(stored), iso(started_at))
+    return CurrentSession(session, stored, iso(started_at))

@@ -1,34 +1,76 @@
 """The two stores that a call reaches, and the commits that are made in them."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from recollect.core.ports import Library, ProjectChoice, RecordStore
-from recollect.core.records import Batch, Record, Step
+from recollect.core.records import SESSION_SCOPE, Batch, Record, Step
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
 from recollect.errors import Conflict, NotFound
 from recollect.families.memories.identity import full_id
-from recollect.families.memories.model import MEMORY
+from recollect.families.memories.model import MEMORY, MERGED_INTO
 
 T = TypeVar("T")
 Planned = tuple[list[Step], T]
 Plan = Callable[[RecordStore, int], Awaitable[Planned[T]]]
 
 ATTEMPTS = 20  # another process may commit between our reading and our writing
+MOST_MERGES = 10  # that an old id is followed through
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Commits in the name of one tool and client."""
+
+    clock: Clock
+    tool: str
+    client: str = ""
+
+    async def commit(self, store: RecordStore, plan: Plan[T]) -> T:
+        """Reads one state, plans against it, commits; where the state has moved, plans again."""
+        attempt = 0
+        while True:
+            attempt += 1
+            at = self.clock()
+            steps, answer = await plan(store, at)
+            if not steps:
+                return answer
+            try:
+                await self.once(store, steps, at)
+            except Conflict:
+                if attempt == ATTEMPTS:
+                    raise
+            else:
+                return answer
+
+    async def once(self, store: RecordStore, steps: Sequence[Step], at: int) -> None:
+        await store.commit(Batch(tuple(steps), at, self.tool, self.client))
 
 
 class Stores:
-    """The project's store, with session and project memories, and the user's."""
+    """The project's store, with session and project memories, and the user's.
+
+    With a `session`, the session memories of others are out of reach.
+    """
 
     def __init__(
-        self, choice: ProjectChoice, library: Library, call: Call, project: str | None, clock: Clock
+        self,
+        choice: ProjectChoice,
+        library: Library,
+        call: Call,
+        project: str | None,
+        clock: Clock,
+        session: str | None = None,
     ) -> None:
         self._choice = choice
         self._library = library
         self._project = project
+        self._session = session
         self.clock = clock
         self.call = call
+        self.writer = Writer(clock, call.tool, call.session.client)
 
     async def user(self) -> RecordStore:
         return await self._library.user()
@@ -45,35 +87,39 @@ class Stores:
 
     async def holding(self, memory_id: str) -> tuple[RecordStore, Record]:
         """Where the memory lives; after a promotion that a crash cut short, the broader one."""
+        store, record = await self.finding(memory_id)
+        if record.deleted_at is not None:
+            raise _forgotten(record)
+        return store, record
+
+    async def finding(self, memory_id: str) -> tuple[RecordStore, Record]:
+        """Forgotten ones too; what was merged into another is that other one."""
         wanted = full_id(memory_id)
-        forgotten: Record | None = None
-        for store in (await self.user(), await self.project()):
-            for record in await store.get([wanted], include_deleted=True):
-                if record.kind == MEMORY and record.deleted_at is None:
-                    return store, record
-                forgotten = forgotten or record
-        if forgotten is not None and forgotten.kind == MEMORY:
-            raise _forgotten(forgotten)
+        for _ in range(MOST_MERGES):
+            found = await self._having(wanted)
+            if found is None:
+                break
+            into = found[1].facets.get(MERGED_INTO)
+            if into is None or found[1].deleted_at is None:
+                return found
+            wanted = into
         raise no_memory(memory_id)
 
     async def commit(self, store: RecordStore, plan: Plan[T]) -> T:
-        """Reads one state, plans against it, commits; where the state has moved, plans again."""
-        attempt = 0
-        while True:
-            attempt += 1
-            at = self.clock()
-            steps, answer = await plan(store, at)
-            if not steps:
-                return answer
-            try:
-                await store.commit(
-                    Batch(tuple(steps), at, self.call.tool, self.call.session.client)
-                )
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-            else:
-                return answer
+        return await self.writer.commit(store, plan)
+
+    async def _having(self, memory_id: str) -> tuple[RecordStore, Record] | None:
+        found = [
+            (store, record)
+            for store in (await self.user(), await self.project())
+            for record in await store.get([memory_id], include_deleted=True)
+            if record.kind == MEMORY and self._reaches(record)
+        ]
+        live = (pair for pair in found if pair[1].deleted_at is None)
+        return next(live, found[0] if found else None)
+
+    def _reaches(self, record: Record) -> bool:
+        return record.scope != SESSION_SCOPE or self._session in (None, record.session)
 
 
 async def still_there(store: RecordStore, memory_id: str) -> Record:

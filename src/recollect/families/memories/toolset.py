@@ -10,7 +10,8 @@ from recollect.core.times import Clock
 from recollect.families.memories.amending import Amendment
 from recollect.families.memories.consolidation import ReflectStrategy
 from recollect.families.memories.context import HEADINGS, Section, context_block, gather
-from recollect.families.memories.memories import Memories, NewMemory
+from recollect.families.memories.masking import Masking
+from recollect.families.memories.memories import Memories
 from recollect.families.memories.model import (
     DEFAULT_IMPORTANCE,
     METADATA_LIMIT,
@@ -45,6 +46,7 @@ from recollect.families.memories.model import (
     TimeRange,
     UpdatedMemory,
 )
+from recollect.families.memories.new_memory import NewMemory
 from recollect.families.memories.promotion import Promotion
 from recollect.families.memories.recalling import Recall, Wanted
 from recollect.families.memories.reflecting import Reflected, reflect
@@ -129,7 +131,7 @@ class MemoryTools(Family):
             pinned=bool(pinned),
             supersedes=supersedes,
         )
-        return await self._memories(call, project).store(wanted)
+        return await self._memories(call, project, session_id).store(wanted)
 
     @tool()
     async def recall_memories(
@@ -244,19 +246,20 @@ class MemoryTools(Family):
         project: InProject | None = None,
     ) -> Reflected:
         """Sum up a session's memories by topic, and find themes that recur across sessions."""
-        store = await self._stores(call, project).project()
-        model = self._indexing.embedder.name if self._indexing.embedder else None
+        stores = self._stores(call, project)
+        places = (await stores.project(), await stores.user())
         reflected = await reflect(
-            store,
+            places,
             required_session(call, session_id, self._options),
             strategy=strategy,
             dry_run=dry_run,
-            model=model,
-            call=call,
-            clock=self._clock,
+            indexing=self._indexing,
+            writer=stores.writer,
+            time_limit=self._options.time_limit,
         )
         if not dry_run:
-            self._indexing.wake(store)
+            for store in places:
+                self._indexing.wake(store)
         return reflected
 
     @tool()
@@ -295,7 +298,13 @@ class MemoryTools(Family):
         block = context_block(found, max_tokens, self._clock())
         await recall.note(block.used)
         self.uses.recalled(session, [record.id for record in block.used])
-        return MemoryContext(block.text, len(block.used), block.tokens, block.truncated)
+        return MemoryContext(
+            block.text,
+            len(block.used),
+            block.tokens,
+            block.truncated,
+            warnings=list(recall.warnings) or None,
+        )
 
     @tool(Effect.WRITES)
     async def promote_memory(
@@ -307,7 +316,9 @@ class MemoryTools(Family):
         project: InProject | None = None,
     ) -> PromotedMemory:
         """Give a memory a broader scope."""
-        promotion = Promotion(self._stores(call, project), self._indexing, self._accesses)
+        masking = Masking(enabled=self._options.mask_secrets)
+        stores = self._stores(call, project)
+        promotion = Promotion(stores, self._indexing, self._accesses, masking)
         return await promotion.promote(memory_id, target_scope, reason)
 
     @tool(Effect.REPEATABLE)
@@ -323,11 +334,15 @@ class MemoryTools(Family):
         change = TagChange(add, remove)
         return await self._memories(call, project).tag(memory_id, change)
 
-    def _memories(self, call: Call, project: str | None) -> Memories:
-        return Memories(self._stores(call, project), self._indexing, self._options, self.uses)
+    def _memories(self, call: Call, project: str | None, session: str | None = None) -> Memories:
+        stores = self._stores(call, project, session)
+        return Memories(stores, self._indexing, self._options, self.uses)
 
     def _recall(self, call: Call, project: str | None) -> Recall:
         return Recall(self._stores(call, project), self._indexing, self._accesses, self._options)
 
-    def _stores(self, call: Call, project: str | None) -> Stores:
-        return Stores(self._choice, self._library, call, project, self._clock)
+    def _stores(self, call: Call, project: str | None, session: str | None = None) -> Stores:
+        # A person at the command line is no session, whatever the environment says of one.
+        talks = call.session.is_conversation
+        reaching = session_of(call, session, self._options) if talks else None
+        return Stores(self._choice, self._library, call, project, self._clock, reaching)

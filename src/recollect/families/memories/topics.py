@@ -3,20 +3,24 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from recollect.core.folding import fold, tokens
 from recollect.core.records import Record
 from recollect.core.stemming import stem
 from recollect.core.words import STOP_WORDS
-from recollect.families.memories.sentences import sentences
+from recollect.families.memories.sentences import beginning, sentences
 
 Topic = tuple[str, ...]  # stems
+Term = tuple[Topic, str]  # with a spelling of it
 
 TYPES = ("episodic", "semantic", "procedural", "working")
 MOST_TOPICS = 5
-MOST_READ = 500  # memories; a summary at shutdown has no time for more
+LONGEST_TEXT = 2_000  # characters of a memory that are read
+MOST_READ = 200_000  # characters in all: a summary at shutdown has no time for more
 TAG_WEIGHT = 2.0  # somebody chose it as the topic
 NAME_WEIGHT = 1.5  # of an entity that memories are linked to
+CACHED_WORDS = 4_096
 
 _DULL = """
     add added adding after again agreed already always amazing another asked asks awesome back
@@ -57,39 +61,50 @@ def key_topics(
     counts: defaultdict[Topic, float] = defaultdict(float)
     spellings: defaultdict[Topic, Counter[str]] = defaultdict(Counter)
 
-    def note(terms: Iterable[str], weight: float) -> None:
+    def note(terms: Iterable[Term], weight: float) -> None:
         topics: set[Topic] = set()
-        for term in terms:
-            topic = _topic(term)
-            spellings[topic][term] += 1
+        for topic, spelled in terms:
+            spellings[topic][spelled] += 1
             topics.add(topic)
         for topic in topics - {()}:
             counts[topic] += weight
 
-    # The newest are read: they tell best where the session has come to.
-    for record in sorted(records, key=lambda r: (r.at, r.id))[-MOST_READ:]:
-        note(_terms(record.text), 1.0)
-        note(record.tags, TAG_WEIGHT)
-    note(names, NAME_WEIGHT)
+    for text, tags in _read(records):
+        note(_terms(text), 1.0)
+        note(((_topic(tag), tag) for tag in tags), TAG_WEIGHT)
+    note(((_topic(name), name) for name in names), NAME_WEIGHT)
     return [_spelled(spellings[topic]) for topic in _chosen(counts, limit)]
 
 
-def _terms(text: str) -> Iterator[str]:
+def _read(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Texts and tags, as far as there is time; the newest tell best where a session has come to."""
+    left = MOST_READ
+    for record in sorted(records, key=lambda r: (r.at, r.id), reverse=True):
+        if left <= 0:
+            return
+        text = beginning(record.text, LONGEST_TEXT)
+        yield text, record.tags
+        left -= len(text) + sum(map(len, record.tags))
+
+
+def _terms(text: str) -> Iterator[Term]:
     """Telling words, and pairs of them that stand side by side."""
     for sentence in sentences(text):
-        before = ""
+        before: Term | None = None
         for place, word in enumerate(_WORD.findall(sentence)):
             if not _is_telling(word):
-                before = ""
+                before = None
                 continue
             # A capital that begins a sentence may not be the word's own.
             spelled = word.lower() if place == 0 and word.istitle() else word
-            yield spelled
-            if before:
-                yield f"{before} {spelled}"
-            before = spelled
+            term = _topic(spelled), spelled
+            yield term
+            if before is not None:
+                yield before[0] + term[0], f"{before[1]} {spelled}"
+            before = term
 
 
+@lru_cache(CACHED_WORDS)
 def _is_telling(word: str) -> bool:
     folded = word.lower().replace("'", "").replace("’", "")
     is_word = _SHORTEST <= len(folded) <= _LONGEST or (len(folded) == 2 and not folded.isascii())
@@ -100,6 +115,7 @@ def _is_dull(word: str) -> bool:
     return word in STOP_WORDS or stem(word) in DULL_STEMS
 
 
+@lru_cache(CACHED_WORDS)
 def _topic(term: str) -> Topic:
     """Equal for the spellings of one topic."""
     return tuple(stem(word) for word in tokens(fold(term.replace("-", " ").replace("_", " "))))

@@ -6,7 +6,7 @@ from typing import Literal
 
 from recollect.core.entities import ENTITY, candidates
 from recollect.core.ports import Access, AccessBook, Direction, RecordStore
-from recollect.core.records import Link, Record, Where
+from recollect.core.records import SESSION_SCOPE, Link, Record, Where
 from recollect.core.text import normalised
 from recollect.families.memories.model import (
     MEMORY,
@@ -27,7 +27,7 @@ DIRECTIONS: dict[Way, Direction] = {"outgoing": "out", "incoming": "in", "both":
 WIDEST = 1_000  # entities that one hop goes on from
 MOST_LINKS = 20_000  # looked at in one hop
 OVERVIEW = 2_000  # entities among which an overview finds the best connected
-MOST_MEMORIES = 100  # looked at; the counts of more go by their links alone
+MOST_MEMORIES = 100  # looked at; more are only counted
 
 Identity = tuple[str, str]  # the normalised name and type: the same entity in both stores
 
@@ -114,6 +114,14 @@ async def walk(
     )
 
 
+async def kept_by_others(store: RecordStore, ids: Sequence[str], session: str) -> set[str]:
+    """Those of the memories that no session but another one sees."""
+    if not ids:
+        return set()
+    where = Where(kinds=(MEMORY,), ids=tuple(ids), scopes=(SESSION_SCOPE,))
+    return {record.id for record in await store.scan(where) if record.session != session}
+
+
 async def _starts(store: RecordStore, route: Route) -> list[Record]:
     """By name, id or `name (type)`, else by a part of the name."""
     if route.entity is None:
@@ -172,7 +180,8 @@ async def _memories(
     ids = list(dict.fromkeys(link.source for link in reversed(links)))
     where = Where(kinds=(MEMORY,), ids=tuple(ids[:MOST_MEMORIES]), visible_to=visible_to)
     seen = {record.id: record for record in await store.scan(where)} if ids else {}
-    countable = seen.keys() | set(ids[MOST_MEMORIES:])
+    rest = ids[MOST_MEMORIES:]
+    countable = seen.keys() | (set(rest) - await kept_by_others(store, rest, visible_to))
     wanted = normalised(route.relationship_type or "")
     fitting: set[str] = set()
     for link in links:
