@@ -17,6 +17,7 @@ from recollect.retrieval.fusion import (
     mixed,
     recency,
     relevance,
+    spoken_for,
     totals,
 )
 from recollect.retrieval.profile import Fusion, Parts, Shares
@@ -195,3 +196,58 @@ def test_what_makes_up_a_score_stays_within_0_and_1(
         assert 0 <= whole <= 1 + 1e-9
         assert is_about(half, whole / 2)
         assert is_about(both, whole * 0.4)
+
+
+NOTHING: list[list[int]] = [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("cosines", "expected"),
+    [
+        ([0.6, 0.21, 0.19], [True, True, False]),
+        ([0.45, 0.16, 0.14], [True, True, False]),
+        ([0.2, 0.11, 0.09], [True, True, False]),
+        ([0.09, -0.5, None], [False, False, False]),
+        ([1.0, 0.2, None], [True, True, False]),
+    ],
+    ids=repr,
+)
+def test_a_meaning_that_is_far_from_the_query_speaks_for_nobody(
+    cosines: list[float | None], expected: list[bool]
+) -> None:
+    assert spoken_for(Signs([None] * 3, cosines, NOTHING), Parts()) == expected
+
+
+def test_whatever_is_asked_about_speaks_for_those_who_have_it() -> None:
+    far = Signs([None] * 3, [0.0] * 3, NOTHING)
+    second = [0.0, 1.0, 0.0]
+    for asked in ({"author": second}, {"date": second}, {"closeness": second}):
+        assert spoken_for(replace(far, **asked), Parts()) == [False, True, False]
+    found = Signs([None, 0.0, None], [0.0] * 3, NOTHING)
+    assert spoken_for(found, Parts()) == [False, True, False]
+
+
+def test_what_does_not_count_here_speaks_for_nobody() -> None:
+    some = Signs([3.0, None, None], [None, 0.9, None], [[], [2], [1]], author=[1.0] * 3)
+    by_words, by_meaning = (
+        Parts(keyword=keyword, meaning=1 - keyword, author=0, date=0, neighbour=0, closeness=0)
+        for keyword in (1, 0)
+    )
+    assert spoken_for(some, by_words) == [True, False, False]
+    assert spoken_for(some, by_meaning) == [False, True, False]
+
+
+def test_a_candidate_speaks_for_those_beside_it_and_for_no_others() -> None:
+    some = Signs([None] * 4, [0.5, None, 0.0, 0.0], [[1], [0, 2], [1], []])
+    assert spoken_for(some, Parts()) == [True, True, False, False]
+
+
+@given(signs(), PARTS)
+def test_without_a_meaning_what_nothing_speaks_for_has_no_relevance(
+    some: Signs, parts: Parts
+) -> None:
+    unmeant = replace(some, cosine=[None] * len(some.cosine))
+    kept = spoken_for(unmeant, parts)
+    assert len(kept) == len(some.keyword)
+    for is_kept, score in zip(kept, sums(unmeant, parts), strict=True):
+        assert is_kept or score == 0

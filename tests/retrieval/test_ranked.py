@@ -149,6 +149,29 @@ async def test_superseded_and_consolidated_memories_rank_below_and_say_so(shelf:
     assert middle.why["consolidated"] < 0
 
 
+@pytest.mark.parametrize("strategy", ["hybrid", "vector"])
+async def test_what_only_is_important_and_new_is_not_listed(shelf: Shelf, strategy: Any) -> None:
+    await shelf.put(
+        memory("the parser is written by hand"),
+        memory("lunch is at noon", importance=1.0, facets={"pinned": True}),
+    )
+    await replace_embedder(shelf).put(memory("no vector yet", importance=1.0))
+    found = await shelf.search("parser", replace(MIXED, strategy=strategy), limit=1)
+    assert [hit.record.text for hit in found.hits] == ["the parser is written by hand"]
+    assert (found.total, found.next_cursor) == (1, None)
+    found = await shelf.search("zebra", replace(MIXED, strategy=strategy))
+    assert (found.hits, found.total, found.notices) == ([], 0, [])
+
+
+async def test_the_author_or_the_time_asked_about_is_reason_enough(shelf: Shelf) -> None:
+    await shelf.put(
+        memory("lunch is at noon", author="Ann", occurred_at=DAY_ONE - 40 * DAY),
+        memory("tabs, no spaces", author="Bob", occurred_at=DAY_ONE - DAY),
+    )
+    assert await shelf.texts("whatever Ann wanted") == ["lunch is at noon"]
+    assert await shelf.texts("whatever went on yesterday") == ["tabs, no spaces"]
+
+
 async def test_two_places_are_one_ranking(two_shelves: Shelf) -> None:
     await two_shelves.put(memory("redis"), memory("lunch at one"))
     await two_shelves.put(memory("I like redis, and so do we all", scope="user"), store=1)

@@ -12,7 +12,9 @@ from recollect.retrieval.profile import Fusion, Parts, Shares
 
 RANK_CONSTANT = 60
 NARROWEST = 0.25  # between cosines; candidates of a large store are twice as far apart
-FAR = 0.15  # the cosine below which two texts have nothing in common, as the model sees it
+# A cosine below a third of the best one says nothing, where that is between these two: texts that
+# have nothing in common lie around 0.05.
+FAR, FURTHEST = 1 / 3, (0.1, 0.2)
 STRETCH = 0.2  # of its half-life, for each time that a record was given out
 LONGEST_STRETCH = 5.0
 
@@ -70,7 +72,8 @@ def spoken_for(signs: Signs, parts: Parts) -> list[bool]:
     """For which candidates anything speaks that counts here: a word, a meaning that is not far,
     an author or a date that is asked about, the graph, or a candidate beside them for which
     something does."""
-    near = [cosine is not None and cosine >= FAR for cosine in signs.cosine]
+    floor = _floor(signs.cosine)
+    near = [cosine is not None and cosine >= floor for cosine in signs.cosine]
     columns: tuple[tuple[float, Sequence[Any] | None], ...] = (
         (parts.keyword, [score is not None for score in signs.keyword]),
         (parts.meaning, near),
@@ -79,13 +82,19 @@ def spoken_for(signs: Signs, parts: Parts) -> list[bool]:
         (parts.closeness, signs.closeness),
     )
     counting = [column for weight, column in columns if weight and column is not None]
-    alone = [any(values) for values in zip(*counting, strict=True)]
+    alone = [any(column[i] for column in counting) for i in range(len(near))]
     if not parts.neighbour:
         return alone
     return [
         is_so or any(alone[number] for number in beside)
         for is_so, beside in zip(alone, signs.neighbours, strict=True)
     ]
+
+
+def _floor(cosines: Column) -> float:
+    best = max((cosine for cosine in cosines if cosine is not None), default=0.0)
+    lowest, highest = FURTHEST
+    return min(max(FAR * best, lowest), highest)
 
 
 def totals(columns: Columns) -> list[float]:

@@ -109,3 +109,38 @@ async def test_a_database_for_reading_refuses_to_write(path: Path) -> None:
             await attempt
     assert await database.read(generation) == 1
     await database.close()
+
+
+async def test_no_question_waits_for_what_is_read_aside(path: Path) -> None:
+    database = Database(path, PROJECT)
+    is_reading, may_end = threading.Event(), threading.Event()
+
+    def slow(db: Connection) -> int:
+        is_reading.set()
+        may_end.wait()
+        return generation(db)
+
+    reading = asyncio.create_task(database.read(slow, aside=True))
+    await asyncio.to_thread(is_reading.wait)
+    assert await database.read(generation) == 1
+    await database.write(raise_generation)
+    may_end.set()
+    assert await reading == 2
+    await database.close()
+    assert not database.is_open
+    assert [found.name for found in sorted(path.parent.iterdir())] == ["project.db"]
+
+
+async def test_what_is_read_aside_ends_when_the_database_is_closed(path: Path) -> None:
+    database = Database(path, PROJECT)
+    has_begun = threading.Event()
+
+    def endless(db: Connection) -> None:
+        has_begun.set()
+        db.execute(ENDLESS).fetchall()
+
+    reading = asyncio.create_task(database.read(endless, aside=True))
+    await asyncio.to_thread(has_begun.wait)
+    await database.close(interrupt=True)
+    with pytest.raises(Unavailable):
+        await reading

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from recollect.core.ports import Embedded
 from recollect.core.records import Delete, Record, Update, Weights, Where
 from recollect.core.words import parse_query
 from recollect.engines import vectors
-from recollect.engines.sqlite import sifting
+from recollect.engines.sqlite import nearness, sifting
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.engines.sqlite.store import SqliteStore
 
@@ -149,6 +150,26 @@ async def test_more_that_fit_than_are_looked_up_first_are_ranked_first(
         found = await near(store, floats[3], Where(sessions=("s3", "s4")), limit=12)
         every = expected(floats, floats[3], 300)
         assert found == [name for name in every if name[-1] in "34"][:12]
+
+
+async def test_words_are_found_while_many_vectors_are_being_read(
+    store: SqliteStore, form: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearness, "MANY", 10)
+    floats = directions(100)
+    await store.commit(batch(*memories(100)))
+    await embed(store, floats[:60])
+    words = parse_query("text").any_term()
+    assert words is not None
+    with store._index()._lock:  # as whoever reads them holds it
+        asking = asyncio.create_task(near(store, floats[7], limit=1))
+        for _ in range(3):
+            matches = await store.match(words, Where(kinds=("memory",)), Weights(), 200)
+            assert len(matches) == 100
+        assert not asking.done()
+    assert await asking == ["m7"]
+    await embed(store, floats[60:], first=60)
+    assert await near(store, floats[77], limit=1) == ["m77"]
 
 
 async def test_an_index_survives_that_its_file_was_closed(

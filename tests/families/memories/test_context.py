@@ -87,12 +87,16 @@ def test_no_memory_stands_there_twice() -> None:
     assert not made.truncated
 
 
-def test_of_many_long_memories_the_beginnings_are_read() -> None:
-    long = [memory("sparrow " * 12_000 + str(number)) for number in range(100)]
-    made = block(8_000, project_context=long)
-    assert len(made.used) == 100
+def test_a_long_memory_among_many_is_read_in_part_and_says_so() -> None:
+    made = block(8_000, project_context=["sparrow " * 12_000, *map(str, range(199))])
+    assert len(made.used) == 200
+    assert re.match(r"- (sparrow ?){250}… \(", lines(made)[0])
     assert made.truncated
-    assert all("… (" in line for line in lines(made))
+
+
+def test_long_memories_that_begin_alike_are_not_the_same() -> None:
+    made = block(8_000, project_context=["sparrow " * 60_000 + end for end in ("one", "two")])
+    assert len(made.used) == 2
 
 
 def test_a_long_memory_that_is_alone_fills_the_budget() -> None:

@@ -133,8 +133,14 @@ class Database:
                 title=title,
             )
 
+        def open_aside(busy: BusyHandler) -> Connection:
+            connection = open_connection(busy)
+            # What is read aside is read once: its pages are not worth keeping.
+            connection.execute("PRAGMA cache_size=-2000").fetchall()
+            return connection
+
         self._reader = Worker(f"read {path.name}", open_connection)
-        self._aside = Worker(f"read aside {path.name}", open_connection)
+        self._aside = Worker(f"read aside {path.name}", open_aside)
         self._writer = Worker(f"write {path.name}", open_connection)
 
     async def read(self, question: Work[T], *, aside: bool = False) -> T:
