@@ -251,3 +251,17 @@ def test_without_a_meaning_what_nothing_speaks_for_has_no_relevance(
     assert len(kept) == len(some.keyword)
     for is_kept, score in zip(kept, sums(unmeant, parts), strict=True):
         assert is_kept or score == 0
+
+
+def test_the_best_of_what_is_far_counts_for_less_and_the_order_stays() -> None:
+    def scored(*cosines: float) -> list[float]:
+        signs = Signs([None] * len(cosines), cosines, [()] * len(cosines))
+        return totals(relevance(signs, Parts()))
+
+    assert scored(0.6, 0.3)[0] == 1
+    assert scored(0.1, 0.05)[0] == pytest.approx(0.25)
+    assert scored(0.1, 0.05)[0] > scored(0.1, 0.05)[1]
+    by_words = Signs([1.0], [0.1], [()])
+    assert totals(relevance(by_words, Parts()))[0] == pytest.approx(0.7)
+    by_graph = Signs([None], [0.1], [()], closeness=[1.0])
+    assert totals(relevance(by_graph, Parts()))[0] == pytest.approx(1)

@@ -88,9 +88,9 @@ class MemoryResources:
         if uri == PREFERENCES:
             return await preferences_text(await self._library.user())
         project = await self._choice.to_read(call, None)
-        if uri == KNOWLEDGE_GRAPH:
-            return await graph_text(project)
         session = session_of(call, None, self._options)
+        if uri == KNOWLEDGE_GRAPH:
+            return await graph_text(project, session)
         use = self._tools.uses.of(session or "")
         user = await self._library.user()
         return await session_text(project, user, session, self._options.started_at, use)

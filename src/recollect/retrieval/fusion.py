@@ -15,6 +15,8 @@ NARROWEST = 0.25  # between cosines; candidates of a large store are twice as fa
 # A cosine below a third of the best one says nothing, where that is between these two: texts that
 # have nothing in common lie around 0.05.
 FAR, FURTHEST = 1 / 3, (0.1, 0.2)
+SURE = 0.4  # cosine from which a text is about what was asked, in most cases
+SURE_BY_WORDS = 0.7  # where words were found, but the meaning is another
 STRETCH = 0.2  # of its half-life, for each time that a record was given out
 LONGEST_STRETCH = 5.0
 
@@ -65,7 +67,19 @@ def relevance(signs: Signs, parts: Parts, fusion: Fusion = "scores") -> Columns:
         return {"keyword": [0.0] * len(keyword)}
     if fusion == "scores" and "meaning" in found and "keyword" in found:
         _judge_by_words(found["keyword"], keyword, meaning, parts.meaning / whole)
-    return _lifted(found, signs.neighbours, parts.neighbour)
+    lifted = _lifted(found, signs.neighbours, parts.neighbour)
+    sure = confidence(signs) if fusion == "scores" and parts.meaning else 1.0
+    return {name: [sure * value for value in column] for name, column in lifted.items()}
+
+
+def confidence(signs: Signs) -> float:
+    """How far the best candidate may be what was meant, 0 to 1: the order stays as it is, but
+    where nothing is near in meaning, being the best of all counts for less."""
+    known = [cosine for cosine in signs.cosine if cosine is not None]
+    if not known or signs.closeness is not None:
+        return 1.0
+    by_words = SURE_BY_WORDS if any(score is not None for score in signs.keyword) else 0.0
+    return min(max(max(known) / SURE, by_words, 0.0), 1.0)
 
 
 def spoken_for(signs: Signs, parts: Parts) -> list[bool]:

@@ -343,7 +343,7 @@ async def test_a_broken_model_is_said_and_words_are_enough(
 ) -> None:
     await remember(store, *AUTH)
     fault = ModelUnavailable("model.onnx", "is missing")
-    embedder = StuckEmbedder() if is_known else BrokenEmbedder(fault)
+    embedder = BrokenEmbedder(AssertionError("is not asked") if is_known else fault)
     answer = await reflected(store, embedder=embedder, fault=fault if is_known else None)
     assert len(answer.consolidated_memories) == 1
     (warned,) = answer.warnings or []
