@@ -62,6 +62,7 @@ class Remembered:
         self._known: dict[str, NDArray[np.float32]] = {}
         self.name = self._model.name
         self.dimensions = self._model.dimensions
+        self.fault = self._model.fault
 
     async def embed(self, texts: Sequence[str]) -> "NDArray[np.float32]":
         import numpy as np
