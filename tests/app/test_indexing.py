@@ -7,6 +7,7 @@ import pytest
 
 from making import batch, memory
 from recollect.app.indexing import BATCH, Indexer
+from recollect.core.ports import Embedded
 from recollect.core.records import Update
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.embedders.onnx import OnnxEmbedder
@@ -168,4 +169,25 @@ async def test_without_an_embedder_nothing_happens(store: MemoryStore) -> None:
     assert await indexer.settled(PATIENCE)
     assert indexer.embedder is None
     assert indexer.fault is None
+    await indexer.close()
+
+
+async def test_a_wake_while_it_comes_to_rest_is_heard() -> None:
+    class Telling(MemoryStore):
+        kept = asyncio.Event()
+
+        async def put_vectors(self, model: str, items: Sequence[Embedded]) -> int:
+            self.kept.set()
+            return await super().put_vectors(model, items)
+
+    store = Telling()
+    indexer = Indexer(HashingEmbedder(), KINDS)
+    for number in range(30):
+        store.kept.clear()
+        await store.commit(batch(memory(f"fact {number}")))
+        indexer.wake(store)
+        async with asyncio.timeout(PATIENCE):
+            await store.kept.wait()
+    assert await indexer.settled(PATIENCE)
+    assert await store.vector_counts("hashing", KINDS) == (30, 0)
     await indexer.close()

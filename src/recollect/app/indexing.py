@@ -107,7 +107,8 @@ class Indexer:
             except RecollectError as error:
                 # An archived project, a full disk: the records stay queued for the next time.
                 log.info("vectors have to wait: %s", error)
-        await asyncio.to_thread(return_freed_memory)
+            if not self._waiting:
+                await asyncio.to_thread(return_freed_memory)  # who wakes us meanwhile is served
 
     async def _work_off(self, embedder: Embedder, store: RecordStore) -> None:
         done = batches = 0
