@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from page import Timing, keep_best, parsed_sizes
 from recollect.cli.wire import JSON, Wire
 from report import print_table, write_docs
 from servers import Ours, Peer, Server
@@ -31,14 +32,6 @@ CALLS = 200  # in one round, unless they take longer than
 BUDGET = 4.0  # seconds
 STARTS = 5
 WRITERS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Milliseconds."""
-
-    p50: float
-    p95: float
 
 
 @dataclass(slots=True)
@@ -55,7 +48,7 @@ class Figures:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--sizes", type=_sizes, help="entities, with commas")
+    parser.add_argument("--sizes", type=parsed_sizes, help="entities, with commas")
     parser.add_argument("--seconds", type=float, default=5.0, help="of writing at once")
     parser.add_argument("--quick", action="store_true", help="small sizes, one second")
     parser.add_argument("--no-peer", action="store_true", help="our server alone")
@@ -102,7 +95,7 @@ def _measure_calls(server: Server, workload: Workload, figures: Figures) -> None
         starts.append(time.perf_counter() - began)
         figures.rss_at_start = _rss(wire)
         wire.close()
-    _keep_best(figures, "start", starts)
+    keep_best(figures.timings, "start", starts)
     wire = server.start()
     calls: dict[str, Callable[[], object]] = {
         "open": lambda: wire.call("open_nodes", {"names": [workload.some_name()]}),
@@ -111,12 +104,12 @@ def _measure_calls(server: Server, workload: Workload, figures: Figures) -> None
         "search, two words": lambda: _search(wire, workload.two_words()),
     }
     for name, call in calls.items():
-        _keep_best(figures, name, _timed(call))
+        keep_best(figures.timings, name, _timed(call))
     added: list[str] = []
-    _keep_best(figures, "store", _timed(lambda: _store(wire, workload, added)))
+    keep_best(figures.timings, "store", _timed(lambda: _store(wire, workload, added)))
     wire.call("delete_entities", {"entityNames": added})  # the next round finds the same size
     figures.rss_after_calls = _rss(wire)
-    _keep_best(figures, "read everything", _timed(lambda: server.read_all(wire)))
+    keep_best(figures.timings, "read everything", _timed(lambda: server.read_all(wire)))
     wire.close()
 
 
@@ -139,17 +132,6 @@ def _timed(call: Callable[[], object]) -> list[float]:
         call()
         durations.append(time.perf_counter() - began)
     return durations
-
-
-def _keep_best(figures: Figures, name: str, durations: list[float]) -> None:
-    ordered = sorted(durations)
-    timing = Timing(
-        ordered[len(ordered) // 2] * 1000,
-        ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)] * 1000,
-    )
-    known = figures.timings.get(name)
-    if known is None or timing.p50 < known.p50:
-        figures.timings[name] = timing
 
 
 def _measure_writers(server: Server, figures: Figures, seconds: float) -> None:
@@ -188,10 +170,6 @@ def _measure_writers(server: Server, figures: Figures, seconds: float) -> None:
 
 def _rss(wire: Wire) -> float:
     return psutil.Process(wire.pid).memory_info().rss / 1e6
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(int(size.replace("_", "")) for size in text.split(","))
 
 
 def _say(what: str) -> None:

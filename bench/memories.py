@@ -24,6 +24,7 @@ import psutil
 from memory_report import print_table, write_docs
 from memory_servers import BY_WORDS, HYBRID, MemoryServer, MemoryService, Recollect
 from memory_workload import MemoryWorkload
+from page import Timing, keep_best, parsed_sizes
 from recollect.cli.wire import Wire
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -36,14 +37,6 @@ STARTS = 3
 PROCESSES = 3
 RECALLS_PER_STORE = 4  # where several processes work at once
 CONSOLIDATE = "consolidate a session"
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Milliseconds."""
-
-    p50: float
-    p95: float
 
 
 @dataclass(slots=True)
@@ -65,7 +58,7 @@ class Figures:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--sizes", type=_sizes, default=SIZES, help="memories, with commas")
+    parser.add_argument("--sizes", type=parsed_sizes, default=SIZES, help="memories, with commas")
     parser.add_argument("--seconds", type=float, default=5.0, help="of three processes at once")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--peer-venv", type=Path, help="where mcp-memory-service is installed")
@@ -161,7 +154,7 @@ def _measure_starts(
         times["first by meaning"].append(time.perf_counter() - began)
         wire.close()
     for name, durations in times.items():
-        _keep_best(figures, name, durations)
+        keep_best(figures.timings, name, durations)
 
 
 def _measure_calls(
@@ -210,7 +203,7 @@ def _measure(
             found.append(hit)
     spent = (_cpu(wire) - spent) / len(durations) * 1000
     figures.cpu[name] = min(spent, figures.cpu.get(name, spent))
-    _keep_best(figures, name, durations)
+    keep_best(figures.timings, name, durations)
     if found:
         hits, asked = figures.found.get(name, (0, 0))
         figures.found[name] = hits + sum(found), asked + len(found)
@@ -255,19 +248,8 @@ def _measure_together(
     figures.acknowledged = len(stores)
     figures.lost = before + len(stores) - server.count(fresh)
     fresh.close()
-    _keep_best(figures, "recall, hybrid, three at once", recalls)
-    _keep_best(figures, "store, three at once", stores)
-
-
-def _keep_best(figures: Figures, name: str, durations: list[float]) -> None:
-    ordered = sorted(durations)
-    timing = Timing(
-        ordered[len(ordered) // 2] * 1000,
-        ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)] * 1000,
-    )
-    known = figures.timings.get(name)
-    if known is None or timing.p50 < known.p50:
-        figures.timings[name] = timing
+    keep_best(figures.timings, "recall, hybrid, three at once", recalls)
+    keep_best(figures.timings, "store, three at once", stores)
 
 
 def _rss(wire: Wire) -> float:
@@ -287,10 +269,6 @@ def _processes(wire: Wire) -> list[psutil.Process]:
 
 def _disk(folder: Path) -> float:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    return tuple(int(size.replace("_", "")) for size in text.split(","))
 
 
 if __name__ == "__main__":

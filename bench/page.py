@@ -4,9 +4,9 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from rich.console import Console
 from rich.table import Table
@@ -27,14 +27,29 @@ Recollect's figure divided by that of the peer: machines differ, ratios do so le
 _SECTION = re.compile(r"^(?=## )", re.MULTILINE)
 
 
-class Timing(Protocol):
+@dataclass(frozen=True, slots=True)
+class Timing:
     """Milliseconds."""
 
-    @property
-    def p50(self) -> float: ...
+    p50: float
+    p95: float
 
-    @property
-    def p95(self) -> float: ...
+
+def keep_best(timings: dict[str, Timing], name: str, durations: Iterable[float]) -> None:
+    """Of several rounds the one with the best median; the durations are seconds."""
+    ordered = sorted(durations)
+    timing = Timing(
+        ordered[len(ordered) // 2] * 1000,
+        ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)] * 1000,
+    )
+    known = timings.get(name)
+    if known is None or timing.p50 < known.p50:
+        timings[name] = timing
+
+
+def parsed_sizes(text: str) -> tuple[int, ...]:
+    """What `--sizes` takes: numbers, with commas between them."""
+    return tuple(int(size.replace("_", "")) for size in text.split(","))
 
 
 def write_section(title: str, text: str) -> None:

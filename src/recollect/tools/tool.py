@@ -60,6 +60,14 @@ class Result:
         return cls(structured, sentence or json.dumps(structured, ensure_ascii=False))
 
 
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something that the caller should know although the call succeeded."""
+
+    code: str
+    message: str
+
+
 Run = Callable[[Call, Mapping[str, Any]], Awaitable[Result]]
 
 

@@ -9,6 +9,7 @@ from recollect.core.projects import Project
 from recollect.core.records import Link, Record
 from recollect.core.times import iso
 from recollect.tools.schema import Field
+from recollect.tools.tool import Warned
 
 TEXT_LIMIT = 100_000  # characters
 BATCH_LIMIT = 1_000  # items in one call
@@ -208,14 +209,6 @@ class CreatedEntity:
     observations: list[ObservationView]
     created_at: str
     updated_at: str
-
-
-@dataclass(frozen=True, slots=True)
-class Warned:
-    """Something that the caller should know although the call succeeded."""
-
-    code: str
-    message: str
 
 
 def masking_warnings(kinds: Iterable[str]) -> list[Warned] | None:

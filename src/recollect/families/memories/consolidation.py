@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from recollect.core.records import SESSION_SCOPE, Record
 from recollect.families.memories.clustering import groups, likeness, rarity
-from recollect.families.memories.identity import PREFIX, text_key
+from recollect.families.memories.identity import derived_memory_id, text_key
 from recollect.families.memories.likeness import telling_words
 from recollect.families.memories.model import DEFAULT_IMPORTANCE, DERIVED_FROM, TAG_LIMIT
 from recollect.families.memories.sentences import beginning, central_sentences
@@ -44,10 +43,6 @@ SUMMARY_LENGTH = 700  # characters
 PATTERN_LENGTH = 240  # characters
 PATTERN_PREFIX = "Recurring theme: "
 HIGHEST_IMPORTANCE = 0.9  # only a person says that nothing matters more
-
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # of ULIDs
-_ULID_LENGTH = 26
-_DIGEST_BYTES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,10 +359,6 @@ def _common_tags(members: Sequence[Record]) -> tuple[str, ...]:
 
 
 def _derived_id(text: str, members: Sequence[Record]) -> str:
-    """A ULID as other memories have, of the newest member's time and of what it was made of."""
+    """An id of the newest member's time and of what it was made of."""
     made_of = "\n".join((text, *sorted(member.id for member in members)))
-    mark = blake2b(made_of.encode("utf-8"), digest_size=_DIGEST_BYTES).digest()
-    at = max(member.created_at for member in members)
-    number = (at // 1000) << 8 * _DIGEST_BYTES | int.from_bytes(mark, "big")
-    places = reversed(range(_ULID_LENGTH))
-    return PREFIX + "".join(_ALPHABET[number >> 5 * place & 31] for place in places)
+    return derived_memory_id(max(member.created_at for member in members), made_of)

@@ -1,6 +1,7 @@
 """What makes a memory one and the same: its id, and the text and scope that stand only once."""
 
 import secrets
+from hashlib import blake2b
 
 from recollect.core.records import SESSION_SCOPE
 from recollect.core.text import digest
@@ -10,15 +11,24 @@ EVENT = "episodic"  # the type of what happened once
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32, as ULIDs are written
 _LENGTH = 26  # characters of a ULID
-_RANDOM_BITS = 80
+_MARK_BYTES = 10  # that tell apart what is of one millisecond
 
 
 def new_memory_id(at: int) -> str:
-    """A ULID: memories sort by the time they were stored at."""
-    number = ((at // 1000) << _RANDOM_BITS) | secrets.randbits(_RANDOM_BITS)
-    return PREFIX + "".join(
-        _ALPHABET[number >> 5 * place & 31] for place in reversed(range(_LENGTH))
-    )
+    return _ulid(at, secrets.randbits(8 * _MARK_BYTES))
+
+
+def derived_memory_id(at: int, made_of: str) -> str:
+    """The same for the same, whoever makes it."""
+    mark = blake2b(made_of.encode("utf-8"), digest_size=_MARK_BYTES).digest()
+    return _ulid(at, int.from_bytes(mark, "big"))
+
+
+def _ulid(at: int, mark: int) -> str:
+    """Memories sort by the time they were stored at."""
+    number = (at // 1000) << 8 * _MARK_BYTES | mark
+    places = reversed(range(_LENGTH))
+    return PREFIX + "".join(_ALPHABET[number >> 5 * place & 31] for place in places)
 
 
 def full_id(given: str) -> str:

@@ -6,7 +6,8 @@ from typing import Any, TypeVar, cast
 
 from recollect.core.secrets import masked, masked_json
 from recollect.errors import InvalidInput
-from recollect.families.memories.model import RelatedEntity, Source, Warned
+from recollect.families.memories.model import RelatedEntity, Source
+from recollect.tools.tool import Warned
 
 T = TypeVar("T")
 

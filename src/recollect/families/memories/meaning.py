@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from recollect.core.ports import Embedded, Embedder, Indexing, RecordStore
 from recollect.core.records import Record
 from recollect.errors import ModelUnavailable
-from recollect.families.memories.model import Warned
 from recollect.retrieval.deadline import Deadline
+from recollect.tools.tool import Warned
 
 if TYPE_CHECKING:  # loaded by whoever embeds
     import numpy as np

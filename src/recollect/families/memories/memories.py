@@ -34,7 +34,6 @@ from recollect.families.memories.model import (
     TagChange,
     TaggedMemory,
     UpdatedMemory,
-    Warned,
 )
 from recollect.families.memories.moving import same_text
 from recollect.families.memories.new_memory import NewMemory, checked, new_record
@@ -42,6 +41,7 @@ from recollect.families.memories.promotion import settle
 from recollect.families.memories.sessions import NO_SESSION, Uses, session_steps, stored_by
 from recollect.families.memories.stores import Planned, Stores, still_there
 from recollect.families.memories.superseding import mark_superseded, supersession
+from recollect.tools.tool import Warned
 
 T = TypeVar("T")
 Change = Callable[[RecordStore, Record, int], Awaitable[Planned[T]]]

@@ -11,6 +11,7 @@ from recollect.core.records import Record, Weights
 from recollect.core.times import iso
 from recollect.retrieval.profile import Profile, Shares
 from recollect.tools.schema import Field
+from recollect.tools.tool import Warned
 
 MEMORY = "memory"
 SESSION = "session"
@@ -138,14 +139,6 @@ class EntityChange:
 class TimeRange:
     after: Annotated[int, Field(moment=True)] | None = None
     before: Annotated[int, Field(moment=True)] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Warned:
-    """Something that the caller should know although the call succeeded."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from recollect.families.memories.model import (
     SCOPES,
     TAG_LIMIT,
     PromotedMemory,
-    Warned,
 )
 from recollect.families.memories.moving import (
     ABSORBED,
@@ -27,6 +26,7 @@ from recollect.families.memories.moving import (
     tombstone,
 )
 from recollect.families.memories.stores import Planned, Stores, Writer, still_there
+from recollect.tools.tool import Warned
 
 FINISHING = "promote_memory"  # what the log calls it
 PAGE = 1_000  # of the user's memories, looked at together

@@ -17,12 +17,12 @@ from recollect.families.memories.model import (
     RecalledMemories,
     Strategy,
     TimeRange,
-    Warned,
 )
 from recollect.families.memories.sessions import NO_SESSION
 from recollect.families.memories.stores import Stores
 from recollect.retrieval.profile import Found, Hit, Place
 from recollect.retrieval.search import search
+from recollect.tools.tool import Warned
 
 OF_PROJECT = (SESSION_SCOPE, "project")
 

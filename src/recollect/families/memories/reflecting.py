@@ -24,8 +24,9 @@ from recollect.families.memories.consolidation import (
 )
 from recollect.families.memories.identity import place_of, text_key
 from recollect.families.memories.meaning import Meaning
-from recollect.families.memories.model import DERIVED_FROM, MEMORY, Warned
+from recollect.families.memories.model import DERIVED_FROM, MEMORY
 from recollect.families.memories.stores import Planned, Writer
+from recollect.tools.tool import Warned
 
 MOST_OWN = 2_000  # memories of the session, the newest: the work grows with their square
 MOST_OTHERS = 1_000  # newest memories of other sessions that a theme is looked for in

@@ -134,7 +134,8 @@ def no_memory(memory_id: str) -> NotFound:
     return NotFound(
         MEMORY,
         memory_id,
-        hint="recall_memories finds ids; a memory of another project needs `project`.",
+        hint="recall_memories, or `recollect list`, finds ids; a memory of another project needs "
+        "`project`.",
     )
 
 

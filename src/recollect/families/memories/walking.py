@@ -15,11 +15,11 @@ from recollect.families.memories.model import (
     KnowledgeGraph,
     MemoryView,
     Relationship,
-    Warned,
 )
 from recollect.families.memories.recalling import given_out
 from recollect.families.memories.sessions import NO_SESSION
 from recollect.families.memories.stores import Stores
+from recollect.tools.tool import Warned
 
 Way = Literal["outgoing", "incoming", "both"]
 DIRECTIONS: dict[Way, Direction] = {"outgoing": "out", "incoming": "in", "both": "both"}
