@@ -4,7 +4,10 @@ RecollectError              code, message, hint, facts
 ├── InvalidInput            the caller can fix an argument
 │   └── AmbiguousName       carries the candidates
 ├── NotFound                carries kind and name
+│   ├── BankNotFound        carries where it was expected, and what to do
+│   └── FileNotFound        of a memory bank
 ├── Conflict                exists already, or changed underneath
+│   └── EtagMismatch        a file is not the one that was read
 ├── Refused                 understood, and denied by policy
 │   ├── NoActiveProject
 │   ├── ProjectArchived
@@ -94,6 +97,48 @@ class Conflict(RecollectError):
 
     code = "conflict"
     retry_possible = True
+
+
+class BankNotFound(NotFound):
+    """There is no memory bank where one was looked for."""
+
+    code = "bank_not_found"
+
+    def __init__(self, expected_path: str) -> None:
+        suggestion = "Use initialize_memory_bank to create one."
+        super().__init__(
+            "memory bank", expected_path, message="Memory Bank not found.", hint=suggestion
+        )
+        self.facts = {**self.facts, "expectedPath": expected_path, "suggestion": suggestion}
+
+
+class FileNotFound(NotFound):
+    """A memory bank has no file of that name."""
+
+    code = "FILE_NOT_FOUND"
+
+    def __init__(self, name: str, *, hint: str | None = None) -> None:
+        super().__init__(
+            "file",
+            name,
+            message=f"File not found: {name}.",
+            hint=hint or "list_memory_bank_files shows what there is.",
+        )
+
+
+class EtagMismatch(Conflict):
+    """The file was changed since it was read."""
+
+    code = "ETAG_MISMATCH"
+
+    def __init__(self, name: str, expected: str, current: str) -> None:
+        super().__init__(
+            f"{name} was changed since it was read: expected ETag {expected}, it has {current}.",
+            hint="Read it again, and write what takes the change into account.",
+            filename=name,
+            expectedEtag=expected,
+            currentEtag=current,
+        )
 
 
 class Refused(RecollectError):

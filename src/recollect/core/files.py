@@ -1,0 +1,138 @@
+"""What the core asks of a folder of files, on this machine or on another."""
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from recollect.core.text import clipped, has_control_characters
+from recollect.errors import Refused
+
+PATH_LIMIT = 240  # bytes of one name, with room for what a store adds to it
+# Names that Windows gives to devices, whatever their ending: a folder may be shared with it.
+_DEVICES = frozenset(
+    {"con", "prn", "aux", "nul"}
+    | {f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10)}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """A file or folder; `modified_at` is in microseconds, as precise as the store knows it."""
+
+    path: str
+    size: int
+    modified_at: int
+    is_folder: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+class FileStore(Protocol):
+    """One folder. Paths are relative to it, with `/`, and nothing outside it can be reached.
+
+    A path that leads out, by its form or through a symbolic link, raises Refused. What fails
+    changes nothing. What is outside and fails is Unavailable; no room is StorageFull.
+    """
+
+    @property
+    def address(self) -> str:
+        """As people write it: an absolute path, or `ssh://user@host/path`."""
+        ...
+
+    @property
+    def is_remote(self) -> bool: ...
+
+    async def read(self, path: str, *, start: int = 0) -> bytes:
+        """From the byte `start` on. Raises NotFound, of the kind `file`."""
+        ...
+
+    async def write(self, path: str, data: bytes) -> None:
+        """All of it or nothing, on the platter when it returns; folders are made.
+
+        Whoever reads meanwhile sees what was there before.
+        """
+        ...
+
+    async def append(self, path: str, data: bytes) -> None:
+        """Adds to the end; a crash may leave a part. For what can be made again."""
+        ...
+
+    async def info(self, path: str = "") -> FileInfo | None:
+        """None where there is nothing; the folder itself without a path."""
+        ...
+
+    async def list(self, folder: str = "") -> list[FileInfo]:
+        """The entries of one folder by name; NotFound without it. Its own working files are left
+        out: locks, and what a crash left of a write."""
+        ...
+
+    async def remove(self, path: str) -> None:
+        """A file, or a folder with all that is in it; nothing there is fine."""
+        ...
+
+    async def rename(self, path: str, to: str) -> None:
+        """A file or a folder, in one step. Conflict where `to` exists, NotFound without `path`."""
+        ...
+
+    async def make_folder(self, path: str = "") -> None:
+        """With those above it; one that is there is fine."""
+        ...
+
+    def lock(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Held by one at a time, of all processes on all machines that share the folder.
+
+        Raises StoreBusy when the other does not let go, and makes the folder where it is missing.
+        A holder that died is found out, and one that outlives its lease loses it.
+        """
+        ...
+
+
+class FileStores(Protocol):
+    """All folders that can be reached."""
+
+    async def at(self, address: str) -> FileStore:
+        """The folder there, which need not exist. InvalidInput for what is no address."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def checked_path(path: str) -> tuple[str, ...]:
+    """The parts of a path inside a store; the store's own folder has none.
+
+    The same names are refused on every system, so that a folder can move between them.
+    """
+    if not path:
+        return ()
+    parts = tuple(path.split("/"))
+    for part in parts:
+        if reason := _problem(part):
+            shown = ascii(clipped(path, 120))[1:-1]
+            raise Refused(
+                f'"{shown}" is no name inside this folder: {reason}.',
+                hint="Names are relative, as in progress.md.",
+                name=shown,
+            )
+    return parts
+
+
+def _problem(part: str) -> str | None:
+    if not part:
+        return "it begins or ends with a slash, or holds two in a row"
+    if part in (".", ".."):
+        return f"it holds {part!r}"
+    if has_control_characters(part):
+        return "it holds a control character"
+    if bad := next((c for c in part if c in '\\:*?"<>|'), None):
+        return f"it holds {bad!r}"
+    if part != part.rstrip(" ."):
+        return "a part of it ends with a blank or a dot"
+    if part.partition(".")[0].rstrip().lower() in _DEVICES:
+        return "Windows has a device of that name"
+    try:
+        size = len(part.encode("utf-8"))
+    except UnicodeEncodeError:
+        return "it is no valid text"
+    return f"a part of it is longer than {PATH_LIMIT} bytes" if size > PATH_LIMIT else None
