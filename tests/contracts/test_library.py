@@ -224,6 +224,14 @@ async def test_a_workspace_cannot_belong_to_a_deleted_project(library: Library) 
     assert await library.project_of_workspace("/src/shop") is None
 
 
+async def test_notes_are_found_by_the_beginning_of_their_key(library: Library) -> None:
+    await library.set_note("bank store 100%", "a")
+    await library.set_note("bank store größe", "b")
+    await library.set_note("Bank store other", "c")
+    assert await library.notes("bank store ") == {"bank store 100%": "a", "bank store größe": "b"}
+    assert await library.notes("none") == {}
+
+
 async def test_a_note_is_kept_replaced_and_taken_away(library: Library) -> None:
     await library.set_note("default", "shop")
     await library.set_note("other", "")

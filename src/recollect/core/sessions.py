@@ -20,6 +20,9 @@ class Session:
     project: str | None = None
     stateful: bool = True
     is_conversation: bool = True
+    bank: str | None = None  # address of the memory bank it chose
+    mode: str | None = None  # of working with it, once one was chosen
+    updates_bank: bool = False  # between "Update Memory Bank" and its end
     id: str = field(default_factory=lambda: uuid4().hex)
 
 

@@ -11,6 +11,7 @@ from making import DAY_ONE, batch, memory
 from recollect.core.ports import Embedded, Embedder, Indexing, Library, RecordStore
 from recollect.core.records import Change, Delete, Record, Update, Where
 from recollect.core.undo import plan_undo
+from recollect.core.writing import Writer
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.embedders.onnx import OnnxEmbedder
 from recollect.engines.sqlite.library import SqliteLibrary
@@ -18,7 +19,6 @@ from recollect.errors import ModelUnavailable
 from recollect.families.memories.consolidation import ReflectStrategy
 from recollect.families.memories.identity import place_of, text_key
 from recollect.families.memories.reflecting import Reflected, reflect
-from recollect.families.memories.stores import Writer
 from remembering import PromptIndexing
 
 AUTH = (

@@ -1,5 +1,6 @@
 """The reference engine's library: all projects while the process lives."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -81,6 +82,9 @@ class MemoryLibrary:
             self._notes.pop(key, None)
         else:
             self._notes[key] = value
+
+    async def notes(self, prefix: str) -> Mapping[str, str]:
+        return {key: value for key, value in self._notes.items() if key.startswith(prefix)}
 
     async def tokens(self) -> list[Token]:
         return sorted((t for t, _ in self._tokens.values()), key=lambda t: (t.created_at, t.id))

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,6 +196,15 @@ class SqliteLibrary:
             await meta.write(
                 lambda db: _execute(db, "INSERT OR REPLACE INTO notes VALUES (?,?)", key, value)
             )
+
+    async def notes(self, prefix: str) -> Mapping[str, str]:
+        meta = await self._meta()
+        found = await meta.read(
+            lambda db: db.execute(
+                "SELECT key, value FROM notes WHERE substr(key, 1, ?) = ?", (len(prefix), prefix)
+            ).fetchall()
+        )
+        return dict(found)
 
     async def tokens(self) -> list[Token]:
         meta = await self._meta()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from recollect.core.ports import Indexing, RecordStore
 from recollect.core.records import Delete, Insert, Record, Step, Update
 from recollect.core.text import clipped
+from recollect.core.writing import Planned
 from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, Refused
 from recollect.families.memories.amending import (
     Amendment,
@@ -39,7 +40,7 @@ from recollect.families.memories.moving import same_text
 from recollect.families.memories.new_memory import NewMemory, checked, new_record
 from recollect.families.memories.promotion import settle
 from recollect.families.memories.sessions import NO_SESSION, Uses, session_steps, stored_by
-from recollect.families.memories.stores import Planned, Stores, still_there
+from recollect.families.memories.stores import Stores, still_there
 from recollect.families.memories.superseding import mark_superseded, supersession
 from recollect.tools.tool import Warned
 

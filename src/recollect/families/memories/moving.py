@@ -23,6 +23,7 @@ from recollect.core.records import (
     Where,
 )
 from recollect.core.text import normalised
+from recollect.core.writing import ATTEMPTS, Planned, Writer
 from recollect.errors import Conflict
 from recollect.families.memories.identity import moment_of, place_of
 from recollect.families.memories.joining import Values, joined
@@ -43,7 +44,7 @@ from recollect.families.memories.model import (
     TAG_LIMIT,
     RelatedEntity,
 )
-from recollect.families.memories.stores import ATTEMPTS, Planned, Writer, still_there
+from recollect.families.memories.stores import still_there
 
 PROMOTED = "promoted"  # facet: where a memory comes from, and which version of it
 ABSORBED = "absorbed"  # facet: the ids and versions of what was merged into a memory

@@ -6,6 +6,7 @@ from typing import Any, cast
 from recollect.core.ports import AccessBook, Indexing, RecordStore
 from recollect.core.records import Record, Update, Where
 from recollect.core.times import Clock
+from recollect.core.writing import Planned, Writer
 from recollect.errors import Conflict, InvalidInput, NotFound
 from recollect.families.memories.masking import Masking
 from recollect.families.memories.model import (
@@ -25,7 +26,7 @@ from recollect.families.memories.moving import (
     same_text,
     tombstone,
 )
-from recollect.families.memories.stores import Planned, Stores, Writer, still_there
+from recollect.families.memories.stores import Stores, still_there
 from recollect.tools.tool import Warned
 
 FINISHING = "promote_memory"  # what the log calls it

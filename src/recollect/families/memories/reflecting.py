@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from recollect.core.ports import Indexing, RecordStore
 from recollect.core.records import Insert, Link, Record, Restore, Step, Update, Where
+from recollect.core.writing import Planned, Writer
 from recollect.families.memories.consolidation import (
     DERIVED,
     PATTERN_TAG,
@@ -25,7 +26,6 @@ from recollect.families.memories.consolidation import (
 from recollect.families.memories.identity import place_of, text_key
 from recollect.families.memories.meaning import Meaning
 from recollect.families.memories.model import DERIVED_FROM, MEMORY
-from recollect.families.memories.stores import Planned, Writer
 from recollect.tools.tool import Warned
 
 MOST_OWN = 2_000  # memories of the session, the newest: the work grows with their square

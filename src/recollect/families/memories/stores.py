@@ -1,52 +1,15 @@
 """The two stores that a call reaches, and the commits that are made in them."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
-
 from recollect.core.ports import Library, ProjectChoice, RecordStore
-from recollect.core.records import SESSION_SCOPE, Batch, Record, Step
+from recollect.core.records import SESSION_SCOPE, Record
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
-from recollect.errors import Conflict, NotFound
+from recollect.core.writing import Plan, T, Writer
+from recollect.errors import NotFound
 from recollect.families.memories.identity import full_id
 from recollect.families.memories.model import MEMORY, MERGED_INTO
 
-T = TypeVar("T")
-Planned = tuple[list[Step], T]
-Plan = Callable[[RecordStore, int], Awaitable[Planned[T]]]
-
-ATTEMPTS = 20  # another process may commit between our reading and our writing
 MOST_MERGES = 10  # that an old id is followed through
-
-
-@dataclass(frozen=True, slots=True)
-class Writer:
-    """Commits in the name of one tool and client."""
-
-    clock: Clock
-    tool: str
-    client: str = ""
-
-    async def commit(self, store: RecordStore, plan: Plan[T]) -> T:
-        """Reads one state, plans against it, commits; where the state has moved, plans again."""
-        attempt = 0
-        while True:
-            attempt += 1
-            at = self.clock()
-            steps, answer = await plan(store, at)
-            if not steps:
-                return answer
-            try:
-                await self.once(store, steps, at)
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-            else:
-                return answer
-
-    async def once(self, store: RecordStore, steps: Sequence[Step], at: int) -> None:
-        await store.commit(Batch(tuple(steps), at, self.tool, self.client))
 
 
 class Stores:

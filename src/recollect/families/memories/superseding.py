@@ -6,9 +6,9 @@ from uuid import uuid4
 from recollect.core.ports import RecordStore
 from recollect.core.records import Insert, Link, Record, Step, Update
 from recollect.core.times import Clock
+from recollect.core.writing import Planned, Writer
 from recollect.families.memories.identity import PREFIX
 from recollect.families.memories.model import SUPERSEDED_BY, SUPERSEDES
-from recollect.families.memories.stores import Planned, Writer
 
 FINISHING = "store_memory"  # what the log calls it
 LOOKED_AT = 1_000  # of the newest changes: what a crash cut short is among them
