@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +13,25 @@ from recollect.core.sessions import Call
 from recollect.errors import Conflict, NoActiveProject, NotFound
 
 DEFAULT_PROJECT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """What a project belongs to: how that is told from others, and what it is called."""
+
+    key: str
+    name: str
+
+
+def home_of(folder: Path) -> Home | None:
+    """The workspace of a folder; None where it is none."""
+    root = workspace_of(folder)
+    return None if root is None else own_home(root)
+
+
+def own_home(folder: Path) -> Home:
+    """The folder alone, whatever is around it."""
+    return Home(_key(folder), readable(folder.name))
 
 
 class ProjectRule:
@@ -26,7 +46,7 @@ class ProjectRule:
         library: Library,
         *,
         configured: str | None = None,
-        workspace: Path | None = None,
+        workspace: Path | Home | None = None,
         on_open: Callable[[RecordStore], None] | None = None,
     ) -> None:
         self._library = library
@@ -52,9 +72,9 @@ class ProjectRule:
                 return None
         if self._workspace is None:
             return None
-        root = workspace_of(self._workspace)
-        if root is not None:
-            return await self._library.project_of_workspace(_key(root))
+        home = self._home()
+        if home is not None:
+            return await self._library.project_of_workspace(home.key)
         try:
             return await self._library.project(DEFAULT_PROJECT)
         except NotFound:
@@ -63,8 +83,12 @@ class ProjectRule:
     def pending(self, call: Call) -> str | None:
         if call.session.project or self._configured or self._workspace is None:
             return self._configured
-        root = workspace_of(self._workspace)
-        return _readable(root) if root else DEFAULT_PROJECT
+        home = self._home()
+        return home.name if home else DEFAULT_PROJECT
+
+    def _home(self) -> Home | None:
+        """Looked for anew: a folder may have become a repository meanwhile."""
+        return home_of(self._workspace) if isinstance(self._workspace, Path) else self._workspace
 
     async def _found(self, call: Call, name: str | None) -> RecordStore | None:
         """None for a project that is chosen but not made yet."""
@@ -90,11 +114,11 @@ class ProjectRule:
     async def _make(self) -> Project:
         if self._configured is not None:
             return await self._create_or_get(self._configured)
-        root = workspace_of(self._workspace) if self._workspace else None
-        if root is None:
+        home = self._home()
+        if home is None:
             return await self._create_or_get(DEFAULT_PROJECT)
-        project = await self._create_numbered(root)
-        first = await self._library.assign_workspace(_key(root), project)
+        project = await self._create_numbered(home)
+        first = await self._library.assign_workspace(home.key, project)
         if first.id != project.id:
             await self._library.delete(project.name)  # another window was quicker
         return first
@@ -105,22 +129,21 @@ class ProjectRule:
         except Conflict:
             return await self._library.project(name)
 
-    async def _create_numbered(self, root: Path) -> Project:
+    async def _create_numbered(self, home: Home) -> Project:
         """Named after the folder; a number is added where the name belongs to another one."""
-        base = _readable(root)
         number = 1
         while True:
             try:
-                name = base if number == 1 else f"{base}-{number}"
-                return await self._library.create(name, f"Workspace {_key(root)}")
+                name = home.name if number == 1 else f"{home.name}-{number}"
+                return await self._library.create(name, f"Workspace {home.key}")
             except Conflict:
                 number += 1
 
 
-def _readable(root: Path) -> str:
-    """The folder's name, as far as a project can have it."""
-    readable = "".join(c if c.isprintable() and c not in "/\\" else "-" for c in root.name)
-    return readable.strip()[: PROJECT_NAME_LIMIT - 6].strip() or DEFAULT_PROJECT
+def readable(name: str) -> str:
+    """A folder's name, as far as a project can have it."""
+    shown = "".join(c if c.isprintable() and c not in "/\\" else "-" for c in name)
+    return shown.strip()[: PROJECT_NAME_LIMIT - 6].strip() or DEFAULT_PROJECT
 
 
 def _key(root: Path) -> str:

@@ -3,13 +3,16 @@
 from pathlib import Path
 
 
+def checkout_of(folder: Path) -> Path | None:
+    """The real path of the git root around a folder; None outside of one."""
+    folder = folder.resolve()
+    return next((p for p in (folder, *folder.parents) if (p / ".git").exists()), None)
+
+
 def workspace_of(folder: Path) -> Path | None:
     """The real path of the git root, or the folder itself; home and the root are none."""
-    folder = folder.resolve()
-    root = next(
-        (_main_checkout(p) for p in (folder, *folder.parents) if (p / ".git").exists()), None
-    )
-    found = root or folder
+    checkout = checkout_of(folder)
+    found = folder.resolve() if checkout is None else _main_checkout(checkout)
     return None if found in (Path.home().resolve(), Path(found.anchor)) else found
 
 

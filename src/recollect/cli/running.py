@@ -15,14 +15,20 @@ from recollect.errors import ReadOnly, RecollectError, Unavailable
 
 T = TypeVar("T")
 
-SELECTED_PROJECT = "cli.project"  # the note that `recollect switch-project` leaves
+EVERY_TOOL = {"toolsets": "all", "bank_extras": True, "mode_tools": False}
+
+# What commands choose, kept in a note each for those that follow: `recollect switch-project`
+# leaves the first, and what is chosen of a memory bank counts in the same working folder.
+SELECTED_PROJECT = "cli.project"
+SELECTIONS = {"bank": "cli.bank", "mode": "cli.mode", "updates_bank": "cli.updates_bank"}
 
 
 def run_with_app(work: Callable[[App], Awaitable[T]], *, writes: bool = False, **flags: Any) -> T:
     """Opens the application as the flags say, does the work, closes it again."""
 
     async def run() -> T:
-        settings = settings_from(**flags)
+        # A command reaches every tool; which ones assistants are offered is another question.
+        settings = settings_from(**{**flags, **EVERY_TOOL})
         if writes and settings.read_only:
             raise ReadOnly("This command writes, and only reading is allowed here.")
         app = App(settings)
@@ -37,12 +43,29 @@ def run_with_app(work: Callable[[App], Awaitable[T]], *, writes: bool = False, *
 async def command_session(app: App) -> Session:
     """Commands share one choice of project, kept between them; `--project` goes before it."""
     chosen = None if app.settings.project else await app.library.note(SELECTED_PROJECT)
-    return Session(client="command line", project=chosen, is_conversation=False)
+    notes = {name: await app.library.note(_key(app, name)) for name in SELECTIONS}
+    return Session(
+        client="command line",
+        project=chosen,
+        is_conversation=False,
+        bank=notes["bank"],
+        mode=notes["mode"],
+        updates_bank=bool(notes["updates_bank"]),
+    )
 
 
-async def keep_selection(app: App, session: Session, before: str | None) -> None:
-    if session.project != before:
+async def keep_selection(app: App, session: Session, before: Session) -> None:
+    """What a command chose, for the next one."""
+    if session.project != before.project:
         await app.library.set_note(SELECTED_PROJECT, session.project)
+    for name in SELECTIONS:
+        chosen = getattr(session, name)
+        if chosen != getattr(before, name):
+            await app.library.set_note(_key(app, name), str(chosen) if chosen else None)
+
+
+def _key(app: App, name: str) -> str:
+    return f"{SELECTIONS[name]} {app.settings.path}"
 
 
 def print_json(value: Any) -> None:

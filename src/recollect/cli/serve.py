@@ -5,21 +5,47 @@ import json
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from recollect.app.app import App
 from recollect.cli.options import common, settings_from
 from recollect.errors import InvalidInput, Refused
-from recollect.settings import AUTO, Settings
+from recollect.settings import AUTO, BankMode, Settings
 from recollect.transports.dispatch import Dispatcher
 
 if TYPE_CHECKING:  # not loaded before the handshake is answered
     from recollect.core.ports import Library
 
 HTTP_PATH = "/mcp"
+BANK_MODES: tuple[str, ...] = get_args(BankMode)
+
+
+def _bank_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Those of the public memory bank server; each adds the bank to the tools."""
+    for option in reversed(
+        [
+            click.option("--mode", "-m", type=click.Choice(BANK_MODES), help="Bank: its mode."),
+            click.option("--folder", "-f", help="Bank: its folder. Default: memory-bank."),
+            click.option("--username", "-u", help="Bank: who makes the entries."),
+            click.option("--debug", "-d", is_flag=True, help="The same as --log-level debug."),
+            click.option("--remote", "-r", is_flag=True, default=None, help="Bank: over SSH."),
+            click.option("--remote-user", "ssh_user", help="Bank over SSH: the user there."),
+            click.option("--remote-host", "ssh_host", help="Bank over SSH: host or host:port."),
+            click.option("--remote-path", "ssh_path", help="Bank over SSH: the project's folder."),
+            click.option("--ssh-key", "-k", metavar="FILE", help="Bank over SSH: private key."),
+            click.option("--known-hosts", metavar="FILE", help="Bank over SSH: known hosts."),
+            click.option("--bank-extras", is_flag=True, default=None, help="Bank: 8 more tools."),
+            click.option(
+                "--mode-tools", is_flag=True, default=None, help="Bank: only the mode's tools."
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
 
 
 @click.command()
@@ -27,16 +53,19 @@ HTTP_PATH = "/mcp"
 @click.option("--transport", type=click.Choice(["stdio", "http"]), help="Default: stdio.")
 @click.option("--host", help="HTTP: address to listen on. Default: 127.0.0.1.")
 @click.option("--port", type=int, help="HTTP: port to listen on. Default: 8081.")
-@click.option("--path", type=click.Path(path_type=Path), help="Working folder for --project auto.")
+@click.option("--path", "-p", type=click.Path(path_type=Path), help="Working folder.")
 @click.option("--toolsets", help="Families of tools to offer, with commas, or `all`.")
 @click.option("--read-only", is_flag=True, default=None, help="Offer only tools that read.")
 @click.option(
     "--dialect", type=click.Choice(["recollect", "server-memory"]), help="Names and shapes."
 )
 @click.option("--no-token", is_flag=True, default=None, help="HTTP on loopback without a token.")
+@_bank_options
 @click.option("--conformance", is_flag=True, default=None, hidden=True)
-def serve(as_json: bool, **flags: Any) -> None:
+def serve(as_json: bool, debug: bool, **flags: Any) -> None:
     """Serve assistants over MCP, on stdio or HTTP."""
+    if debug:
+        flags["log_level"] = flags["log_level"] or "debug"
     settings = settings_from(**flags)
     if settings.transport == "http":
         _serve_http(settings)

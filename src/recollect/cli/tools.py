@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Any, Literal, cast, get_args, get_origin
 
 import click
@@ -12,6 +12,7 @@ from recollect.app.app import App
 from recollect.cli.options import common
 from recollect.cli.render import render
 from recollect.cli.running import (
+    EVERY_TOOL,
     command_session,
     confirmed,
     keep_selection,
@@ -24,7 +25,7 @@ from recollect.settings import AUTO, load
 from recollect.tools.schema import Parameter, bare_type, parameters_of
 from recollect.tools.tool import Effect, Tool
 
-EVERYTHING = {"toolsets": "all", "read_only": False, "dialect": "recollect"}
+EVERYTHING = {**EVERY_TOOL, "read_only": False, "dialect": "recollect"}
 PROJECT = "project"  # an option of every command already
 
 
@@ -54,7 +55,7 @@ def command_for(name: str, tool: Tool) -> click.Command:
 
         async def call(app: App) -> Any:
             session = await command_session(app)
-            before = session.project
+            before = replace(session)
             result = await app.call(session, tool.name, arguments)
             await keep_selection(app, session, before)
             return result
@@ -89,7 +90,7 @@ def _click_parameter(parameter: Parameter) -> click.Parameter:
         kind = str  # a time is typed as text
     repeated = _is_plain_list(kind)
     return click.Option(
-        ["--" + parameter.name.replace("_", "-"), parameter.attribute],
+        ["--" + parameter.attribute.rstrip("_").replace("_", "-"), parameter.attribute],
         type=_click_type(bare_type(get_args(kind)[0]) if repeated else kind),
         multiple=repeated,
         metavar=None if _is_plain(kind) or repeated else "JSON",

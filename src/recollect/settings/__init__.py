@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 
 from recollect.errors import InvalidInput
 from recollect.settings.places import CONFIG_VARIABLE, NO_FILE, located, target
-from recollect.settings.sources import OTHER_VARIABLES, PREFIX, Gathered, gather
+from recollect.settings.sources import OTHER_VARIABLES, PREFIX, REMOTE_FLAGS, Gathered, gather
 from recollect.settings.values import Given, parsed, shown
 
 Transport = Literal["stdio", "http"]
@@ -20,8 +20,26 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 Synchronous = Literal["normal", "full"]
 DeploymentMode = Literal["embedded-file", "embedded-memory"]
 EmbeddingModel = Literal["all-MiniLM-L6-v2", "none"]
+BankMode = Literal["architect", "ask", "code", "debug", "test"]
 
-TOOLSETS = ("memories", "graph")
+TOOLSETS = ("memories", "graph", "bank")
+# A list of tools stands in every conversation's context, so not all are offered unasked.
+DEFAULT_TOOLSETS = ("memories", "graph")
+# Whoever sets one of these wants the memory bank.
+OF_THE_BANK = frozenset(
+    {
+        "mode",
+        "folder",
+        "username",
+        "remote",
+        "ssh_user",
+        "ssh_host",
+        "ssh_path",
+        "ssh_key",
+        "bank_extras",
+        "mode_tools",
+    }
+)
 AUTO = "auto"
 DEFAULT = "default"
 
@@ -40,8 +58,9 @@ class Settings:
     path: Path | None = None
     #: Where everything is kept: in the data folder, or in memory until the program ends.
     deployment_mode: DeploymentMode = "embedded-file"
-    #: Which families of tools are offered: a list with commas, or `all`.
-    toolsets: str = "all"
+    #: Which families of tools are offered: a list with commas, or `all`. A setting of the memory
+    #: bank adds `bank` to the default.
+    toolsets: str = ",".join(DEFAULT_TOOLSETS)
     #: Offer only the tools that change nothing.
     read_only: bool = False
     #: Names and shapes of the tools: our own, or those of the official memory server.
@@ -66,6 +85,28 @@ class Settings:
     mask_secrets: bool = True
     #: Seconds after which a search answers with what it has found so far.
     recall_time_limit: float = 2.0
+    #: Memory bank: the mode of working to begin with.
+    mode: BankMode = "code"
+    #: Memory bank: name of its folder inside the working folder.
+    folder: str = "memory-bank"
+    #: Memory bank: who made an entry; a name or the address of a GitHub profile.
+    username: str = "Unknown User"
+    #: Memory bank: offer the eight tools that came after the original's specification too.
+    bank_extras: bool = False
+    #: Memory bank: offer only the tools that the mode of the start is for.
+    mode_tools: bool = False
+    #: Memory bank: it lies on another machine, reached over SSH. Needs the three next ones.
+    remote: bool = False
+    #: Memory bank on another machine: the user there. The flag is `--remote-user`.
+    ssh_user: str | None = None
+    #: Memory bank on another machine: its name, with `:port` where needed. `--remote-host`.
+    ssh_host: str | None = None
+    #: Memory bank on another machine: the folder of the project, or the bank's. `--remote-path`.
+    ssh_path: str | None = None
+    #: Private key for SSH. Default: those of the agent and of `~/.ssh`.
+    ssh_key: Path | None = None
+    #: File with the keys of known hosts. Default: `~/.ssh/known_hosts`.
+    known_hosts: Path | None = None
     #: When a commit counts as written: `full` survives a power cut, `normal` any crash.
     synchronous: Synchronous = "normal"
     #: What is written to standard error.
@@ -150,11 +191,35 @@ def _settings(gathered: Gathered) -> Settings:
     values["config"] = gathered.file
     if toolsets := gathered.settings.get("toolsets"):
         _toolsets(toolsets)
+    elif any(name in OF_THE_BANK for name in gathered.settings):
+        values["toolsets"] = ",".join((*DEFAULT_TOOLSETS, "bank"))
+    _check_bank(values, gathered)
     values.setdefault("path", Path.cwd())
     if "data_dir" not in values:
         values["data_dir"] = _default_data_dir()
     values["data_dir"] = values["data_dir"].absolute()
     return Settings(**values)
+
+
+def _check_bank(values: Mapping[str, Any], gathered: Gathered) -> None:
+    folder = gathered.settings.get("folder")
+    if folder is not None and (
+        values["folder"].strip() in ("", ".", "..") or set(values["folder"]) & set("/\\:\0")
+    ):
+        raise folder.invalid("it must be the name of a folder inside the working folder.")
+    if not values.get("remote"):
+        for name in REMOTE_FLAGS:
+            if given := gathered.settings.get(name):
+                raise given.invalid("it goes with --remote.")
+        return
+    for name, flag in REMOTE_FLAGS.items():
+        if not values.get(name):
+            raise InvalidInput(
+                f"--remote needs {flag}.",
+                hint="As in --remote --remote-user me --remote-host example.com "
+                "--remote-path /home/me/project.",
+                argument=flag,
+            )
 
 
 def _toolsets(given: Given) -> tuple[str, ...]:

@@ -22,6 +22,12 @@ REMOTE_URL_VARIABLE = "MEMORY_REMOTE_URL"
 OTHER_VARIABLES = frozenset({REMOTE_URL_VARIABLE}.union(*VARIABLES.values()))
 
 KEYS = {"db_path": "data_dir"}  # other names in a file
+# The flags of settings whose names a file uses for something else.
+REMOTE_FLAGS = {
+    "ssh_user": "--remote-user",
+    "ssh_host": "--remote-host",
+    "ssh_path": "--remote-path",
+}
 NOT_IN_A_FILE = frozenset({"config"})
 LISTS = frozenset({"toolsets"})
 PASSWORDS = frozenset({"remote_pass"})
@@ -65,7 +71,7 @@ def gather(
 def _from_flags(names: Collection[str], flags: Mapping[str, Any]) -> Iterator[Given]:
     for name, value in flags.items():
         if name in names and value is not None:
-            flag = "--" + name.replace("_", "-")
+            flag = REMOTE_FLAGS.get(name, "--" + name.replace("_", "-"))
             yield Given(name, value, flag, f"flag {flag}")
 
 
