@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.secrets import masked, masked_json
+from recollect.core.secrets import masked, masked_json, secret_spans
 
 # Put together from pieces, so that nobody takes this file for one that leaks.
 MIXED = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3cD6fG9h"
@@ -347,3 +347,12 @@ def test_masking_json_keeps_its_shape(value: Any) -> None:
         return [shape(item) for item in value] if isinstance(value, list) else None
 
     assert shape(masked_json(value)[0]) == shape(value)
+
+
+def test_the_spans_are_where_the_masks_come() -> None:
+    text = "password: hunter2hunter2 and AKIA" + "ABCDEFGHIJKLMNOP here"
+    (first, second) = secret_spans(text)
+    assert text[first[0] : first[1]] == "hunter2hunter2"
+    assert text[second[0] : second[1]].startswith("AKIA")
+    assert [first[2], second[2]] == masked(text)[1]
+    assert secret_spans("nothing here") == []

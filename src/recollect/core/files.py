@@ -1,5 +1,7 @@
 """What the core asks of a folder of files, on this machine or on another."""
 
+import re
+import unicodedata
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,10 +10,15 @@ from recollect.core.text import clipped, has_control_characters
 from recollect.errors import Refused
 
 PATH_LIMIT = 240  # bytes of one name, with room for what a store adds to it
+_WHOLE_LIMIT = 900  # bytes of a whole path; systems end at 1,024, with the folder before it
 # Names that Windows gives to devices, whatever their ending: a folder may be shared with it.
 _DEVICES = frozenset(
-    {"con", "prn", "aux", "nul"}
-    | {f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10)}
+    {"con", "prn", "aux", "nul", "conin$", "conout$"}
+    | {f"{port}{number}" for port in ("com", "lpt") for number in "123456789¹²³"}
+)
+_RESERVED = re.compile(r'[\\:*?"<>|]')
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
 )
 
 
@@ -32,8 +39,10 @@ class FileInfo:
 class FileStore(Protocol):
     """One folder. Paths are relative to it, with `/`, and nothing outside it can be reached.
 
-    A path that leads out, by its form or through a symbolic link, raises Refused. What fails
-    changes nothing. What is outside and fails is Unavailable; no room is StorageFull.
+    A path that leads out, by its form or through a symbolic link, raises Refused, and so does one
+    of the store's own working files. What fails changes nothing. A lack of rights is Refused, or
+    ReadOnly for a change; a file where a folder is needed, or the other way round, is Conflict for
+    a change; no room is StorageFull; whatever else fails outside is Unavailable.
     """
 
     @property
@@ -51,7 +60,7 @@ class FileStore(Protocol):
     async def write(self, path: str, data: bytes) -> None:
         """All of it or nothing, on the platter when it returns; folders are made.
 
-        Whoever reads meanwhile sees what was there before.
+        Whoever reads meanwhile sees what was there before. A link to something inside is followed.
         """
         ...
 
@@ -64,16 +73,23 @@ class FileStore(Protocol):
         ...
 
     async def list(self, folder: str = "") -> list[FileInfo]:
-        """The entries of one folder by name; NotFound without it. Its own working files are left
-        out: locks, and what a crash left of a write."""
+        """The entries of one folder by name; NotFound without it.
+
+        Left out are its own working files (locks, and what a crash left of a write) and what no
+        path of a store can reach: links that lead out, nowhere or in a circle, devices, pipes, and
+        names that `checked_path` refuses.
+        """
         ...
 
     async def remove(self, path: str) -> None:
-        """A file, or a folder with all that is in it; nothing there is fine."""
+        """A file, a link itself, or a folder with all that is in it; nothing there is fine."""
         ...
 
     async def rename(self, path: str, to: str) -> None:
-        """A file or a folder, in one step. Conflict where `to` exists, NotFound without `path`."""
+        """A file or a folder, in one step; folders above `to` are made.
+
+        Conflict where `to` exists, NotFound without `path`.
+        """
         ...
 
     async def make_folder(self, path: str = "") -> None:
@@ -84,7 +100,8 @@ class FileStore(Protocol):
         """Held by one at a time, of all processes on all machines that share the folder.
 
         Raises StoreBusy when the other does not let go, and makes the folder where it is missing.
-        A holder that died is found out, and one that outlives its lease loses it.
+        A holder that died is found out. One that did not come to renewing its lease loses it: its
+        next change raises StoreBusy, as does the end of the block. A task takes a lock once.
         """
         ...
 
@@ -107,15 +124,22 @@ def checked_path(path: str) -> tuple[str, ...]:
     if not path:
         return ()
     parts = tuple(path.split("/"))
-    for part in parts:
-        if reason := _problem(part):
-            shown = ascii(clipped(path, 120))[1:-1]
-            raise Refused(
-                f'"{shown}" is no name inside this folder: {reason}.',
-                hint="Names are relative, as in progress.md.",
-                name=shown,
-            )
+    reason = next(filter(None, map(_problem, parts)), None)
+    if reason is None and len(path.encode("utf-8")) > _WHOLE_LIMIT:
+        reason = f"it is longer than {_WHOLE_LIMIT} bytes"
+    if reason is not None:
+        shown = ascii(clipped(path, 120))[1:-1]
+        raise Refused(
+            f'"{shown}" is no name inside this folder: {reason}.',
+            hint="Names are relative, as in progress.md.",
+            name=shown,
+        )
     return parts
+
+
+def is_name(name: str) -> bool:
+    """Whether a store can be asked for it; other names that a disk may hold are left out."""
+    return "/" not in name and _problem(name) is None
 
 
 def _problem(part: str) -> str | None:
@@ -125,14 +149,25 @@ def _problem(part: str) -> str | None:
         return f"it holds {part!r}"
     if has_control_characters(part):
         return "it holds a control character"
-    if bad := next((c for c in part if c in '\\:*?"<>|'), None):
-        return f"it holds {bad!r}"
-    if part != part.rstrip(" ."):
+    if bad := _RESERVED.search(part):
+        return f"it holds {bad.group()!r}"
+    if part[-1] in " .":
         return "a part of it ends with a blank or a dot"
     if part.partition(".")[0].rstrip().lower() in _DEVICES:
         return "Windows has a device of that name"
-    try:
-        size = len(part.encode("utf-8"))
-    except UnicodeEncodeError:
-        return "it is no valid text"
+    if part.isascii():
+        size = len(part)
+    else:
+        try:
+            size = len(part.encode("utf-8"))
+        except UnicodeEncodeError:
+            return "it is no valid text"
+        if _resembles_the_folder_above(part):
+            return "some system would read it as '..'"
     return f"a part of it is longer than {PATH_LIMIT} bytes" if size > PATH_LIMIT else None
+
+
+def _resembles_the_folder_above(part: str) -> bool:
+    """Full-width dots and slashes are ordinary in names, unless together they lead elsewhere."""
+    plain = unicodedata.normalize("NFKC", _INVISIBLE.sub("", part)).replace("\\", "/")
+    return not plain.strip() or any(piece.strip() in (".", "..") for piece in plain.split("/"))

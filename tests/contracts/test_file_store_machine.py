@@ -1,0 +1,254 @@
+"""Whatever is done to a folder in whatever order, its store and a plain dict agree."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from filing import STORES, Filing, filing, outcome
+from processes import acting
+from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError
+from recollect.filestores.names import is_working_file
+
+EXAMPLES = {"local": 30}
+FEWER = 10  # for a store whose every call is a conversation
+PATHS = st.sampled_from(["x.md", "y.md", "a", "a/x.md", "a/b", "a/b/y.md", "b", "b/z.md"])
+DATA = st.sampled_from([b"", b"one", b"two\n", b"long" * 5_000])
+CRASHES = st.integers(1, 60)  # system calls until the process dies; few changes take as many
+
+
+class Model:
+    """Files by path, and folders."""
+
+    def __init__(self, files: dict[str, bytes], folders: set[str]) -> None:
+        self.files, self.folders = files, folders
+
+    def copy(self) -> "Model":
+        return Model(dict(self.files), set(self.folders))
+
+    def has(self, path: str) -> bool:
+        return path in self.files or path in self.folders
+
+    def write(self, path: str, data: bytes) -> None:
+        self._make_way(path)
+        if path in self.folders:
+            raise Conflict("")
+        self.files[path] = data
+
+    def append(self, path: str, data: bytes) -> None:
+        self.write(path, self.files.get(path, b"") + data)
+
+    def make_folder(self, path: str) -> None:
+        self._make_way(path)
+        if path in self.files:
+            raise Conflict("")
+        self.folders.add(path)
+
+    def remove(self, path: str) -> None:
+        for below in self._subtree(path):
+            self.files.pop(below, None)
+            self.folders.discard(below)
+
+    def rename(self, path: str, to: str) -> None:
+        if to.startswith(path + "/"):
+            raise InvalidInput("")
+        if not self.has(path):
+            raise NotFound("file", path)
+        self._check_way(to)
+        if self.has(to):
+            raise Conflict("")
+        self._make_way(to)
+        for below in self._subtree(path):
+            moved = to + below.removeprefix(path)
+            if below in self.files:
+                self.files[moved] = self.files.pop(below)
+            else:
+                self.folders.remove(below)
+                self.folders.add(moved)
+
+    def entries(self, path: str) -> dict[str, bool]:
+        if path and path not in self.folders:
+            raise NotFound("folder", path)
+        every = {**dict.fromkeys(self.files, False), **dict.fromkeys(self.folders, True)}
+        return {p: every[p] for p in sorted(every) if p.rpartition("/")[0] == path}
+
+    def read(self, path: str) -> bytes:
+        if path not in self.files:
+            raise NotFound("file", path)
+        return self.files[path]
+
+    def _subtree(self, path: str) -> list[str]:
+        every = [*self.files, *self.folders]
+        return [p for p in every if p == path or p.startswith(path + "/")]
+
+    def _check_way(self, path: str) -> None:
+        if any(above in self.files for above in _above(path)):
+            raise Conflict("")
+
+    def _make_way(self, path: str) -> None:
+        self._check_way(path)
+        self.folders.update(_above(path))
+
+
+def _above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+class FileStoreMachine(RuleBasedStateMachine):
+    """Two stores of one folder, and a process that dies in the middle of what it does."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._stack = ExitStack()
+        self._scratch = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        self._runner = self._stack.enter_context(asyncio.Runner())
+        self._opened = AsyncExitStack()
+        self.model = Model({}, set())
+        self.filing: Filing = self._run(self._open(kind))
+        self.stores = [self.filing.store, self._run(self.filing.another())]
+        self.mortal = self._stack.enter_context(
+            acting("filing_actors:crash_when_told", self.filing.folder)
+        )
+
+    async def _open(self, kind: str) -> Filing:
+        opened = await self._opened.enter_async_context(filing(kind, self._scratch))
+        await opened.store.make_folder()
+        return opened
+
+    def _run(self, work: Any) -> Any:
+        return self._runner.run(work)
+
+    def teardown(self) -> None:
+        self._run(self._opened.aclose())
+        self._stack.close()
+
+    def _change(self, store: int, name: str, *arguments: Any) -> None:
+        """The store and the model come to the same, errors included."""
+        changed = self.model.copy()
+        expected = "ok"
+        try:
+            getattr(changed, name)(*arguments)
+        except RecollectError as error:
+            expected = error.code
+        else:
+            self.model = changed
+        call = getattr(self.stores[store], name)(*arguments)
+        assert self._run(outcome(call)) == expected
+
+    @rule(store=st.integers(0, 1), path=PATHS, data=DATA)
+    def write(self, store: int, path: str, data: bytes) -> None:
+        self._change(store, "write", path, data)
+
+    @rule(store=st.integers(0, 1), path=PATHS, data=DATA)
+    def append(self, store: int, path: str, data: bytes) -> None:
+        self._change(store, "append", path, data)
+
+    @rule(store=st.integers(0, 1), path=PATHS)
+    def remove(self, store: int, path: str) -> None:
+        self._change(store, "remove", path)
+
+    @rule(store=st.integers(0, 1), path=PATHS, to=PATHS)
+    def rename(self, store: int, path: str, to: str) -> None:
+        self._change(store, "rename", path, to)
+
+    @rule(store=st.integers(0, 1), path=PATHS)
+    def make_folder(self, store: int, path: str) -> None:
+        self._change(store, "make_folder", path)
+
+    @rule(store=st.integers(0, 1), path=PATHS, start=st.integers(0, 5))
+    def read(self, store: int, path: str, start: int) -> None:
+        async def read() -> bytes:
+            return await self.stores[store].read(path, start=start)
+
+        try:
+            expected = self.model.read(path)[start:]
+        except NotFound:
+            assert self._run(outcome(read())) == "not_found"
+        else:
+            assert self._run(read()) == expected
+
+    @rule(store=st.integers(0, 1), path=PATHS | st.just(""))
+    def look_into(self, store: int, path: str) -> None:
+        async def entries() -> dict[str, bool]:
+            return {info.path: info.is_folder for info in await self.stores[store].list(path)}
+
+        try:
+            expected = self.model.entries(path)
+        except NotFound:
+            assert self._run(outcome(entries())) == "not_found"
+        else:
+            assert self._run(entries()) == expected
+
+    @rule(store=st.integers(0, 1), path=PATHS, data=DATA)
+    def write_under_the_lock(self, store: int, path: str, data: bytes) -> None:
+        async def locked(work: Awaitable[str]) -> str:
+            async with self.stores[store].lock("bank"):
+                assert await self.stores[1 - store].list() is not None
+                return await work
+
+        before = self.model.copy()
+        try:
+            self.model.write(path, data)
+        except RecollectError as error:
+            self.model, expected = before, error.code
+        else:
+            expected = "ok"
+        call = outcome(self.stores[store].write(path, data))
+        assert self._run(locked(call)) == expected
+
+    @rule(path=PATHS, data=DATA, at=CRASHES)
+    def crash_in_a_write(self, path: str, data: bytes, at: int) -> None:
+        self._crash("write", {"path": path, "data": data.decode()}, at, path, data)
+
+    @rule(path=PATHS, at=CRASHES)
+    def crash_in_a_removal(self, path: str, at: int) -> None:
+        self._crash("remove", {"path": path}, at, path)
+
+    @rule(path=PATHS, to=PATHS, at=CRASHES)
+    def crash_in_a_rename(self, path: str, to: str, at: int) -> None:
+        self._crash("rename", {"path": path, "to": to}, at, path, to)
+
+    def _crash(self, name: str, told: dict[str, str], at: int, *arguments: Any) -> None:
+        """Then there is the old or the new; folders for the new may be there without it."""
+        changed = self.model.copy()
+        try:
+            getattr(changed, name)(*arguments)
+        except RecollectError:
+            changed = self.model
+        self.mortal.ask(json.dumps([name, told, at]))
+        files, folders = self._on_disk()
+        assert files in (self.model.files, changed.files)
+        either = [self.model.folders, changed.folders]
+        assert either[0] & either[1] <= folders <= either[0] | either[1]
+        self.model = Model(files, folders)
+
+    @invariant()
+    def the_folder_is_as_the_model(self) -> None:
+        assert self._on_disk() == (self.model.files, self.model.folders)
+
+    def _on_disk(self) -> tuple[dict[str, bytes], set[str]]:
+        root = self.filing.folder
+        every = {path.relative_to(root): path for path in root.rglob("*")}
+        shown = {
+            relative.as_posix(): path
+            for relative, path in every.items()
+            if not any(is_working_file(part) for part in relative.parts)
+        }
+        files = {name: path.read_bytes() for name, path in shown.items() if path.is_file()}
+        return files, {name for name, path in shown.items() if path.is_dir()}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_a_store_and_a_dict_agree_though_processes_die(kind: str) -> None:
+    examples = EXAMPLES.get(kind, FEWER)
+    chosen = settings(max_examples=examples, stateful_step_count=20, deadline=None)
+    run_state_machine_as_test(lambda: FileStoreMachine(kind), settings=chosen)

@@ -1,0 +1,114 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.core.files import PATH_LIMIT, FileInfo, checked_path, is_name
+from recollect.errors import Refused
+
+
+@pytest.mark.parametrize(
+    ("path", "parts"),
+    [
+        ("", ()),
+        ("progress.md", ("progress.md",)),
+        ("graph/graph.jsonl", ("graph", "graph.jsonl")),
+        (".mcprules-code", (".mcprules-code",)),
+        ("...x", ("...x",)),
+        ("日本語 🎉/é.md", ("日本語 🎉", "é.md")),
+        ("会議／メモ：1.md", ("会議／メモ：1.md",)),
+        ("👨\u200d👩\u200d👧.md", ("👨\u200d👩\u200d👧.md",)),
+        ("console.md", ("console.md",)),
+        ("com10.md", ("com10.md",)),
+        ("~", ("~",)),
+        ("-rf", ("-rf",)),
+        ("x" * PATH_LIMIT, ("x" * PATH_LIMIT,)),
+    ],
+)
+def test_a_path_has_parts(path: str, parts: tuple[str, ...]) -> None:
+    assert checked_path(path) == parts
+
+
+ATTACKS = [
+    "/etc/passwd",
+    "//server/share",
+    "\\\\server\\share",
+    "\\\\?\\C:\\x",
+    "C:\\x",
+    "C:x",
+    "c:/x",
+    "..",
+    "../x",
+    "x/..",
+    "x/../../y",
+    ".",
+    "./x",
+    "x/./y",
+    "x//y",
+    "x/",
+    "/",
+    "..\\x",
+    "x\\y",
+    "a\0b",
+    "a\nb",
+    "a\x1b[31m",
+    "a\x7f",
+    "a\x85",
+    "a\u2028b",
+    "x.md ",
+    "x.md.",
+    "x /y",
+    " .",
+    "file.md:stream",
+    "file.md::$DATA",
+    "CON",
+    "con.md",
+    "nul",
+    "x/AUX.txt",
+    "com1",
+    "LPT9.md",
+    "com¹",
+    "CONIN$",
+    "con .md",
+    "a*b",
+    "a?b",
+    'a"b',
+    "a<b",
+    "a>b",
+    "a|b",
+    "\u2025",  # two dot leader
+    "．．",
+    "．．／x",
+    "x／．．／y",
+    ".\u200b.",
+    "\u200b..",
+    "．",
+    "\u200b",
+    "\ud800",
+    "x" * (PATH_LIMIT + 1),
+    "é" * (PATH_LIMIT // 2 + 1),
+    "/".join(["x"] * 500),
+]
+
+
+@pytest.mark.parametrize("path", ATTACKS, ids=ascii)
+def test_a_path_that_leads_out_or_breaks_elsewhere_is_refused(path: str) -> None:
+    with pytest.raises(Refused) as caught:
+        checked_path(path)
+    assert str(caught.value).isprintable()
+    assert len(caught.value.message) < 800
+
+
+@given(st.text(max_size=40))
+def test_every_part_of_a_path_is_a_name_or_the_path_is_refused(path: str) -> None:
+    try:
+        parts = checked_path(path)
+    except Refused:
+        assert not all(is_name(part) for part in path.split("/"))
+    else:
+        assert "/".join(parts) == path
+        assert all(is_name(part) for part in parts)
+
+
+def test_a_file_has_the_last_part_of_its_path_as_its_name() -> None:
+    assert FileInfo("graph/graph.md", 0, 0).name == "graph.md"
+    assert FileInfo("progress.md", 0, 0).name == "progress.md"

@@ -1,0 +1,76 @@
+"""Every kind of file store, so that one suite holds all of them to the same promises."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from recollect.core.files import FileStore
+from recollect.errors import RecollectError
+from recollect.filestores.local import LocalFiles
+from recollect.filestores.locking import Terms
+from sshing import SSHD, openssh_stores, ssh_stores
+
+# A store of a folder of this machine, each time another one, as another process would have it.
+StoreAt = Callable[[Path, Terms], Awaitable[FileStore]]
+
+
+@asynccontextmanager
+async def local_stores(_: Path) -> AsyncIterator[StoreAt]:
+    async def at(folder: Path, terms: Terms) -> FileStore:
+        return LocalFiles(folder, terms=terms)
+
+    yield at
+
+
+# Each is given a scratch folder for what it needs itself, as keys of a server.
+STORES: dict[str, Callable[[Path], AbstractAsyncContextManager[StoreAt]]] = {
+    "local": local_stores,
+    "ssh": ssh_stores,
+}
+if SSHD:
+    STORES["openssh"] = openssh_stores
+
+
+@dataclass(frozen=True, slots=True)
+class Filing:
+    """A store, and its folder as other programs see it."""
+
+    store: FileStore
+    folder: Path
+    at: StoreAt
+
+    async def another(self, terms: Terms = Terms()) -> FileStore:  # noqa: B008 (frozen)
+        """A second store of the same folder that shares nothing with the first."""
+        return await self.at(self.folder, terms)
+
+    def put(self, path: str, data: bytes = b"") -> Path:
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+        return file
+
+    def files(self) -> dict[str, bytes]:
+        """All that is there, working files too."""
+        return {
+            path.relative_to(self.folder).as_posix(): path.read_bytes()
+            for path in sorted(self.folder.rglob("*"))
+            if path.is_file()
+        }
+
+
+@asynccontextmanager
+async def filing(kind: str, scratch: Path, terms: Terms = Terms()) -> AsyncIterator[Filing]:  # noqa: B008
+    """A store of a folder that does not exist yet."""
+    folder = scratch / "files"
+    async with STORES[kind](scratch / "server") as at:
+        yield Filing(await at(folder, terms), folder, at)
+
+
+async def outcome(call: Awaitable[object]) -> str:
+    """How a call went: the code of its error, or `ok`."""
+    try:
+        await call
+    except RecollectError as error:
+        return error.code
+    return "ok"
