@@ -347,6 +347,34 @@ class AccessBook(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class SectionHit:
+    """A part of a file that fits a question; `line` is the first of it, counted from 1."""
+
+    file: str
+    line: int
+    text: str
+    score: float
+    uri: str
+    heading: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SectionsFound:
+    """The best parts first; `notices` are sentences about what could not be looked at."""
+
+    hits: list[SectionHit]
+    notices: list[str]
+
+
+class SectionSearch(Protocol):
+    """Finds the parts of the files that people and assistants share."""
+
+    async def sections(self, call: Call, query: str, limit: int) -> SectionsFound:
+        """In the files that the call means; NotFound where there are none."""
+        ...
+
+
 class ProjectChoice(Protocol):
     """The one rule that says which project a call means."""
 

@@ -89,6 +89,11 @@ def masked(text: str) -> tuple[str, list[str]]:
     return "".join([*parts, text[at:]]), list(dict.fromkeys(span.kind for span in spans))
 
 
+def secret_spans(text: str) -> list[tuple[int, int, str]]:
+    """Where the secrets stand, in order and apart from each other, each with its kind."""
+    return [(span.start, span.end, span.kind) for span in _distinct(text)]
+
+
 def masked_json(value: Any) -> tuple[Any, list[str]]:
     """A value of JSON without secrets in its strings and keys, and the kinds that were found.
 

@@ -63,6 +63,11 @@ class Parameter:
     def is_required(self) -> bool:
         return self.default is REQUIRED
 
+    @property
+    def may_be_none(self) -> bool:
+        """Then it is left out of an answer where it is."""
+        return _without_none(self.annotation)[1]
+
 
 def parameter(attribute: str, annotation: Any, default: Any = REQUIRED) -> Parameter:
     bare, field = _unwrapped(annotation)
@@ -75,7 +80,7 @@ def object_schema(parameters: Sequence[Parameter], *, closed: bool = True) -> JS
         "type": "object",
         "properties": {p.name: _parameter_schema(p) for p in parameters},
     }
-    required = [p.name for p in parameters if p.is_required]
+    required = [p.name for p in parameters if p.is_required and not p.may_be_none]
     if required:
         schema["required"] = required
     if closed:

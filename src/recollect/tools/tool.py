@@ -57,7 +57,9 @@ class Result:
             return value
         structured = to_json(value)
         sentence = getattr(value, "sentence", None)
-        return cls(structured, sentence or json.dumps(structured, ensure_ascii=False))
+        if sentence is None:
+            sentence = json.dumps(structured, ensure_ascii=False)
+        return cls(structured, sentence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""The memory bank: a folder of markdown files that people and assistants share."""

@@ -1,0 +1,237 @@
+"""The tools that make, list and restore backups of a bank."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Annotated, Literal
+
+from recollect.core.files import FileStore, FileStores
+from recollect.core.sessions import Call
+from recollect.core.times import Clock, iso
+from recollect.errors import BankNotFound, InvalidInput
+from recollect.families.bank import bank_files
+from recollect.families.bank.addresses import resolved
+from recollect.families.bank.backups import (
+    Backup,
+    Progress,
+    all_backups,
+    get_backup,
+    make,
+    problems_of,
+    shelf_kept,
+)
+from recollect.families.bank.banks import NOWHERE, Bank, Banks, exists
+from recollect.families.bank.model import StoreId
+from recollect.families.bank.restoring import MirroredGraph, Restored, Restoring
+from recollect.tools.schema import Field
+from recollect.tools.tool import Effect, Family, Warned, tool
+
+MOST_NAMED = 1_000  # files in one answer
+PASS_IT_ON = "Pass the same backupDir to list_backups and restore_backup."
+
+BackupDir = Annotated[
+    str, Field("Folder of backups; default beside the bank.", name="backupDir", blank=False)
+]
+Verified = Literal["whole", "damaged", "unchecked", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedBackup:
+    success: bool
+    message: str
+    backup_path: Annotated[str, Field(name="backupPath")]
+    timestamp: str
+    id: str
+    file_count: Annotated[int, Field(name="fileCount")]
+    bytes: int
+    note: str | None = None
+    warnings: list[Warned] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackupView:
+    """`verified` is unknown where another server made it: there is nothing to compare with."""
+
+    id: str
+    timestamp: str
+    path: str
+    verified: Verified
+    bank: str | None = None
+    file_count: Annotated[int | None, Field(name="fileCount")] = None
+    bytes: int | None = None
+    problems: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListMetadata:
+    count: int
+    timestamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class BackupList:
+    backups: list[BackupView]
+    metadata: ListMetadata
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredBackup:
+    """The lists name a thousand files at most; the counts are of all."""
+
+    success: bool
+    message: str
+    restored_files: Annotated[list[str], Field(name="restoredFiles")]
+    restored_count: Annotated[int, Field(name="restoredCount")]
+    changed_count: Annotated[int, Field(name="changedCount")]
+    kept_files: Annotated[list[str], Field(name="keptFiles")]
+    timestamp: str
+    pre_restore_backup_path: Annotated[str | None, Field(name="preRestoreBackupPath")] = None
+    skipped_files: Annotated[list[str] | None, Field(name="skippedFiles")] = None
+    warnings: list[Warned] | None = None
+
+
+class BackupTools(Family):
+    """Copies of a whole bank, its graph included."""
+
+    def __init__(
+        self, banks: Banks, files: FileStores, mirror: MirroredGraph, clock: Clock
+    ) -> None:
+        self._banks = banks
+        self._files = files
+        self._mirror = mirror
+        self._clock = clock
+        self._restoring = Restoring(mirror, clock)
+
+    @tool(Effect.WRITES)
+    async def create_backup(
+        self,
+        call: Call,
+        backup_dir: BackupDir | None = None,
+        list_only: Annotated[bool, Field("List instead of create.", name="listOnly")] = False,
+        store_id: StoreId | None = None,
+    ) -> CreatedBackup | BackupList:
+        """Copy all files of the memory bank and its graph into a timestamped folder."""
+        if list_only:
+            return await self.list_backups(call, backup_dir, store_id=store_id)
+        bank = await self._banks.existing(call, store_id)
+        shelf = await self._shelf(bank, backup_dir)
+        warnings = await self._mirror.follow(bank)
+        async with shelf_kept(shelf), bank.files.lock(bank_files.LOCK):
+            backup = await make(bank, shelf, self._clock, Progress(call.report))
+        held = backup.manifest
+        return CreatedBackup(
+            True,
+            "Backup created successfully",
+            backup.address,
+            iso(backup.taken_at),
+            backup.id,
+            len(held.files) if held else 0,
+            held.size if held else 0,
+            PASS_IT_ON if backup_dir else None,
+            list(warnings) or None,
+        )
+
+    @tool()
+    async def list_backups(
+        self,
+        call: Call,
+        backup_dir: BackupDir | None = None,
+        verify: Annotated[bool, Field("Check each file of each backup.")] = False,
+        store_id: StoreId | None = None,
+    ) -> BackupList:
+        """List the memory bank's backups, newest first."""
+        bank = await self._chosen(call, store_id)
+        found = await all_backups(await self._shelf(bank, backup_dir))
+        if not found and not await exists(bank):
+            raise BankNotFound(bank.address)
+        progress = Progress(call.report)
+        views = [await _view(backup, progress, verify=verify) for backup in found]
+        return BackupList(views, ListMetadata(len(views), iso(self._clock())))
+
+    @tool(Effect.DESTROYS)
+    async def restore_backup(
+        self,
+        call: Call,
+        backup_id: Annotated[str, Field("As list_backups names it.", name="backupId")],
+        create_pre_restore_backup: Annotated[
+            bool, Field("Back up the present state first.", name="createPreRestoreBackup")
+        ] = True,
+        backup_dir: BackupDir | None = None,
+        store_id: StoreId | None = None,
+    ) -> RestoredBackup:
+        """Set files and graph to a backup's state; files that it lacks are kept."""
+        bank = await self._chosen(call, store_id)
+        backup = await get_backup(await self._shelf(bank, backup_dir), backup_id)
+        there = await exists(bank)
+        warnings = await self._mirror.follow(bank) if there else ()
+        restored = await self._restoring.restore(
+            bank, backup, call, safely=create_pre_restore_backup and there
+        )
+        return self._answer(bank, backup, restored, warnings)
+
+    async def _chosen(self, call: Call, store_id: str | None) -> Bank:
+        """A bank whose folder is lost can be restored too."""
+        bank = await self._banks.chosen(call, store_id)
+        if bank is None:
+            raise BankNotFound(NOWHERE)
+        return bank
+
+    async def _shelf(self, bank: Bank, backup_dir: str | None) -> FileStore:
+        if backup_dir is None:
+            return bank.home
+        shelf = await self._files.at(resolved(backup_dir, self._banks.options.place))
+        if _is_inside(shelf, bank):
+            raise InvalidInput(
+                f"`backupDir` is {backup_dir}, which lies inside the memory bank.",
+                hint="A backup would hold all backups before it: choose another folder.",
+                argument="backupDir",
+            )
+        return shelf
+
+    def _answer(
+        self, bank: Bank, backup: Backup, restored: Restored, warnings: Sequence[Warned]
+    ) -> RestoredBackup:
+        said = [*warnings, *restored.warnings]
+        if backup.manifest is not None and backup.manifest.bank != bank.address:
+            source = f"This is a backup of {backup.manifest.bank}, restored to {bank.address}."
+            said.append(Warned("backup_of_another_bank", source))
+        return RestoredBackup(
+            True,
+            f"Successfully restored from backup: {backup.id}",
+            restored.files[:MOST_NAMED],
+            len(restored.files),
+            len(restored.written),
+            restored.kept[:MOST_NAMED],
+            iso(self._clock()),
+            restored.safety.address if restored.safety else None,
+            restored.skipped[:MOST_NAMED] or None,
+            said or None,
+        )
+
+
+async def _view(backup: Backup, progress: Progress, *, verify: bool) -> BackupView:
+    problems: list[str] = []
+    verified: Verified = "unknown"
+    if backup.fault is not None or (backup.manifest is not None and verify):
+        problems = await problems_of(backup, progress)
+        verified = "damaged" if problems else "whole"
+    elif backup.manifest is not None:
+        verified = "unchecked"
+    held = backup.manifest
+    return BackupView(
+        backup.id,
+        iso(backup.taken_at),
+        backup.address,
+        verified,
+        held.bank if held else None,
+        len(held.files) if held else None,
+        held.size if held else None,
+        problems or None,
+    )
+
+
+def _is_inside(shelf: FileStore, bank: Bank) -> bool:
+    if shelf.is_remote or bank.files.is_remote:
+        address = bank.address.rstrip("/")
+        return f"{shelf.address.rstrip('/')}/".startswith(f"{address}/")
+    return PurePath(shelf.address).is_relative_to(bank.address)

@@ -1,0 +1,214 @@
+"""The files of a bank: found under any of their names, read with their tags, edited in turn."""
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from recollect.errors import EtagMismatch, FileNotFound, NotFound, RecollectError
+from recollect.families.bank.banks import Bank
+from recollect.families.bank.model import LEGACY_NAMES
+from recollect.families.bank.names import (
+    candidates,
+    checked_name,
+    checked_new_name,
+    matching,
+    written_name,
+)
+
+LOCK = "bank"
+
+# Gets the text of a file, None where there is no file; gives the new one, None to leave it.
+Change = Callable[[str | None], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    name: str
+    text: str
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A file that is to get other bytes; `found` and `before` are None where it is new."""
+
+    name: str
+    found: str | None
+    before: bytes | None
+    after: bytes
+
+
+def etag_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+async def read(bank: Bank, name: str) -> FileText:
+    """Raises FileNotFound, and Refused for a name that is none of a bank."""
+    found, data = await read_bytes(bank, name)
+    return FileText(found, as_text(data), etag_of(data))
+
+
+async def read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
+    """The name that the file has, and what it holds."""
+    found = await found_name(bank, name)
+    if found is None:
+        raise FileNotFound(name)
+    try:
+        return found, await bank.files.read(found)
+    except NotFound:
+        raise FileNotFound(name) from None
+
+
+async def write(bank: Bank, name: str, text: str, if_match: str | None = None) -> FileText:
+    """Whole; with `if_match` only where the file still has that tag. Raises EtagMismatch."""
+    async with bank.files.lock(LOCK):
+        return await write_locked(bank, name, text, if_match)
+
+
+async def write_locked(
+    bank: Bank,
+    name: str,
+    text: str,
+    if_match: str | None = None,
+    among: Collection[str] | None = None,
+) -> FileText:
+    """For who holds the lock already, and may know the names of the folder's files."""
+    found = await found_name(bank, name, among)
+    if if_match:
+        before = None if found is None else await _bytes_or_none(bank, found)
+        if before is None:
+            raise FileNotFound(name)
+        if (current := etag_of(before)) != if_match:
+            raise EtagMismatch(found or name, if_match, current)
+    data = as_bytes(text)
+    return FileText(await _put(bank, name, found, data), text, etag_of(data))
+
+
+async def edit(bank: Bank, changes: Mapping[str, Change]) -> dict[str, FileText]:
+    """Changes files in their order, with nobody in between; what stays as it is, is not written.
+
+    A change that raises, and a write that fails, leave every file as it was.
+    """
+    async with bank.files.lock(LOCK):
+        return await edit_locked(bank, changes)
+
+
+async def edit_locked(bank: Bank, changes: Mapping[str, Change]) -> dict[str, FileText]:
+    """For who holds the lock already."""
+    planned: list[_Planned] = []
+    texts: list[str] = []
+    for name, change in changes.items():
+        found = await found_name(bank, name)
+        before = None if found is None else await _bytes_or_none(bank, found)
+        old = None if before is None else as_text(before)
+        new = change(old)
+        if new is not None and new != old:
+            planned.append(_Planned(name, found, before, as_bytes(new)))
+            texts.append(new)
+    targets = await _put_all(bank, planned)
+    return {
+        plan.name: FileText(target, text, etag_of(plan.after))
+        for plan, target, text in zip(planned, targets, texts, strict=True)
+    }
+
+
+async def text_or_none(bank: Bank, name: str) -> str | None:
+    """Of a file by its exact name."""
+    data = await _bytes_or_none(bank, name)
+    return None if data is None else as_text(data)
+
+
+async def found_name(bank: Bank, name: str, among: Collection[str] | None = None) -> str | None:
+    """The name under which a file is there: as given, as it is written today, or as it once was.
+
+    `among` are the names of the folder's files, where they are known.
+    """
+    checked_name(name)
+    if among is not None:
+        return matching(among, name)
+    for candidate in candidates(name):
+        info = await bank.files.info(candidate)
+        if info is not None and not info.is_folder:
+            return candidate
+    return matching(await file_names(bank), name)
+
+
+async def file_names(bank: Bank) -> list[str]:
+    """Of the files at the root of the bank that tools can reach."""
+    try:
+        entries = await bank.files.list()
+    except NotFound:
+        return []
+    return [entry.name for entry in entries if not entry.is_folder and entry.name[:1] != "."]
+
+
+async def settled_name(bank: Bank, name: str) -> str:
+    """The name to write under; a file that has only its old name gets the new one first."""
+    return await _settled(bank, name, await found_name(bank, name))
+
+
+def as_text(data: bytes) -> str:
+    """Bytes that are no text survive the way there and back."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def as_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+async def _bytes_or_none(bank: Bank, name: str) -> bytes | None:
+    try:
+        return await bank.files.read(name)
+    except NotFound:
+        return None
+
+
+async def _settled(bank: Bank, name: str, found: str | None) -> str:
+    if found is None:
+        return written_name(checked_new_name(name))
+    if found in LEGACY_NAMES.values():
+        await bank.files.rename(found, written_name(found))
+        return written_name(found)
+    return found
+
+
+async def _put(bank: Bank, name: str, found: str | None, data: bytes) -> str:
+    """The name that it was written under; what fails leaves the old file under its old name."""
+    target = await _settled(bank, name, found)
+    try:
+        await bank.files.write(target, data)
+    except RecollectError:
+        if found is not None and found != target:
+            await bank.files.rename(target, found)
+        raise
+    return target
+
+
+async def _put_all(bank: Bank, planned: Sequence[_Planned]) -> list[str]:
+    """Writes all of it, or puts back what was there."""
+    targets: list[str] = []
+    try:
+        for plan in planned:
+            target = await _put(bank, plan.name, plan.found, plan.after)
+            targets.append(target)
+    except RecollectError as error:
+        written = list(zip(planned, targets, strict=False))
+        changed = [target for plan, target in written if not await _put_back(bank, plan, target)]
+        if changed:
+            error.facts = {**error.facts, "changed": changed}
+        raise
+    return targets
+
+
+async def _put_back(bank: Bank, plan: _Planned, target: str) -> bool:
+    """Whether the file is as it was before; a store that is in trouble may not let it be."""
+    try:
+        if plan.before is None or plan.found is None:
+            await bank.files.remove(target)
+            return True
+        await bank.files.write(target, plan.before)
+        if plan.found != target:
+            await bank.files.rename(target, plan.found)
+    except RecollectError:
+        return False
+    return True

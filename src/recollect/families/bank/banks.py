@@ -1,0 +1,134 @@
+"""Which bank a call means, and where it lies."""
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Protocol
+
+from recollect.core.files import FileStore, FileStores
+from recollect.core.ports import RecordStore
+from recollect.core.sessions import Call
+from recollect.errors import BankNotFound
+from recollect.families.bank.model import LEGACY_NAMES, BankOptions
+from recollect.families.bank.registry import Registry
+
+SSH = "ssh://"
+# A folder with one of these is a bank; a progress.md alone may lie in any project.
+TELLING = (*LEGACY_NAMES, *LEGACY_NAMES.values())
+NOWHERE = "(no folder is chosen)"
+STATELESS = "This connection keeps no state: register the store and pass `storeId` with each call."
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """One bank: its own folder, and the folder of the project around it."""
+
+    files: FileStore
+    home: FileStore
+
+    @property
+    def address(self) -> str:
+        return self.files.address
+
+    @property
+    def folder(self) -> str:
+        return last_part(self.files.address)
+
+
+class BankRecords(Protocol):
+    """The records of the project that a bank belongs to: its graph, and the index of its files."""
+
+    async def project_id(self, bank: Bank) -> str | None:
+        """None where it is yet to be made."""
+        ...
+
+    async def to_read(self, bank: Bank) -> RecordStore:
+        """A project that is yet to be made reads as an empty one."""
+        ...
+
+    async def to_write(self, bank: Bank) -> RecordStore: ...
+
+
+class Banks:
+    """The call's store, then the one that the session chose, then the one of the start."""
+
+    def __init__(self, files: FileStores, registry: Registry, options: BankOptions) -> None:
+        self._files = files
+        self.registry = registry
+        self.options = options
+
+    async def existing(self, call: Call, store_id: str | None = None) -> Bank:
+        """Raises BankNotFound."""
+        usual = self._usual(call) if store_id is None else None
+        if usual is not None:
+            bank = await self.at(usual)
+            if await exists(bank):
+                return bank
+        bank = await self.chosen(call, store_id)
+        if bank is None:
+            raise BankNotFound(NOWHERE)
+        if not await exists(bank):
+            raise BankNotFound(bank.address)
+        return bank
+
+    def _usual(self, call: Call) -> str | None:
+        """Where nearly every call finds its bank, without looking at other places."""
+        place = self.options.place
+        return call.session.bank or (None if place is None else self._inside(place))
+
+    def _inside(self, address: str) -> str:
+        return f"{address.rstrip('/')}/{self.options.folder}"
+
+    async def chosen(self, call: Call, store_id: str | None = None) -> Bank | None:
+        """It need not exist yet; None where no folder was ever named."""
+        if store_id is not None:
+            return await self.in_folder((await self.registry.get(store_id)).path)
+        if call.session.bank is not None:
+            return await self.at(call.session.bank)
+        if self.options.place is None:
+            return None
+        return await self.in_folder(self.options.place)
+
+    async def in_folder(self, address: str) -> Bank:
+        """The bank of a project's folder; what is a bank itself counts as one."""
+        inner = await self.at(self._inside(address))
+        if await exists(inner):
+            return inner
+        itself = last_part(address) == self.options.folder or await self._is_bank(address)
+        return await self.at(address) if itself else inner
+
+    async def at(self, address: str) -> Bank:
+        return Bank(await self._files.at(address), await self._files.at(parent_of(address)))
+
+    def select(self, call: Call, bank: Bank) -> str | None:
+        """From now on the session means this bank; says so where it cannot be remembered."""
+        if not call.session.stateful:
+            return STATELESS
+        call.session.bank = bank.address
+        return None
+
+    async def _is_bank(self, address: str) -> bool:
+        files = await self._files.at(address)
+        for name in TELLING:
+            if await files.info(name) is not None:
+                return True
+        return False
+
+
+async def exists(bank: Bank) -> bool:
+    found = await bank.files.info()
+    return found is not None and found.is_folder
+
+
+def last_part(address: str) -> str:
+    return address.rstrip("/").rpartition("/")[2] if _is_ssh(address) else PurePath(address).name
+
+
+def parent_of(address: str) -> str:
+    if not _is_ssh(address):
+        return str(PurePath(address).parent)
+    host, _, path = address.removeprefix(SSH).partition("/")
+    return f"{SSH}{host}/{path.rstrip('/').rpartition('/')[0]}"
+
+
+def _is_ssh(address: str) -> bool:
+    return address.startswith(SSH)

@@ -1,0 +1,176 @@
+"""The files below `graph/` of a bank, and the note that says how far its log is."""
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+from zlib import crc32
+
+from recollect.core.files import FileInfo
+from recollect.core.ports import Library
+from recollect.core.text import normalised
+from recollect.core.times import iso
+from recollect.errors import NotFound
+from recollect.families.bank.banks import Bank, last_part
+from recollect.families.bank.graph_events import (
+    INDEX,
+    LOG,
+    MARK,
+    MARKER_LINE,
+    SNAPSHOT,
+    Log,
+    thing_json,
+    written,
+)
+from recollect.families.bank.graph_markdown import VIEW, view, without_time
+from recollect.families.bank.graph_merge import Base
+from recollect.families.bank.graph_state import GraphState, difference, replayed
+
+LOCK = "graph"
+FOLDER = "graph"
+COPIES_KEPT = 3
+_COPY_PREFIX, _COPY_ENDING = "graph.jsonl.", ".bak"
+_NOTE = "bank graph "
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Up to which change of which project the log was written, and how we left it."""
+
+    project: str
+    seq: int
+    size: int  # -1 where there was no file
+    modified_at: int
+    checksum: int  # of all of it; it goes on with each append without a reading of the rest
+    ends_line: bool
+
+    @classmethod
+    def of(cls, project: str, seq: int, data: bytes | None, modified_at: int) -> "Cursor":
+        if data is None:
+            return cls(project, seq, -1, 0, 0, True)
+        ends_line = not data or data.endswith(b"\n")
+        return cls(project, seq, len(data), modified_at, crc32(data), ends_line)
+
+    def fits(self, info: FileInfo | None) -> bool:
+        """Whether the log is as we left it, as far as can be said without reading it."""
+        if info is None:
+            return self.size == -1
+        return (info.size, info.modified_at) == (self.size, self.modified_at)
+
+    def base(self, data: bytes, log: Log, project: str) -> Base | None:
+        """What we left, where the log still begins with it."""
+        ours = data[: max(self.size, 0)]
+        if self.project != project or self.size > len(data) or crc32(ours) != self.checksum:
+            return None
+        return Base(replayed(log.up_to(self.size)), self.seq)
+
+
+class GraphFiles:
+    """Whoever writes holds the lock."""
+
+    def __init__(self, bank: Bank, library: Library) -> None:
+        self._files = bank.files
+        self._store = last_part(bank.home.address) or "default"
+        self._library = library
+        self._key = _NOTE + bank.address
+
+    async def cursor(self) -> Cursor | None:
+        note = await self._library.note(self._key)
+        return None if note is None else Cursor(**cast(dict[str, Any], json.loads(note)))
+
+    async def info(self) -> FileInfo | None:
+        return await self._files.info(LOG)
+
+    async def read(self) -> bytes | None:
+        try:
+            return await self._files.read(LOG)
+        except NotFound:
+            return None
+
+    async def append(self, cursor: Cursor, seq: int, data: bytes) -> Cursor | None:
+        """None where somebody without the lock wrote at the same time: then nothing is noted."""
+        await self._files.append(LOG, data)
+        checksum = crc32(data, cursor.checksum)
+        grown = replace(cursor, seq=seq, size=cursor.size + len(data), checksum=checksum)
+        return await self._left(grown)
+
+    async def write(self, project: str, seq: int, data: bytes) -> Cursor | None:
+        """Like `append`, in place of all that was there."""
+        await self._files.write(LOG, data)
+        return await self._left(Cursor.of(project, seq, data, 0))
+
+    async def _left(self, cursor: Cursor) -> Cursor | None:
+        info = await self.info()
+        if info is None or info.size != cursor.size:
+            return None
+        return await self.note(replace(cursor, modified_at=info.modified_at, ends_line=True))
+
+    async def note(self, cursor: Cursor) -> Cursor:
+        """Notes that the log, as it is, tells all up to a change."""
+        await self._library.set_note(self._key, json.dumps(asdict(cursor)))
+        return cursor
+
+    async def keep_copy(self, data: bytes, at: int) -> str:
+        """Under a name of its own, which no program takes for the log; old copies go."""
+        name = f"{FOLDER}/{_COPY_PREFIX}{iso(at).replace(':', '-').replace('.', '-')}{_COPY_ENDING}"
+        await self._files.write(name, data)
+        for old in (await self._copies())[:-COPIES_KEPT]:
+            await self._files.remove(old)
+        return name
+
+    async def remove_copies(self) -> None:
+        for copy in await self._copies():
+            await self._files.remove(copy)
+
+    async def write_derived(self, state: GraphState, lines: int, at: int) -> None:
+        """Snapshot, index and view, by which the public server need not read the log."""
+        info = await self.info()
+        snapshot = {
+            "meta": {**MARK, "storeId": self._store, "createdAt": iso(at)},
+            "entities": [thing_json(entity) for entity in state.entities.values()],
+            "observations": [thing_json(one) for one in state.observations.values()],
+            "relations": [thing_json(relation) for relation in state.relations.values()],
+        }
+        index = {
+            "lastEventLineCount": lines,
+            "snapshotBuiltAt": iso(at),
+            "jsonlModifiedAt": iso(at if info is None else info.modified_at),
+            "stats": state.stats(),
+            "nameToEntityId": {normalised(e.name): e.id for e in state.entities.values()},
+        }
+        await self._files.write(SNAPSHOT, _pretty(snapshot))
+        await self._files.write(INDEX, _pretty(index))
+        await self.write_view(state, at)
+
+    async def write_view(self, state: GraphState, at: int) -> None:
+        await self._files.write(VIEW, view(state, self._store, at).encode("utf-8"))
+
+    async def refresh_view(self, state: GraphState, there: str | None, at: int) -> None:
+        """A view that differs in its time alone is left as it is."""
+        if there is None or without_time(there) != without_time(view(state, self._store, at)):
+            await self.write_view(state, at)
+
+    async def read_view(self) -> str | None:
+        try:
+            return (await self._files.read(VIEW)).decode("utf-8", "replace")
+        except NotFound:
+            return None
+
+    async def _copies(self) -> list[str]:
+        try:
+            found = await self._files.list(FOLDER)
+        except NotFound:
+            return []
+        return sorted(
+            f"{FOLDER}/{info.name}"
+            for info in found
+            if info.name.startswith(_COPY_PREFIX) and info.name.endswith(_COPY_ENDING)
+        )
+
+
+def whole_log(state: GraphState) -> bytes:
+    """The shortest log that tells this state."""
+    return MARKER_LINE + written(difference(GraphState(), state, lambda key: state.times[key]))
+
+
+def _pretty(value: Any) -> bytes:
+    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode("utf-8")

@@ -1,0 +1,238 @@
+"""What the graph's tools take and give, as it stands on the wire."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, cast
+
+from recollect.core.entities import NAME_LIMIT
+from recollect.core.records import Link, Record
+from recollect.core.times import iso
+from recollect.families.bank.graph_ids import entity_id, observation_id, relation_id
+from recollect.tools.schema import Field
+from recollect.tools.tool import Warned
+
+TEXT_LIMIT = 100_000  # characters
+NODE_LIMIT = 1_000  # entities in one answer
+LIST_LIMIT = 100  # results of a search
+
+ATTRS = "attrs"  # the facet of an entity that holds its free attributes
+SOURCE = "source"  # the facet of an observation that says where it comes from
+KINDS = ("manual", "tool", "import", "agent")  # of sources
+
+EntityRef = Annotated[
+    str, Field("Name, `name (type)` or id.", max_length=NAME_LIMIT * 2, blank=False)
+]
+FromEntity = Annotated[
+    str,
+    Field("Source: name, `name (type)` or id.", "from", max_length=NAME_LIMIT * 2, blank=False),
+]
+ToEntity = Annotated[str, Field("Target, likewise.", "to", max_length=NAME_LIMIT * 2, blank=False)]
+RelationType = Annotated[
+    str,
+    Field("E.g. uses, depends_on.", "relationType", max_length=NAME_LIMIT, blank=False),
+]
+ObservationId = Annotated[str, Field("obs_ id.", "observationId", max_length=100, blank=False)]
+Depth = Annotated[int, Field("Hops.", ge=1, le=2)]
+
+
+@dataclass(frozen=True, slots=True)
+class EntityView:
+    id: str
+    name: str
+    entity_type: Annotated[str, Field(name="entityType")]
+    attrs: dict[str, Any] | None
+    created_at: Annotated[str, Field(name="createdAt")]
+    updated_at: Annotated[str, Field(name="updatedAt")]
+
+    @classmethod
+    def of(cls, record: Record) -> "EntityView":
+        return cls(
+            public_id(record),
+            record.name or "",
+            record.type or "",
+            attrs_of(record) or None,
+            iso(record.created_at),
+            iso(record.updated_at),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    kind: str
+    ref: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationView:
+    id: str
+    entity_id: Annotated[str, Field(name="entityId")]
+    text: str
+    source: Source | None
+    timestamp: str
+
+    @classmethod
+    def of(cls, record: Record, owner: Record) -> "ObservationView":
+        return cls(
+            observation_public_id(record, owner),
+            public_id(owner),
+            record.text,
+            source_of(record),
+            iso(record.at),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RelationView:
+    id: str
+    from_id: Annotated[str, Field(name="fromId")]
+    to_id: Annotated[str, Field(name="toId")]
+    relation_type: Annotated[str, Field(name="relationType")]
+    created_at: Annotated[str, Field(name="createdAt")]
+
+    @classmethod
+    def of(cls, link: Link, source: Record, target: Record) -> "RelationView":
+        ends = public_id(source), public_id(target)
+        return cls(relation_id(ends[0], link.verb, ends[1]), *ends, link.verb, iso(link.created_at))
+
+
+@dataclass(frozen=True, slots=True)
+class UpsertedEntity:
+    success: bool
+    entity: EntityView
+    warnings: list[Warned] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddedObservation:
+    success: bool
+    observation: ObservationView
+    warnings: list[Warned] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """The relation where it was made or found; what was asked for where it was removed."""
+
+    success: bool
+    relation: RelationView | None = None
+    action: Literal["unlink"] | None = None
+    from_: Annotated[str | None, Field(name="from")] = None
+    to: str | None = None
+    relation_type: Annotated[str | None, Field(name="relationType")] = None
+    warnings: list[Warned] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unlinked:
+    success: bool
+    warnings: list[Warned] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    success: bool
+    message: str
+    warnings: list[Warned] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedNodes:
+    entities: list[EntityView]
+    observations: list[ObservationView]
+    relations: list[RelationView]
+    warnings: list[Warned] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """An observation as it stands below the entity it belongs to."""
+
+    text: str
+    timestamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEntity:
+    id: str
+    name: str
+    entity_type: Annotated[str, Field(name="entityType")]
+    attrs: dict[str, Any] | None
+    observations: list[Noted]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundObservation:
+    text: str
+    entity_id: Annotated[str, Field(name="entityId")]
+    entity_name: Annotated[str, Field(name="entityName")]
+    timestamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRelation:
+    from_: Annotated[str, Field(name="from")]
+    to: str
+    relation_type: Annotated[str, Field(name="relationType")]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNodes:
+    query: str
+    entities: list[FoundEntity]
+    observations: list[FoundObservation]
+    relations: list[FoundRelation]
+    warnings: list[Warned] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocPointer:
+    success: bool
+    entity: str
+    actions: list[str]
+    warnings: list[Warned] | None = None
+
+
+def public_id(entity: Record) -> str:
+    return entity_id(entity.name or "", entity.type or "")
+
+
+def observation_public_id(observation: Record, owner: Record) -> str:
+    return observation_id(public_id(owner), observation.text, iso(observation.at))
+
+
+def attrs_of(record: Record) -> dict[str, Any]:
+    found = record.facets.get(ATTRS)
+    return dict(cast(Mapping[str, Any], found)) if isinstance(found, Mapping) else {}
+
+
+def with_attrs(facets: Mapping[str, Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The facets with these attributes in place of the old ones; other families' stay."""
+    others = {name: value for name, value in facets.items() if name != ATTRS}
+    return others | ({ATTRS: dict(attrs)} if attrs else {})
+
+
+def source_of(record: Record) -> Source | None:
+    found = record.facets.get(SOURCE)
+    if not isinstance(found, Mapping):
+        return None
+    values = cast(Mapping[str, Any], found)
+    return Source(str(values.get("kind", KINDS[0])), values.get("ref"))
+
+
+def source_named(word: str) -> Source:
+    """A word that is no kind of source says which one it was; nothing means by hand."""
+    word = word.strip()
+    if not word or word.lower() in KINDS:
+        return Source(word.lower() or KINDS[0])
+    return Source(KINDS[0], word)
+
+
+def source_facets(source: Source) -> dict[str, Any]:
+    ref = {} if source.ref is None else {"ref": source.ref}
+    return {SOURCE: {"kind": source.kind, **ref}}
+
+
+def masking_warnings(kinds: Iterable[str]) -> list[Warned]:
+    """What is said where secrets were kept out of what is stored."""
+    found = ", ".join(kinds)
+    return [Warned("secret_masked", f"Masked before storing: {found}.")] if found else []

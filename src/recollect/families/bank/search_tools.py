@@ -1,0 +1,204 @@
+"""The search of the bank: lines that have the text word for word, then sections by meaning."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from recollect.core.files import FileInfo
+from recollect.core.sessions import Call
+from recollect.core.times import Clock, iso
+from recollect.errors import InvalidInput, RecollectError
+from recollect.families.bank.bank_files import found_name
+from recollect.families.bank.banks import Bank, Banks
+from recollect.families.bank.literal import Needle, found_lines
+from recollect.families.bank.model import StoreId
+from recollect.families.bank.section_search import BankSections, Located, Ranked, excerpt
+from recollect.families.bank.texts import searched_files
+from recollect.tools.schema import Field
+from recollect.tools.tool import Family, tool
+
+QUERY_LIMIT = 1_000  # characters
+MOST_RESULTS = 1_000
+MOST_SECTIONS = 5
+RANKED = 20  # sections that are looked at; the lines may show the best of them already
+READ_AT_ONCE = 16  # files
+SCANNED_AT_ONCE = 8 * 1024 * 1024  # bytes, in one thread
+MOST_LISTED = 100  # names of files in the answer
+MOST_WARNINGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ResultLine:
+    file: str
+    line: int
+    content: str
+    context: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResultSection:
+    file: str
+    line: int
+    text: str
+    score: float
+    heading: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchMetadata:
+    """`filesSearched` has the first names only where there are very many."""
+
+    timestamp: str
+    total_results: Annotated[int, Field(name="totalResults")]
+    files_searched: Annotated[list[str], Field(name="filesSearched")]
+    file_count: Annotated[int, Field(name="fileCount")]
+    truncated: bool
+    warnings: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    query: str
+    results: list[ResultLine]
+    sections: list[ResultSection]
+    metadata: SearchMetadata
+
+
+@dataclass(slots=True)
+class _Looked:
+    """What a look through the files found so far."""
+
+    results: list[ResultLine] = field(default_factory=list[ResultLine])
+    names: list[str] = field(default_factory=list[str])
+    warnings: dict[str, None] = field(default_factory=dict[str, None])
+
+
+class SearchTools(Family):
+    """Searching the files of a bank."""
+
+    def __init__(self, banks: Banks, sections: BankSections, clock: Clock) -> None:
+        self._banks = banks
+        self._sections = sections
+        self._clock = clock
+
+    @tool()
+    async def search_memory_bank(
+        self,
+        call: Call,
+        query: Annotated[str, Field("Text to find.", max_length=QUERY_LIMIT)],
+        files: Annotated[list[str], Field("Only these; default all.", max_items=1_000)]
+        | None = None,
+        max_results: Annotated[
+            int, Field("Lines at most.", name="maxResults", ge=1, le=MOST_RESULTS)
+        ] = 20,
+        case_sensitive: Annotated[bool, Field("Match case.", name="caseSensitive")] = False,
+        store_id: StoreId | None = None,
+    ) -> SearchAnswer:
+        """Search the memory bank: lines with the text, then sections by words and meaning."""
+        if not query.strip():
+            raise InvalidInput("Search query cannot be empty.", argument="query", value=query)
+        bank = await self._banks.existing(call, store_id)
+        looked = _Looked()
+        meant = await self._meant(bank, files, looked)
+        needle = Needle(query, case_sensitive=case_sensitive)
+        await self._look(bank, meant, needle, max_results, looked)
+        restricted = [info.path for info in meant] if files else ()
+        ranked = Ranked([], [])
+        if meant:
+            ranked = await self._sections.ranked(
+                bank, query, RANKED, files=restricted, report=call.report
+            )
+        looked.warnings |= dict.fromkeys(ranked.notices)
+        sections = _unseen(ranked.sections, looked.results)[: min(MOST_SECTIONS, max_results)]
+        return SearchAnswer(
+            query=query,
+            results=looked.results,
+            sections=[_shown(section, query) for section in sections],
+            metadata=SearchMetadata(
+                timestamp=iso(self._clock()),
+                total_results=len(looked.results),
+                files_searched=looked.names[:MOST_LISTED],
+                file_count=len(looked.names),
+                truncated=len(looked.results) >= max_results,
+                warnings=_few(list(looked.warnings)) or None,
+            ),
+        )
+
+    async def _meant(
+        self, bank: Bank, files: Sequence[str] | None, looked: _Looked
+    ) -> list[FileInfo]:
+        """In the order in which they are searched; a name that is none of a bank is Refused."""
+        found = await searched_files(bank)
+        if not files:
+            return found
+        names: set[str] = set()
+        for given in files:
+            name = await found_name(bank, given)
+            if name is None:
+                looked.warnings[f"File not found: {given}."] = None
+            else:
+                names.add(name)
+        return [info for info in found if info.path in names]
+
+    async def _look(
+        self, bank: Bank, files: Sequence[FileInfo], needle: Needle, most: int, looked: _Looked
+    ) -> None:
+        """File after file, until there are enough lines."""
+        waiting = list(reversed(files))
+        while waiting and len(looked.results) < most:
+            some: list[FileInfo] = []
+            size = 0
+            while waiting and len(some) < READ_AT_ONCE and (not some or size < SCANNED_AT_ONCE):
+                some.append(waiting.pop())
+                size += some[-1].size
+            read = await asyncio.gather(*(self._read(bank, info, looked) for info in some))
+            there = [
+                (info.path, data) for info, data in zip(some, read, strict=True) if data is not None
+            ]
+            await asyncio.to_thread(_scan, there, needle, most, looked)
+
+    async def _read(self, bank: Bank, info: FileInfo, looked: _Looked) -> bytes | None:
+        try:
+            return await self._sections.texts.read(bank, info)
+        except RecollectError as error:
+            looked.warnings[f"{info.path} could not be read: {error.message}"] = None
+            return None
+
+
+def _scan(files: Sequence[tuple[str, bytes]], needle: Needle, most: int, looked: _Looked) -> None:
+    for name, data in files:
+        looked.names.append(name)
+        looked.results += [
+            ResultLine(name, found.line, found.content, found.context)
+            for found in found_lines(data, needle, most - len(looked.results))
+        ]
+        if len(looked.results) >= most:
+            return
+
+
+def _unseen(sections: Sequence[Located], shown: Sequence[ResultLine]) -> list[Located]:
+    """Those of which no line is in the answer already."""
+    lines: dict[str, list[int]] = {}
+    for result in shown:
+        lines.setdefault(result.file, []).append(result.line)
+    return [
+        section
+        for section in sections
+        if not any(section.line <= line <= section.last for line in lines.get(section.file, ()))
+    ]
+
+
+def _shown(section: Located, query: str) -> ResultSection:
+    return ResultSection(
+        file=section.file,
+        line=section.line,
+        text=excerpt(section.text, query),
+        score=round(section.score, 4),
+        heading=section.heading,
+    )
+
+
+def _few(warnings: Sequence[str]) -> list[str]:
+    more = len(warnings) - MOST_WARNINGS
+    return [*warnings[:MOST_WARNINGS], *([f"And {more:,} more of the kind."] if more > 0 else [])]

@@ -1,0 +1,59 @@
+"""Bytes of a file as text for people: what is no UTF-8 is marked, and lines can be picked."""
+
+from dataclasses import dataclass
+
+from recollect.errors import InvalidInput
+from recollect.tools.tool import Warned
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Some lines of a file, the first and the last of them by number, and how many it has."""
+
+    data: bytes
+    first: int
+    last: int
+    total: int
+
+
+def shown(data: bytes) -> str:
+    """What cannot be decoded becomes U+FFFD; all else stays, a byte order mark included."""
+    return data.decode("utf-8", "replace")
+
+
+def decoding_warning(name: str, data: bytes) -> Warned | None:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return Warned(
+            "not_utf8",
+            f"{name} is not UTF-8 (first at byte {error.start}): what cannot be decoded appears as "
+            "U+FFFD, and writing this text back would lose it.",
+        )
+    return None
+
+
+def picked(name: str, data: bytes, start: int | None, end: int | None) -> Lines:
+    """From the line `start` to the line `end`, both included; an end beyond the last is fine."""
+    total = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    first, last = start or 1, total if end is None else min(end, total)
+    if end is not None and end < first:
+        raise InvalidInput(
+            f"`endLine` is {end}, which is before `startLine`, {first}.", argument="endLine"
+        )
+    if first > max(total, 1):
+        raise InvalidInput(
+            f"`startLine` is {first}; {name} has {total} lines.", argument="startLine", lines=total
+        )
+    begin = _after_lines(data, 0, first - 1)
+    return Lines(data[begin : _after_lines(data, begin, last - first + 1)], first, last, total)
+
+
+def _after_lines(data: bytes, at: int, count: int) -> int:
+    """Where the line begins that comes so many lines after the one that begins at `at`."""
+    for _ in range(count):
+        found = data.find(b"\n", at)
+        if found < 0:
+            return len(data)
+        at = found + 1
+    return at

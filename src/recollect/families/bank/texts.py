@@ -1,0 +1,103 @@
+"""The files of a bank that are searched, each read once as long as it does not change."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from recollect.core.files import FileInfo
+from recollect.core.times import Clock
+from recollect.families.bank.banks import Bank
+from recollect.families.bank.model import CORE_FILES
+from recollect.families.bank.names import ENDINGS, written_name
+
+MOST_KEPT = 32 * 1024 * 1024  # bytes of all files together
+# A file that was changed so shortly before it was read may be changed again with the same time:
+# over SFTP times are whole seconds.
+UNSETTLED = 2_000_000  # microseconds
+
+Stamp = tuple[int, int]  # size and time of the last change
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """What is kept of one bank."""
+
+    files: dict[str, tuple[Stamp, bytes]] = field(default_factory=dict[str, tuple[Stamp, bytes]])
+    size: int = 0
+
+    def drop(self, name: str) -> None:
+        if name in self.files:
+            self.size -= len(self.files.pop(name)[1])
+
+
+class Texts:
+    """A bounded store of what was read.
+
+    Files are looked through one after the other, so that throwing out the oldest would throw out
+    each before it is used again: what does not fit beside the others of its bank is not kept, and
+    makes room only by what belongs to banks that were used longer ago.
+    """
+
+    def __init__(self, clock: Clock, most: int = MOST_KEPT) -> None:
+        self._clock = clock
+        self._most = most
+        self._shelves: OrderedDict[str, _Shelf] = OrderedDict()
+
+    async def read(self, bank: Bank, info: FileInfo) -> bytes:
+        """The file as it was when `info` was found, or newer."""
+        shelf = self._shelves.setdefault(bank.address, _Shelf())
+        self._shelves.move_to_end(bank.address)
+        stamp, data = shelf.files.get(info.path, (None, b""))
+        if stamp == stamp_of(info):
+            return data
+        shelf.drop(info.path)
+        data = await bank.files.read(info.path)
+        if len(data) == info.size and is_settled(info, self._clock()):
+            self._keep(shelf, info, data)
+        return data
+
+    def forget_others(self, bank: Bank, present: set[str]) -> None:
+        """Files that are gone need no room."""
+        shelf = self._shelves.get(bank.address)
+        for name in list(shelf.files) if shelf else []:
+            if shelf and name not in present:
+                shelf.drop(name)
+
+    def _keep(self, shelf: _Shelf, info: FileInfo, data: bytes) -> None:
+        if shelf.size + len(data) > self._most:
+            return
+        shelf.drop(info.path)  # another call may have been quicker
+        shelf.files[info.path] = (stamp_of(info), data)
+        shelf.size += len(data)
+        while sum(each.size for each in self._shelves.values()) > self._most:
+            oldest = next(address for address, each in self._shelves.items() if each is not shelf)
+            del self._shelves[oldest]
+
+
+def stamp_of(info: FileInfo) -> Stamp:
+    return info.size, info.modified_at
+
+
+def is_settled(info: FileInfo, now: int) -> bool:
+    """Whether a further change would give the file another time."""
+    return abs(now - info.modified_at) >= UNSETTLED
+
+
+def as_shown(data: bytes) -> str:
+    """For answers and the index: what is no text is shown as such."""
+    return data.decode("utf-8", "replace").removeprefix("\ufeff")
+
+
+async def searched_files(bank: Bank) -> list[FileInfo]:
+    """The core files in their order, then the others by name."""
+    found = [info for info in await bank.files.list() if _is_searched(info)]
+    return sorted(found, key=_place)
+
+
+def _is_searched(info: FileInfo) -> bool:
+    name = info.name
+    return not info.is_folder and name.lower().endswith(ENDINGS) and not name.startswith(".")
+
+
+def _place(info: FileInfo) -> tuple[int, str]:
+    today = written_name(info.name)
+    return (CORE_FILES.index(today) if today in CORE_FILES else len(CORE_FILES), info.name)

@@ -1,0 +1,85 @@
+"""All tools of the memory bank, put together."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from recollect.core.files import FileStores
+from recollect.core.ports import Indexing, Library
+from recollect.core.times import Clock
+from recollect.families.bank.backup_tools import BackupTools
+from recollect.families.bank.banks import BankRecords, Banks
+from recollect.families.bank.care_tools import CareTools, Surroundings
+from recollect.families.bank.doc_pointers import DocPointerTools
+from recollect.families.bank.file_tools import FileTools
+from recollect.families.bank.graph_tools import GraphTools
+from recollect.families.bank.mirror import Mirror
+from recollect.families.bank.mirror_tools import MirrorExtras, MirrorTools
+from recollect.families.bank.mode_tools import ModeTools
+from recollect.families.bank.model import BankOptions
+from recollect.families.bank.modes import tools_of
+from recollect.families.bank.progress_tools import ProgressTools
+from recollect.families.bank.registry import Registry
+from recollect.families.bank.search_tools import SearchTools
+from recollect.families.bank.section_index import SectionIndex
+from recollect.families.bank.section_search import BankSections
+from recollect.families.bank.store_tools import StoreTools
+from recollect.families.bank.targeted import TargetedTools
+from recollect.families.bank.thinking_tools import ThinkingTools
+from recollect.tools.tool import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Surface:
+    """What of the tools is offered: the later ones too, and only those of the mode at the start."""
+
+    extras: bool = False
+    of_mode: bool = False
+
+
+class BankFamily:
+    """The parts of the family that others need, and its tools."""
+
+    def __init__(
+        self,
+        files: FileStores,
+        library: Library,
+        records: BankRecords,
+        indexing: Indexing,
+        clock: Clock,
+        options: BankOptions,
+        surroundings: Surroundings,
+    ) -> None:
+        mask = options.mask_secrets
+        self.banks = Banks(files, Registry(library), options)
+        self.mirror = Mirror(records, library, clock, mask=mask, read_only=options.read_only)
+        index = SectionIndex(records, indexing, clock, options)
+        self.sections = BankSections(self.banks, records, index, indexing, clock)
+        self._options = options
+        self._offered: list[Tool] = []
+        banks, mirror = self.banks, self.mirror
+        self._tools = (
+            FileTools(banks, records, clock, mirror.summary),
+            SearchTools(banks, self.sections, clock),
+            ProgressTools(banks, clock),
+            ModeTools(banks),
+            GraphTools(banks, records, mirror, clock, mask=mask),
+            MirrorTools(banks, mirror),
+            StoreTools(banks, clock),
+            BackupTools(banks, files, mirror, clock),
+        )
+        self._extras = (
+            CareTools(banks, clock, lambda: self._offered, surroundings),
+            MirrorExtras(banks, mirror),
+            DocPointerTools(banks, records, mirror, clock, mask=mask),
+            TargetedTools(banks, records, mirror, self.sections, clock, mask=mask),
+            ThinkingTools(banks, clock),
+        )
+
+    def tools(self, surface: Surface) -> list[Tool]:
+        families = (*self._tools, *self._extras) if surface.extras else self._tools
+        tools: Iterable[Tool] = (tool for family in families for tool in family.tools())
+        if surface.of_mode and self._options.mode is not None:
+            meant = tools_of(self._options.mode)
+            tools = (tool for tool in tools if tool.name in meant)
+        self._offered = list(tools)
+        return self._offered

@@ -1,0 +1,197 @@
+"""Log and records stay together, whoever edits what, and wherever a process ends."""
+
+import asyncio
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from mirroring import (
+    LOG,
+    MARKER,
+    Crash,
+    as_lines,
+    entity_deleted,
+    mirrored_in_memory,
+    observed,
+    related,
+    replay,
+    upserted,
+)
+from recollect.errors import Refused
+
+NAMES = ("Ada", "Bob", "Cleo", "Dan")
+
+names = st.sampled_from(NAMES)
+verbs = st.sampled_from(("knows", "likes"))
+
+
+class LogAndRecords(RuleBasedStateMachine):
+    """Texts are used once: what was added and never deleted must be there, and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runner = asyncio.Runner()
+        self.here = mirrored_in_memory()
+        self.texts: set[str] = set()
+        self.number = 0
+        self.alone = True  # nobody else wrote, and no process ended
+
+    def teardown(self) -> None:
+        self._runner.close()
+
+    def _run(self, work: Any) -> Any:
+        return self._runner.run(work)
+
+    def _text(self) -> str:
+        self.number += 1
+        self.texts.add(f"thought {self.number}")
+        return f"thought {self.number}"
+
+    def _log(self) -> bytes:
+        return self._run(self.here.log()) or b""
+
+    def _stored(self) -> set[str]:
+        return {entity for entity, _ in self._run(self.here.stored())[0]}
+
+    def _told(self) -> set[str]:
+        log = self._log()
+        return {entity for entity, _ in replay(log)[0]} if log else set()
+
+    def _about(self, name: str) -> set[str]:
+        return {text for (owner, _), text in self._run(self.here.stored())[1] if owner == name}
+
+    @rule(name=names, role=st.sampled_from(("cook", "chef")))
+    def describe(self, name: str, role: str) -> None:
+        self._run(self.here.upsert(name, role=role))
+
+    @rule(name=names)
+    def observe(self, name: str) -> None:
+        self._run(self.here.observe(name, self._text()))
+
+    @rule(one=names, verb=verbs, other=names)
+    def relate(self, one: str, verb: str, other: str) -> None:
+        relations = self._run(self.here.stored())[2]
+        if ((one, "thing"), verb, (other, "thing")) not in relations:
+            self._run(self.here.relate(one, verb, other))
+
+    @rule(data=st.data())
+    def rename(self, data: st.DataObject) -> None:
+        self.meet()
+        there = self._stored()
+        if there and there != set(NAMES):
+            name = data.draw(st.sampled_from(sorted(there)))
+            self._run(self.here.rename(name, data.draw(st.sampled_from(sorted({*NAMES} - there)))))
+
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        self.meet()
+        if there := sorted(self._stored()):
+            name = data.draw(st.sampled_from(there))
+            self.texts -= self._about(name)
+            self._run(self.here.delete(name))
+
+    @rule(data=st.data())
+    def forget(self, data: st.DataObject) -> None:
+        if there := sorted(self._run(self.here.texts())):
+            text = data.draw(st.sampled_from(there))
+            self._run(self.here.forget(text))
+            self.texts.remove(text)
+
+    @rule()
+    def undo(self) -> None:
+        self.meet()
+        before = self._run(self.here.texts())
+        try:
+            self._run(self.here.undo())
+        except (Refused, ValueError):  # it was changed since, or nothing was ever changed
+            return
+        self.texts = self.texts - before | self._run(self.here.texts())
+
+    @rule(name=names)
+    def others_observe(self, name: str) -> None:
+        """They know what the log tells, and nothing of what is not followed yet."""
+        at = self.here.clock()
+        made = [] if name in self._told() else [upserted(name, at)]
+        self._append(*made, observed(name, self._text(), at))
+
+    @rule(one=names, verb=verbs, other=names)
+    def others_relate(self, one: str, verb: str, other: str) -> None:
+        at = self.here.clock()
+        made = [upserted(name, at) for name in sorted({one, other} - self._told())]
+        self._append(*made, related(one, verb, other, at))
+
+    @rule(data=st.data())
+    def others_delete(self, data: st.DataObject) -> None:
+        self.meet()
+        if told := sorted(self._told()):
+            name = data.draw(st.sampled_from(told))
+            self.texts -= self._about(name)
+            self._append(entity_deleted(name, self.here.clock()))
+            self.meet()
+
+    @rule(data=st.data())
+    def cut(self, data: st.DataObject) -> None:
+        """As a checkout of an earlier state does, after all was met."""
+        self.meet()
+        if lines := self._log().splitlines(keepends=True):
+            kept = data.draw(st.integers(1, len(lines)))
+            self._write(b"".join(lines[:kept]))
+
+    @rule()
+    def others_die(self) -> None:
+        if log := self._log():
+            self._write(log + b'{"type":"entity_up')
+
+    @rule(step=st.integers(1, 9))
+    def crash(self, step: int) -> None:
+        self.here.files.done.clear()
+        self.here.files.crash_at = step
+        try:
+            self._run(self.here.follow())
+        except Crash:
+            self.alone = False
+        self.here.restart()
+
+    @rule()
+    def restart(self) -> None:
+        self.here.restart()
+
+    @rule()
+    def compact(self) -> None:
+        self._run(self.here.mirror.compact(self.here.bank))
+        self._check()
+
+    @rule()
+    def meet(self) -> None:
+        self._run(self.here.meet())
+        self.follow()
+
+    @rule()
+    def follow(self) -> None:
+        self._run(self.here.follow())
+        self._check()
+
+    @invariant()
+    def no_line_stands_twice(self) -> None:
+        lines = self._log().splitlines()
+        assert not self.alone or len(lines) == len(set(lines))
+
+    def _check(self) -> None:
+        entities, observations, relations = self._run(self.here.stored())
+        log = self._log()
+        assert (replay(log) if log else ({}, set(), set())) == (entities, observations, relations)
+        assert {text for _, text in observations} == self.texts
+
+    def _append(self, *events: Any) -> None:
+        log = self._log() or as_lines(MARKER)
+        self._write(log + (b"" if log.endswith(b"\n") else b"\n") + as_lines(*events))
+
+    def _write(self, log: bytes) -> None:
+        self._run(self.here.files.write(LOG, log))
+        self.alone = False
+
+
+LogAndRecords.TestCase.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestLogAndRecords = LogAndRecords.TestCase

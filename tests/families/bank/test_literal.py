@@ -1,0 +1,82 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.families.bank import literal
+from recollect.families.bank.literal import MOST_CONTENT, Needle, found_lines
+
+TEXT = "First line\nSecond LINE here\n\nlast line"
+
+
+def lines(text: str | bytes, query: str, *, case_sensitive: bool = False) -> list[int]:
+    data = text.encode() if isinstance(text, str) else text
+    needle = Needle(query, case_sensitive=case_sensitive)
+    return [found.line for found in found_lines(data, needle, 1_000)]
+
+
+def test_lines_come_trimmed_with_those_around_them() -> None:
+    (found,) = found_lines(
+        b"before\r\n   the match  \r\nafter\r\n", Needle("match", case_sensitive=True), 9
+    )
+    assert (found.line, found.content) == (2, "the match")
+    assert found.context == "before\n   the match\nafter"
+
+
+@pytest.mark.parametrize(
+    ("query", "case_sensitive", "expected"),
+    [
+        ("line", False, [1, 2, 4]),
+        ("line", True, [1, 4]),
+        ("LINE", True, [2]),
+        ("first line", False, [1]),
+        (".*", False, []),
+        ("line\nsecond", False, []),
+    ],
+)
+def test_the_text_is_found_word_for_word(
+    query: str, case_sensitive: bool, expected: list[int]
+) -> None:
+    assert lines(TEXT, query, case_sensitive=case_sensitive) == expected
+
+
+def test_case_does_not_count_in_any_script() -> None:
+    assert lines("ÜBER DEN FLUSS\nΟΔΟΣ\nİstanbul", "über den") == [1]
+    assert lines("x\nΟΔΟΣ", "οδος") == [2]
+    assert lines("x\nΟΔΟΣΑ", "ΔΟΣ") == [2]
+
+
+def test_bytes_that_are_no_text_do_not_hide_a_line() -> None:
+    assert lines(b"\xff\xfe broken\nfound here \xff\n", "found") == [2]
+    assert lines("\ufefffirst", "first") == [1]
+
+
+def test_old_line_ends_count() -> None:
+    assert lines("a\rb match\rc\nd match", "match") == [2, 4]
+
+
+def test_no_more_lines_are_given_than_asked_for() -> None:
+    found = list(found_lines(b"x\n" * 100, Needle("x", case_sensitive=True), 3))
+    assert [each.line for each in found] == [1, 2, 3]
+
+
+def test_a_long_line_is_shown_around_the_match() -> None:
+    data = ("a" * 5_000 + "NEEDLE" + "b" * 5_000).encode()
+    (found,) = found_lines(data, Needle("needle", case_sensitive=False), 9)
+    assert "NEEDLE" in found.content
+    assert found.content.startswith("…")
+    assert found.content.endswith("…")
+    assert len(found.content) <= MOST_CONTENT + 2
+
+
+@given(
+    st.lists(st.text(alphabet="abÄ \r", max_size=12), max_size=40),
+    st.text(alphabet="abä", min_size=1, max_size=3),
+    st.integers(min_value=1, max_value=40),
+)
+def test_blocks_change_nothing(texts: list[str], query: str, block: int) -> None:
+    data = "\n".join(texts).encode()
+    needle = Needle(query, case_sensitive=False)
+    whole = list(found_lines(data, needle, 1_000))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(literal, "BLOCK", block)
+        assert list(found_lines(data, needle, 1_000)) == whole
