@@ -28,10 +28,6 @@ from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import RecollectError
 
 
-def act(name: str, arguments: list[Any]) -> None:
-    globals()[name](*arguments)
-
-
 def say(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()

@@ -1,4 +1,7 @@
-"""Other processes for a test: functions of `actors`, run by a Python of their own."""
+"""Other processes for a test: functions of `actors`, run by a Python of their own.
+
+A function of another module is named with it: `filing_actors:write_and_die`.
+"""
 
 import json
 import os
@@ -8,7 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_RUN = "import actors, json, sys; actors.act(sys.argv[1], json.loads(sys.argv[2]))"
+_RUN = """
+import importlib, json, sys
+module, _, name = sys.argv[1].rpartition(":")
+getattr(importlib.import_module(module or "actors"), name)(*json.loads(sys.argv[2]))
+"""
 PATIENCE = 60  # seconds until a test stops waiting for a process that has hung
 
 

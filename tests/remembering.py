@@ -7,7 +7,15 @@ from typing import Any, cast
 
 from making import DAY_ONE
 from recollect.app.projects import ProjectRule
-from recollect.core.ports import Access, Embedded, Embedder, Library, ProjectChoice, RecordStore
+from recollect.core.ports import (
+    Access,
+    Embedded,
+    Embedder,
+    Library,
+    ProjectChoice,
+    RecordStore,
+    SectionSearch,
+)
 from recollect.core.records import Batch, Change
 from recollect.core.sessions import Call, Session
 from recollect.embedders.hashing import HashingEmbedder
@@ -41,6 +49,7 @@ class PromptIndexing:
     embedder: Embedder | None = field(default_factory=HashingEmbedder)
     fault: ModelUnavailable | None = None
     woken: list[RecordStore] = field(default_factory=list[RecordStore])
+    kinds: tuple[str, ...] = (MEMORY,)
 
     def wake(self, store: RecordStore) -> None:
         self.woken.append(store)
@@ -48,7 +57,7 @@ class PromptIndexing:
     async def catch_up(self) -> None:
         while self.woken and self.embedder is not None:
             store = self.woken.pop()
-            waiting = await store.unembedded(self.embedder.name, (MEMORY,), 1_000)
+            waiting = await store.unembedded(self.embedder.name, self.kinds, 1_000)
             if waiting:
                 rows = await self.embedder.embed([record.text for record in waiting])
                 items = [
@@ -135,6 +144,7 @@ class Assistant:
         indexing: PromptIndexing | None = None,
         options: Options | None = None,
         choice: ProjectChoice | None = None,
+        bank: SectionSearch | None = None,
     ) -> None:
         self.library = library
         self.clock = clock or Time()
@@ -145,7 +155,7 @@ class Assistant:
         # No limit on time: a loaded machine must not change what a test sees.
         self.options = options or Options(time_limit=None, started_at=DAY_ONE)
         self.family = MemoryTools(
-            self.choice, library, self.indexing, self.accesses, self.clock, self.options
+            self.choice, library, self.indexing, self.accesses, self.clock, self.options, bank
         )
         self.tools = Toolset(self.family.tools())
 

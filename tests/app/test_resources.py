@@ -25,7 +25,7 @@ async def test_each_active_project_is_a_resource(tmp_path: Path) -> None:
     await client("create_project", name="a b/ü".replace("/", "-"))
     await client("create_project", name="old")
     await client("archive_project", name="old")
-    uris = [info.uri for info in await app.resources.listed()]
+    uris = [info.uri for info in await app.resources.listed(client.session)]
     assert uris == [CURRENT_GRAPH, "memory://projects/a%20b-%C3%BC/knowledge-graph"]
     assert await app.resources.read(client.session, uris[1])
 

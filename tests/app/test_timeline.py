@@ -11,6 +11,7 @@ from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.memory.store import MemoryStore
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import Conflict, InvalidInput, NotFound, ProjectArchived, Refused
+from recollect.families.bank.model import INDEX_BANK
 
 
 @pytest.fixture
@@ -294,3 +295,13 @@ async def test_a_damaged_project_does_not_hide_the_log_of_the_others(
     assert [entry.reference for entry in await timeline.entries(None, 10)] == ["sound:1"]
     assert "damaged" in caplog.records[0].getMessage()
     await library.close()
+
+
+async def test_the_index_of_files_hides_no_other_change(
+    timeline: Timeline, shop: MemoryStore
+) -> None:
+    await shop.commit(batch(entity("a")))
+    for number in range(20):
+        await shop.commit(batch(entity(f"section {number}"), tool=INDEX_BANK))
+    assert [entry.reference for entry in await timeline.entries("shop", 2)] == ["shop:1"]
+    assert (await timeline.undo(None, "shop", "test")).reference == "shop:1"

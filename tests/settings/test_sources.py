@@ -1,6 +1,6 @@
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from recollect.errors import Refused
 from recollect.settings import TOOLSETS, Settings, explained, load, unset_environment
+from recollect.settings.sources import REMOTE_FLAGS
 from recollect.settings.values import choices_of
 
 NAMES = [field.name for field in fields(Settings) if field.name != "config"]
 HINTS = get_type_hints(Settings)
+PATHS = [name for name, kind in HINTS.items() if Path in (kind, *get_args(kind))]
 
 
 def spelled(name: str, index: int) -> str:
@@ -34,7 +36,7 @@ def understood(name: str, text: str, folder: Path) -> Any:
         return text in ("true", "on")
     if kind in (int, float):
         return kind(text)
-    return folder / text if name in ("path", "data_dir") else text
+    return folder / text if name in PATHS else text
 
 
 @given(
@@ -58,7 +60,8 @@ def test_a_flag_goes_before_the_environment_that_before_the_file_that_before_the
     source = {e.name: e.source for e in explained(flags, environment)}[name]
     if present[0]:
         assert loaded == understood(name, flag, folder)
-        assert source == "flag --" + name.replace("_", "-")
+        own = "--" + name.replace("_", "-")
+        assert source == f"flag {REMOTE_FLAGS.get(name, own)}"
     elif present[1]:
         assert loaded == understood(name, variable, folder)
         assert source == f"environment RECOLLECT_{name.upper()}"

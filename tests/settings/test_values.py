@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from recollect.errors import InvalidInput, Refused
-from recollect.settings import Settings, chosen_toolsets, explained, load
+from recollect.settings import Settings, chosen_toolsets, explained, load, remote_bank
+from recollect.settings.sources import REMOTE_FLAGS
 from recollect.settings.values import shown
 
 
@@ -57,8 +58,28 @@ def test_a_home_folder_in_the_data_folder_is_resolved() -> None:
 def test_toolsets_are_chosen_by_name(tmp_path: Path) -> None:
     assert chosen_toolsets(Settings(tmp_path)) == ("memories", "graph")
     assert chosen_toolsets(Settings(tmp_path, toolsets=" graph, ")) == ("graph",)
+    assert chosen_toolsets(Settings(tmp_path, toolsets="all")) == ("memories", "graph", "bank")
     with pytest.raises(InvalidInput):
         chosen_toolsets(Settings(tmp_path, toolsets="magic"))
+
+
+def test_a_setting_of_the_memory_bank_adds_its_tools_unless_tools_were_chosen() -> None:
+    assert chosen_toolsets(load({"mode": "ask"}, {})) == ("memories", "graph", "bank")
+    assert chosen_toolsets(load({}, {"RECOLLECT_USERNAME": "Ada"})) == ("memories", "graph", "bank")
+    assert chosen_toolsets(load({"mode": "ask", "toolsets": "graph"}, {})) == ("graph",)
+    assert chosen_toolsets(load({"known_hosts": "x"}, {})) == ("memories", "graph")
+
+
+def test_a_bank_on_another_machine_needs_its_user_host_and_path() -> None:
+    flags = {"remote": True, "ssh_user": "me", "ssh_host": "a.org:22", "ssh_path": "/srv/my bank"}
+    assert remote_bank(load(flags, {})) == "ssh://me@a.org:22/srv/my%20bank"
+    assert remote_bank(load({}, {})) is None
+    for missing, flag in REMOTE_FLAGS.items():
+        with pytest.raises(InvalidInput) as caught:
+            remote_bank(load({**flags, missing: None}, {}))
+        assert caught.value.facts["argument"] == flag
+    with pytest.raises(InvalidInput, match="--remote-host needs --remote"):
+        remote_bank(load({"ssh_host": "a.org"}, {}))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from recollect.core.sessions import Call, Report, Session
 from recollect.core.times import Clock, now
 from recollect.errors import ReadOnly, RecollectError
 from recollect.settings import Settings, chosen_toolsets
-from recollect.tools.tool import Result
+from recollect.tools.tool import Effect, Result
 
 if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from recollect.app.build import Parts
@@ -35,6 +35,11 @@ KEEP_MEMORIES = (
 )
 RECALL_GRAPH = "search_nodes finds people, systems and how they are related."
 KEEP_GRAPH = "Keep such facts with create_entities, add_observations, create_relations."
+READ_BANK = "get_context_digest tells the state of the project's memory bank; read it first."
+KEEP_BANK = (
+    "Keep it current: track_progress for what is done, log_decision for decisions, update_tasks "
+    "for what is open."
+)
 CHOOSE = "These need a project: {tools} first when none is active."
 
 SUMMING_UP = 0.5  # seconds that the end of a server may take for it
@@ -106,6 +111,8 @@ class App:
             if ours and not settings.project:
                 choosing = ["switch_project"] + ["create_project"] * writes
                 sentences.append(CHOOSE.format(tools=" or ".join(choosing)))
+        if "bank" in families:
+            sentences += [READ_BANK] + [KEEP_BANK] * (writes and not settings.mode_tools)
         return " ".join(sentences)
 
     async def call(
@@ -125,6 +132,8 @@ class App:
         try:
             result = await tool.run(call, arguments)
             outcome = "ok"
+            if self._parts.bank is not None and tool.effect not in (Effect.READS, Effect.SELECTS):
+                self._parts.bank.care.wake(session)
         except RecollectError as error:
             outcome = error.code
             raise
@@ -150,5 +159,7 @@ class App:
     async def close(self) -> None:
         if "_parts" in vars(self):
             await self.watcher.close()
+            if self._parts.bank is not None:
+                await self._parts.bank.close()
             await self._parts.keeper.close()
             await self.library.close()

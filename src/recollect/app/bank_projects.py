@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from recollect.app.projects import Home, ProjectRule, own_home, readable
+from recollect.app.projects import DEFAULT_PROJECT, Home, ProjectRule, home_of, own_home, readable
 from recollect.app.workspaces import checkout_of, workspace_of
 from recollect.core.ports import Library, RecordStore
+from recollect.core.projects import Project
 from recollect.core.sessions import Call, Session
+from recollect.errors import NotFound
 from recollect.families.bank.banks import Bank, last_part
 
 _FIRST_BANK = "bank of workspace "
@@ -32,26 +34,70 @@ class BankProjects:
         self._configured = configured
         self._place = place
         self._on_open = on_open
+        # By the bank's address: where a folder belongs is looked up once, not in each call.
+        self._rules: dict[str, tuple[ProjectRule, str | None]] = {}
+        self._projects: dict[str, Project] = {}
         self._call = Call(Session(client="memory bank"), "memory bank")
 
     async def project_id(self, bank: Bank) -> str | None:
+        """As it was when the bank's records were last opened, or else as it is now."""
+        known = self._projects.get(bank.address)
+        if known is not None:
+            return known.id
         rule, _ = await self._rule(bank)
         project = await rule.current(self._call)
         return None if project is None else project.id
 
     async def to_read(self, bank: Bank) -> RecordStore:
-        rule, _ = await self._rule(bank)
-        return await rule.to_read(self._call, None)
-
-    async def to_write(self, bank: Bank) -> RecordStore:
+        if store := await self._known(bank):
+            return store
         rule, workspace = await self._rule(bank)
-        store = await rule.to_write(self._call, None)
-        if workspace is not None and await self._library.note(_FIRST_BANK + workspace) is None:
-            await self._library.set_note(_FIRST_BANK + workspace, bank.address)
+        store = await rule.to_read(self._call, None)
+        if workspace is None:
+            await self._remember(bank, rule)
         return store
 
+    async def to_write(self, bank: Bank) -> RecordStore:
+        if store := await self._known(bank):
+            return store
+        rule, workspace = await self._rule(bank)
+        store = await rule.to_write(self._call, None)
+        if workspace is not None:
+            await self._library.set_note(_FIRST_BANK + workspace, bank.address)
+        await self._remember(bank, rule)
+        return store
+
+    async def _known(self, bank: Bank) -> RecordStore | None:
+        """A folder keeps its project for as long as that exists, so it is asked for by its name."""
+        project = self._projects.get(bank.address)
+        if project is None:
+            return None
+        try:
+            opened, store = await self._library.open(project.name)
+        except NotFound:
+            opened, store = None, None
+        if store is None or opened is None or opened.id != project.id:
+            self._projects.pop(bank.address, None)
+            return None
+        if self._on_open is not None:
+            self._on_open(store)
+        return store
+
+    async def _remember(self, bank: Bank, rule: ProjectRule) -> None:
+        project = await rule.current(self._call)
+        if project is not None:
+            self._projects[bank.address] = project
+
     async def _rule(self, bank: Bank) -> tuple[ProjectRule, str | None]:
-        """And the workspace whose first bank this is or may become."""
+        """And the workspace whose first bank this may become."""
+        if bank.address not in self._rules:
+            rule, workspace = await self._found_rule(bank)
+            if workspace is None:
+                self._rules[bank.address] = rule, None
+            return rule, workspace
+        return self._rules[bank.address]
+
+    async def _found_rule(self, bank: Bank) -> tuple[ProjectRule, str | None]:
         if self._configured is not None and self._is_of_the_start(bank):
             return self._made(configured=self._configured), None
         if bank.files.is_remote:
@@ -59,10 +105,10 @@ class BankProjects:
         folder = Path(bank.home.address)
         shared = _shared_workspace(folder)
         if shared is None:
-            return self._made(folder=folder), None
+            return self._made(home=home_of(folder)), None
         first = await self._library.note(_FIRST_BANK + shared.key)
         if first in (None, bank.address):
-            return self._made(folder=folder), shared.key
+            return self._made(home=shared), shared.key if first is None else None
         return self._made(home=_home(folder)), None
 
     def _is_of_the_start(self, bank: Bank) -> bool:
@@ -74,14 +120,12 @@ class BankProjects:
         self,
         *,
         configured: str | None = None,
-        folder: Path | None = None,
         home: Home | None = None,
     ) -> ProjectRule:
+        if configured is None and home is None:  # in the home folder, as memories there
+            configured = DEFAULT_PROJECT
         return ProjectRule(
-            self._library,
-            configured=configured,
-            workspace=home or folder,
-            on_open=self._on_open,
+            self._library, configured=configured, workspace=home, on_open=self._on_open
         )
 
 

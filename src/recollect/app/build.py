@@ -1,7 +1,9 @@
 """The composition root: settings become the parts of an application."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recollect import __version__
 from recollect.app.accesses import BatchedAccesses
@@ -17,11 +19,17 @@ from recollect.families.graph.toolset import GraphTools, ProjectTools
 from recollect.families.graph.views import graph_page
 from recollect.families.memories.model import MEMORY, Options
 from recollect.families.memories.toolset import MemoryTools
-from recollect.settings import AUTO, Settings, chosen_toolsets
-from recollect.tools.tool import Effect
+from recollect.settings import AUTO, Settings, chosen_toolsets, environment_names, remote_bank
+from recollect.tools.tool import Effect, Tool
 from recollect.tools.toolset import Toolset, combined, filtered
 
-EMBEDDED_KINDS = (MEMORY,)
+if TYPE_CHECKING:  # the bank's parts are loaded where it is offered
+    from recollect.app.bank_care import BankCare
+    from recollect.core.files import FileStores
+    from recollect.families.bank.toolset import BankFamily
+
+SECTION = "section"  # parts of a bank's files; its family is loaded only where it is offered
+EMBEDDED_KINDS = (MEMORY, SECTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,20 @@ class Parts:
     keeper: Keeper
     shelf: Shelf
     memories: MemoryTools
+    bank: "BankParts | None"
+
+
+@dataclass(frozen=True, slots=True)
+class BankParts:
+    """What there is of the memory bank where it is offered."""
+
+    family: "BankFamily"
+    files: "FileStores"
+    care: "BankCare"
+
+    async def close(self) -> None:
+        await self.care.close()
+        await self.files.close()
 
 
 def build(
@@ -48,12 +70,16 @@ def build(
     keeper = Keeper(library, indexer, BatchedAccesses(clock), clock)
     rule = _memory_rule(settings, library, keeper)
     options = _options(settings, clock)
-    memories = MemoryTools(rule, library, indexer, keeper.accesses, clock, options)
-    tools = _tools(settings, library, choice, memories, clock)
+    bank = _bank(settings, library, keeper, clock) if "bank" in _families(settings) else None
+    sections = bank.family.sections if bank else None
+    memories = MemoryTools(rule, library, indexer, keeper.accesses, clock, options, sections)
+    tools = _tools(settings, library, choice, memories, bank, clock)
     documents: dict[str, Resources] = {
         "memories": MemoryResources(memories, rule, library, options),
         "graph": GraphResources(library, choice, _graph_document(settings)),
     }
+    if bank is not None:
+        documents["bank"] = _bank_documents(bank, clock)
     resources = AllResources([documents[name] for name in _families(settings)])
     return Parts(
         library=library,
@@ -66,6 +92,7 @@ def build(
         keeper=keeper,
         shelf=Shelf(library, rule, keeper),
         memories=memories,
+        bank=bank,
     )
 
 
@@ -104,6 +131,49 @@ def _options(settings: Settings, clock: Clock) -> Options:
     )
 
 
+def _bank(settings: Settings, library: Library, keeper: Keeper, clock: Clock) -> BankParts:
+    from recollect.app.bank_care import BankCare
+    from recollect.app.bank_projects import BankProjects
+    from recollect.families.bank.care_tools import Surroundings
+    from recollect.families.bank.model import BankOptions
+    from recollect.families.bank.toolset import BankFamily
+    from recollect.filestores.finding import Files
+    from recollect.filestores.ssh_place import SshOptions
+
+    remote = remote_bank(settings)
+    folder = _working_folder(settings)
+    named = None if settings.project in (None, AUTO) else settings.project
+    options = BankOptions(
+        place=remote or (None if folder is None else str(folder.absolute())),
+        folder=settings.folder,
+        username=settings.username,
+        mode=settings.mode,
+        mask_secrets=settings.mask_secrets,
+        read_only=settings.read_only,
+    )
+    files = Files(SshOptions(key=settings.ssh_key, known_hosts=settings.known_hosts))
+    projects = BankProjects(
+        library,
+        configured=named,
+        place=None if remote else folder,
+        on_open=keeper.meet,
+    )
+    around = Surroundings(os.fspath(settings.path or Path()), environment_names())
+    family = BankFamily(files, library, projects, keeper.indexer, clock, options, around)
+    return BankParts(family, files, BankCare(family.banks, family.mirror))
+
+
+def _working_folder(settings: Settings) -> Path | None:
+    """A client of HTTP works in a folder of its own, so ours is none of its, unless it is named."""
+    return settings.path if settings.transport == "stdio" or settings.project == AUTO else None
+
+
+def _bank_documents(bank: BankParts, clock: Clock) -> Resources:
+    from recollect.app.bank_resources import BankResources
+
+    return BankResources(bank.family.banks, clock)
+
+
 def _graph_document(settings: Settings) -> Render:
     if settings.dialect == "server-memory":
         from recollect.families.graph.server_memory import whole_graph
@@ -124,9 +194,8 @@ def _memory_rule(settings: Settings, library: Library, keeper: Keeper) -> Projec
     """Memories always have a project; where none is configured, it is the working folder's."""
     if settings.project not in (None, AUTO):
         return ProjectRule(library, configured=settings.project, on_open=keeper.meet)
-    # A client of HTTP works in a folder of its own; like the home folder, ours is none of its.
-    has_folder = settings.transport == "stdio" or settings.project == AUTO
-    folder = settings.path if has_folder else Path.home()
+    # Like the home folder, no folder at all is no workspace.
+    folder = _working_folder(settings) or Path.home()
     return ProjectRule(library, workspace=folder, on_open=keeper.meet)
 
 
@@ -135,6 +204,7 @@ def _tools(
     library: Library,
     choice: ProjectRule,
     memories: MemoryTools,
+    bank: BankParts | None,
     clock: Clock,
 ) -> Toolset:
     mask = settings.mask_secrets
@@ -149,7 +219,16 @@ def _tools(
             *GraphTools(choice, clock, mask=mask).tools(),
         ],
     }
+    if bank is not None:
+        families["bank"] = lambda: _bank_tools(settings, bank)
     return combined(*(families[name]() for name in _families(settings)))
+
+
+def _bank_tools(settings: Settings, bank: BankParts) -> list[Tool]:
+    from recollect.families.bank.toolset import Surface
+
+    surface = Surface(extras=settings.bank_extras, of_mode=settings.mode_tools)
+    return bank.family.tools(surface)
 
 
 def _families(settings: Settings) -> tuple[str, ...]:

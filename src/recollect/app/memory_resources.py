@@ -55,7 +55,7 @@ class MemoryResources:
         self._library = library
         self._options = options
 
-    async def listed(self) -> list[ResourceInfo]:
+    async def listed(self, session: Session) -> list[ResourceInfo]:
         return list(LISTED)
 
     def templates(self) -> list[ResourceInfo]:

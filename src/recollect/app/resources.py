@@ -42,7 +42,9 @@ class Document:
 class Resources(Protocol):
     """The documents of one family."""
 
-    async def listed(self) -> list[ResourceInfo]: ...
+    async def listed(self, session: Session) -> list[ResourceInfo]:
+        """Those that the session may mean."""
+        ...
 
     def templates(self) -> list[ResourceInfo]: ...
 
@@ -63,8 +65,8 @@ class AllResources:
     def __init__(self, families: Sequence[Resources]) -> None:
         self._families = families
 
-    async def listed(self) -> list[ResourceInfo]:
-        return [info for family in self._families for info in await family.listed()]
+    async def listed(self, session: Session) -> list[ResourceInfo]:
+        return [info for family in self._families for info in await family.listed(session)]
 
     def templates(self) -> list[ResourceInfo]:
         return [info for family in self._families for info in family.templates()]
@@ -94,7 +96,7 @@ class GraphResources:
         self._choice = choice
         self._render = render
 
-    async def listed(self) -> list[ResourceInfo]:
+    async def listed(self, session: Session) -> list[ResourceInfo]:
         current = ResourceInfo(
             CURRENT_GRAPH, "knowledge-graph", "The knowledge graph of the active project."
         )

@@ -12,10 +12,12 @@ from recollect.core.text import clipped
 from recollect.core.times import Clock
 from recollect.core.undo import plan_undo, undone
 from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, Refused
+from recollect.families.bank.model import INDEX_BANK
 from recollect.families.memories.sessions import CLOSING
 
-# Nobody means these: what was redacted stays so, and an ended session is no knowledge.
-BOOKKEEPING = (REDACT, CLOSING)
+# Nobody means these: what was redacted stays so, an ended session is no knowledge, and the index
+# of files follows the files.
+BOOKKEEPING = (REDACT, CLOSING, INDEX_BANK)
 PROMOTE = "promote_memory"
 LONGEST_NUMBER = 18  # digits; a longer one is no number of the log's
 RECENT = 1_000  # changes looked through for the newest one that can be undone
@@ -57,7 +59,7 @@ class Timeline:
         for name in await self._names(project):
             try:
                 store = await self.store(name)
-                changes = await store.changes(limit=limit, newest_first=True)
+                changes = await _newest(store, limit)
             except RecollectError as error:
                 if project is not None:
                     raise
@@ -170,7 +172,7 @@ class Timeline:
 
     async def _in_force(self, name: str) -> Change | None:
         """The newest change that was not undone and is no undo."""
-        changes = await (await self.store(name)).changes(limit=RECENT, newest_first=True)
+        changes = await _newest(await self.store(name), RECENT)
         taken_back = undone(changes)
         standing = (
             change
@@ -196,6 +198,17 @@ class Timeline:
         if not found or found[0].seq != int(number):
             raise NotFound("change", reference, hint="`recollect log` shows what there is.")
         return name, found[0]
+
+
+async def _newest(store: RecordStore, limit: int) -> list[Change]:
+    """The newest changes but those of the index of files, which would hide all others."""
+    asked = limit
+    while True:
+        found = await store.changes(limit=asked, newest_first=True)
+        meant = [change for change in found if change.tool != INDEX_BANK]
+        if len(meant) >= limit or len(found) < asked:
+            return meant[:limit]
+        asked *= 4
 
 
 async def _told(heads: Sequence[_Head]) -> list[Entry]:

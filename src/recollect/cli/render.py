@@ -1,5 +1,6 @@
 """Results for people: tables where there are rows, sentences where there is one."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -8,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from recollect.cli import bank
 from recollect.cli.recalled import print_memories, print_pairs
 from recollect.tools.tool import Result
 
@@ -19,14 +21,17 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "entities": (
         "name",
         "entity_type",
+        "entityType",
         "type",
         "observations",
         "relations",
         "relationships",
         "memory_count",
     ),
-    "observations": ("content", "created_at"),
-    "relations": ("from", "relation_type", "to"),
+    "observations": ("entityName", "content", "text", "created_at"),
+    "relations": ("from", "relation_type", "relationType", "to"),
+    "stores": ("id", "path", "kind", "isActive", "fileCount"),
+    "backups": ("id", "timestamp", "fileCount", "verified"),
 }
 
 LONG_COLUMNS = frozenset(
@@ -37,6 +42,8 @@ LONG_COLUMNS = frozenset(
         "relations",
         "relationships",
         "content",
+        "text",
+        "path",
         "summary",
         "pattern",
     }
@@ -53,9 +60,9 @@ def render(result: Result) -> None:
     facts = dict(result.structured)
     warnings: Sequence[Row] = facts.pop("warnings", [])
     cursor = facts.pop("next_cursor", None)
-    if "message" in facts:
+    if result.text and result.text != json.dumps(result.structured, ensure_ascii=False):
         out.print(result.text, markup=False)
-    else:
+    elif not bank.printed(out, facts):
         _print_facts(out, facts)
         for key, value in facts.items():
             if isinstance(value, list):
@@ -73,7 +80,7 @@ def _print_facts(out: Console, facts: Row) -> None:
     if single and not any(isinstance(value, list) for value in facts.values()):
         out.print(pairs(single))
     for name, group in grouped.items():
-        out.print(Text(name.replace("_", " ").capitalize(), style="bold"))
+        out.print(Text(bank.words(name).capitalize(), style="bold"))
         out.print(pairs(_flat(group)))
 
 
@@ -84,9 +91,9 @@ def _print_list(out: Console, key: str, items: Sequence[Any]) -> None:
         out.print(Text("Say nearly the same" if items else "", style="bold"))
         print_pairs(out, items)
     elif items and not isinstance(items[0], dict):
-        out.print(Text(f"{key.replace('_', ' ')}: {', '.join(map(str, items))}"))
+        out.print(Text(f"{bank.words(key)}: {', '.join(map(str, items))}"))
     else:
-        out.print(table_of(key, items), markup=False)
+        out.print(table_of(bank.words(key), items), markup=False)
 
 
 def _flat(group: Row) -> Row:
@@ -107,7 +114,7 @@ def table_of(key: str, rows: Sequence[Row]) -> Table | str:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         is_long = column in LONG_COLUMNS
-        table.add_column(column.replace("_", " "), overflow="fold", no_wrap=not is_long)
+        table.add_column(bank.words(column), overflow="fold", no_wrap=not is_long)
     for row in rows:
         table.add_row(*(_cell(row, column) for column in columns))
     return table
@@ -118,14 +125,15 @@ def pairs(values: Row) -> Table:
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for key, value in values.items():
-        table.add_row(key.replace("_", " "), _plain(value))
+        table.add_row(bank.words(key), _plain(value))
     return table
 
 
 def _cell(row: Row, column: str) -> Text:
     value = row.get(column)
     if column == "observations" and isinstance(value, list):
-        return _plain("\n".join(f"· {item['content']}" for item in cast(list[Row], value)))
+        texts = [item.get("content") or item["text"] for item in cast(list[Row], value)]
+        return _plain("\n".join(f"· {text}" for text in texts))
     if column == "relations" and isinstance(value, list):
         return _plain("\n".join(_relation(row, item) for item in cast(list[Row], value)))
     if column == "relationships" and isinstance(value, list):

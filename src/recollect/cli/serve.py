@@ -14,7 +14,7 @@ import click
 from recollect.app.app import App
 from recollect.cli.options import common, settings_from
 from recollect.errors import InvalidInput, Refused
-from recollect.settings import AUTO, BankMode, Settings
+from recollect.settings import AUTO, BankMode, Settings, remote_bank
 from recollect.transports.dispatch import Dispatcher
 
 if TYPE_CHECKING:  # not loaded before the handshake is answered
@@ -67,6 +67,7 @@ def serve(as_json: bool, debug: bool, **flags: Any) -> None:
     if debug:
         flags["log_level"] = flags["log_level"] or "debug"
     settings = settings_from(**flags)
+    remote_bank(settings)  # mistakes are told before anything starts
     if settings.transport == "http":
         _serve_http(settings)
     elif sys.stdin.isatty():

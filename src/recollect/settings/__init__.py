@@ -170,6 +170,40 @@ def chosen_toolsets(settings: Settings) -> tuple[str, ...]:
     return _toolsets(Given("toolsets", settings.toolsets, "toolsets", DEFAULT))
 
 
+def remote_bank(settings: Settings) -> str | None:
+    """The address of a bank on another machine; None where it is on this one.
+
+    Raises InvalidInput for settings that do not go together.
+    """
+    if settings.folder.strip() in ("", ".", "..") or set(settings.folder) & set("/\\:\0"):
+        raise InvalidInput(
+            f"The folder of the memory bank is {settings.folder!r}; it must be one name.",
+            hint="It lies inside the folder of the project, which --path names.",
+            argument="folder",
+            value=settings.folder,
+        )
+    given = {flag: getattr(settings, name) for name, flag in REMOTE_FLAGS.items()}
+    wrong = [flag for flag, value in given.items() if bool(value) != settings.remote]
+    if wrong:
+        raise InvalidInput(
+            f"--remote needs {wrong[0]}." if settings.remote else f"{wrong[0]} needs --remote.",
+            hint="As in --remote --remote-user me --remote-host example.com "
+            "--remote-path /home/me/project.",
+            argument=wrong[0],
+        )
+    if not settings.remote:
+        return None
+    from urllib.parse import quote
+
+    user, host, path = given.values()
+    return f"ssh://{quote(user)}@{host}/{quote(path.lstrip('/'))}"
+
+
+def environment_names() -> tuple[str, ...]:
+    """The variables that are set, without their values."""
+    return tuple(os.environ)
+
+
 def unset_environment() -> dict[str, str]:
     """The environment without our variables, for a child whose settings are all given as flags."""
     kept = {
@@ -193,33 +227,11 @@ def _settings(gathered: Gathered) -> Settings:
         _toolsets(toolsets)
     elif any(name in OF_THE_BANK for name in gathered.settings):
         values["toolsets"] = ",".join((*DEFAULT_TOOLSETS, "bank"))
-    _check_bank(values, gathered)
     values.setdefault("path", Path.cwd())
     if "data_dir" not in values:
         values["data_dir"] = _default_data_dir()
     values["data_dir"] = values["data_dir"].absolute()
     return Settings(**values)
-
-
-def _check_bank(values: Mapping[str, Any], gathered: Gathered) -> None:
-    folder = gathered.settings.get("folder")
-    if folder is not None and (
-        values["folder"].strip() in ("", ".", "..") or set(values["folder"]) & set("/\\:\0")
-    ):
-        raise folder.invalid("it must be the name of a folder inside the working folder.")
-    if not values.get("remote"):
-        for name in REMOTE_FLAGS:
-            if given := gathered.settings.get(name):
-                raise given.invalid("it goes with --remote.")
-        return
-    for name, flag in REMOTE_FLAGS.items():
-        if not values.get(name):
-            raise InvalidInput(
-                f"--remote needs {flag}.",
-                hint="As in --remote --remote-user me --remote-host example.com "
-                "--remote-path /home/me/project.",
-                argument=flag,
-            )
 
 
 def _toolsets(given: Given) -> tuple[str, ...]:

@@ -228,7 +228,7 @@ class Dispatcher:
 
     async def _list_resources(self, request: Request) -> JSON:
         _refuse_cursor(request)
-        listed = await self.app.resources.listed()
+        listed = await self.app.resources.listed(request.session)
         return {"resources": [_resource(info, "uri") for info in listed]}
 
     async def _list_templates(self, request: Request) -> JSON:

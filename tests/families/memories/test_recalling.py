@@ -2,10 +2,17 @@ from typing import Any
 
 import pytest
 
-from recollect.core.ports import Library, RecordStore
+from recollect.core.ports import Library, RecordStore, SectionHit, SectionsFound
+from recollect.core.sessions import Call
 from recollect.core.times import iso
-from recollect.errors import InvalidInput, StoreDamaged
-from remembering import Assistant
+from recollect.errors import (
+    BankNotFound,
+    InvalidInput,
+    RecollectError,
+    StoreDamaged,
+    Unavailable,
+)
+from remembering import Assistant, codes
 
 
 class WithoutUser:
@@ -144,3 +151,58 @@ async def test_no_query_is_an_error_but_one_that_is_too_long(
         await assistant.recall(query, limit=51)
     with pytest.raises(InvalidInput):
         await assistant.recall("x" * 10_001)
+
+
+class Shelves:
+    """A memory bank that answers, or does not."""
+
+    def __init__(self, answer: SectionsFound | RecollectError) -> None:
+        self._answer = answer
+
+    async def sections(self, call: Call, query: str, limit: int) -> SectionsFound:
+        if isinstance(self._answer, RecollectError):
+            raise self._answer
+        return SectionsFound(self._answer.hits[:limit], self._answer.notices)
+
+
+SECTION = SectionHit(
+    "progress.md", 7, "- Ports are closed", 0.5, "memory-bank://progress.md", "Update History"
+)
+
+
+async def test_the_memory_bank_is_searched_where_it_is_wanted(library: Library) -> None:
+    assistant = Assistant(library, bank=Shelves(SectionsFound([SECTION], ["notes.md is late."])))
+    await fill(assistant)
+    answer = await assistant("recall_memories", query="port", include_bank=True)
+    assert answer["bank"] == [
+        {
+            "file": "progress.md",
+            "heading": "Update History",
+            "line": 7,
+            "text": "- Ports are closed",
+            "score": 0.5,
+            "uri": "memory-bank://progress.md",
+        }
+    ]
+    assert len(answer["memories"]) == 4
+    assert answer["warnings"] == [{"code": "partial_results", "message": "notes.md is late."}]
+    assert "bank" not in await assistant("recall_memories", query="port")
+
+
+@pytest.mark.parametrize(
+    ("bank", "code"),
+    [
+        (None, "no_memory_bank"),
+        (Shelves(BankNotFound("/nowhere")), "no_memory_bank"),
+        (Shelves(Unavailable("The host is down.")), "memory_bank_unavailable"),
+    ],
+)
+async def test_a_bank_that_cannot_be_searched_hides_no_memories(
+    library: Library, bank: Shelves | None, code: str
+) -> None:
+    assistant = Assistant(library, bank=bank)
+    await fill(assistant)
+    answer = await assistant("recall_memories", query="port", include_bank=True)
+    assert answer["bank"] == []
+    assert len(answer["memories"]) == 4
+    assert codes(answer) == [code]

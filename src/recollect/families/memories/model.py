@@ -6,7 +6,7 @@ from datetime import UTC, tzinfo
 from typing import Annotated, Any, Literal, cast
 
 from recollect.core.entities import NAME_LIMIT
-from recollect.core.ports import Access
+from recollect.core.ports import Access, SectionHit
 from recollect.core.records import Record, Weights
 from recollect.core.times import iso
 from recollect.retrieval.profile import Profile, Shares
@@ -46,7 +46,7 @@ MEMORIES = Profile(
 )
 
 Tag = Annotated[str, Field(max_length=TAG_LENGTH, blank=False)]
-SessionId = Annotated[str, Field("Default: the current one.", max_length=NAME_LIMIT, blank=False)]
+SessionId = Annotated[str, Field("Default: current.", max_length=NAME_LIMIT, blank=False)]
 MemoryId = Annotated[str, Field("Memory id.", max_length=NAME_LIMIT, blank=False)]
 InProject = Annotated[str, Field("Project name.")]
 Content = Annotated[str, Field("Text of the memory.", max_length=CONTENT_LIMIT, blank=False)]
@@ -217,12 +217,16 @@ class MemoryView:
 
 @dataclass(frozen=True, slots=True)
 class RecalledMemories:
-    """`total_matched` counts what the filters and the query leave, not what the answer holds."""
+    """`total_matched` counts what the filters and the query leave, not what the answer holds.
+
+    `bank` has sections of the memory bank's files, where they were asked for.
+    """
 
     memories: list[MemoryView]
     total_matched: int
     strategy_used: str
     query_time_ms: float
+    bank: list[SectionHit] | None = None
     warnings: list[Warned] | None = None
 
 

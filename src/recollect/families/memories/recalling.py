@@ -5,9 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from recollect.core.ports import Access, AccessBook, Indexing, RecordStore
+from recollect.core.ports import (
+    Access,
+    AccessBook,
+    Indexing,
+    RecordStore,
+    SectionHit,
+    SectionSearch,
+)
 from recollect.core.records import SESSION_SCOPE, Record, Where
-from recollect.errors import Unavailable
+from recollect.errors import NotFound, RecollectError, Unavailable
 from recollect.families.memories.model import (
     MEMORIES,
     MEMORY,
@@ -25,6 +32,7 @@ from recollect.retrieval.search import search
 from recollect.tools.tool import Warned
 
 OF_PROJECT = (SESSION_SCOPE, "project")
+NO_BANK = "There is no memory bank, so that memories alone were searched."
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +51,21 @@ class Wanted:
     include_forgotten: bool = False
     as_of: int | None = None
     explain: bool = False
+    include_bank: bool = False
 
 
 class Recall:
-    """Asks the project's store and the user's, as the scopes say."""
+    """Asks the project's store and the user's, as the scopes say; the bank, where it is wanted."""
 
     def __init__(
-        self, stores: Stores, indexing: Indexing, accesses: AccessBook, options: Options
+        self,
+        stores: Stores,
+        indexing: Indexing,
+        accesses: AccessBook,
+        options: Options,
+        bank: SectionSearch | None = None,
     ) -> None:
+        self._bank = bank
         self._stores = stores
         self._indexing = indexing
         self._accesses = accesses
@@ -62,11 +77,13 @@ class Recall:
         places = await self._places(wanted)
         found = await self._found(places, wanted)
         memories = await self._views(places, found.hits, explain=wanted.explain)
+        sections = await self._sections(wanted) if wanted.include_bank else None
         return RecalledMemories(
             memories=memories,
             total_matched=found.total,
             strategy_used=found.strategy or wanted.strategy,
             query_time_ms=round((perf_counter() - started) * 1000, 1),
+            bank=sections,
             warnings=list(self.warnings) or None,
         )
 
@@ -97,6 +114,22 @@ class Recall:
             self._accesses.note(await self._stores.user(), of_user)
         if others:
             self._accesses.note(await self._stores.project(), others)
+
+    async def _sections(self, wanted: Wanted) -> list[SectionHit]:
+        """A bank that is missing or out of reach must not hide the memories."""
+        if self._bank is None:
+            self.warnings[Warned("no_memory_bank", NO_BANK)] = None
+            return []
+        try:
+            found = await self._bank.sections(self._stores.call, wanted.query, wanted.limit)
+        except NotFound:
+            self.warnings[Warned("no_memory_bank", NO_BANK)] = None
+            return []
+        except RecollectError as error:
+            self.warnings[Warned("memory_bank_unavailable", error.message)] = None
+            return []
+        self.warnings |= {Warned("partial_results", notice): None for notice in found.notices}
+        return found.hits
 
     async def _found(self, places: Sequence[Place], wanted: Wanted) -> Found:
         found = await search(

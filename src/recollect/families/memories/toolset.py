@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from recollect.core.entities import NAME_LIMIT
-from recollect.core.ports import AccessBook, Indexing, Library, ProjectChoice
+from recollect.core.ports import AccessBook, Indexing, Library, ProjectChoice, SectionSearch
 from recollect.core.records import SESSION_SCOPE
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
@@ -85,7 +85,9 @@ class MemoryTools(Family):
         accesses: AccessBook,
         clock: Clock,
         options: Options,
+        bank: SectionSearch | None = None,
     ) -> None:
+        self._bank = bank
         self._choice = choice
         self._library = library
         self._indexing = indexing
@@ -149,6 +151,7 @@ class MemoryTools(Family):
         session_id: SessionId | None = None,
         as_of: Annotated[int, Field("As known then.", moment=True)] | None = None,
         explain: Annotated[bool, Field("Say why.")] | None = None,
+        include_bank: Annotated[bool, Field("Search the memory bank too.")] | None = None,
         project: InProject | None = None,
     ) -> RecalledMemories:
         """Find memories by meaning and words, best first. Call it before work on a topic."""
@@ -167,6 +170,7 @@ class MemoryTools(Family):
             include_forgotten=include_forgotten,
             as_of=as_of,
             explain=bool(explain),
+            include_bank=bool(include_bank),
         )
         answer = await self._recall(call, project).recall(wanted)
         self.uses.recalled(session, [memory.id for memory in answer.memories])
@@ -339,7 +343,8 @@ class MemoryTools(Family):
         return Memories(stores, self._indexing, self._options, self.uses)
 
     def _recall(self, call: Call, project: str | None) -> Recall:
-        return Recall(self._stores(call, project), self._indexing, self._accesses, self._options)
+        stores = self._stores(call, project)
+        return Recall(stores, self._indexing, self._accesses, self._options, self._bank)
 
     def _stores(self, call: Call, project: str | None, session: str | None = None) -> Stores:
         # A person at the command line is no session, whatever the environment says of one.

@@ -1,0 +1,151 @@
+"""The files of the active memory bank as documents: memory-bank://progress.md and the like."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from recollect.app.resources import Document, ResourceInfo
+from recollect.core.sessions import Call, Session
+from recollect.core.times import Clock
+from recollect.errors import FileNotFound, InvalidInput, NotFound, RecollectError, Unavailable
+from recollect.families.bank.bank_files import found_name
+from recollect.families.bank.banks import Bank, Banks
+from recollect.families.bank.model import (
+    ACTIVE,
+    CORE_FILES,
+    DECISIONS,
+    LEGACY_NAMES,
+    PATTERNS,
+    PRODUCT,
+    PROGRESS,
+)
+from recollect.families.bank.texts import Stamp, as_shown, searched_files, stamp_of
+from recollect.families.bank.uris import GRAPH_VIEW, SCHEME, path_in, uri_of
+
+MARKDOWN = "text/markdown"
+MOST_LISTED = 100  # documents; others can be read as well
+REMOTE_INTERVAL = 2_000_000  # microseconds between two looks at another machine
+DESCRIPTIONS = {
+    PRODUCT: "Product and project information",
+    ACTIVE: "Current project state",
+    PROGRESS: "Progress history",
+    DECISIONS: "Decision history",
+    PATTERNS: "System architecture patterns",
+}
+_TODAY = {old: new for new, old in LEGACY_NAMES.items()}
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a bank on another machine had when it was last asked."""
+
+    at: int
+    address: str
+    files: Mapping[str, Stamp]
+
+
+class BankResources:
+    """The documents of the bank that the session has chosen."""
+
+    def __init__(self, banks: Banks, clock: Clock) -> None:
+        self._banks = banks
+        self._clock = clock
+        self._looks: dict[str, _Look] = {}
+
+    async def listed(self, session: Session) -> list[ResourceInfo]:
+        """Core files first; a bank that is out of reach must not hide other documents."""
+        try:
+            bank = await self._bank(session)
+            files = await searched_files(bank)
+            graph = await bank.files.info(GRAPH_VIEW)
+        except NotFound:
+            return []
+        except RecollectError as error:
+            log.warning("the memory bank's documents are not listed: %s", error)
+            return []
+        names = {_TODAY.get(info.path, info.path): info for info in files}
+        infos = [_info(name) for name in names][:MOST_LISTED]
+        return [*infos, *([_info(GRAPH_VIEW)] if graph else [])]
+
+    def templates(self) -> list[ResourceInfo]:
+        return [
+            ResourceInfo(
+                SCHEME + "{name}", "memory-bank-file", "A file of the memory bank.", MARKDOWN
+            )
+        ]
+
+    def has(self, uri: str) -> bool:
+        return uri.startswith(SCHEME)
+
+    async def read(self, session: Session, uri: str) -> Document:
+        path = path_in(uri)
+        bank = await self._bank(session)
+        found = path if path == GRAPH_VIEW else await found_name(bank, path)
+        try:
+            if found is None:
+                raise FileNotFound(path)
+            data = await bank.files.read(found)
+        except NotFound:
+            raise NotFound("resource", uri, hint="resources/list names what there is.") from None
+        return Document(_mime_type(path), as_shown(data))
+
+    async def state(self, session: Session, uri: str) -> object:
+        """A core file that is yet to be made can be waited for; of others there has to be one."""
+        try:
+            path = path_in(uri)
+            address, found = await self._stamp(session, path)
+        except InvalidInput:
+            return NotFound.code
+        except RecollectError as error:
+            return error.code
+        if found is None and path not in CORE_FILES:
+            return NotFound.code
+        return address, found
+
+    async def _bank(self, session: Session) -> Bank:
+        return await self._banks.existing(Call(session, "resource"))
+
+    async def _stamp(self, session: Session, path: str) -> tuple[str, Stamp | None]:
+        """The address of the bank, and what tells one content of its file from another."""
+        chosen = session.bank or ""
+        look = self._looks.get(chosen)
+        if look is None or self._clock() - look.at >= REMOTE_INTERVAL:
+            try:
+                bank = await self._bank(session)
+                if not bank.files.is_remote:
+                    return bank.address, await _local_stamp(bank, path)
+                look = _Look(self._clock(), bank.address, await _stamps(bank))
+            except Unavailable as error:
+                if look is None:
+                    raise
+                # A connection that is lost for a while changes no file.
+                log.info("no look at %s: %s", look.address, error)
+                look = replace(look, at=self._clock())
+            self._looks[chosen] = look
+        return look.address, look.files.get(path) or look.files.get(LEGACY_NAMES.get(path, path))
+
+
+async def _local_stamp(bank: Bank, path: str) -> Stamp | None:
+    found = path if path == GRAPH_VIEW else await found_name(bank, path)
+    info = await bank.files.info(found) if found else None
+    return stamp_of(info) if info else None
+
+
+async def _stamps(bank: Bank) -> dict[str, Stamp]:
+    """One look for all who wait for something in the bank."""
+    graph = await bank.files.info(GRAPH_VIEW)
+    found = [*await searched_files(bank), *([graph] if graph else [])]
+    return {info.path: stamp_of(info) for info in found}
+
+
+def _info(path: str) -> ResourceInfo:
+    description = DESCRIPTIONS.get(path, f"{path} of the memory bank")
+    if path == GRAPH_VIEW:
+        description = "The knowledge graph as people read it"
+    return ResourceInfo(uri_of(path), path, description, _mime_type(path))
+
+
+def _mime_type(path: str) -> str:
+    return "application/json" if path.lower().endswith(".json") else MARKDOWN

@@ -1,0 +1,118 @@
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from making import batch, entity
+from recollect.app.bank_projects import BankProjects
+from recollect.app.projects import ProjectRule
+from recollect.core.ports import Library
+from recollect.core.sessions import Call, Session
+from recollect.engines.memory.library import MemoryLibrary
+from recollect.errors import ProjectArchived
+from recollect.families.bank.banks import Bank
+from recollect.filestores.finding import Files
+
+
+@pytest.fixture
+def library() -> Library:
+    return MemoryLibrary()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    return folder
+
+
+async def bank_at(folder: Path) -> Bank:
+    (folder / "memory-bank").mkdir(parents=True, exist_ok=True)
+    files = Files()
+    return Bank(await files.at(str(folder / "memory-bank")), await files.at(str(folder)))
+
+
+async def project_of(library: Library, bank: Bank, projects: BankProjects | None = None) -> str:
+    """The name of the project that a write to the bank's records reaches."""
+    projects = projects or BankProjects(library)
+    store = await projects.to_write(bank)
+    if not await store.get(["written"]):
+        await store.commit(batch(entity("written")))
+    assert [r.id for r in await (await projects.to_read(bank)).get(["written"])] == ["written"]
+    project_id = await projects.project_id(bank)
+    [name] = [project.name for project in await library.projects() if project.id == project_id]
+    return name
+
+
+async def test_a_bank_at_the_root_of_a_repository_shares_its_project(
+    library: Library, repository: Path
+) -> None:
+    rule = ProjectRule(library, workspace=repository)
+    memories = await rule.to_write(Call(Session(), "test"), None)
+    assert await project_of(library, await bank_at(repository)) == "shop"
+    assert await memories.get(["written"])
+
+
+async def test_the_first_bank_below_the_root_shares_it_and_a_second_gets_its_own(
+    library: Library, repository: Path
+) -> None:
+    first, second = await bank_at(repository / "api"), await bank_at(repository / "web")
+    assert await project_of(library, first) == "shop"
+    assert await project_of(library, second) == "web"
+    assert await project_of(library, await bank_at(repository / "api")) == "shop"
+    assert await project_of(library, await bank_at(repository / "web")) == "web"
+
+
+async def test_nothing_is_made_before_the_first_write(library: Library, repository: Path) -> None:
+    bank = await bank_at(repository)
+    projects = BankProjects(library)
+    assert await projects.project_id(bank) is None
+    assert await (await projects.to_read(bank)).revision() == 0
+    assert await library.projects() == []
+
+
+async def test_the_bank_of_the_start_belongs_to_the_project_that_was_named(
+    library: Library, repository: Path, tmp_path: Path
+) -> None:
+    projects = BankProjects(library, configured="named", place=repository)
+    assert await project_of(library, await bank_at(repository), projects) == "named"
+    elsewhere = await bank_at(tmp_path / "other")
+    assert await project_of(library, elsewhere, projects) == "other"
+
+
+async def test_a_folder_outside_of_a_repository_is_a_project_of_its_own(
+    library: Library, tmp_path: Path
+) -> None:
+    assert await project_of(library, await bank_at(tmp_path / "notes")) == "notes"
+    assert await project_of(library, await bank_at(tmp_path / "x" / "notes")) == "notes-2"
+
+
+async def test_an_archived_project_refuses_its_bank_too(library: Library, tmp_path: Path) -> None:
+    bank = await bank_at(tmp_path / "notes")
+    await project_of(library, bank)
+    await library.archive("notes")
+    with pytest.raises(ProjectArchived):
+        await BankProjects(library).to_read(bank)
+
+
+async def test_a_project_that_was_deleted_is_made_anew(library: Library, tmp_path: Path) -> None:
+    bank = await bank_at(tmp_path / "notes")
+    projects = BankProjects(library)
+    await project_of(library, bank, projects)
+    before = await projects.project_id(bank)
+    await library.delete("notes")
+    assert await (await projects.to_read(bank)).get(["written"]) == []
+    assert await project_of(library, bank, projects) == "notes"
+    assert await projects.project_id(bank) not in (None, before)
+
+
+async def test_a_bank_below_the_root_claims_the_project_that_memories_made_before(
+    library: Library, repository: Path
+) -> None:
+    await ProjectRule(library, workspace=repository).to_write(Call(Session(), "test"), None)
+    projects = BankProjects(library)
+    first, second = await bank_at(repository / "api"), await bank_at(repository / "web")
+    assert await (await projects.to_read(second)).revision() == 0  # reading claims nothing
+    assert await project_of(library, first, projects) == "shop"
+    assert await project_of(library, second, projects) == "web"

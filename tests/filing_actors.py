@@ -1,0 +1,186 @@
+"""What other processes do to a folder of files; each speaks in lines of JSON."""
+
+import asyncio
+import json
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
+from linecache import getline
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from actors import DIED, _forked, heard, say
+from filing import outcome
+from recollect.core.files import FileStore
+from recollect.errors import RecollectError
+from recollect.filestores import disk, local, local_locks, locking
+from recollect.filestores.local import LocalFiles
+
+# The system calls of these modules are where a change can be cut in two.
+_CUT = {module.__file__ for module in (disk, local, local_locks, locking)}
+_CALL = re.compile(r"\b(os|disk|shutil)\.\w+\(|self\._files\.")
+OLD, NEW, LATER = b"old " * 1_000, b"new " * 2_000, b"later"
+
+
+def add_lines(folder: str, who: str, count: int) -> None:
+    """Adds lines to one file by rewriting it, and to another at its end, each under the lock."""
+
+    async def run() -> None:
+        store = LocalFiles(Path(folder))
+        say("ready")
+        heard()
+        for number in range(count):
+            line = f"{who} {number}\n".encode()
+            async with store.lock("bank"):
+                before = await store.read("whole.md") if await store.info("whole.md") else b""
+                await store.write("whole.md", before + line)
+                await store.append("log.jsonl", line)
+        say("done")
+
+    asyncio.run(run())
+
+
+def hold_lock(folder: str) -> None:
+    async def run() -> None:
+        async with LocalFiles(Path(folder)).lock("bank"):
+            say("holding")
+            await asyncio.to_thread(heard)
+
+    asyncio.run(run())
+
+
+def try_as_another(folder: str, user: int) -> None:
+    """Says how each call goes for a user who may only look."""
+
+    async def run(store: FileStore) -> dict[str, str]:
+        async with AsyncExitStack() as locks:
+            calls = {
+                "read": store.read("secret.md"),
+                "write": store.write("new.md", b"new"),
+                "append": store.append("open/protected.md", b"new"),
+                "replace": store.write("open/protected.md", b"new"),
+                "make_folder": store.make_folder("new"),
+                "remove": store.remove("secret.md"),
+                "rename": store.rename("secret.md", "open/secret.md"),
+                "lock": locks.enter_async_context(store.lock("bank")),
+            }
+            return {name: await outcome(call) for name, call in calls.items()}
+
+    # Loads what is imported late: that user may not be able to read the program.
+    with tempfile.TemporaryDirectory() as scratch:
+        store = LocalFiles(Path(scratch))
+        asyncio.run(store.write("secret.md", b""))
+        asyncio.run(store.rename("secret.md", "a.md"))
+        asyncio.run(run(store))
+    os.setuid(user)
+    say(asyncio.run(run(LocalFiles(Path(folder)))))
+
+
+async def write(store: FileStore) -> None:
+    async with store.lock("bank"):
+        await store.write("x.md", NEW)
+
+
+async def make(store: FileStore) -> None:
+    await store.write("deep/er/x.md", NEW)
+
+
+async def rename(store: FileStore) -> None:
+    await store.rename("x.md", "y.md")
+
+
+async def remove(store: FileStore) -> None:
+    await store.remove("folder")
+
+
+CHANGES: dict[str, Callable[[FileStore], Awaitable[None]]] = {
+    "write": write,
+    "make": make,
+    "rename": rename,
+    "remove": remove,
+}
+
+
+def die_at_every_call(scratch: str, change: str) -> None:
+    """Makes a change again and again, dying before one system call more each time.
+
+    Says what the next process finds.
+    """
+    for call in range(1, 2_000):
+        folder = Path(scratch) / str(call)
+        (folder / "folder" / "below").mkdir(parents=True)
+        (folder / "folder" / "below" / "z.md").write_bytes(OLD)
+        (folder / "x.md").write_bytes(OLD)
+        died = _forked(lambda folder=folder, call=call: _run_and_die(folder, CHANGES[change], call))
+        _forked(lambda folder=folder: asyncio.run(_describe(folder)))
+        if died == 0:
+            return
+
+
+def crash_when_told(folder: str) -> None:
+    """For each line, makes the change that it names under the lock, and dies before a system call.
+
+    Says whether it came to that.
+    """
+    for line in sys.stdin:
+        name, arguments, at_call = json.loads(line)
+
+        async def change(store: FileStore, name: str = name, given: Any = arguments) -> None:
+            values = [value.encode() if key == "data" else value for key, value in given.items()]
+            async with store.lock("bank"):
+                await getattr(store, name)(*values)
+
+        died = _forked(lambda change=change, at=at_call: _run_and_die(Path(folder), change, at))
+        say(died != 0)
+
+
+def _run_and_die(
+    folder: Path, change: Callable[[FileStore], Awaitable[None]], at_call: int
+) -> None:
+    calls = 0
+
+    def count(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal calls
+        if event == "line" and _CALL.search(getline(frame.f_code.co_filename, frame.f_lineno)):
+            calls += 1
+            if calls == at_call:
+                os._exit(DIED)
+        return count
+
+    def trace(frame: FrameType, _event: str, _: Any) -> Any:
+        return count if frame.f_code.co_filename in _CUT else None
+
+    async def run() -> None:
+        store = LocalFiles(folder)
+        threading.settrace(trace)
+        sys.settrace(trace)
+        with suppress(RecollectError):
+            await change(store)
+
+    asyncio.run(run())
+
+
+async def _describe(folder: Path) -> None:
+    """As a process finds it that goes on where the other died."""
+    store = LocalFiles(folder)
+    async with store.lock("bank"):
+        found = await _contents(store, "")
+        await store.write("later.md", LATER)
+    say(found)
+
+
+async def _contents(store: FileStore, path: str) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    names = {OLD: "old", NEW: "new"}
+    for info in await store.list(path):
+        if info.is_folder:
+            found[info.path] = None
+            found |= await _contents(store, info.path)
+        else:
+            found[info.path] = names.get(await store.read(info.path), "broken")
+    return found
