@@ -97,7 +97,7 @@ class Peer:
 
     def start(self) -> Wire:
         environment = {**os.environ, "MEMORY_FILE_PATH": str(self._path)}
-        wire = Wire((_node(), str(self._program)), environment=environment)
+        wire = Wire((node_program(), str(self._program)), environment=environment)
         wire.initialize("bench")
         return wire
 
@@ -122,7 +122,7 @@ def peer_version() -> str:
 
 def node_version() -> str:
     return subprocess.run(
-        [_node(), "--version"], stdout=subprocess.PIPE, text=True, check=True
+        [node_program(), "--version"], stdout=subprocess.PIPE, text=True, check=True
     ).stdout.strip()
 
 
@@ -130,20 +130,20 @@ def _install() -> Path:
     program = TOOLS / "node_modules" / PACKAGE / "dist" / "index.js"
     if not program.exists():
         TOOLS.mkdir(parents=True, exist_ok=True)
-        command = [*_npm(), "install", "--silent", "--prefix", str(TOOLS), PACKAGE]
+        command = [*npm_command(), "install", "--silent", "--prefix", str(TOOLS), PACKAGE]
         subprocess.run(command, stdout=sys.stderr, check=True)
     return program
 
 
-def _node() -> str:
+def node_program() -> str:
     return shutil.which("node") or str(_wheel() / "bin" / "node")
 
 
-def _npm() -> list[str]:
+def npm_command() -> list[str]:
     npm = shutil.which("npm")
     if npm:
         return [npm]
-    return [_node(), str(_wheel() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
+    return [node_program(), str(_wheel() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
 
 
 def _wheel() -> Path:
