@@ -236,8 +236,8 @@ class Mirroring:
         await self.commit(Delete(record.ref))
 
     async def forget(self, text: str) -> None:
-        [record] = [o for o in await self.observations() if o.text == text]
-        await self.commit(Delete(record.ref))
+        found = [o for o in await self.observations() if o.text == text]
+        await self.commit(*(Delete(record.ref) for record in found))
 
     async def unrelate(self, verb: str) -> None:
         links = await (await self.store()).scan_links(deleted=False)

@@ -36,6 +36,15 @@ def tools_page() -> str:
     ]
     parts += [_tool(tool) for tool in App(load({}, {})).tools]
     parts.append(
+        "# Tools of the memory bank\n\n"
+        "Offered with `--toolsets bank` or any option of the bank; see [the memory bank](bank.md).\n"
+    )
+    bank = App(load({"toolsets": "bank"}, {})).tools
+    parts += [_tool(tool) for tool in bank]
+    parts.append("# More tools of the memory bank\n\nOffered with `--bank-extras`.\n")
+    extras = App(load({"toolsets": "bank", "bank_extras": True}, {})).tools
+    parts += [_tool(tool) for tool in extras if tool.name not in bank]
+    parts.append(
         "# Tools of the dialect `server-memory`\n\n"
         "`recollect serve --dialect server-memory` offers these instead, with the shapes of the "
         "official memory server.\n"

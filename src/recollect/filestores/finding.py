@@ -39,9 +39,12 @@ class Files:
     def __init__(self, ssh: "SshOptions | None" = None) -> None:
         self._options = ssh
         self._local: dict[str, LocalFiles] = {}
+        self._known: dict[str, LocalFiles] = {}  # by address: where it leads is looked up once
         self._connections: SshConnections | None = None
 
     async def at(self, address: str) -> FileStore:
+        if known := self._known.get(address):
+            return known
         found = parsed_address(address)
         if isinstance(found, SshAddress):
             connections = self._ssh()
@@ -49,7 +52,7 @@ class Files:
         key = await in_thread(_identity, found)
         if key not in self._local:
             self._local[key] = LocalFiles(found)
-        return self._local[key]
+        return self._known.setdefault(address, self._local[key])
 
     async def close(self) -> None:
         if self._connections is not None:

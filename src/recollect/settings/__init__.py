@@ -58,8 +58,7 @@ class Settings:
     path: Path | None = None
     #: Where everything is kept: in the data folder, or in memory until the program ends.
     deployment_mode: DeploymentMode = "embedded-file"
-    #: Which families of tools are offered: a list with commas, or `all`. A setting of the memory
-    #: bank adds `bank` to the default.
+    #: Families of tools to offer, with commas, or `all`. A setting of the bank adds `bank`.
     toolsets: str = ",".join(DEFAULT_TOOLSETS)
     #: Offer only the tools that change nothing.
     read_only: bool = False

@@ -62,6 +62,10 @@ class LogAndRecords(RuleBasedStateMachine):
     def _about(self, name: str) -> set[str]:
         return {text for (owner, _), text in self._run(self.here.stored())[1] if owner == name}
 
+    def _gone(self, texts: set[str]) -> None:
+        """An old log may have brought a text back under a name that another entity has by now."""
+        self.texts -= texts - self._run(self.here.texts())
+
     @rule(name=names, role=st.sampled_from(("cook", "chef")))
     def describe(self, name: str, role: str) -> None:
         self._run(self.here.upsert(name, role=role))
@@ -89,15 +93,16 @@ class LogAndRecords(RuleBasedStateMachine):
         self.meet()
         if there := sorted(self._stored()):
             name = data.draw(st.sampled_from(there))
-            self.texts -= self._about(name)
+            about = self._about(name)
             self._run(self.here.delete(name))
+            self._gone(about)
 
     @rule(data=st.data())
     def forget(self, data: st.DataObject) -> None:
         if there := sorted(self._run(self.here.texts())):
             text = data.draw(st.sampled_from(there))
             self._run(self.here.forget(text))
-            self.texts.remove(text)
+            self._gone({text})
 
     @rule()
     def undo(self) -> None:
@@ -127,9 +132,11 @@ class LogAndRecords(RuleBasedStateMachine):
         self.meet()
         if told := sorted(self._told()):
             name = data.draw(st.sampled_from(told))
-            self.texts -= self._about(name)
+            about = self._about(name)
             self._append(entity_deleted(name, self.here.clock()))
-            self.meet()
+            self._run(self.here.meet())
+            self._gone(about)
+            self.follow()
 
     @rule(data=st.data())
     def cut(self, data: st.DataObject) -> None:

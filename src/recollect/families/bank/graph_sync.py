@@ -101,7 +101,7 @@ class Sync:
             await self._rewritten(project, graph, result)
             return result
         told = replayed(log.events)
-        events = difference(told, result.state, self._times(graph, result.state, word))
+        events = difference(GraphState(), result.state, self._times(graph, result.state, word))
         left = Cursor.of(project, graph.revision, data, info.modified_at if info else 0)
         if not events:
             result.cursor = await self.files.note(left)
