@@ -37,7 +37,7 @@ def tools_page() -> str:
     parts += [_tool(tool) for tool in App(load({}, {})).tools]
     parts.append(
         "# Tools of the memory bank\n\n"
-        "Offered with `--toolsets bank` or any option of the bank; see [the memory bank](bank.md).\n"
+        "Offered with `--toolsets bank` or any option of [the memory bank](bank.md).\n"
     )
     bank = App(load({"toolsets": "bank"}, {})).tools
     parts += [_tool(tool) for tool in bank]
