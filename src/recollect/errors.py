@@ -11,6 +11,7 @@ RecollectError              code, message, hint, facts
 ├── Refused                 understood, and denied by policy
 │   ├── NoActiveProject
 │   ├── ProjectArchived
+│   ├── MarkerMismatch      a file is not what its name says
 │   └── ReadOnly
 └── Unavailable             something outside failed; retrying may help
     ├── StoreBusy           another process kept the write lock
@@ -165,6 +166,12 @@ class ProjectArchived(Refused):
         super().__init__(
             f'Project "{name}" is archived.', hint="restore_project brings it back.", project=name
         )
+
+
+class MarkerMismatch(Refused):
+    """The first line is not the one that a graph's log begins with; the file is left as it is."""
+
+    code = "MARKER_MISMATCH"
 
 
 class ReadOnly(Refused):

@@ -12,12 +12,12 @@ from recollect.core.text import clipped
 from recollect.core.times import Clock
 from recollect.core.undo import plan_undo, undone
 from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, Refused
-from recollect.families.bank.model import INDEX_BANK
+from recollect.families.bank.model import INDEX_BANK, TAKE_IN
 from recollect.families.memories.sessions import CLOSING
 
-# Nobody means these: what was redacted stays so, an ended session is no knowledge, and the index
-# of files follows the files.
-BOOKKEEPING = (REDACT, CLOSING, INDEX_BANK)
+# Nobody means these without naming them: what was redacted stays so, an ended session is no
+# knowledge, the index follows the files, and what git brought came at no call of anybody's.
+BOOKKEEPING = (REDACT, CLOSING, INDEX_BANK, TAKE_IN)
 PROMOTE = "promote_memory"
 LONGEST_NUMBER = 18  # digits; a longer one is no number of the log's
 RECENT = 1_000  # changes looked through for the newest one that can be undone

@@ -8,7 +8,7 @@ from typing import Any, cast
 from recollect.core.entities import NAME_LIMIT
 from recollect.core.text import forbidden_in_text, has_control_characters
 from recollect.core.times import iso, parsed
-from recollect.errors import RecollectError
+from recollect.errors import MarkerMismatch
 from recollect.families.bank.graph_model import KINDS, TEXT_LIMIT
 from recollect.families.bank.graph_state import (
     DropEntity,
@@ -34,12 +34,6 @@ _PUTS: dict[type[Thing], tuple[str, str]] = {
     ObservationState: ("observation_add", "observation"),
     RelationState: ("relation_add", "relation"),
 }
-
-
-class MarkerMismatch(RecollectError):
-    """The first line is not the one that such a log begins with; the file is left as it is."""
-
-    code = "MARKER_MISMATCH"
 
 
 @dataclass(frozen=True, slots=True)

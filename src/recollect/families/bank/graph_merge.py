@@ -16,8 +16,7 @@ from recollect.families.bank.graph_state import (
     ObservationState,
     RelationState,
 )
-
-TAKE_IN = "take in graph file"  # the name in the log of what came from a file
+from recollect.families.bank.model import TAKE_IN
 
 
 def is_newer(at: int, than: int) -> bool:

@@ -14,7 +14,6 @@ from recollect.families.bank.graph_changes import erased_since, former_ids, move
 from recollect.families.bank.graph_events import LOG, Log, read_log, written
 from recollect.families.bank.graph_file import Cursor, GraphFiles, whole_log
 from recollect.families.bank.graph_merge import (
-    TAKE_IN,
     Base,
     Merge,
     is_newer,
@@ -31,6 +30,7 @@ from recollect.families.bank.graph_state import (
     heard,
     replayed,
 )
+from recollect.families.bank.model import TAKE_IN
 from recollect.tools.tool import Warned
 
 ATTEMPTS = 20  # others may commit between our reading and our writing
@@ -101,7 +101,7 @@ class Sync:
             await self._rewritten(project, graph, result)
             return result
         told = replayed(log.events)
-        events = difference(GraphState(), result.state, self._times(graph, result.state, word))
+        events = difference(told, result.state, self._times(graph, result.state, word))
         left = Cursor.of(project, graph.revision, data, info.modified_at if info else 0)
         if not events:
             result.cursor = await self.files.note(left)

@@ -3,8 +3,12 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from recollect.core.text import normalised
+
+REMEMBERED = 16  # texts whose sections are known still
+MOST_REMEMBERED = 256_000  # characters of one
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*$")
@@ -72,7 +76,15 @@ def line_end_of(text: str) -> str:
 
 def sections(text: str) -> list[Section]:
     """In their order. Headings in code, comments, lists and front matter are none."""
-    return _sections_in(lines_of(text))
+    if len(text) > MOST_REMEMBERED:
+        return _sections_in(lines_of(text))
+    return list(_remembered(text))
+
+
+@lru_cache(REMEMBERED)
+def _remembered(text: str) -> tuple[Section, ...]:
+    """One call asks for several sections of a file, and the next for those of the same file."""
+    return tuple(_sections_in(lines_of(text)))
 
 
 def section(text: str, *titles: str) -> Section | None:

@@ -8,12 +8,11 @@ from recollect.core.ports import Library, RecordStore
 from recollect.core.records import Batch
 from recollect.core.sessions import Call, Report
 from recollect.core.times import Clock
-from recollect.errors import Conflict, ReadOnly, RecollectError
+from recollect.errors import Conflict, MarkerMismatch, ReadOnly, RecollectError
 from recollect.families.bank.banks import Bank, BankRecords
 from recollect.families.bank.graph_changes import moved
 from recollect.families.bank.graph_events import (
     LOG,
-    MarkerMismatch,
     read_log,
     snapshot_written,
 )

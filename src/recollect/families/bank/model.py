@@ -26,6 +26,7 @@ LEGACY_NAMES = {
 
 SECTION = "section"  # the kind of record that a part of a file is indexed as
 INDEXED_FILE = "bank file"  # the kind of record that says what of a file is in the index
+TAKE_IN = "take in graph file"  # the name in the log of what came with the files
 INDEX_BANK = "index bank"  # what the log says made the changes of both
 
 StoreId = Annotated[str, Field("Registered store; default the active one.", name="storeId")]
