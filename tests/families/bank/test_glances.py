@@ -54,7 +54,7 @@ async def test_missing_files_are_named_in_the_bundle(bank: Banking) -> None:
     assert str(caught.value).startswith("No Memory Bank files found. Errors: ")
 
 
-@pytest.mark.parametrize("budget", [250, 400, 800])
+@pytest.mark.parametrize("budget", [320, 400, 800])
 @pytest.mark.parametrize("tool", ["get_context_bundle", "get_context_digest"])
 async def test_an_answer_stays_inside_its_budget(bank: Banking, tool: str, budget: int) -> None:
     for name in CORE_FILES:
