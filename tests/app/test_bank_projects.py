@@ -27,10 +27,10 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-async def bank_at(folder: Path) -> Bank:
-    (folder / "memory-bank").mkdir(parents=True, exist_ok=True)
+async def bank_at(folder: Path, name: str = "memory-bank") -> Bank:
+    (folder / name).mkdir(parents=True, exist_ok=True)
     files = Files()
-    return Bank(await files.at(str(folder / "memory-bank")), await files.at(str(folder)))
+    return Bank(await files.at(str(folder / name)), await files.at(str(folder)))
 
 
 async def project_of(library: Library, bank: Bank, projects: BankProjects | None = None) -> str:
@@ -59,9 +59,9 @@ async def test_the_first_bank_below_the_root_shares_it_and_a_second_gets_its_own
 ) -> None:
     first, second = await bank_at(repository / "api"), await bank_at(repository / "web")
     assert await project_of(library, first) == "shop"
-    assert await project_of(library, second) == "web"
+    assert await project_of(library, second) == "shop-2"
     assert await project_of(library, await bank_at(repository / "api")) == "shop"
-    assert await project_of(library, await bank_at(repository / "web")) == "web"
+    assert await project_of(library, await bank_at(repository / "web")) == "shop-2"
 
 
 async def test_nothing_is_made_before_the_first_write(library: Library, repository: Path) -> None:
@@ -115,4 +115,28 @@ async def test_a_bank_below_the_root_claims_the_project_that_memories_made_befor
     first, second = await bank_at(repository / "api"), await bank_at(repository / "web")
     assert await (await projects.to_read(second)).revision() == 0  # reading claims nothing
     assert await project_of(library, first, projects) == "shop"
-    assert await project_of(library, second, projects) == "web"
+    assert await project_of(library, second, projects) == "shop-2"
+
+
+async def test_two_banks_at_one_place_have_a_project_each(
+    library: Library, repository: Path
+) -> None:
+    assert await project_of(library, await bank_at(repository, "one")) == "shop"
+    assert await project_of(library, await bank_at(repository, "two")) == "shop-2"
+    assert await project_of(library, await bank_at(repository / "sub")) == "shop-3"
+
+
+@pytest.fixture
+def worktree(repository: Path) -> Path:
+    git = ["git", "-C", str(repository), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    folder = repository.parent / "shop-fix"
+    subprocess.run([*git, "worktree", "add", "-q", str(folder)], check=True)
+    return folder
+
+
+async def test_the_bank_of_a_worktree_is_the_same(
+    library: Library, repository: Path, worktree: Path
+) -> None:
+    assert await project_of(library, await bank_at(repository)) == "shop"
+    assert await project_of(library, await bank_at(worktree)) == "shop"

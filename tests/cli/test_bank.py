@@ -77,3 +77,12 @@ def test_a_missing_bank_is_an_error_with_the_way_out(recollect: Run, home: Path)
     assert recollect("track-progress", "a", "b", "--json").json["expectedPath"] == str(
         home / "memory-bank"
     )
+
+
+def test_a_folder_inside_a_repository_means_the_bank_at_its_root(
+    recollect: Run, bank: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / ".git").mkdir()
+    (home / "src" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(home / "src" / "deep")
+    assert recollect("get-memory-bank-status", "--json").json["path"] == str(bank)

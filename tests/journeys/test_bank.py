@@ -198,6 +198,13 @@ def test_a_connection_without_state_names_the_store_in_each_call(data: Path, hom
         (["--remote-host", "example.com"], "--remote-host needs --remote"),
         (["--mode", "sing"], "'sing' is not one of"),
         (["--folder", "../x"], "../x"),
+        (["--path", "/does/not/exist"], "/does/not/exist"),
+        (["--ssh-key", "/no/key"], "/no/key"),
+        (["--toolsets", ""], "toolsets"),
+        (
+            ["--remote", "--remote-user", "me", "--remote-host", "a b", "--remote-path", "x"],
+            "a b",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_told_at_the_start(

@@ -59,8 +59,9 @@ def test_toolsets_are_chosen_by_name(tmp_path: Path) -> None:
     assert chosen_toolsets(Settings(tmp_path)) == ("memories", "graph")
     assert chosen_toolsets(Settings(tmp_path, toolsets=" graph, ")) == ("graph",)
     assert chosen_toolsets(Settings(tmp_path, toolsets="all")) == ("memories", "graph", "bank")
-    with pytest.raises(InvalidInput):
-        chosen_toolsets(Settings(tmp_path, toolsets="magic"))
+    for wrong in ("magic", " , "):
+        with pytest.raises(InvalidInput):
+            chosen_toolsets(Settings(tmp_path, toolsets=wrong))
 
 
 def test_a_setting_of_the_memory_bank_adds_its_tools_unless_tools_were_chosen() -> None:
@@ -74,6 +75,8 @@ def test_a_bank_on_another_machine_needs_its_user_host_and_path() -> None:
     flags = {"remote": True, "ssh_user": "me", "ssh_host": "a.org:22", "ssh_path": "/srv/my bank"}
     assert remote_bank(load(flags, {})) == "ssh://me@a.org:22/srv/my%20bank"
     assert remote_bank(load({}, {})) is None
+    for path in ("shop", "~/shop"):
+        assert remote_bank(load({**flags, "ssh_path": path}, {})) == "ssh://me@a.org:22/~/shop"
     for missing, flag in REMOTE_FLAGS.items():
         with pytest.raises(InvalidInput) as caught:
             remote_bank(load({**flags, missing: None}, {}))

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from recollect.app.projects import DEFAULT_PROJECT, Home, ProjectRule, home_of, own_home, readable
-from recollect.app.workspaces import checkout_of, workspace_of
+from recollect.app.projects import DEFAULT_PROJECT, Home, ProjectRule, home_of, readable
+from recollect.app.workspaces import checkout_of
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import Project
 from recollect.core.sessions import Call, Session
@@ -17,9 +17,9 @@ _FIRST_BANK = "bank of workspace "
 class BankProjects:
     """The project of the bank's own folder, whatever project the session works in.
 
-    A repository's bank shares the project of the repository. A second bank in one repository
-    gets a project of its own, and so does one on another machine. The bank of the start belongs
-    to the project that the program was started with, where it was named.
+    The first bank of a repository shares the project of the repository, in each of its worktrees.
+    A second one gets a project of its own, and so does one on another machine. The bank of the
+    start belongs to the project that the program was started with, where it was named.
     """
 
     def __init__(
@@ -63,7 +63,8 @@ class BankProjects:
         rule, workspace = await self._rule(bank)
         store = await rule.to_write(self._call, None)
         if workspace is not None:
-            await self._library.set_note(_FIRST_BANK + workspace, bank.address)
+            _, place = _place(Path(bank.home.address), bank.folder)
+            await self._library.set_note(_FIRST_BANK + workspace, place)
         await self._remember(bank, rule)
         return store
 
@@ -102,14 +103,15 @@ class BankProjects:
             return self._made(configured=self._configured), None
         if bank.files.is_remote:
             return self._made(home=_remote_home(bank)), None
-        folder = Path(bank.home.address)
-        shared = _shared_workspace(folder)
-        if shared is None:
-            return self._made(home=home_of(folder)), None
-        first = await self._library.note(_FIRST_BANK + shared.key)
-        if first in (None, bank.address):
-            return self._made(home=shared), shared.key if first is None else None
-        return self._made(home=_home(folder)), None
+        workspace, place = _place(Path(bank.home.address), bank.folder)
+        if workspace is None:  # in the home folder, as memories there
+            return self._made(configured=DEFAULT_PROJECT), None
+        first = await self._library.note(_FIRST_BANK + workspace.key)
+        if first is None:
+            return self._made(home=workspace), workspace.key
+        if first == place:
+            return self._made(home=workspace), None
+        return self._made(home=Home(bank.address, workspace.name)), None
 
     def _is_of_the_start(self, bank: Bank) -> bool:
         if self._place is None or bank.files.is_remote:
@@ -122,24 +124,16 @@ class BankProjects:
         configured: str | None = None,
         home: Home | None = None,
     ) -> ProjectRule:
-        if configured is None and home is None:  # in the home folder, as memories there
-            configured = DEFAULT_PROJECT
         return ProjectRule(
             self._library, configured=configured, workspace=home, on_open=self._on_open
         )
 
 
-def _shared_workspace(folder: Path) -> Home | None:
-    """The repository of a folder that is not its root: other folders may have a bank too."""
-    checkout = checkout_of(folder)
-    workspace = workspace_of(folder)
-    if workspace is None or checkout in (None, folder.resolve()):
-        return None
-    return own_home(workspace)
-
-
-def _home(folder: Path) -> Home:
-    return own_home(folder.resolve())
+def _place(folder: Path, name: str) -> tuple[Home | None, str]:
+    """The workspace, and where in it the bank lies: in each worktree it is the same bank."""
+    folder = folder.resolve()
+    root = checkout_of(folder) or folder
+    return home_of(folder), (folder.relative_to(root) / name).as_posix()
 
 
 def _remote_home(bank: Bank) -> Home:

@@ -144,7 +144,7 @@ def _bank(settings: Settings, library: Library, keeper: Keeper, clock: Clock) ->
     folder = _working_folder(settings)
     named = None if settings.project in (None, AUTO) else settings.project
     options = BankOptions(
-        place=remote or (None if folder is None else str(folder.absolute())),
+        place=remote or (None if folder is None else str(_home_of_bank(folder, settings.folder))),
         folder=settings.folder,
         username=settings.username,
         mode=settings.mode,
@@ -155,12 +155,22 @@ def _bank(settings: Settings, library: Library, keeper: Keeper, clock: Clock) ->
     projects = BankProjects(
         library,
         configured=named,
-        place=None if remote else folder,
+        place=None if remote or folder is None else _home_of_bank(folder, settings.folder),
         on_open=keeper.meet,
     )
     around = Surroundings(os.fspath(settings.path or Path()), environment_names())
     family = BankFamily(files, library, projects, keeper.indexer, clock, options, around)
     return BankParts(family, files, BankCare(family.banks, family.mirror))
+
+
+def _home_of_bank(folder: Path, name: str) -> Path:
+    """Inside a repository with a bank at its root, that one, unless the folder has its own."""
+    from recollect.app.workspaces import checkout_of
+
+    root = checkout_of(folder)
+    if root is not None and not (folder / name).is_dir() and (root / name).is_dir():
+        return root
+    return folder.absolute()
 
 
 def _working_folder(settings: Settings) -> Path | None:

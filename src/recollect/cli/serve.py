@@ -67,13 +67,28 @@ def serve(as_json: bool, debug: bool, **flags: Any) -> None:
     if debug:
         flags["log_level"] = flags["log_level"] or "debug"
     settings = settings_from(**flags)
-    remote_bank(settings)  # mistakes are told before anything starts
+    _check_places(settings)
     if settings.transport == "http":
         _serve_http(settings)
     elif sys.stdin.isatty():
         _explain(settings)
     else:
         _serve_stdio(settings)
+
+
+def _check_places(settings: Settings) -> None:
+    """Mistakes are told before anything starts, where they can be."""
+    remote = remote_bank(settings)
+    if remote is not None:
+        from recollect.filestores.finding import parsed_address
+
+        parsed_address(remote)
+    for name, flag in (("path", "--path"), ("ssh_key", "--ssh-key")):
+        path: Path | None = getattr(settings, name)
+        if path is not None and not path.exists():
+            raise InvalidInput(
+                f"{flag} names {path}, which does not exist.", argument=flag, value=str(path)
+            )
 
 
 def _serve_stdio(settings: Settings) -> None:

@@ -195,7 +195,9 @@ def remote_bank(settings: Settings) -> str | None:
     from urllib.parse import quote
 
     user, host, path = given.values()
-    return f"ssh://{quote(user)}@{host}/{quote(path.lstrip('/'))}"
+    # A path that is not absolute lies in the home folder there, as ssh itself has it.
+    place = path.lstrip("/") if path.startswith("/") else f"~/{path.removeprefix('~/')}"
+    return f"ssh://{quote(user)}@{host}/{quote(place, safe='/~')}"
 
 
 def environment_names() -> tuple[str, ...]:
@@ -238,6 +240,8 @@ def _toolsets(given: Given) -> tuple[str, ...]:
     if value == "all":
         return TOOLSETS
     names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not names:
+        raise given.invalid(f"name one of {', '.join((*TOOLSETS, 'all'))}.", (*TOOLSETS, "all"))
     for name in names:
         if name not in TOOLSETS:
             known = (*TOOLSETS, "all")
