@@ -880,3 +880,23 @@ async def test_a_record_of_many_facets_and_a_long_text_is_kept_whole(store: Reco
     record = entity("big", text=text, facets=facets)
     await store.commit(batch(record))
     assert await store.get(["big"]) == [record]
+
+
+async def test_of_what_is_derived_no_old_value_and_no_deleted_text_is_kept(
+    store: RecordStore,
+) -> None:
+    await store.commit(batch(entity("a"), note("a", "secret words", id="n")))
+    [kept] = await store.get(["n"])
+    changed = Update("n", {"text": "other words"}, kept.version)
+    change = await store.commit(Batch((changed,), DAY_TWO, "index", derived=True))
+    assert [(edit.operation, edit.before) for edit in change.edits] == [("update", {})]
+    assert await found(store, "other") == ["n"]
+    await store.commit(Batch((Delete(record_ref("a")),), DAY_TWO, "index", derived=True))
+    gone = await store.get(["a", "n"], include_deleted=True)
+    assert [(record.name, record.text, dict(record.facets)) for record in gone] == [
+        (None, "", {}),
+        (None, "", {}),
+    ]
+    told = [edit.before for change in await store.changes() for edit in change.edits]
+    assert "words" not in str(told)
+    assert await found(store, "words") == []

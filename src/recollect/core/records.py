@@ -155,7 +155,9 @@ class Batch:
     """What is to be committed, all of it or nothing.
 
     With a `revision`, nothing either once the store has another one: for steps that are right
-    only where nobody has committed since they were planned.
+    only where nobody has committed since they were planned. What is `derived` can be made again
+    from elsewhere: the log keeps that it changed and not what it was, and of a record that is
+    deleted no text stays.
     """
 
     steps: tuple[Step, ...]
@@ -164,6 +166,7 @@ class Batch:
     client: str = ""
     undoes: int | None = None
     revision: int | None = None
+    derived: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,3 +76,14 @@ def _check_unique(result: Rewritten) -> None:
     links = [x for x in result.links.values() if x.deleted_at is None]
     if len({(x.source, x.verb, x.target) for x in links}) < len(links):
         raise Conflict("Another link says the same already.")
+
+
+def without_traces(records: dict[str, Record], edits: Sequence[Edit]) -> tuple[Edit, ...]:
+    """The edits of what can be made again, as the log keeps them; deleted records are emptied."""
+    for edit in edits:
+        if edit.operation == "delete" and edit.subject == "record" and edit.id is not None:
+            record = records[edit.id]
+            records[edit.id] = replace(
+                record, text="", name=None, name_key=None, tags=(), facets={}
+            )
+    return tuple(replace(e, before={}) if e.operation == "update" else e for e in edits)

@@ -30,7 +30,7 @@ from recollect.core.stemming import stem
 from recollect.core.times import Clock, now
 from recollect.core.words import WordQuery
 from recollect.engines.memory.meaning import Meaning
-from recollect.engines.memory.redacting import rewrite
+from recollect.engines.memory.redacting import rewrite, without_traces
 from recollect.errors import Conflict
 
 if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
@@ -60,6 +60,8 @@ class MemoryStore:
             raise
         retold = [e.id for e in edits if e.id and e.before and e.before.keys() & {"text", "name"}]
         self._meaning.forget(retold, vectors_only=True)
+        if batch.derived:
+            edits = without_traces(self._records, edits)
         if not edits:
             return Change(0, batch.at, batch.tool, batch.client, batch.undoes, ())
         return self._log(batch.at, batch.tool, batch.client, batch.undoes, edits)

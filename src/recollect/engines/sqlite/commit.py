@@ -52,6 +52,10 @@ _INSERT = (
     f"INSERT INTO records(parent, embedded, {', '.join(INSERTED)}) "
     f"VALUES (?, ?{', ?' * len(INSERTED)})"
 )
+_EMPTY = (
+    "UPDATE records SET text = '', name = NULL, name_key = NULL, tags = NULL, facets = NULL, "
+    "embedded = NULL WHERE key = ?"
+)
 # A vector belongs to the words it was made from.
 _EMBEDDED = frozenset(("text", "name"))
 # What those beside a record in its session are found by, and whether they are.
@@ -151,7 +155,8 @@ class _Commit:
         except apsw.ConstraintError as error:
             raise _taken("record", str(altered.get("name", step.id))) from error
         self._follow(key, kind, old, altered)
-        self._log("update", "record", key, step.id, {name: old[name] for name in altered})
+        before = {} if self._batch.derived else {name: old[name] for name in altered}
+        self._log("update", "record", key, step.id, before)
 
     def delete(self, ref: Ref) -> None:
         if ref.subject == "link":
@@ -294,6 +299,10 @@ class _Commit:
         record_id = self._db.execute("SELECT id FROM records WHERE key = ?", (key,)).get
         self._keys.pop(record_id, None)
         self._indexed.add(key)
+        if self._batch.derived:
+            self._db.execute(_EMPTY, (key,))
+            self._db.execute("DELETE FROM tags WHERE record = ?", (key,))
+            forget_vectors(self._db, [key])
         self._log("delete", "record", key, record_id, {"deleted_at": None})
 
     def _touch_parent_of(self, key: int) -> None:
