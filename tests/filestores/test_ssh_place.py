@@ -6,7 +6,10 @@ from recollect.errors import InvalidInput
 from recollect.filestores.ssh_place import SshPlace
 
 
-@pytest.mark.parametrize("name", ["", "-oProxyCommand=x", "a b", "a\tb", "a\nb", "a\0b"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "-oProxyCommand=x", "a b", "a\tb", "a\nb", "a\0b", "$(id)", "`id`", "a;b", "a|b", "a'b"],
+)
 @pytest.mark.parametrize("field", ["user", "host"])
 def test_a_name_that_a_program_could_take_for_something_else_is_refused(
     name: str, field: str

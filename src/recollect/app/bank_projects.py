@@ -27,7 +27,7 @@ class BankProjects:
         library: Library,
         *,
         configured: str | None = None,
-        place: Path | None = None,
+        place: Path | str | None = None,
         on_open: Callable[[RecordStore], None] | None = None,
     ) -> None:
         self._library = library
@@ -114,8 +114,10 @@ class BankProjects:
         return self._made(home=Home(bank.address, workspace.name)), None
 
     def _is_of_the_start(self, bank: Bank) -> bool:
-        if self._place is None or bank.files.is_remote:
-            return self._place is None
+        if self._place is None:
+            return False
+        if bank.files.is_remote or isinstance(self._place, str):
+            return self._place in (bank.home.address, bank.address)
         return self._place.resolve() in (Path(bank.home.address), Path(bank.address))
 
     def _made(

@@ -155,10 +155,11 @@ def _bank(settings: Settings, library: Library, keeper: Keeper, clock: Clock) ->
     projects = BankProjects(
         library,
         configured=named,
-        place=None if remote or folder is None else _home_of_bank(folder, settings.folder),
+        place=remote or (None if folder is None else _home_of_bank(folder, settings.folder)),
         on_open=keeper.meet,
     )
-    around = Surroundings(os.fspath(settings.path or Path()), environment_names())
+    start = os.fspath(settings.path or Path())
+    around = Surroundings(start, environment_names(), _current_folder())
     family = BankFamily(files, library, projects, keeper.indexer, clock, options, around)
     return BankParts(family, files, BankCare(family.banks, family.mirror))
 
@@ -171,6 +172,14 @@ def _home_of_bank(folder: Path, name: str) -> Path:
     if root is not None and not (folder / name).is_dir() and (root / name).is_dir():
         return root
     return folder.absolute()
+
+
+def _current_folder() -> str | None:
+    """None where it was removed under the program."""
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return None
 
 
 def _working_folder(settings: Settings) -> Path | None:

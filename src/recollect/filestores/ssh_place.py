@@ -1,5 +1,6 @@
 """Where an SSH server is, and how to log in there."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -25,6 +26,9 @@ class SshOptions:
     answer_seconds: float = 30.0
     #: Between two signs of life on an idle connection; after three without an answer it is lost.
     keepalive_seconds: float = 15.0
+
+
+_UNUSUAL = re.compile(r"[^\w.@+:%~-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +71,7 @@ def _problem(name: str) -> str | None:
         return "begins with a dash"
     if has_control_characters(name) or any(c.isspace() for c in name):
         return "holds a blank or a control character"
+    # A user's own SSH configuration may hand both to a shell, as ProxyCommand does.
+    if bad := _UNUSUAL.search(name):
+        return f"holds {bad.group()!a}, which no shell should see"
     return None

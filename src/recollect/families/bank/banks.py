@@ -7,14 +7,13 @@ from typing import Protocol
 from recollect.core.files import FileStore, FileStores
 from recollect.core.ports import RecordStore
 from recollect.core.sessions import Call
-from recollect.errors import BankNotFound
+from recollect.errors import NOWHERE, BankNotFound
 from recollect.families.bank.model import LEGACY_NAMES, BankOptions
 from recollect.families.bank.registry import Registry
 
 SSH = "ssh://"
 # A folder with one of these is a bank; a progress.md alone may lie in any project.
 TELLING = (*LEGACY_NAMES, *LEGACY_NAMES.values())
-NOWHERE = "(no folder is chosen)"
 STATELESS = "This connection keeps no state: register the store and pass `storeId` with each call."
 
 
@@ -58,10 +57,11 @@ class Banks:
 
     async def existing(self, call: Call, store_id: str | None = None) -> Bank:
         """Raises BankNotFound."""
-        usual = self._usual(call) if store_id is None else None
-        if usual is not None:
-            bank = await self.at(usual)
-            if await exists(bank):
+        place = self.options.place
+        if store_id is None and call.session.bank is None and place is not None:
+            # Where nearly every call finds its bank, without looking at other places.
+            bank = await self.at(self._inside(place))
+            if await _is_inside(bank):
                 return bank
         bank = await self.chosen(call, store_id)
         if bank is None:
@@ -69,11 +69,6 @@ class Banks:
         if not await exists(bank):
             raise BankNotFound(bank.address)
         return bank
-
-    def _usual(self, call: Call) -> str | None:
-        """Where nearly every call finds its bank, without looking at other places."""
-        place = self.options.place
-        return call.session.bank or (None if place is None else self._inside(place))
 
     def _inside(self, address: str) -> str:
         return f"{address.rstrip('/')}/{self.options.folder}"
@@ -91,7 +86,7 @@ class Banks:
     async def in_folder(self, address: str) -> Bank:
         """The bank of a project's folder; what is a bank itself counts as one."""
         inner = await self.at(self._inside(address))
-        if await exists(inner):
+        if await _is_inside(inner):
             return inner
         itself = last_part(address) == self.options.folder or await self._is_bank(address)
         return await self.at(address) if itself else inner
@@ -116,6 +111,16 @@ class Banks:
 
 async def exists(bank: Bank) -> bool:
     found = await bank.files.info()
+    return found is not None and found.is_folder
+
+
+async def _is_inside(bank: Bank) -> bool:
+    """Whether the folder of a project has this bank; Refused where it is a link that leads out.
+
+    Somebody else's repository must not make of any folder a bank. Who means the other folder
+    names it.
+    """
+    found = await bank.home.info(bank.folder)
     return found is not None and found.is_folder
 
 
