@@ -1,11 +1,11 @@
 """File stores that fail at a chosen change, as a full disk, a lost line or a crash does."""
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from recollect.core.files import FileInfo, FileStore, FileStores
-from recollect.errors import RecollectError, StorageFull
+from recollect.errors import ReadOnly, RecollectError, StorageFull
 
 
 def _full() -> RecollectError:
@@ -16,7 +16,8 @@ def _full() -> RecollectError:
 class Fuse:
     """Lets so many changes through; then one fails, or with `lasting` all that follow.
 
-    What is read from a path that ends with `spoiled` is not what was written.
+    What is read from a path that ends with `spoiled` is not what was written. The folder with the
+    address `without_lock` is one that nothing can be made in.
     """
 
     left: int | None = None
@@ -24,6 +25,7 @@ class Fuse:
     error: Callable[[], BaseException] = _full
     changed: list[str] = field(default_factory=list[str])
     spoiled: str | None = None
+    without_lock: str | None = None
 
     def change(self, path: str) -> None:
         if self.left is not None and self.left <= 0:
@@ -32,6 +34,9 @@ class Fuse:
         if self.left is not None:
             self.left -= 1
         self.changed.append(path)
+
+
+Names = list[str]
 
 
 class BreakingFiles:
@@ -68,6 +73,9 @@ class BreakingFiles:
     async def list(self, folder: str = "") -> list[FileInfo]:
         return await self._inner.list(folder)
 
+    async def unreachable(self, folder: str = "") -> Names:
+        return await self._inner.unreachable(folder)
+
     async def remove(self, path: str) -> None:
         self._fuse.change(path)
         await self._inner.remove(path)
@@ -80,8 +88,12 @@ class BreakingFiles:
         self._fuse.change(path)
         await self._inner.make_folder(path)
 
-    def lock(self, name: str) -> AbstractAsyncContextManager[None]:
-        return self._inner.lock(name)
+    @asynccontextmanager
+    async def lock(self, name: str) -> AsyncGenerator[None, None]:
+        if self._fuse.without_lock == self.address:
+            raise ReadOnly("Nothing can be made here.")
+        async with self._inner.lock(name):
+            yield
 
 
 class BreakingStores:

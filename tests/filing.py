@@ -1,35 +1,35 @@
 """Every kind of file store, so that one suite holds all of them to the same promises."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from recollect.core.files import FileStore
 from recollect.errors import RecollectError
 from recollect.filestores.local import LocalFiles
 from recollect.filestores.locking import Terms
-from sshing import SSHD, openssh_stores, ssh_stores
-
-# A store of a folder of this machine, each time another one, as another process would have it.
-StoreAt = Callable[[Path, Terms], Awaitable[FileStore]]
+from sshing import SSHD, StoreAt, Stores, openssh_stores, ssh_stores
 
 
 @asynccontextmanager
-async def local_stores(_: Path) -> AsyncIterator[StoreAt]:
+async def local_stores(_: Path) -> AsyncIterator[Stores]:
     async def at(folder: Path, terms: Terms) -> FileStore:
         return LocalFiles(folder, terms=terms)
 
-    yield at
+    yield Stores(at, lambda folder: {"folder": str(folder)})
 
 
 # Each is given a scratch folder for what it needs itself, as keys of a server.
-STORES: dict[str, Callable[[Path], AbstractAsyncContextManager[StoreAt]]] = {
+STORES: dict[str, Callable[[Path], AbstractAsyncContextManager[Stores]]] = {
     "local": local_stores,
     "ssh": ssh_stores,
 }
 if SSHD:
     STORES["openssh"] = openssh_stores
+REMOTE = [kind for kind in STORES if kind != "local"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,8 @@ class Filing:
     store: FileStore
     folder: Path
     at: StoreAt
+    #: What another process is told to open a store of the folder itself.
+    way: dict[str, Any]
 
     async def another(self, terms: Terms = Terms()) -> FileStore:  # noqa: B008 (frozen)
         """A second store of the same folder that shares nothing with the first."""
@@ -63,8 +65,20 @@ class Filing:
 async def filing(kind: str, scratch: Path, terms: Terms = Terms()) -> AsyncIterator[Filing]:  # noqa: B008
     """A store of a folder that does not exist yet."""
     folder = scratch / "files"
-    async with STORES[kind](scratch / "server") as at:
-        yield Filing(await at(folder, terms), folder, at)
+    async with STORES[kind](scratch / "server") as stores:
+        yield Filing(await stores.at(folder, terms), folder, stores.at, stores.way_to(folder))
+
+
+def by_lease() -> Terms:
+    """Of a process that only a lease tells of a holder's death, and whose pauses outlast one."""
+    elapsed = 0.0
+
+    async def outlast(_: float) -> None:
+        nonlocal elapsed
+        elapsed += Terms().lease
+        await asyncio.sleep(0)
+
+    return Terms(patience=3600, elapsed=lambda: elapsed, sleep=outlast, is_running=lambda _: True)
 
 
 async def outcome(call: Awaitable[object]) -> str:

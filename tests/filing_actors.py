@@ -14,16 +14,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from asyncssh.sftp import SFTPClientHandler
+
 from actors import DIED, _forked, heard, say
 from filing import outcome
 from recollect.core.files import FileStore
 from recollect.errors import RecollectError
 from recollect.filestores import disk, local, local_locks, locking
 from recollect.filestores.local import LocalFiles
+from recollect.filestores.ssh import SshConnections, SshOptions
 
 # The system calls of these modules are where a change can be cut in two.
 _CUT = {module.__file__ for module in (disk, local, local_locks, locking)}
 _CALL = re.compile(r"\b(os|disk|shutil)\.\w+\(|self\._files\.")
+Change = Callable[[FileStore], Awaitable[None]]
 OLD, NEW, LATER = b"old " * 1_000, b"new " * 2_000, b"later"
 
 
@@ -98,7 +102,7 @@ async def remove(store: FileStore) -> None:
     await store.remove("folder")
 
 
-CHANGES: dict[str, Callable[[FileStore], Awaitable[None]]] = {
+CHANGES: dict[str, Change] = {
     "write": write,
     "make": make,
     "rename": rename,
@@ -122,10 +126,10 @@ def die_at_every_call(scratch: str, change: str) -> None:
             return
 
 
-def crash_when_told(folder: str) -> None:
-    """For each line, makes the change that it names under the lock, and dies before a system call.
+def crash_when_told(way: dict[str, Any]) -> None:
+    """For each line, makes the change that it names under the lock, and dies on the way there.
 
-    Says whether it came to that.
+    That is before a system call, or before a request to the server. Says whether it came to that.
     """
     for line in sys.stdin:
         name, arguments, at_call = json.loads(line)
@@ -135,13 +139,16 @@ def crash_when_told(folder: str) -> None:
             async with store.lock("bank"):
                 await getattr(store, name)(*values)
 
-        died = _forked(lambda change=change, at=at_call: _run_and_die(Path(folder), change, at))
-        say(died != 0)
+        def run(change: Change = change, at_call: int = at_call) -> None:
+            if "login" in way:
+                _run_and_die_far_away(way, change, at_call)
+            else:
+                _run_and_die(Path(way["folder"]), change, at_call)
+
+        say(_forked(run) != 0)
 
 
-def _run_and_die(
-    folder: Path, change: Callable[[FileStore], Awaitable[None]], at_call: int
-) -> None:
+def _run_and_die(folder: Path, change: Change, at_call: int) -> None:
     calls = 0
 
     def count(frame: FrameType, event: str, _: Any) -> Any:
@@ -162,6 +169,29 @@ def _run_and_die(
         with suppress(RecollectError):
             await change(store)
 
+    asyncio.run(run())
+
+
+def _run_and_die_far_away(way: dict[str, Any], change: Change, at_request: int) -> None:
+    send = SFTPClientHandler._send_request
+    requests = 0
+
+    def count(handler: SFTPClientHandler, *request: Any) -> None:
+        nonlocal requests
+        requests += 1
+        if requests == at_request:
+            os._exit(DIED)
+        send(handler, *request)
+
+    async def run() -> None:
+        options = {name: Path(path) for name, path in way["options"].items()}
+        connections = SshConnections(SshOptions(**options))
+        store = await connections.at(*way["login"])
+        with suppress(RecollectError):
+            await change(store)
+        await connections.close()
+
+    SFTPClientHandler._send_request = count
     asyncio.run(run())
 
 

@@ -14,6 +14,7 @@ from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.families.bank.banks import Bank
 from recollect.families.bank.doc_pointers import DocPointerTools
 from recollect.families.bank.graph_calls import GraphMirror
+from recollect.families.bank.graph_changes import Own
 from recollect.families.bank.graph_tools import GraphTools
 from recollect.tools.tool import Warned
 
@@ -23,16 +24,21 @@ class SilentMirror:
     """Has no file; knows how often it was met and followed, and says what it is told to."""
 
     met: int = 0
-    followed: int = 0
+    times_followed: int = 0
     says: list[Warned] = field(default_factory=list[Warned])
 
     async def meet(self, bank: Bank) -> list[Warned]:
         self.met += 1
         return list(self.says)
 
-    async def follow(self, bank: Bank) -> list[Warned]:
-        self.followed += 1
+    async def follow(
+        self, bank: Bank, store: RecordStore | None = None, own: Own | None = None
+    ) -> list[Warned]:
+        self.times_followed += 1
         return []
+
+    def followed(self, bank: Bank) -> int | None:
+        return None
 
 
 @dataclass

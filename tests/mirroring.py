@@ -44,6 +44,7 @@ class Crash(BaseException):
 
 Done = tuple[str, int]  # a call, with how many bytes
 Calls = list[Done]
+Names = list[str]
 
 
 class CrashingFiles:
@@ -86,6 +87,9 @@ class CrashingFiles:
 
     async def list(self, folder: str = "") -> list[FileInfo]:
         return await self._files.list(folder)
+
+    async def unreachable(self, folder: str = "") -> Names:
+        return await self._files.unreachable(folder)
 
     async def remove(self, path: str) -> None:
         self._step("remove")
@@ -138,6 +142,9 @@ class FolderInMemory:
             return None
         data, at = self.contents[path]
         return FileInfo(path, len(data), at)
+
+    async def unreachable(self, folder: str = "") -> Names:
+        return []
 
     async def list(self, folder: str = "") -> list[FileInfo]:
         below = sorted(path for path in self.contents if path.startswith(f"{folder}/"))

@@ -54,6 +54,10 @@ class PromptIndexing:
     def wake(self, store: RecordStore) -> None:
         self.woken.append(store)
 
+    async def settled(self, within: float | None = None) -> bool:
+        await self.catch_up()
+        return True
+
     async def catch_up(self) -> None:
         while self.woken and self.embedder is not None:
             store = self.woken.pop()

@@ -26,6 +26,7 @@ from recollect.filestores.ssh import SshConnections, SshOptions
 LOOPBACK = "127.0.0.1"
 SSHD = os.environ.get("TEST_SSHD")  # the program; `tools/openssh` sets it
 
+# A store of a folder of this machine, each time another one, as another process would have it.
 StoreAt = Callable[[Path, Terms], Awaitable[FileStore]]
 Way = Literal["there", "back"]
 SftpFactory = Callable[[asyncssh.SSHServerChannel[bytes]], asyncssh.SFTPServer]
@@ -40,6 +41,15 @@ class SshServer:
     options: SshOptions
     #: The server's name for a path of this machine.
     served: Callable[[Path], str]
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Of one kind."""
+
+    at: StoreAt
+    #: What another process is told to open a store of the folder itself.
+    way_to: Callable[[Path], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -295,20 +305,20 @@ if SSHD:
 
 
 @asynccontextmanager
-async def ssh_stores(own: Path) -> AsyncIterator[StoreAt]:
+async def ssh_stores(own: Path) -> AsyncIterator[Stores]:
     """Of asyncssh's server."""
-    async with asyncssh_server(None, Keys.made_in(own)) as server, _stores(server) as at:
-        yield at
+    async with asyncssh_server(None, Keys.made_in(own)) as server, _stores(server) as stores:
+        yield stores
 
 
 @asynccontextmanager
-async def openssh_stores(own: Path) -> AsyncIterator[StoreAt]:
-    async with openssh_server(None, Keys.made_in(own)) as server, _stores(server) as at:
-        yield at
+async def openssh_stores(own: Path) -> AsyncIterator[Stores]:
+    async with openssh_server(None, Keys.made_in(own)) as server, _stores(server) as stores:
+        yield stores
 
 
 @asynccontextmanager
-async def _stores(server: SshServer) -> AsyncIterator[StoreAt]:
+async def _stores(server: SshServer) -> AsyncIterator[Stores]:
     """Each with a connection of its own."""
     opened: list[SshConnections] = []
 
@@ -316,8 +326,17 @@ async def _stores(server: SshServer) -> AsyncIterator[StoreAt]:
         opened.append(SshConnections(server.options, terms=terms))
         return await opened[-1].at(server.user, LOOPBACK, server.port, server.served(folder))
 
+    def way_to(folder: Path) -> dict[str, Any]:
+        options = server.options
+        return {
+            "login": [server.user, LOOPBACK, server.port, server.served(folder)],
+            "options": {
+                name: str(getattr(options, name)) for name in ("key", "known_hosts", "config")
+            },
+        }
+
     try:
-        yield at
+        yield Stores(at, way_to)
     finally:
         for connections in opened:
             await connections.close()

@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MOST_LISTED = 10  # candidates in a sentence
+NOWHERE = "(no folder is chosen)"  # where a memory bank is that nobody named
 
 
 class RecollectError(Exception):
@@ -107,8 +108,13 @@ class BankNotFound(NotFound):
 
     def __init__(self, expected_path: str) -> None:
         suggestion = "Use initialize_memory_bank to create one."
+        is_named = expected_path != NOWHERE
+        self.place = f"Expected at {expected_path}." if is_named else "No folder is chosen."
         super().__init__(
-            "memory bank", expected_path, message="Memory Bank not found.", hint=suggestion
+            "memory bank",
+            expected_path,
+            message="Memory Bank not found.",
+            hint=f"{suggestion} {self.place}",
         )
         self.facts = {**self.facts, "expectedPath": expected_path, "suggestion": suggestion}
 

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from recollect.app import bank_care
 from recollect.app.app import App
+from recollect.core.ports import Library
 from recollect.core.sessions import Session
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.settings import load
@@ -78,3 +80,110 @@ async def test_a_bank_that_cannot_be_written_disturbs_nobody(app: App, home: Pat
     await app.call(Session(), "create_entities", {"entities": [ENTITY]})
     await app.close()
     assert (home / "memory-bank" / "graph").read_text(encoding="utf-8") == "in the way"
+
+
+# As another program leaves it: with an id that is made in another way than ours.
+FOREIGN = [
+    {"type": "memory_bank_graph", "source": "memory-bank-mcp", "version": "1"},
+    {
+        "type": "entity_upsert",
+        "entity": {
+            "id": "ent_anotherway01",
+            "name": "Cart",
+            "entityType": "service",
+            "createdAt": "2026-03-02T13:00:00.000Z",
+            "updatedAt": "2026-03-02T13:00:00.000Z",
+        },
+        "ts": "2026-03-02T13:00:00.000Z",
+    },
+]
+
+
+def another(home: Path, tmp_path: Path, library: Library, **flags: Any) -> App:
+    """As another process on the same data."""
+    given: dict[str, Any] = {"data_dir": tmp_path, "path": home, "project": "auto"} | flags
+    return App(load(given, {}), library=library)
+
+
+async def names(app: App) -> list[str]:
+    found = await app.call(Session(), "graph_search", {"query": "*"})
+    return sorted(entity["name"] for entity in found.structured["entities"])
+
+
+async def test_what_a_process_without_the_bank_wrote_is_mirrored_soon_after_a_read(
+    app: App, home: Path, tmp_path: Path
+) -> None:
+    await app.call(Session(), "graph_upsert_entity", {"name": "Cart", "entityType": "service"})
+    other = another(home, tmp_path, app.library, toolsets="graph")
+    await other.call(Session(), "create_entities", {"entities": [ENTITY]})
+    assert "observation_add" not in events(home)
+    assert await names(app) == ["Cart", "Shop API"]
+    async with asyncio.timeout(30):
+        while "observation_add" not in events(home):  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.01)
+    await app.close()
+    assert "Shop API" in (home / "memory-bank/graph/graph.md").read_text(encoding="utf-8")
+
+
+async def test_a_read_leaves_the_file_as_git_brought_it_until_the_next_write(
+    app: App, home: Path, tmp_path: Path
+) -> None:
+    log = home / "memory-bank" / "graph" / "graph.jsonl"
+    log.parent.mkdir()
+    log.write_text("".join(json.dumps(line) + "\n" for line in FOREIGN), encoding="utf-8")
+    brought = log.read_bytes()
+    reader = another(home, tmp_path, app.library, toolsets="bank")
+    assert await names(reader) == ["Cart"]
+    assert await names(reader) == ["Cart"]
+    await reader.close()
+    assert log.read_bytes() == brought
+    await app.call(Session(), "graph_upsert_entity", {"name": "Ada", "entityType": "person"})
+    assert log.read_bytes().startswith(brought)
+    added = [json.loads(line) for line in log.read_bytes().removeprefix(brought).splitlines()]
+    assert sorted(line["type"] for line in added) == [
+        "entity_delete",
+        "entity_upsert",
+        "entity_upsert",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("graph_search", {"query": "*"}),
+        ("get_context_digest", {}),
+        ("graph_upsert_entity", {"name": "Ada", "entityType": "person"}),
+    ],
+)
+async def test_a_bank_that_was_removed_and_made_again_gets_its_graph_file_back(
+    app: App, home: Path, tmp_path: Path, tool: str, arguments: dict[str, Any]
+) -> None:
+    await app.call(Session(), "graph_upsert_entity", {"name": "Cart", "entityType": "service"})
+    shutil.rmtree(home / "memory-bank")
+    (home / "memory-bank").mkdir()
+    later = another(home, tmp_path, app.library, toolsets="bank")
+    await later.call(Session(), tool, arguments)
+    await later.close()
+    assert events(home)[:2] == ["memory_bank_graph", "entity_upsert"]
+
+
+async def test_making_a_bank_writes_the_graph_that_its_project_has(app: App, home: Path) -> None:
+    await app.call(Session(), "graph_upsert_entity", {"name": "Cart", "entityType": "service"})
+    shutil.rmtree(home / "memory-bank")
+    await app.call(Session(), "initialize_memory_bank", {"path": str(home)})
+    await app.close()
+    assert events(home) == ["memory_bank_graph", "entity_upsert"]
+
+
+async def test_a_write_to_a_project_that_was_named_gives_the_bank_no_project(
+    home: Path, tmp_path: Path
+) -> None:
+    log = home / "memory-bank" / "graph" / "graph.jsonl"
+    log.parent.mkdir()
+    before = '{"type":"memory_bank_graph","source":"memory-bank-mcp","version":"1"}\n'
+    log.write_text(before, encoding="utf-8")
+    flags: dict[str, Any] = {"data_dir": tmp_path, "path": home, "toolsets": "all"}
+    app = App(load(flags | {"project": "other"}, {}), library=MemoryLibrary())
+    await app.call(Session(), "create_entities", {"entities": [ENTITY]})
+    await app.close()
+    assert log.read_text(encoding="utf-8") == before

@@ -76,9 +76,29 @@ async def test_the_bank_of_the_start_belongs_to_the_project_that_was_named(
     library: Library, repository: Path, tmp_path: Path
 ) -> None:
     projects = BankProjects(library, configured="named", place=repository)
-    assert await project_of(library, await bank_at(repository), projects) == "named"
+    bank = await bank_at(repository)
+    await library.create("named", "")
+    assert await projects.project_id(bank) is None  # it comes to it with the first write
+    assert await project_of(library, bank, projects) == "named"
     elsewhere = await bank_at(tmp_path / "other")
     assert await project_of(library, elsewhere, projects) == "other"
+
+
+async def test_a_bank_keeps_its_project_whoever_names_another_one_later(
+    library: Library, repository: Path
+) -> None:
+    bank = await bank_at(repository)
+    assert await project_of(library, bank) == "shop"
+    later = BankProjects(library, configured="named", place=repository)
+    assert await project_of(library, bank, later) == "shop"
+    assert [project.name for project in await library.projects()] == ["shop"]
+
+
+async def test_where_the_start_has_no_folder_a_named_project_owns_no_bank(
+    library: Library, repository: Path
+) -> None:
+    projects = BankProjects(library, configured="named", place=None)
+    assert await project_of(library, await bank_at(repository), projects) == "shop"
 
 
 async def test_a_folder_outside_of_a_repository_is_a_project_of_its_own(

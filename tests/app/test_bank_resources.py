@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from banking import Banking, bank_in
-from recollect.app.bank_resources import BankResources
+from recollect.app.bank_resources import MOST_READ, BankResources
 from recollect.app.resources import AllResources, Watcher
 from recollect.core.files import FileInfo
 from recollect.core.sessions import Session
-from recollect.errors import BankNotFound, InvalidInput, NotFound, Unavailable
+from recollect.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
 from recollect.families.bank.banks import Banks
 
 PATIENCE = 10  # seconds; only a hang takes as long
@@ -172,3 +172,69 @@ async def test_another_machine_is_asked_once_in_a_while_for_all(banking: Banking
     now[0] += 2_000_000
     assert await states() == after
     assert await resources.listed(banking.session) == []
+
+
+async def test_what_is_no_file_is_no_document(banking: Banking, resources: BankResources) -> None:
+    for name in ("folder.md", "graph/graph.md"):
+        (banking.folder / name).mkdir(parents=True)
+        with pytest.raises(NotFound):
+            await resources.read(banking.session, f"memory-bank://{name}")
+        assert await resources.state(banking.session, f"memory-bank://{name}") == NotFound.code
+
+
+async def test_a_document_says_by_its_first_bytes_how_it_is_read(
+    banking: Banking, resources: BankResources
+) -> None:
+    for encoding in ("utf-16", "utf-32", "utf-8-sig"):
+        banking.put("notes.md", "# Grüße\n".encode(encoding))
+        assert (await resources.read(banking.session, "memory-bank://notes")).text == "# Grüße\n"
+
+
+async def test_a_document_that_is_too_large_for_one_message_is_refused(
+    banking: Banking, resources: BankResources
+) -> None:
+    banking.put("large.md", b"x" * (MOST_READ + 1))
+    with pytest.raises(Refused, match="16,777,217 bytes"):
+        await resources.read(banking.session, "memory-bank://large.md")
+    banking.put("large.md", b"x" * MOST_READ)
+    assert len((await resources.read(banking.session, "memory-bank://large.md")).text) == MOST_READ
+
+
+async def test_many_who_ask_another_machine_at_once_share_a_look(banking: Banking) -> None:
+    asked: list[str] = []
+    remote = Remote(banking.files, asked)
+    banks = Banks(remote, banking.banks.registry, banking.banks.options)  # pyright: ignore
+    resources = BankResources(banks, lambda: 0)
+    banking.put("progress.md", "x")
+    uris = ["memory-bank://progress.md", "memory-bank://active-context.md"] * 5
+    states = await asyncio.gather(*(resources.state(banking.session, uri) for uri in uris))
+    assert len(set(states)) == 2
+    assert asked == ["list"]
+
+
+async def test_a_machine_that_does_not_answer_is_not_asked_for_each_document(
+    banking: Banking,
+) -> None:
+    asked = ["lost"]
+    now = [0]
+    remote = Remote(banking.files, asked)
+    banks = Banks(remote, banking.banks.registry, banking.banks.options)  # pyright: ignore
+    resources = BankResources(banks, lambda: now[0])
+    banking.put("progress.md", "x")
+    uri = "memory-bank://progress.md"
+    assert [await resources.state(banking.session, uri) for _ in range(3)] == ["unavailable"] * 3
+    asked.remove("lost")
+    assert await resources.state(banking.session, uri) == "unavailable"
+    now[0] += 2_000_000
+    assert await resources.state(banking.session, uri) != "unavailable"
+    assert asked == ["list"]
+
+
+async def test_a_remote_document_is_watched_under_any_spelling(banking: Banking) -> None:
+    remote = Remote(banking.files, [])
+    banks = Banks(remote, banking.banks.registry, banking.banks.options)  # pyright: ignore
+    resources = BankResources(banks, lambda: 0)
+    banking.put("Notes.md", "x")
+    here = BankResources(banking.banks, lambda: 0)
+    uri = "memory-bank://notes"
+    assert await resources.state(banking.session, uri) == await here.state(banking.session, uri)

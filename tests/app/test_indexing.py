@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from making import batch, memory
-from recollect.app.indexing import BATCH, Indexer
+from recollect.app.indexing import BATCH, EAGER_BATCHES, Indexer
 from recollect.core.ports import Embedded
 from recollect.core.records import Update
 from recollect.embedders.hashing import HashingEmbedder
@@ -190,4 +190,21 @@ async def test_a_wake_while_it_comes_to_rest_is_heard() -> None:
             await store.kept.wait()
     assert await indexer.settled(PATIENCE)
     assert await store.vector_counts("hashing", KINDS) == (30, 0)
+    await indexer.close()
+
+
+async def test_a_long_queue_is_worked_off_without_a_pause_while_somebody_waits(
+    embedder: Counting, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    async def paused(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", paused)
+    await store.commit(batch(*(memory(f"fact {i}") for i in range(BATCH * (EAGER_BATCHES + 3)))))
+    indexer = Indexer(embedder, KINDS)
+    indexer.wake(store)
+    assert await indexer.settled(PATIENCE)
+    assert pauses == []
     await indexer.close()

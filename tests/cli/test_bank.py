@@ -42,6 +42,29 @@ def test_matches_are_printed_with_file_and_line(recollect: Run, bank: Path) -> N
     assert recollect("search-memory-bank", "nowhere to be found", "--files", "notes.md").out
 
 
+def test_what_was_just_tracked_is_found_in_other_words(recollect: Run, bank: Path) -> None:
+    recollect("track-progress", "Fixed login", "The token was compared too early")
+    found = recollect("search-memory-bank", "sign-in problem", "--json").json
+    assert found["results"] == []
+    assert {section["file"] for section in found["sections"]} == {
+        "active-context.md",
+        "progress.md",
+    }
+    assert "warnings" not in found["metadata"]
+    recalled = recollect("recall-memories", "sign-in problem", "--include-bank", "--json").json
+    assert len(recalled["bank"]) == 2
+    assert recollect("search-memory-bank", "xyzzyplugh").out == "Nothing found.\n"
+
+
+def test_of_a_section_the_words_that_fit_are_printed(recollect: Run, bank: Path) -> None:
+    filler = "Nothing of the kind stands in this line here.\n" * 8
+    text = f"# Notes\n\n{filler}The cart is slow on Mondays.\n{filler}"
+    (bank / "notes.md").write_text(text, encoding="utf-8")
+    out = recollect("search-memory-bank", "Mondays slow carts").out
+    assert "notes.md:11: Notes" in out
+    assert "  … The cart is slow on Mondays." in out
+
+
 def test_the_digest_is_an_outline(recollect: Run, bank: Path) -> None:
     recollect("update-tasks", "--add", "Ship the cart", "--add", "Measure")
     recollect("log-decision", "Use PostgreSQL", "Orders grow", "PostgreSQL it is")
@@ -68,6 +91,63 @@ def test_what_a_command_chose_counts_for_the_next_one_in_the_same_folder(
     assert "Current mode: ask" in recollect("get-current-mode").out
     monkeypatch.chdir(tmp_path)
     assert recollect("get-memory-bank-status").status == 2
+
+
+def test_the_command_says_that_a_choice_lasts_and_the_status_which_bank_is_meant(
+    recollect: Run, bank: Path, home: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    recollect("register-store", "other", str(other))
+    chosen = recollect("select-store", "other")
+    assert f"Commands in {home} mean this bank from now on." in chosen.out
+    status = recollect("get-memory-bank-status").out
+    assert str(other / "memory-bank") in status
+    assert f"It was chosen for commands in {home}" in status
+    named = recollect("get-memory-bank-status", "--store-id", "other").out
+    assert "It was chosen" not in named
+    recollect("set-memory-bank-path")
+    assert "It was chosen" not in recollect("get-memory-bank-status").out
+    assert "from now on" not in recollect("select-store", "other", "--json").out
+
+
+def test_the_status_is_told_with_its_lists_and_without_python(recollect: Run, bank: Path) -> None:
+    recollect("graph-upsert-entity", "Shop", "service")
+    (bank / "progress.md").unlink()
+    out = recollect("get-memory-bank-status").out
+    for line in (str(bank), "is complete   no", "last updated  20", "project id"):
+        assert line in out
+    assert "missing core files: progress.md\n" in out
+    assert "False" not in out
+
+
+def test_nodes_are_shown_with_names_and_ids(recollect: Run, bank: Path) -> None:
+    recollect("graph-upsert-entity", "Shop", "service", "--attrs", '{"tags": ["a"], "on": false}')
+    recollect("graph-upsert-entity", "DB", "database")
+    recollect("graph-link-entities", "Shop", "uses", "DB")
+    recollect("graph-add-observation", "Shop", "is [red]slow[/red]")
+    opened = recollect("graph-open-nodes", "Shop", "--json").json
+    shop = next(entity["id"] for entity in opened["entities"] if entity["name"] == "Shop")
+    out = recollect("graph-open-nodes", "Shop").out
+    assert f"Shop (service)  {shop}\n" in out
+    assert f"  · is [red]slow[/red]  {opened['observations'][0]['id']}\n" in out
+    assert "  uses → DB\n" in out
+    assert "tags: a" in out
+    assert "on: no" in out
+    found = recollect("graph-search", "slow").out
+    assert "Shop" in found
+    assert "is [red]slow[/red]" in found
+    assert recollect("graph-search", "nothingatall").out == "Nothing found.\n"
+
+
+def test_ids_of_backups_are_never_cut(
+    recollect: Run, bank: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = recollect("create-backup", "--json").json["id"]
+    monkeypatch.setenv("COLUMNS", "30")
+    assert made in recollect("list-backups").out
+    monkeypatch.setenv("COLUMNS", "80")
+    assert recollect("list-backups", "--verify").out == f"{made}  5 files  whole\n"
 
 
 def test_a_missing_bank_is_an_error_with_the_way_out(recollect: Run, home: Path) -> None:

@@ -134,6 +134,17 @@ def test_the_status_names_memories_that_say_the_same(recollect: Run) -> None:
     assert "Say nearly the same" in recollect("status").out
 
 
+def test_sections_of_the_memory_bank_count_among_the_texts(recollect: Run) -> None:
+    stored(recollect, "Tea is in the upper drawer")
+    assert recollect("index").out == "Embedded 1 text.\n"
+    recollect("initialize-memory-bank", ".")
+    recollect("track-progress", "Fixed login", "The token was compared too early")
+    recollect("search-memory-bank", "sign-in problem")
+    told = recollect("status", "--json").json
+    assert told["counts"]["total"] == 1
+    assert told["storage"]["embeddings"] == {"stored": 3, "pending": 0}
+
+
 def test_the_context_is_printed_as_an_assistant_gets_it(recollect: Run) -> None:
     assert recollect("context").out == "Nothing is remembered for this yet.\n"
     stored(recollect, "Prefers short answers", "--scope", "user")

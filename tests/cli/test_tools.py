@@ -1,14 +1,20 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recollect.cli.tools import items_from
-from recollect.errors import InvalidInput
-from recollect.families.graph.model import NewEntity
-
 Run = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands are called in."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
 
 
 def test_every_tool_is_a_command_with_the_common_options(recollect: Run) -> None:
@@ -107,24 +113,6 @@ def test_candidates_of_an_ambiguous_name_are_listed(recollect: Run) -> None:
     assert "Mercury (metal)" in outcome.err
 
 
-def test_a_key_given_again_begins_the_next_object() -> None:
-    words = ["name=a", "entity_type=x", "observations=1", "observations=2=3", "name=b"]
-    assert items_from(words, NewEntity, "entities") == [
-        {"name": "a", "entity_type": "x", "observations": ["1", "2=3"]},
-        {"name": "b"},
-    ]
-
-
-def test_what_is_neither_json_nor_a_known_key_is_refused() -> None:
-    with pytest.raises(InvalidInput):
-        items_from(["nme=a"], NewEntity, "entities")
-
-
-def test_the_tools_own_shape_of_json_is_taken_too() -> None:
-    for text in ('{"entities": [{"name": "a"}]}', '[{"name": "a"}]', '{"name": "a"}'):
-        assert items_from([text], NewEntity, "entities") == [{"name": "a"}]
-
-
 def test_deleting_a_project_for_good_wants_a_yes(recollect: Run) -> None:
     recollect("create-project", "shop")
     refused = recollect("delete-project", "shop")
@@ -176,3 +164,73 @@ def test_lists_are_repeated_options_and_objects_are_json(recollect: Run) -> None
     refused = recollect("store-memory", "x", "episodic", "user", "--source", "{")
     assert refused.status == 2
     assert "no JSON" in refused.err
+
+
+def test_the_config_that_is_named_counts_for_a_tool_too(recollect: Run, home: Path) -> None:
+    config = home / "own.md"
+    config.write_text("---\nusername: Grace\n---\n", encoding="utf-8")
+    recollect("initialize-memory-bank", ".")
+    said = recollect("track-progress", "a", "b", "--config", str(config)).out
+    assert "[Grace] - a: b" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "obvious", "shown"),
+    [
+        (("switch-mode", "debug"), ("switch-mode", "--mode", "debug"), "mode debug"),
+        (("select-store", "s1"), ("select-store", "--store-id", "s1"), "s1"),
+        (("set-memory-bank-path", "../shop"), ("set-memory-bank-path", "--path", "."), "path set"),
+    ],
+)
+def test_the_obvious_argument_is_a_word_or_an_option(
+    recollect: Run, command: tuple[str, ...], obvious: tuple[str, ...], shown: str
+) -> None:
+    recollect("initialize-memory-bank", ".")
+    recollect("register-store", "s1", ".")
+    for arguments in (command, obvious):
+        outcome = recollect(*arguments)
+        assert (outcome.status, outcome.err) == (0, "")
+        assert shown in outcome.out
+    both = recollect(*command, *obvious[1:])
+    assert both.status == 2
+    assert "both given" in both.err
+
+
+def test_an_entity_of_the_bank_is_deleted_by_a_word(recollect: Run) -> None:
+    recollect("initialize-memory-bank", ".")
+    recollect("graph-upsert-entity", "Shop API", "service")
+    assert 'Entity "Shop API" deleted.' in recollect("graph-delete-entity", "Shop API").out
+
+
+def test_the_options_of_a_bank_choose_it_for_one_command(
+    recollect: Run, home: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    recollect("initialize-memory-bank", ".")
+    recollect("initialize-memory-bank", "../other", "--folder", "notes")
+    recollect("set-memory-bank-path", ".")
+    arguments = ("--path", "../other", "--folder", "notes", "--username", "Bob")
+    assert recollect("track-progress", "a", "b", *arguments).status == 0
+    assert "[Bob] - a: b" in (other / "notes" / "progress.md").read_text(encoding="utf-8")
+    assert "a: b" not in (home / "memory-bank" / "progress.md").read_text(encoding="utf-8")
+    status = recollect("get-memory-bank-status", "--json").json
+    assert status["path"] == str(home / "memory-bank")
+
+
+def test_a_bank_that_is_named_goes_before_one_that_was_chosen(recollect: Run, home: Path) -> None:
+    recollect("initialize-memory-bank", ".")
+    recollect("initialize-memory-bank", ".", "--folder", "notes")
+    recollect("set-memory-bank-path", "notes")
+    named = recollect("get-memory-bank-status", "--path", ".", "--json").json
+    assert named["path"] == str(home / "memory-bank")
+    kept = recollect("get-memory-bank-status", "--json").json
+    assert kept["path"] == str(home / "notes")
+
+
+def test_the_options_of_a_bank_stand_only_where_the_tool_has_no_such_argument(
+    recollect: Run,
+) -> None:
+    assert "--path" not in recollect("search-nodes", "--help").out
+    assert recollect("select-store", "--help").out.count("--path") == 1
+    assert "--folder" in recollect("select-store", "--help").out

@@ -300,6 +300,8 @@ async def test_links_that_lead_nowhere_or_in_a_circle_are_no_entries(files: Fili
     (files.folder / "sub" / "root").symlink_to("..")
     assert paths(await files.store.list()) == ["sub"]
     assert paths(await files.store.list("sub")) == ["sub/x.md"]
+    assert await files.store.unreachable() == ["nowhere.md", "one", "two"]
+    assert await files.store.unreachable("sub") == ["root", "self"]
     assert await outcome(files.store.read("one")) == "refused"
     assert await outcome(files.store.read("nowhere.md")) == "not_found"
     assert await files.store.info("nowhere.md") is None

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from filing import STORES, Filing, filing, outcome
+from filing import STORES, Filing, by_lease, filing, outcome
 from processes import acting
 from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError
 from recollect.filestores.names import is_working_file
@@ -22,7 +22,7 @@ EXAMPLES = {"local": 30}
 FEWER = 10  # for a store whose every call is a conversation
 PATHS = st.sampled_from(["x.md", "y.md", "a", "a/x.md", "a/b", "a/b/y.md", "b", "b/z.md"])
 DATA = st.sampled_from([b"", b"one", b"two\n", b"long" * 5_000])
-CRASHES = st.integers(1, 60)  # system calls until the process dies; few changes take as many
+CRASHES = st.integers(1, 60)  # system calls or requests until the process dies; few take as many
 
 
 class Model:
@@ -103,6 +103,15 @@ def _above(path: str) -> list[str]:
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
+def _has_a_part(
+    found: dict[str, bytes], old: dict[str, bytes], new: dict[str, bytes], path: str
+) -> bool:
+    """Of what was appended, and all other files as they were."""
+    if found.keys() != new.keys() or found | {path: b""} != new | {path: b""}:
+        return False
+    return found[path].startswith(old.get(path, b"")) and new[path].startswith(found[path])
+
+
 class FileStoreMachine(RuleBasedStateMachine):
     """Two stores of one folder, and a process that dies in the middle of what it does."""
 
@@ -114,9 +123,9 @@ class FileStoreMachine(RuleBasedStateMachine):
         self._opened = AsyncExitStack()
         self.model = Model({}, set())
         self.filing: Filing = self._run(self._open(kind))
-        self.stores = [self.filing.store, self._run(self.filing.another())]
+        self.stores = [self.filing.store, self._run(self.filing.another(by_lease()))]
         self.mortal = self._stack.enter_context(
-            acting("filing_actors:crash_when_told", self.filing.folder)
+            acting("filing_actors:crash_when_told", self.filing.way)
         )
 
     async def _open(self, kind: str) -> Filing:
@@ -205,31 +214,44 @@ class FileStoreMachine(RuleBasedStateMachine):
         call = outcome(self.stores[store].write(path, data))
         assert self._run(locked(call)) == expected
 
-    @rule(path=PATHS, data=DATA, at=CRASHES)
-    def crash_in_a_write(self, path: str, data: bytes, at: int) -> None:
-        self._crash("write", {"path": path, "data": data.decode()}, at, path, data)
+    @rule(path=PATHS, data=DATA, at=CRASHES, heir=st.integers(0, 1))
+    def crash_in_a_write(self, path: str, data: bytes, at: int, heir: int) -> None:
+        told = {"path": path, "data": data.decode()}
+        self._crash("write", told, at, heir, path, data)
 
-    @rule(path=PATHS, at=CRASHES)
-    def crash_in_a_removal(self, path: str, at: int) -> None:
-        self._crash("remove", {"path": path}, at, path)
+    @rule(path=PATHS, data=DATA, at=CRASHES, heir=st.integers(0, 1))
+    def crash_in_an_append(self, path: str, data: bytes, at: int, heir: int) -> None:
+        told = {"path": path, "data": data.decode()}
+        self._crash("append", told, at, heir, path, data)
 
-    @rule(path=PATHS, to=PATHS, at=CRASHES)
-    def crash_in_a_rename(self, path: str, to: str, at: int) -> None:
-        self._crash("rename", {"path": path, "to": to}, at, path, to)
+    @rule(path=PATHS, at=CRASHES, heir=st.integers(0, 1))
+    def crash_in_a_removal(self, path: str, at: int, heir: int) -> None:
+        self._crash("remove", {"path": path}, at, heir, path)
 
-    def _crash(self, name: str, told: dict[str, str], at: int, *arguments: Any) -> None:
+    @rule(path=PATHS, to=PATHS, at=CRASHES, heir=st.integers(0, 1))
+    def crash_in_a_rename(self, path: str, to: str, at: int, heir: int) -> None:
+        self._crash("rename", {"path": path, "to": to}, at, heir, path, to)
+
+    def _crash(self, name: str, told: dict[str, str], at: int, heir: int, *arguments: Any) -> None:
         """Then there is the old or the new; folders for the new may be there without it."""
         changed = self.model.copy()
         try:
             getattr(changed, name)(*arguments)
         except RecollectError:
             changed = self.model
-        self.mortal.ask(json.dumps([name, told, at]))
+        # Beside it, since the server that it asks may be in this process.
+        self._run(asyncio.to_thread(self.mortal.ask, json.dumps([name, told, at])))
+        self._run(self._take_over(heir))
         files, folders = self._on_disk()
-        assert files in (self.model.files, changed.files)
+        whole = (self.model.files, changed.files)
+        assert files in whole or (name == "append" and _has_a_part(files, *whole, arguments[0]))
         either = [self.model.folders, changed.folders]
         assert either[0] & either[1] <= folders <= either[0] | either[1]
         self.model = Model(files, folders)
+
+    async def _take_over(self, heir: int) -> None:
+        async with self.stores[heir].lock("bank"):
+            pass
 
     @invariant()
     def the_folder_is_as_the_model(self) -> None:

@@ -218,6 +218,12 @@ def test_a_meaning_that_is_far_from_the_query_speaks_for_nobody(
     assert spoken_for(Signs([None] * 3, cosines, NOTHING), Parts()) == expected
 
 
+def test_a_family_may_ask_for_more_meaning_where_no_word_speaks() -> None:
+    some = Signs([None, None, 1.0], [0.24, 0.26, 0.1], NOTHING)
+    assert spoken_for(some, Parts(), 0.25) == [False, True, True]
+    assert spoken_for(some, Parts()) == [True, True, True]
+
+
 def test_whatever_is_asked_about_speaks_for_those_who_have_it() -> None:
     far = Signs([None] * 3, [0.0] * 3, NOTHING)
     second = [0.0, 1.0, 0.0]

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from recollect.core.sessions import Call, Report, Session
 from recollect.core.times import Clock, now
 from recollect.errors import ReadOnly, RecollectError
-from recollect.settings import Settings, chosen_toolsets
+from recollect.settings import AUTO, Settings, chosen_toolsets
 from recollect.tools.tool import Effect, Result
 
 if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
+    from recollect.app.bank_mirrors import Mirrors
     from recollect.app.build import Parts
     from recollect.app.keeping import Shelf
     from recollect.app.projects import ProjectRule
@@ -96,6 +97,16 @@ class App:
     def watcher(self) -> "Watcher":
         return self._parts.watcher
 
+    @cached_property
+    def mirrors(self) -> "Mirrors | None":
+        """For who changes a graph without calling a tool; None where no bank is offered."""
+        if self._parts.bank is None:
+            return None
+        from recollect.app.bank_mirrors import Mirrors
+
+        family, named = self._parts.bank.family, self.settings.project not in (None, AUTO)
+        return Mirrors(self.library, family.banks, family.mirror, is_project_named=named)
+
     @property
     def instructions(self) -> str:
         """When to recall and when to store, naming only tools that are offered."""
@@ -132,8 +143,9 @@ class App:
         try:
             result = await tool.run(call, arguments)
             outcome = "ok"
-            if self._parts.bank is not None and tool.effect not in (Effect.READS, Effect.SELECTS):
-                self._parts.bank.care.wake(session)
+            if self._parts.bank is not None:
+                wrote = tool.effect not in (Effect.READS, Effect.SELECTS)
+                self._parts.bank.care.wake(session, wrote=wrote)
         except RecollectError as error:
             outcome = error.code
             raise

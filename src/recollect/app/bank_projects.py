@@ -1,9 +1,17 @@
 """Which project a memory bank belongs to: that of the folder it lies in."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from recollect.app.projects import DEFAULT_PROJECT, Home, ProjectRule, home_of, readable
+from recollect.app.projects import (
+    DEFAULT_PROJECT,
+    Home,
+    ProjectRule,
+    empty_store,
+    home_of,
+    readable,
+)
 from recollect.app.workspaces import checkout_of
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import Project
@@ -12,14 +20,25 @@ from recollect.errors import NotFound
 from recollect.families.bank.banks import Bank, last_part
 
 _FIRST_BANK = "bank of workspace "
+_OWNER = "project of bank "
+
+
+@dataclass(frozen=True, slots=True)
+class _Belonging:
+    """How a bank's project is found; what is `pending` comes true with the first write."""
+
+    rule: ProjectRule
+    first_of: str | None = None  # the workspace whose first bank this becomes
+    is_pending: bool = False
 
 
 class BankProjects:
     """The project of the bank's own folder, whatever project the session works in.
 
     The first bank of a repository shares the project of the repository, in each of its worktrees.
-    A second one gets a project of its own, and so does one on another machine. The bank of the
-    start belongs to the project that the program was started with, where it was named.
+    A second one gets a project of its own, and so does one on another machine. Where the program
+    was started with a project's name, the bank of the start belongs to that one, unless it has
+    one already: a bank keeps its project, whoever names another one later.
     """
 
     def __init__(
@@ -34,9 +53,7 @@ class BankProjects:
         self._configured = configured
         self._place = place
         self._on_open = on_open
-        # By the bank's address: where a folder belongs is looked up once, not in each call.
-        self._rules: dict[str, tuple[ProjectRule, str | None]] = {}
-        self._projects: dict[str, Project] = {}
+        self._projects: dict[str, Project] = {}  # by the bank's address, once they are known
         self._call = Call(Session(client="memory bank"), "memory bank")
 
     async def project_id(self, bank: Bank) -> str | None:
@@ -44,33 +61,33 @@ class BankProjects:
         known = self._projects.get(bank.address)
         if known is not None:
             return known.id
-        rule, _ = await self._rule(bank)
-        project = await rule.current(self._call)
+        found = await self._belonging(bank)
+        project = None if found.is_pending else await found.rule.current(self._call)
         return None if project is None else project.id
 
     async def to_read(self, bank: Bank) -> RecordStore:
         if store := await self._known(bank):
             return store
-        rule, workspace = await self._rule(bank)
-        store = await rule.to_read(self._call, None)
-        if workspace is None:
-            await self._remember(bank, rule)
-        return store
+        found = await self._belonging(bank)
+        return empty_store() if found.is_pending else await found.rule.to_read(self._call, None)
 
     async def to_write(self, bank: Bank) -> RecordStore:
         if store := await self._known(bank):
             return store
-        rule, workspace = await self._rule(bank)
-        store = await rule.to_write(self._call, None)
-        if workspace is not None:
+        found = await self._belonging(bank)
+        store = await found.rule.to_write(self._call, None)
+        if found.first_of is not None:
             _, place = _place(Path(bank.home.address), bank.folder)
-            await self._library.set_note(_FIRST_BANK + workspace, place)
-        await self._remember(bank, rule)
+            await self._library.set_note(_FIRST_BANK + found.first_of, place)
+        project = await found.rule.current(self._call)
+        if project is not None:
+            await self._library.set_note(_OWNER + bank.address, f"{project.id} {project.name}")
+            self._projects[bank.address] = project
         return store
 
     async def _known(self, bank: Bank) -> RecordStore | None:
-        """A folder keeps its project for as long as that exists, so it is asked for by its name."""
-        project = self._projects.get(bank.address)
+        """A bank keeps its project for as long as that exists, so it is asked for by its name."""
+        project = self._projects.get(bank.address) or await self._owner(bank)
         if project is None:
             return None
         try:
@@ -80,38 +97,34 @@ class BankProjects:
         if store is None or opened is None or opened.id != project.id:
             self._projects.pop(bank.address, None)
             return None
+        self._projects[bank.address] = project
         if self._on_open is not None:
             self._on_open(store)
         return store
 
-    async def _remember(self, bank: Bank, rule: ProjectRule) -> None:
-        project = await rule.current(self._call)
-        if project is not None:
-            self._projects[bank.address] = project
+    async def _owner(self, bank: Bank) -> Project | None:
+        """None where it has none yet, or none any more."""
+        project_id, _, name = (await self._library.note(_OWNER + bank.address) or "").partition(" ")
+        try:
+            project = await self._library.project(name) if name else None
+        except NotFound:
+            return None
+        return project if project is not None and project.id == project_id else None
 
-    async def _rule(self, bank: Bank) -> tuple[ProjectRule, str | None]:
-        """And the workspace whose first bank this may become."""
-        if bank.address not in self._rules:
-            rule, workspace = await self._found_rule(bank)
-            if workspace is None:
-                self._rules[bank.address] = rule, None
-            return rule, workspace
-        return self._rules[bank.address]
-
-    async def _found_rule(self, bank: Bank) -> tuple[ProjectRule, str | None]:
+    async def _belonging(self, bank: Bank) -> _Belonging:
+        if owner := await self._owner(bank):
+            return _Belonging(self._rule(configured=owner.name))
         if self._configured is not None and self._is_of_the_start(bank):
-            return self._made(configured=self._configured), None
+            return _Belonging(self._rule(configured=self._configured), is_pending=True)
         if bank.files.is_remote:
-            return self._made(home=_remote_home(bank)), None
+            return _Belonging(self._rule(home=_remote_home(bank)))
         workspace, place = _place(Path(bank.home.address), bank.folder)
         if workspace is None:  # in the home folder, as memories there
-            return self._made(configured=DEFAULT_PROJECT), None
+            return _Belonging(self._rule(configured=DEFAULT_PROJECT))
         first = await self._library.note(_FIRST_BANK + workspace.key)
-        if first is None:
-            return self._made(home=workspace), workspace.key
-        if first == place:
-            return self._made(home=workspace), None
-        return self._made(home=Home(bank.address, workspace.name)), None
+        if first in (None, place):
+            return _Belonging(self._rule(home=workspace), workspace.key if first is None else None)
+        return _Belonging(self._rule(home=Home(bank.address, workspace.name)))
 
     def _is_of_the_start(self, bank: Bank) -> bool:
         if self._place is None:
@@ -120,12 +133,7 @@ class BankProjects:
             return self._place in (bank.home.address, bank.address)
         return self._place.resolve() in (Path(bank.home.address), Path(bank.address))
 
-    def _made(
-        self,
-        *,
-        configured: str | None = None,
-        home: Home | None = None,
-    ) -> ProjectRule:
+    def _rule(self, *, configured: str | None = None, home: Home | None = None) -> ProjectRule:
         return ProjectRule(
             self._library, configured=configured, workspace=home, on_open=self._on_open
         )

@@ -1,13 +1,22 @@
 """The files of the active memory bank as documents: memory-bank://progress.md and the like."""
 
+import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from recollect.app.resources import Document, ResourceInfo
 from recollect.core.sessions import Call, Session
 from recollect.core.times import Clock
-from recollect.errors import FileNotFound, InvalidInput, NotFound, RecollectError, Unavailable
+from recollect.errors import (
+    FileNotFound,
+    InvalidInput,
+    NotFound,
+    RecollectError,
+    Refused,
+    Unavailable,
+)
 from recollect.families.bank.bank_files import found_name
 from recollect.families.bank.banks import Bank, Banks
 from recollect.families.bank.model import (
@@ -19,11 +28,13 @@ from recollect.families.bank.model import (
     PRODUCT,
     PROGRESS,
 )
+from recollect.families.bank.names import matching
 from recollect.families.bank.texts import Stamp, as_shown, searched_files, stamp_of
 from recollect.families.bank.uris import GRAPH_VIEW, SCHEME, path_in, uri_of
 
 MARKDOWN = "text/markdown"
 MOST_LISTED = 100  # documents; others can be read as well
+MOST_READ = 16 * 1024 * 1024  # bytes of one document: it goes out in one message
 REMOTE_INTERVAL = 2_000_000  # microseconds between two looks at another machine
 DESCRIPTIONS = {
     PRODUCT: "Product and project information",
@@ -39,11 +50,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a bank on another machine had when it was last asked."""
+    """What a bank on another machine had when it was last asked, or why it gave no answer."""
 
     at: int
-    address: str
-    files: Mapping[str, Stamp]
+    address: str = ""
+    files: Mapping[str, Stamp] = field(default_factory=dict[str, Stamp])
+    fault: Unavailable | None = None
 
 
 class BankResources:
@@ -53,6 +65,7 @@ class BankResources:
         self._banks = banks
         self._clock = clock
         self._looks: dict[str, _Look] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def listed(self, session: Session) -> list[ResourceInfo]:
         """Core files first; a bank that is out of reach must not hide other documents."""
@@ -84,9 +97,16 @@ class BankResources:
         bank = await self._bank(session)
         found = path if path == GRAPH_VIEW else await found_name(bank, path)
         try:
-            if found is None:
+            info = await bank.files.info(found) if found else None
+            if info is None or info.is_folder:
                 raise FileNotFound(path)
-            data = await bank.files.read(found)
+            if info.size > MOST_READ:
+                raise Refused(
+                    f"{path} has {info.size:,} bytes; a resource has at most {MOST_READ:,}.",
+                    hint="read_memory_bank_file reads some lines: startLine, endLine.",
+                    uri=uri,
+                )
+            data = await bank.files.read(info.path)
         except NotFound:
             raise NotFound("resource", uri, hint="resources/list names what there is.") from None
         return Document(_mime_type(path), as_shown(data))
@@ -110,27 +130,46 @@ class BankResources:
     async def _stamp(self, session: Session, path: str) -> tuple[str, Stamp | None]:
         """The address of the bank, and what tells one content of its file from another."""
         chosen = session.bank or ""
+        look = self._recent(chosen)
+        if look is None:
+            async with self._locks[chosen]:  # whoever comes meanwhile waits for the same look
+                look = self._recent(chosen) or await self._looked(session, chosen)
+        if isinstance(look, Bank):
+            return look.address, await _local_stamp(look, path)
+        if look.fault is not None:
+            raise look.fault.with_traceback(None)
+        name = path if path == GRAPH_VIEW else matching(look.files, path)
+        return look.address, look.files.get(name or "")
+
+    async def _looked(self, session: Session, chosen: str) -> _Look | Bank:
+        """A bank on this machine is asked about each file by itself."""
+        try:
+            bank = await self._bank(session)
+            if not bank.files.is_remote:
+                return bank
+            look = _Look(self._clock(), bank.address, await _stamps(bank))
+        except Unavailable as error:
+            look = self._failed(chosen, error)
+        self._looks[chosen] = look
+        return look
+
+    def _recent(self, chosen: str) -> _Look | None:
         look = self._looks.get(chosen)
-        if look is None or self._clock() - look.at >= REMOTE_INTERVAL:
-            try:
-                bank = await self._bank(session)
-                if not bank.files.is_remote:
-                    return bank.address, await _local_stamp(bank, path)
-                look = _Look(self._clock(), bank.address, await _stamps(bank))
-            except Unavailable as error:
-                if look is None:
-                    raise
-                # A connection that is lost for a while changes no file.
-                log.info("no look at %s: %s", look.address, error)
-                look = replace(look, at=self._clock())
-            self._looks[chosen] = look
-        return look.address, look.files.get(path) or look.files.get(LEGACY_NAMES.get(path, path))
+        return look if look and self._clock() - look.at < REMOTE_INTERVAL else None
+
+    def _failed(self, chosen: str, error: Unavailable) -> _Look:
+        """A connection that is lost for a while changes no file."""
+        log.info("no look at the memory bank: %s", error)
+        before = self._looks.get(chosen)
+        if before is None or before.fault is not None:
+            return _Look(self._clock(), fault=error)
+        return replace(before, at=self._clock())
 
 
 async def _local_stamp(bank: Bank, path: str) -> Stamp | None:
     found = path if path == GRAPH_VIEW else await found_name(bank, path)
     info = await bank.files.info(found) if found else None
-    return stamp_of(info) if info else None
+    return stamp_of(info) if info and not info.is_folder else None
 
 
 async def _stamps(bank: Bank) -> dict[str, Stamp]:

@@ -161,7 +161,7 @@ def _bank(settings: Settings, library: Library, keeper: Keeper, clock: Clock) ->
     start = os.fspath(settings.path or Path())
     around = Surroundings(start, environment_names(), _current_folder())
     family = BankFamily(files, library, projects, keeper.indexer, clock, options, around)
-    return BankParts(family, files, BankCare(family.banks, family.mirror))
+    return BankParts(family, files, BankCare(family.banks, projects, family.mirror))
 
 
 def _home_of_bank(folder: Path, name: str) -> Path:

@@ -39,6 +39,7 @@ class Indexer:
         self._waiting: list[RecordStore] = []
         self._met: WeakSet[RecordStore] = WeakSet()
         self._task: asyncio.Task[None] | None = None
+        self._awaited = 0
 
     @property
     def embedder(self) -> Embedder | None:
@@ -72,7 +73,11 @@ class Indexer:
         """Waits until nothing is left to do; False where the time did not suffice."""
         if self._task is None:
             return True
-        done, _ = await asyncio.wait([self._task], timeout=within)
+        self._awaited += 1
+        try:
+            done, _ = await asyncio.wait([self._task], timeout=within)
+        finally:
+            self._awaited -= 1
         return bool(done)
 
     async def drain(self, store: RecordStore, report: Progress) -> int:
@@ -116,7 +121,7 @@ class Indexer:
         while count := await self._embed_some(embedder, store):
             done += count
             batches += 1
-            if batches > EAGER_BATCHES:
+            if batches > EAGER_BATCHES and not self._awaited:
                 await asyncio.sleep(time.monotonic() - started)
             if done % REPORTED_EVERY < count and done >= REPORTED_EVERY:
                 _, left = await store.vector_counts(embedder.name, self._kinds)

@@ -55,7 +55,7 @@ class ProjectRule:
         self._on_open = on_open
 
     async def to_read(self, call: Call, name: str | None) -> RecordStore:
-        return await self._found(call, name) or _empty_store()
+        return await self._found(call, name) or empty_store()
 
     async def to_write(self, call: Call, name: str | None) -> RecordStore:
         store = await self._found(call, name)
@@ -152,7 +152,7 @@ def _key(root: Path) -> str:
 
 
 @cache
-def _empty_store() -> RecordStore:
+def empty_store() -> RecordStore:
     """One for all who read what is yet to be made: it is never written, so it never changes."""
     # Imported here: a server that has its project never needs the reference engine.
     from recollect.engines.memory.store import MemoryStore

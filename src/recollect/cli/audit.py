@@ -6,6 +6,8 @@ import click
 
 from recollect.app.app import App
 from recollect.app.auditing import Audit, Masked, find_secrets, mask_secrets
+from recollect.app.bank_mirrors import Settled
+from recollect.cli.mirrored import met, settled, tell_of, told_of
 from recollect.cli.options import common
 from recollect.cli.running import print_json, run_with_app
 from recollect.tools.schema import to_json
@@ -27,21 +29,29 @@ def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
     """Look for keys, tokens and passwords in all projects, their logs and the user's memories.
 
     With --mask they are replaced in records, relations, log and index, so that no byte of them
-    stays in the database. Ids, as that of a session, are left. There is no undo.
+    stays in the database, nor in the graph files of memory banks. Ids, as that of a session, are
+    left. There is no undo.
     """
     # Options count wherever they stand: before the subcommand or after it.
     given = {**context.obj, **{name: value for name, value in flags.items() if value}}
     project, as_json = given.pop("project"), given.pop("as_json")
 
-    async def work(app: App) -> tuple[Audit, Masked | None]:
+    async def work(app: App) -> tuple[Audit, Masked | None, Settled]:
+        if not mask:
+            return await find_secrets(app.library, project), None, Settled()
+        names = [p.name for p in await app.library.projects("active")]
+        await met(app, names if project is None else [project])
         found = await find_secrets(app.library, project)
-        return found, await mask_secrets(app.library, found.findings) if mask else None
+        masked = await mask_secrets(app.library, found.findings)
+        return found, masked, await settled(app, [f.project for f in found.findings if not f.in_id])
 
-    found, masked = run_with_app(work, writes=mask, **given)
+    found, masked, files = run_with_app(work, writes=mask, **given)
     if as_json:
-        print_json(to_json(found) | {"masked": None if masked is None else to_json(masked)})
+        told = {"masked": None if masked is None else to_json(masked)} | told_of(files)
+        print_json(to_json(found) | told)
     else:
         _tell(found, masked)
+        tell_of(files)
 
 
 def _tell(found: Audit, masked: Masked | None) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 import click
 
 from recollect.app.app import App
+from recollect.app.bank_mirrors import Settled
 from recollect.app.purging import Thing, called, select
 from recollect.app.timeline import Entry
+from recollect.cli.mirrored import met, settled, tell_of, told_of
 from recollect.cli.options import common
 from recollect.cli.render import console, table_of
 from recollect.cli.running import command_session, confirmed, print_json, run_with_app
@@ -52,7 +54,9 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
 
     async def work(app: App) -> Entry:
         chosen = project or await _here(app)
-        return await app.timeline.undo(change, chosen, "command line", or_user=project is None)
+        entry = await app.timeline.undo(change, chosen, "command line", or_user=project is None)
+        await settled(app, [entry.project])
+        return entry
 
     entry = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -75,7 +79,7 @@ def purge(
     yes: bool,
     **flags: Any,
 ) -> None:
-    """Remove entities and memories for good, with every trace in log, index and file.
+    """Remove entities and memories for good, with every trace in log, index and graph files.
 
     NAMES are names or ids of entities, or ids of memories, live or deleted. They are looked for in
     the selected project, else the one of the working folder, and among the memories of user scope
@@ -88,7 +92,9 @@ def purge(
 
     async def work(app: App) -> None:
         chosen: dict[str, list[Thing]] = {}
-        for place in await _places(app):
+        places = await _places(app)
+        await met(app, places)
+        for place in places:
             store = await app.timeline.store(place)
             found = await select(store, names, deleted=deleted, containing=containing)
             chosen |= {place: found} if found else {}
@@ -99,7 +105,8 @@ def purge(
                 store = await app.timeline.store(place)
                 purged[place] = await store.purge([thing.ref for thing in things])
         if purged or not chosen:
-            _say(as_json, list(purged) or await _places(app), list(purged.values()))
+            files = await settled(app, list(purged))
+            _say(as_json, list(purged) or places, list(purged.values()), files)
 
     run_with_app(work, writes=True, **flags)
 
@@ -142,7 +149,7 @@ async def _here(app: App) -> str | None:
     return current.name if current else None
 
 
-def _say(as_json: bool, places: Sequence[str], purged: Sequence[Purged]) -> None:
+def _say(as_json: bool, places: Sequence[str], purged: Sequence[Purged], files: Settled) -> None:
     where = " and ".join(places)
     removed = Purged(
         sum(part.records for part in purged),
@@ -150,7 +157,8 @@ def _say(as_json: bool, places: Sequence[str], purged: Sequence[Purged]) -> None
         complete=all(part.complete for part in purged),
     )
     if as_json:
-        print_json({"project": where, "purged": to_json(removed) if purged else None})
+        answer = {"project": where, "purged": to_json(removed) if purged else None}
+        print_json(answer | (told_of(files) if purged else {}))
     elif not purged:
         click.echo(f"Nothing fits in {where}; nothing was removed.")
     else:
@@ -162,6 +170,7 @@ def _say(as_json: bool, places: Sequence[str], purged: Sequence[Purged]) -> None
                 "finished, so that the bytes go too.",
                 err=True,
             )
+        tell_of(files)
 
 
 def _row(entry: Entry) -> dict[str, Any]:

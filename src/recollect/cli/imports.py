@@ -8,6 +8,7 @@ import click
 from recollect.app.app import App
 from recollect.app.imports import Imported, import_server_memory
 from recollect.app.projects import DEFAULT_PROJECT
+from recollect.cli.mirrored import settled
 from recollect.cli.options import common
 from recollect.cli.progress import bar
 from recollect.cli.running import command_session, print_json, run_with_app
@@ -36,7 +37,9 @@ def server_memory(as_json: bool, file: Path, project: str | None, **flags: Any) 
         store = await app.choice.to_write(call, None)
         with bar("Importing") as progress:
             mask = app.settings.mask_secrets
-            return await import_server_memory(file, store, app.clock, progress, mask=mask)
+            outcome = await import_server_memory(file, store, app.clock, progress, mask=mask)
+        await settled(app, [project or DEFAULT_PROJECT])
+        return outcome
 
     try:
         outcome = run_with_app(work, writes=True, project=project or DEFAULT_PROJECT, **flags)

@@ -25,7 +25,7 @@ from recollect.tools.tool import Result
 TYPES = ("episodic", "semantic", "procedural", "working")
 SCOPES = ("session", "project", "user")
 STRATEGIES = ("hybrid", "vector", "keyword", "graph")
-CATCH_UP = 3.0  # seconds that a command gives to memories which wait for their vectors
+CATCH_UP = 3.0  # seconds that a command gives to texts which wait for their vectors
 
 _scope = click.option("--scope", type=click.Choice(SCOPES), multiple=True, help="Only these.")
 _type = click.option("--type", "types", type=click.Choice(TYPES), multiple=True, help="Only these.")
@@ -313,7 +313,10 @@ def context(
 @click.command()
 @common
 def index(as_json: bool, **flags: Any) -> None:
-    """Give every memory that waits its vector now, so that it is found by meaning."""
+    """Give every text that waits its vector now, so that it is found by meaning.
+
+    Texts are memories, and sections of the memory bank's files.
+    """
 
     async def work(app: App) -> int:
         with bar("Embedding") as report:
@@ -323,7 +326,7 @@ def index(as_json: bool, **flags: Any) -> None:
     if as_json:
         print_json({"embedded": done})
     else:
-        counted = "1 memory" if done == 1 else f"{done} memories"
+        counted = "1 text" if done == 1 else f"{done:,} texts"
         click.echo(f"Embedded {counted}." if done else "Nothing was waiting.")
 
 

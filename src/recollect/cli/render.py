@@ -30,12 +30,13 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "observations": ("entityName", "content", "text", "created_at"),
     "relations": ("from", "relation_type", "relationType", "to"),
-    "stores": ("id", "path", "kind", "isActive", "fileCount"),
-    "backups": ("id", "timestamp", "fileCount", "verified"),
+    "stores": ("id", "path", "kind", "isActive", "available", "fileCount"),
 }
 
+# Rather wrapped than cut: an id that lacks its end is of no use.
 LONG_COLUMNS = frozenset(
     {
+        "id",
         "name",
         "description",
         "observations",
@@ -48,6 +49,10 @@ LONG_COLUMNS = frozenset(
         "pattern",
     }
 )
+
+
+# How an answer came about; beside its rows that is left to --json.
+BOOKKEEPING = frozenset({"success", "matched", "total_matched", "strategy_used", "query_time_ms"})
 
 
 def console() -> Console:
@@ -74,10 +79,15 @@ def render(result: Result) -> None:
 
 
 def _print_facts(out: Console, facts: Row) -> None:
-    """Single values together, and each group of values under its name."""
-    single = {k: v for k, v in facts.items() if not isinstance(v, list | dict)}
+    """Single values together, and each group of values under its name; the lists come after."""
+    has_rows = any(isinstance(value, list) for value in facts.values())
+    single = {
+        key: value
+        for key, value in facts.items()
+        if not isinstance(value, list | dict) and not (has_rows and key in BOOKKEEPING)
+    }
     grouped = {k: cast(Row, v) for k, v in facts.items() if isinstance(v, dict)}
-    if single and not any(isinstance(value, list) for value in facts.values()):
+    if single:
         out.print(pairs(single))
     for name, group in grouped.items():
         out.print(Text(bank.words(name).capitalize(), style="bold"))
@@ -91,19 +101,23 @@ def _print_list(out: Console, key: str, items: Sequence[Any]) -> None:
         out.print(Text("Say nearly the same" if items else "", style="bold"))
         print_pairs(out, items)
     elif items and not isinstance(items[0], dict):
-        out.print(Text(f"{bank.words(key)}: {', '.join(map(str, items))}"))
+        out.print(Text(f"{bank.words(key)}: {bank.plain(items)}"))
     else:
         out.print(table_of(bank.words(key), items), markup=False)
 
 
 def _flat(group: Row) -> Row:
-    """Nested counts on one line each."""
+    """Nested values on one line each."""
     return {
-        key: ", ".join(f"{name} {count}" for name, count in cast(Row, value).items())
-        if isinstance(value, dict)
-        else value
+        key: _joined(cast(Row, value)) if isinstance(value, dict) else value
         for key, value in group.items()
     }
+
+
+def _joined(values: Row) -> str:
+    if all(isinstance(value, int | float) for value in values.values()):
+        return ", ".join(f"{name} {bank.plain(count)}" for name, count in values.items())
+    return "; ".join(f"{name}: {bank.plain(value)}" for name, value in values.items())
 
 
 def table_of(key: str, rows: Sequence[Row]) -> Table | str:
@@ -155,4 +169,4 @@ def _relation(row: Row, relation: Row) -> str:
 
 def _plain(value: Any) -> Text:
     """Stored text is data: what looks like markup in it is shown, not obeyed."""
-    return Text("" if value is None else str(value))
+    return Text(bank.plain(value))

@@ -40,15 +40,18 @@ def run_with_app(work: Callable[[App], Awaitable[T]], *, writes: bool = False, *
     return asyncio.run(run())
 
 
-async def command_session(app: App) -> Session:
-    """Commands share one choice of project, kept between them; `--project` goes before it."""
+async def command_session(app: App, *, keeps_bank: bool = True) -> Session:
+    """Commands share one choice of project, kept between them; `--project` goes before it.
+
+    So does a bank that the command names itself: then it is not `keeps_bank`.
+    """
     chosen = None if app.settings.project else await app.library.note(SELECTED_PROJECT)
     notes = {name: await app.library.note(_key(app, name)) for name in SELECTIONS}
     return Session(
         client="command line",
         project=chosen,
         is_conversation=False,
-        bank=notes["bank"],
+        bank=notes["bank"] if keeps_bank else None,
         mode=notes["mode"],
         updates_bank=bool(notes["updates_bank"]),
     )

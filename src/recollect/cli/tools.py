@@ -1,15 +1,14 @@
 """Every tool as a command, made from the same declaration as its schema."""
 
-import json
-import sys
-from collections.abc import Sequence
-from dataclasses import is_dataclass, replace
-from typing import Any, Literal, cast, get_args, get_origin
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import click
 
 from recollect.app.app import App
 from recollect.cli.options import common
+from recollect.cli.parameters import argument_from, click_parameter, word_for
 from recollect.cli.render import render
 from recollect.cli.running import (
     EVERY_TOOL,
@@ -19,14 +18,33 @@ from recollect.cli.running import (
     print_json,
     run_with_app,
 )
-from recollect.core.text import clipped
-from recollect.errors import InvalidInput
+from recollect.core.sessions import Session
+from recollect.families.bank.modes import TOOLS as BANK_TOOLS
 from recollect.settings import AUTO, load
-from recollect.tools.schema import Parameter, bare_type, parameters_of
-from recollect.tools.tool import Effect, Tool
+from recollect.tools.schema import Parameter
+from recollect.tools.tool import Effect, Result, Tool
 
 EVERYTHING = {**EVERY_TOOL, "read_only": False, "dialect": "recollect"}
 PROJECT = "project"  # an option of every command already
+COMMON = ("data_dir", PROJECT, "config", "log_level")
+
+# Of tools that need no argument: the one that a person means by a word without a name.
+OBVIOUS = {
+    "switch_mode": "mode",
+    "select_store": "store_id",
+    "set_memory_bank_path": "path",
+    "graph_delete_entity": "entity",
+}
+WORD = "word"
+
+# Settings that say which bank is meant, as far as the tool has no such argument itself.
+OF_THE_BANK = {
+    "path": click.Option(
+        ["--path"], type=click.Path(path_type=Path), help="Working folder; its bank is meant."
+    ),
+    "folder": click.Option(["--folder"], help="Name of the bank's folder."),
+    "username": click.Option(["--username"], help="Who makes the entries."),
+}
 
 
 def tool_commands() -> dict[str, Tool]:
@@ -36,38 +54,39 @@ def tool_commands() -> dict[str, Tool]:
 
 def command_for(name: str, tool: Tool) -> click.Command:
     own = [parameter for parameter in tool.parameters if parameter.name != PROJECT]
+    of_bank = _bank_options(tool, own)
 
     def run(as_json: bool, yes: bool = False, **given: Any) -> None:
         if tool.effect is Effect.ERASES and not confirmed(f"{tool.description} Go on?", yes=yes):
             return
-        flags = {key: given.pop(key) for key in ("data_dir", PROJECT, "log_level")}
+        flags = {key: given.pop(key) for key in (*COMMON, *of_bank)}
+        if flags.get("path") is not None:
+            flags["path"] = flags["path"].expanduser().resolve()
+        arguments = _arguments(tool, own, given)
         takes_project = len(own) < len(tool.parameters)
-        arguments: dict[str, Any] = {
-            parameter.name: _argument(parameter, given[parameter.attribute])
-            for parameter in own
-            if given[parameter.attribute] not in (None, ())
-        }
-
         if takes_project and not _makes(tool) and flags[PROJECT] not in (None, AUTO):
             # Only what writes makes a project that is missing: a mistyped name must not look
             # like an empty one.
             arguments[PROJECT] = flags[PROJECT]
+        names_bank = any(flags.get(key) is not None for key in ("path", "folder"))
 
-        async def call(app: App) -> Any:
-            session = await command_session(app)
+        async def call(app: App) -> tuple[Result, str | None]:
+            session = await command_session(app, keeps_bank=not names_bank)
             before = replace(session)
             result = await app.call(session, tool.name, arguments)
             await keep_selection(app, session, before)
-            return result
+            return result, _about_choice(app, session, before, _asks(tool, arguments))
 
-        result = run_with_app(call, **flags)
+        result, note = run_with_app(call, **flags)
         if as_json:
             print_json(result.structured)
         else:
             render(result)
+            if note is not None:
+                click.echo(note)
 
     command = click.command(name, help=tool.description)(common(run))
-    command.params = [_click_parameter(parameter) for parameter in own] + command.params
+    command.params = [*_typed(tool, own), *of_bank.values(), *command.params]
     if tool.effect is Effect.ERASES:
         command.params.append(click.Option(["--yes"], is_flag=True, help="Do not ask."))
     return command
@@ -77,119 +96,48 @@ def _makes(tool: Tool) -> bool:
     return tool.effect in (Effect.WRITES, Effect.REPEATABLE)
 
 
-def _click_parameter(parameter: Parameter) -> click.Parameter:
-    kind = bare_type(parameter.annotation)
-    if parameter.is_required:
-        return click.Argument(
-            [parameter.attribute],
-            metavar=_metavar(parameter, kind),
-            nargs=-1 if _is_list(kind) else 1,
-            required=True,
-        )
-    if parameter.field.moment:
-        kind = str  # a time is typed as text
-    repeated = _is_plain_list(kind)
-    return click.Option(
-        ["--" + parameter.attribute.rstrip("_").replace("_", "-"), parameter.attribute],
-        type=_click_type(bare_type(get_args(kind)[0]) if repeated else kind),
-        multiple=repeated,
-        metavar=None if _is_plain(kind) or repeated else "JSON",
-        help=parameter.field.description + (" May be repeated." if repeated else ""),
-        default=None,
-        show_default=str(parameter.default) if parameter.default else False,
-    )
+def _bank_options(tool: Tool, own: list[Parameter]) -> dict[str, click.Parameter]:
+    if tool.name not in BANK_TOOLS:
+        return {}
+    taken = {parameter.attribute for parameter in own}
+    return {name: option for name, option in OF_THE_BANK.items() if name not in taken}
 
 
-def _metavar(parameter: Parameter, kind: Any) -> str:
-    if not _is_list(kind):
-        return parameter.name.upper()
-    item = bare_type(get_args(kind)[0])
-    if not is_dataclass(item):
-        return parameter.name.upper() + "..."
-    fields = " ".join(f"{p.name}=…" for p in parameters_of(cast(type, item)))
-    return f"JSON | {fields} ..."
+def _typed(tool: Tool, own: list[Parameter]) -> list[click.Parameter]:
+    obvious = OBVIOUS.get(tool.name)
+    before = [word_for(parameter, WORD) for parameter in own if parameter.attribute == obvious]
+    return [*before, *(click_parameter(parameter) for parameter in own)]
 
 
-def _click_type(kind: Any) -> Any:
-    if get_origin(kind) is Literal:
-        return click.Choice(list(get_args(kind)))
-    return {int: int, float: float, bool: bool}.get(kind, str)
-
-
-def _argument(parameter: Parameter, value: Any) -> Any:
-    kind = bare_type(parameter.annotation)
-    if not parameter.is_required and not _is_plain(kind) and not _is_plain_list(kind):
-        return _parsed_json(value, parameter.name)
-    if not _is_list(kind):
-        return value
-    item = bare_type(get_args(kind)[0])
-    words: Sequence[str] = value
-    return items_from(words, item, parameter.name) if is_dataclass(item) else list(words)
-
-
-def items_from(words: Sequence[str], item: Any, name: str) -> list[Any]:
-    """Objects from what a person can type: JSON, `-` for JSON on standard input, or key=value.
-
-    A key that is given again begins the next object, unless it takes a list.
-    """
-    known = {
-        name: parameter
-        for parameter in parameters_of(item)
-        for name in (parameter.name, *parameter.field.aliases)
+def _arguments(tool: Tool, own: list[Parameter], given: dict[str, Any]) -> dict[str, Any]:
+    word = given.pop(WORD, None)
+    if word is not None:
+        obvious = OBVIOUS[tool.name]
+        if given[obvious] is not None:
+            option = obvious.replace("_", "-")
+            raise click.UsageError(f"{word!r} and --{option} are both given; one is enough.")
+        given[obvious] = word
+    return {
+        parameter.name: argument_from(parameter, given[parameter.attribute])
+        for parameter in own
+        if given[parameter.attribute] not in (None, ())
     }
-    items: list[Any] = []
-    current: dict[str, Any] = {}
-    for word in words:
-        key, separator, value = word.partition("=")
-        if word == "-":
-            items += _from_json(sys.stdin.read(), name, [*known])
-        elif separator and key.strip() in known:
-            parameter = known[key.strip()]
-            if _is_list(bare_type(parameter.annotation)):
-                current.setdefault(parameter.name, []).append(value)
-                continue
-            if parameter.name in current:
-                items.append(current)
-                current = {}
-            current[parameter.name] = value
-        else:
-            items += _from_json(word, name, [*known])
-    return [*items, current] if current else items
 
 
-def _from_json(text: str, name: str, known: Sequence[str]) -> list[Any]:
-    """A list, one object, or the tool's whole argument with the list under its name."""
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        shown = clipped(text)
-        raise InvalidInput(
-            f"{shown!r} is neither JSON nor one of these with a value: {', '.join(known)}.",
-            hint=f"Write {known[0]}=…, JSON, or - for JSON on standard input.",
-            value=shown,
-        ) from error
-    if isinstance(value, dict) and name in value:
-        value = cast(dict[str, Any], value)[name]
-    return cast(list[Any], value) if isinstance(value, list) else [value]
+def _asks(tool: Tool, arguments: dict[str, Any]) -> bool:
+    """Whether the command wants to know which bank is meant."""
+    return tool.name == "get_memory_bank_status" and "storeId" not in arguments
 
 
-def _parsed_json(text: str, name: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        shown = clipped(text)
-        raise InvalidInput(
-            f"`{name}` is {shown!r}, which is no JSON.", argument=name, value=shown
-        ) from error
-
-
-def _is_plain(kind: Any) -> bool:
-    return kind in (str, int, float, bool) or get_origin(kind) is Literal
-
-
-def _is_plain_list(kind: Any) -> bool:
-    return _is_list(kind) and _is_plain(bare_type(get_args(kind)[0]))
-
-
-def _is_list(kind: Any) -> bool:
-    return get_origin(kind) is list
+def _about_choice(app: App, session: Session, before: Session, asked: bool) -> str | None:
+    """What is chosen of banks lasts from one command to the next, so it is said."""
+    folder = app.settings.path
+    usual = str(Path(folder or "") / app.settings.folder)
+    if (session.bank or usual) != (before.bank or usual):
+        return f"Commands in {folder} mean this bank from now on."
+    if asked and before.bank not in (None, usual):
+        return (
+            f"It was chosen for commands in {folder}; "
+            "`recollect set-memory-bank-path` goes back to the bank there."
+        )
+    return None

@@ -36,6 +36,9 @@ class FileInfo:
         return self.path.rpartition("/")[2]
 
 
+Names = list[str]  # inside the class `list` is the method
+
+
 class FileStore(Protocol):
     """One folder. Paths are relative to it, with `/`, and nothing outside it can be reached.
 
@@ -79,6 +82,10 @@ class FileStore(Protocol):
         path of a store can reach: links that lead out, nowhere or in a circle, devices, pipes, and
         names that `checked_path` refuses.
         """
+        ...
+
+    async def unreachable(self, folder: str = "") -> Names:
+        """The names that `list` leaves out of one folder, working files aside."""
         ...
 
     async def remove(self, path: str) -> None:

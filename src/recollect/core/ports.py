@@ -332,8 +332,17 @@ class Indexing(Protocol):
         """Why texts get no vectors, where that is known."""
         ...
 
+    @property
+    def kinds(self) -> Sequence[str]:
+        """Of the records that get vectors."""
+        ...
+
     def wake(self, store: RecordStore) -> None:
         """Something was stored there, or may be waiting. Returns at once."""
+        ...
+
+    async def settled(self, within: float | None = None) -> bool:
+        """Waits until nothing is left to do; False where that many seconds did not suffice."""
         ...
 
 

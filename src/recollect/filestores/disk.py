@@ -160,8 +160,15 @@ def make_folders(path: str) -> None:
     """With those above; they survive a power cut as what is put into them does."""
     try:
         os.mkdir(path)  # noqa: PTH102
-    except FileNotFoundError:
-        make_folders(str(Path(path).parent))
+    except FileNotFoundError as error:
+        above = Path(path).parent
+        # Some systems say so of a folder that nobody may make, as of one in /proc.
+        if above.is_dir() or above == Path(path):
+            raise Refused(
+                f'The folder "{path}" cannot be made: the system does not allow it there.',
+                hint="Choose another folder.",
+            ) from error
+        make_folders(str(above))
         make_folders(path)
     except FileExistsError:
         if not Path(path).is_dir():
@@ -308,9 +315,9 @@ def _exclusive_rename() -> Callable[[int, str, int, str], int] | None:
     return rename
 
 
-def failure(error: OSError, path: str, *, writing: bool) -> RecollectError:
-    """What a failed system call means to whoever asked for the path."""
-    shown = path or "the folder itself"
+def failure(error: OSError, path: str, *, root: str, writing: bool) -> RecollectError:
+    """What a failed system call means to whoever asked for the path; without one, for the root."""
+    shown = path or root
     reason = error.strerror or type(error).__name__
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StorageFull(
@@ -321,9 +328,9 @@ def failure(error: OSError, path: str, *, writing: bool) -> RecollectError:
     if isinstance(error, NotADirectoryError | IsADirectoryError):
         if writing:
             return Conflict(f'"{shown}" cannot be written: {reason}.')
-        return NotFound("file", path)
+        return NotFound("file", shown)
     if isinstance(error, FileNotFoundError):
-        return NotFound("file", path)
+        return NotFound("file", shown)
     if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         return Refused(f'"{shown}" cannot be used: {reason}.')
     if error.errno == errno.EROFS or isinstance(error, PermissionError):
@@ -336,4 +343,7 @@ def _denied(error: OSError, shown: str, reason: str, writing: bool) -> Recollect
         return Unavailable(f'"{shown}" is used by another program.', hint="Close it there.")
     kind = ReadOnly if writing else Refused
     verb = "changed" if writing else "read"
-    return kind(f'"{shown}" may not be {verb}: {reason}.', hint="Look at its permissions.")
+    hint = "Look at its permissions."
+    if error.errno == errno.EROFS:
+        hint = "Its file system is mounted for reading only: mount it for writing."
+    return kind(f'"{shown}" may not be {verb}: {reason}.', hint=hint)

@@ -26,6 +26,7 @@ from recollect.filestores.names import (
 
 T = TypeVar("T")
 Parts = tuple[str, ...]
+Names = list[str]
 Infos = list[FileInfo]  # inside the class `list` is the method
 
 
@@ -71,6 +72,9 @@ class LocalFiles:
         except NotFound:
             raise NotFound("folder", folder or self._root) from None
 
+    async def unreachable(self, folder: str = "") -> Names:
+        return await self._asked(self._unreachable, folder, reachable_parts(folder))
+
     async def remove(self, path: str) -> None:
         with suppress(NotFound):
             await self._changed(self._remove, path, _named(path))
@@ -85,11 +89,17 @@ class LocalFiles:
         return self._locks.lock(name)
 
     async def _asked(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
-        return await in_thread(_translated, step, path, False, *arguments)
+        return await in_thread(self._translated, step, path, False, *arguments)
 
     async def _changed(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
         await self._locks.assure()
-        return await in_thread(_translated, step, path, True, *arguments)
+        return await in_thread(self._translated, step, path, True, *arguments)
+
+    def _translated(self, step: Callable[..., T], path: str, writing: bool, *arguments: Any) -> T:
+        try:
+            return step(*arguments)
+        except OSError as error:
+            raise disk.failure(error, path, root=self._root, writing=writing) from error
 
     def _read(self, parts: Parts, start: int) -> bytes:
         with (
@@ -152,6 +162,11 @@ class LocalFiles:
                     if info:
                         found.append(info)
         return sorted(found, key=lambda info: info.path)
+
+    def _unreachable(self, parts: Parts) -> Names:
+        with _open_folder(self._root, parts) as folder, os.scandir(folder) as entries:
+            names = {entry.name for entry in entries if not is_working_file(entry.name)}
+        return sorted(names - {info.name for info in self._list(parts)})
 
     def _linked(self, parts: Parts) -> FileInfo | None:
         """What cannot be reached is no entry, nor is a folder inside itself."""
@@ -217,13 +232,6 @@ class LocalFiles:
             if is_temporary(entry.name):
                 with suppress(OSError):
                     _sweep_away(entry, where.beside(entry.name))
-
-
-def _translated(step: Callable[..., T], path: str, writing: bool, *arguments: Any) -> T:
-    try:
-        return step(*arguments)
-    except OSError as error:
-        raise disk.failure(error, path, writing=writing) from error
 
 
 def _named(path: str) -> Parts:

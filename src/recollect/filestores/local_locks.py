@@ -38,14 +38,14 @@ class LocalLockFiles:
 
     async def _run(self, step: Callable[..., T], name: str, *arguments: Any) -> T:
         path = os.path.join(self._root, name)  # noqa: PTH118
-        return await in_thread(_translated, step, path, *arguments)
+        return await in_thread(self._translated, step, path, *arguments)
 
-
-def _translated(step: Callable[..., T], path: str, *arguments: Any) -> T:
-    try:
-        return step(path, *arguments)
-    except OSError as error:
-        raise disk.failure(error, path, writing=True) from error
+    def _translated(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
+        try:
+            return step(path, *arguments)
+        except OSError as error:
+            # Nobody but us knows of the lock file: it is the folder that may not be changed.
+            raise disk.failure(error, "", root=self._root, writing=True) from error
 
 
 def _create(path: str, content: bytes) -> bool:

@@ -36,14 +36,17 @@ _REASONS: tuple[tuple[tuple[type[asyncssh.SFTPError], ...], tuple[str, ...], str
 
 
 def translated(
-    error: asyncssh.SFTPError | FileExistsError, host: str, path: str, *, writing: bool
+    error: asyncssh.SFTPError | FileExistsError, host: str, path: str, *, root: str, writing: bool
 ) -> RecollectError:
-    """The error to raise for an answer of the server; a lost connection is none."""
-    shown = path or "the folder itself"
+    """The error to raise for an answer of the server; a lost connection is none.
+
+    Without a path the root is what was asked for.
+    """
+    shown = path or root
     if isinstance(error, FileExistsError):
         return Conflict(f'"{shown}" cannot be written: a part of it is a file, not a folder.')
     if isinstance(error, MISSING):
-        return NotFound("file", path)
+        return NotFound("file", shown)
     if isinstance(error, asyncssh.SFTPOpUnsupported):
         return Refused(
             f'The SFTP server on {host} has no way to do this with "{shown}": {error.reason}.',

@@ -44,6 +44,7 @@ from recollect.filestores.ssh_session import TAKEN, SftpSession
 Result = TypeVar("Result")
 Work = Callable[[SftpSession, bool], Awaitable[Result]]
 Parts = tuple[str, ...]
+Names = list[str]  # inside the class `list` is the method
 
 _ANY_MAY_WRITE = 0o222
 
@@ -126,6 +127,17 @@ class SshFiles:
 
         return await self._asked(folder, work)
 
+    async def unreachable(self, folder: str = "") -> Names:
+        parts = reachable_parts(folder)
+
+        async def work(session: SftpSession, again: bool) -> Names:
+            spot = await located(session, self._root, parts)
+            names = {name for name, _ in await session.entries(spot.path)}
+            listed = {info.name for info in await self._listed(session, spot, parts)}
+            return sorted(name for name in names - listed if not is_working_file(name))
+
+        return await self._asked(folder, work)
+
     async def remove(self, path: str) -> None:
         parts = _named(path)
         removal = Removal()
@@ -183,7 +195,7 @@ class SshFiles:
             return await self._connection.run(work)
         except (asyncssh.SFTPError, FileExistsError) as error:
             host = self._connection.place.host
-            raise translated(error, host, path, writing=writing) from error
+            raise translated(error, host, path, root=self._root, writing=writing) from error
 
     async def _entry(self, session: SftpSession, parts: Parts) -> Spot:
         """A link is itself what is meant, though it may not lead out either."""

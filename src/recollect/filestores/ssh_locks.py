@@ -87,7 +87,8 @@ class SshLockFiles:
             return await self._connection.run(work)
         except asyncssh.SFTPError as error:
             host = self._connection.place.host
-            raise translated(error, host, name, writing=True) from error
+            # Nobody but us knows of the lock file: it is the folder that may not be changed.
+            raise translated(error, host, "", root=self._root, writing=True) from error
 
 
 class _Claim:

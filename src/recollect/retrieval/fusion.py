@@ -82,11 +82,11 @@ def confidence(signs: Signs) -> float:
     return min(max(max(known) / SURE, by_words, 0.0), 1.0)
 
 
-def spoken_for(signs: Signs, parts: Parts) -> list[bool]:
+def spoken_for(signs: Signs, parts: Parts, least_meaning: float = 0.0) -> list[bool]:
     """For which candidates anything speaks that counts here: a word, a meaning that is not far,
     an author or a date that is asked about, the graph, or a candidate beside them for which
     something does."""
-    floor = _floor(signs.cosine)
+    floor = max(_floor(signs.cosine), least_meaning)
     near = [cosine is not None and cosine >= floor for cosine in signs.cosine]
     columns: tuple[tuple[float, Sequence[Any] | None], ...] = (
         (parts.keyword, [score is not None for score in signs.keyword]),

@@ -65,6 +65,7 @@ class Profile:
     fusion: Fusion = "scores"
     parts: Parts = Parts()
     shares: Shares = Shares()
+    least_meaning: float = 0.0  # cosine that a record needs for which no word speaks
     # Days after which a record of the type counts half as recent; other types do not fade.
     half_lives: Mapping[str, float] = field(default_factory=dict[str, float])
 

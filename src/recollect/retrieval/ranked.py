@@ -202,7 +202,8 @@ async def _best(
     columns = await _mixed(pool, relevance(signs, parts, profile.fusion), profile, around)
     scores = totals(columns)
     keys, records = list(pool), list(pool.values())
-    meant = [number for number, is_so in enumerate(spoken_for(signs, parts)) if is_so]
+    spoken = spoken_for(signs, parts, profile.least_meaning)
+    meant = [number for number, is_so in enumerate(spoken) if is_so]
     order = sorted(meant, key=lambda i: (-scores[i], -records[i].at, keys[i][1]))
     hits = [
         Hit(

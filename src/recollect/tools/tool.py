@@ -40,7 +40,7 @@ class Effect(Enum):
     SELECTS = "changes what the session remembers"
     WRITES = "writes"
     REPEATABLE = "writes, and a second time changes nothing"
-    DESTROYS = "removes or hides, and a second time changes nothing"
+    DESTROYS = "removes or hides"
     ERASES = "removes for good"
 
 
@@ -84,6 +84,7 @@ class Tool:
     effect: Effect = Effect.READS
     output_schema: JSON | None = None
     parameters: tuple[Parameter, ...] = ()
+    adds_each_time: bool = False  # where the effect alone does not say so
 
     @property
     def annotations(self) -> JSON:
@@ -92,16 +93,22 @@ class Tool:
             "title": self.name.replace("_", " ").capitalize(),
             "readOnlyHint": reads,
             "destructiveHint": self.effect in (Effect.DESTROYS, Effect.ERASES),
-            "idempotentHint": self.effect is not Effect.WRITES,
+            "idempotentHint": self.effect is not Effect.WRITES and not self.adds_each_time,
             "openWorldHint": False,
         }
 
 
-def tool(effect: Effect = Effect.READS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Marks a method as a tool. The method stays an ordinary method."""
+def tool(
+    effect: Effect = Effect.READS, *, adds_each_time: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Marks a method as a tool. The method stays an ordinary method.
+
+    A tool that destroys or selects `adds_each_time` when the same call again leaves more behind.
+    """
 
     def mark(method: Callable[..., Any]) -> Callable[..., Any]:
         method.__tool_effect__ = effect  # type: ignore[attr-defined]
+        method.__tool_adds__ = adds_each_time  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -112,15 +119,20 @@ class Family:
 
     def tools(self) -> list[Tool]:
         marked = [
-            (name, attribute.__tool_effect__)
+            (name, attribute.__tool_effect__, attribute.__tool_adds__)
             for kind in reversed(type(self).__mro__)
             for name, attribute in vars(kind).items()
             if hasattr(attribute, "__tool_effect__")
         ]
-        return [tool_from_method(getattr(self, name), effect) for name, effect in marked]
+        return [
+            tool_from_method(getattr(self, name), effect, adds_each_time=adds)
+            for name, effect, adds in marked
+        ]
 
 
-def tool_from_method(method: Callable[..., Awaitable[Any]], effect: Effect) -> Tool:
+def tool_from_method(
+    method: Callable[..., Awaitable[Any]], effect: Effect, *, adds_each_time: bool = False
+) -> Tool:
     """Name, description, schemas and validation, all from the signature."""
     name: str = method.__name__
     hints = get_type_hints(method, include_extras=True)
@@ -145,6 +157,7 @@ def tool_from_method(method: Callable[..., Awaitable[Any]], effect: Effect) -> T
         run=run,
         effect=effect,
         parameters=parameters,
+        adds_each_time=adds_each_time,
     )
 
 

@@ -30,7 +30,6 @@ def test_what_says_where_it_is_stays_as_it_is() -> None:
     assert resolved("~/shop", START) == "~/shop"
     assert resolved("ssh://ada@host/srv/shop", START) == "ssh://ada@host/srv/shop"
     assert resolved("SSH://ada@host/srv/shop", None) == "ssh://ada@host/srv/shop"
-    assert resolved("https://host/shop", START) == "https://host/shop"
 
 
 @pytest.mark.parametrize(
@@ -47,6 +46,21 @@ def test_what_says_where_it_is_stays_as_it_is() -> None:
 )
 def test_a_start_on_another_machine_keeps_paths_there(path: str, address: str) -> None:
     assert resolved(path, "ssh://ada@host:2222/srv/start") == address
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("ssh://", '"ssh://" names no machine.'),
+        ("ssh:///srv", '"ssh:///srv" names no machine.'),
+        ("ssh://host", '"ssh://host" names no user.'),
+        ("https://ada:secret@host/shop", '"https://…" is no address that is known here.'),
+    ],
+)
+def test_an_address_that_is_none_is_quoted_as_it_was_given(path: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        resolved(path, START)
+    assert raised.value.message == said
 
 
 def test_a_relative_path_without_a_start_is_an_error() -> None:

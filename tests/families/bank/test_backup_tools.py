@@ -71,8 +71,14 @@ async def test_a_link_that_leads_out_is_not_followed(tmp_path: Path) -> None:
     async with backing_up(tmp_path / "home") as bank:
         bank.put("progress.md", "text")
         (bank.folder / "link.md").symlink_to(outside)
+        (bank.folder / "sub").mkdir()
+        (bank.folder / "sub" / "gone.md").symlink_to("nowhere")
         made = await bank("create_backup")
-        assert "link.md" not in state_of(Path(made["backupPath"]))
+        assert set(state_of(Path(made["backupPath"]))) == {"progress.md", MANIFEST}
+        (warning,) = made["warnings"]
+        assert warning["code"] == "not_backed_up"
+        assert warning["message"].startswith("2 left out")
+        assert warning["message"].endswith(": link.md, sub/gone.md.")
 
 
 async def test_two_backups_in_one_millisecond_have_two_names(tmp_path: Path) -> None:
@@ -211,6 +217,27 @@ async def test_backups_in_another_folder_are_found_there(tmp_path: Path) -> None
         bank.put("progress.md", "new")
         await bank("restore_backup", backupId=view["id"], backupDir=str(shelf))
         assert bank.get("progress.md") == "old"
+
+
+async def test_a_folder_of_backups_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    async with backing_up(tmp_path / "home") as bank:
+        bank.put("progress.md", "text")
+        shelf = tmp_path / "nowhere"
+        with pytest.raises(NotFound, match="no such folder") as caught:
+            await bank("list_backups", backupDir=str(shelf))
+        assert str(shelf) in caught.value.message
+        assert not shelf.exists()
+
+
+async def test_a_bank_that_cannot_be_written_is_backed_up_elsewhere_with_a_warning(
+    tmp_path: Path,
+) -> None:
+    async with backing_up(tmp_path / "home") as bank:
+        bank.put("progress.md", "text")
+        bank.fuse.without_lock = str(bank.folder)
+        made = await bank("create_backup", backupDir=str(tmp_path / "shelf"))
+        assert [warning["code"] for warning in made["warnings"]] == ["bank_not_locked"]
+        assert state_of(Path(made["backupPath"]))["progress.md"] == b"text"
 
 
 async def test_a_relative_folder_of_backups_begins_at_the_start(tmp_path: Path) -> None:

@@ -87,8 +87,9 @@ async def test_the_rest_is_skipped_after_a_failure_if_asked(team: Banking) -> No
 async def test_a_wrong_batch_writes_nothing(
     team: Banking, names: list[str], error: type[RecollectError]
 ) -> None:
-    with pytest.raises(error):
+    with pytest.raises(error) as caught:
         await write_batch(team.bank, [FileWrite(name, "x") for name in names], stop_on_error=False)
+    assert str(caught.value).startswith("Nothing was written: ")
     assert team.names() == []
 
 

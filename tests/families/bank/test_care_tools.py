@@ -19,7 +19,7 @@ VARIABLES = ("PATH", "AWS_SECRET_ACCESS_KEY", "RECOLLECT_DATA_DIR", "RECOLLECT_C
 @asynccontextmanager
 async def caring(home: Path, **more: Any) -> AsyncGenerator[Banking, None]:
     async with bank_in(home, **more) as banking:
-        surroundings = Surroundings("/somewhere", VARIABLES)
+        surroundings = Surroundings("/somewhere", VARIABLES, "/started/here")
         banking.offer(CareTools(banking.banks, banking.clock, lambda: banking.tools, surroundings))
         yield banking
 
@@ -49,7 +49,8 @@ async def test_the_diagnosis_is_a_heading_and_json(tmp_path: Path) -> None:
             "isUmbActive": True,
             "memoryBankStatus": "ACTIVE",
         }
-        assert said["system"]["cwd"] == "/somewhere"
+        assert said["system"]["workingFolder"] == "/somewhere"
+        assert said["system"]["cwd"] == "/started/here"
         assert "env" not in said["system"]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.errors import InvalidInput
-from recollect.families.bank.context import Fitted, cost, fitting_digest, fitting_files
+from recollect.families.bank.context import BY_USE, Fitted, cost, fitting_digest, fitting_files
 from recollect.families.bank.digest import CurrentContext, Decided, Digest, digest_of
 from recollect.families.bank.model import CORE_FILES
 
@@ -31,8 +31,8 @@ def answer(digest: Digest, warnings: Sequence[str]) -> dict[str, Any]:
 
 
 def nothing_of(texts: Mapping[str, str]) -> Fitted:
-    left_out = [f"{name} is left out: no part of it fits maxTokens." for name in texts]
-    return Fitted({}, frozenset(), left_out)
+    named = ", ".join(name for name in BY_USE if name in texts)
+    return Fitted({}, frozenset(), [f"Left out for want of room: {named}."])
 
 
 line = st.one_of(
@@ -70,7 +70,7 @@ def test_a_bundle_is_never_over_its_budget(texts: dict[str, str], budget: int) -
     fitted = fitting_files(texts, bundle, budget)
     assert cost(bundle(fitted)) <= budget
     for name, text in texts.items():
-        named = any(warning.startswith(f"{name} ") for warning in fitted.warnings)
+        named = any(name in warning for warning in fitted.warnings)
         assert (fitted.texts.get(name) == text and name not in fitted.cut) != named
 
 
@@ -97,9 +97,10 @@ def test_with_room_for_all_nothing_is_cut(texts: dict[str, str]) -> None:
 def test_active_context_comes_before_the_others() -> None:
     text = "# Title\n\n" + "- some words of an entry\n" * 20
     texts: dict[str, str] = dict.fromkeys(CORE_FILES, text)
-    fitted = fitting_files(texts, bundle, 600)
+    fitted = fitting_files(texts, bundle, 800)
     assert next(iter(fitted.texts)) == "active-context.md"
     assert "active-context.md" not in fitted.cut
+    assert "progress.md" in fitted.cut
 
 
 def test_progress_is_cut_between_entries_and_the_newest_stay() -> None:
@@ -110,7 +111,7 @@ def test_progress_is_cut_between_entries_and_the_newest_stay() -> None:
     shown = fitted.texts["progress.md"]
     count = shown.count("Fix:")
     assert 0 < count < len(entries)
-    assert shown == "# Project Progress\n\n## Update History\n\n" + "".join(entries[:count])
+    assert shown == HISTORY + "".join(entries[:count])
     assert fitted.cut == {"progress.md"}
 
 
@@ -133,10 +134,40 @@ def test_of_decisions_the_last_ones_stay_in_the_order_of_the_file() -> None:
 
 
 def test_a_file_without_any_place_to_cut_is_left_out_and_named() -> None:
-    texts = {"active-context.md": "word " * 5_000, "progress.md": "- short\n"}
+    texts = {"active-context.md": "x" * 50_000, "progress.md": "- short\n"}
     fitted = fitting_files(texts, bundle, 200)
     assert fitted.texts == {"progress.md": "- short\n"}
-    assert [warning.split()[0] for warning in fitted.warnings] == ["active-context.md"]
+    assert fitted.warnings == ["Left out for want of room: active-context.md."]
+
+
+def test_one_long_file_takes_nothing_that_the_others_need() -> None:
+    tasks = "".join(f"- [ ] Task number {n} of very many\n" for n in range(2_000))
+    texts = {
+        "active-context.md": f"# C\n\n## Ongoing Tasks\n\n{tasks}\n## Known Issues\n\n- Slow\n",
+        "progress.md": HISTORY + "- [2026-02-13 10:00:00] [Ada] - Fix: Typo\n",
+        "product-context.md": "# Product\n\n"
+        + "It sells books. " * 500
+        + "\n\n## Goals\n\n- Sell\n",
+    }
+    fitted = fitting_files(texts, bundle, 800)
+    assert fitted.cut == {"active-context.md", "product-context.md"}
+    assert "- Slow\n" in fitted.texts["active-context.md"]
+    assert fitted.texts["product-context.md"].count("It sells books.") > 3
+    assert "- Sell\n" in fitted.texts["product-context.md"]
+    assert cost(bundle(fitted)) > 700
+
+
+def test_a_digest_uses_most_of_its_budget() -> None:
+    long = [f"Item {n} " + "with many words about it " * 20 for n in range(10)]
+    full = Digest(
+        current_context=CurrentContext(long, long, long),
+        recent_progress=long,
+        recent_decisions=[Decided("Use it", "2026-02-13", "Because of many things. " * 10)] * 5,
+    )
+    digest, _ = fitting_digest(full, answer, 300)
+    assert 240 < cost(answer(digest, [])) <= 300
+    assert digest.current_context.tasks
+    assert digest.current_context.issues
 
 
 def test_a_very_large_file_is_cut_as_well() -> None:

@@ -5,6 +5,7 @@ import pytest
 from recollect.families.bank.digest import (
     Digest,
     digest_of,
+    limited,
     moment_in,
     recent_decisions,
     recent_progress,
@@ -162,6 +163,46 @@ def test_progress_of_both_formats_is_shown_newest_first() -> None:
         "[Feb 13, 2026, 10:30 AM] ✨ Feature: Login",
         "[2026-02-12 23:00:00] [Bob] - Test: More",
     ]
+
+
+def test_of_one_minute_the_upper_entry_is_the_newer_in_either_format() -> None:
+    heading = "### [Feb 14, 2026, 8:00 AM] ✨ Feature: third"
+    text = f"## Update History\n\n{heading}\n\n---\n\n- [2026-02-14 08:00:40] second\n"
+    assert recent_progress(text + "- [2026-02-14 08:00:50] first\n") == [
+        heading.removeprefix("### "),
+        "[2026-02-14 08:00:40] second",
+        "[2026-02-14 08:00:50] first",
+    ]
+
+
+def test_items_below_an_item_are_told_apart() -> None:
+    text = (
+        "## Ongoing Tasks\n\n- [x] all done\n  - [x] really\n- [x] parent\n  with a line\n"
+        "  * [x] child done\n  * [ ] child two\n    of two lines\n- Steps:\n  1. one\n  2. two\n"
+        "- wrapped\nby hand\n"
+    )
+    assert digested(active_context=text).current_context.tasks == [
+        "[x] parent with a line; [x] child done; [ ] child two of two lines",
+        "Steps: one; two",
+        "wrapped by hand",
+        "[x] all done; [x] really",
+    ]
+
+
+def test_what_is_open_below_a_milestone_that_is_done_is_unfinished() -> None:
+    text = "## Pending Milestones\n\n- [x] Version 1\n  - [ ] notes\n- [x] Version 0\n"
+    assert digested(progress=text).also_unfinished == [
+        "progress.md: Version 1; [ ] notes",
+        "progress.md: notes",
+    ]
+
+
+def test_long_lists_are_limited_and_counted() -> None:
+    text = "## Ongoing Tasks\n\n" + "".join(f"- t{n}\n" for n in range(70))
+    digest, more = limited(digested(active_context=text))
+    assert digest.current_context.tasks == [f"t{n}" for n in range(50)]
+    assert more == ["tasks shows 50 of 70."]
+    assert limited(digested(active_context=ACTIVE)) == (digested(active_context=ACTIVE), [])
 
 
 def test_of_one_moment_the_upper_entry_is_the_newer() -> None:

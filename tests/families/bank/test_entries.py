@@ -76,6 +76,8 @@ def test_further_lines_are_indented_below_the_first() -> None:
         ("https://github.com/alice/", "[@alice](https://github.com/alice/)"),
         ("http://www.github.com/alice", "[@alice](http://www.github.com/alice)"),
         ("https://github.com/", "https://github.com/"),
+        ("http://github.com/ada/repo", "http://github.com/ada/repo"),
+        (" \n", "Unknown User"),
         ("https://notgithub.com/alice", "https://notgithub.com/alice"),
         ("https://example.com/github.com/alice", "https://example.com/github.com/alice"),
     ],

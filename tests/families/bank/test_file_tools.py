@@ -91,6 +91,16 @@ async def test_a_connection_without_state_is_told_what_to_pass(tmp_path: Path) -
         assert answer.text.startswith(f"Memory Bank initialized at {team.folder}. ")
 
 
+async def test_a_connection_that_keeps_no_state_is_not_told_that_a_path_was_set(
+    tmp_path: Path,
+) -> None:
+    async with bank_in(tmp_path, session=Session(stateful=False)) as team:
+        team.put("progress.md", "# Progress\n")
+        answer = await offer(team).result("set_memory_bank_path", path=".")
+        assert answer.text.startswith(f"There is a memory bank at {team.folder}. ")
+        assert "storeId" in answer.text
+
+
 async def test_mode_rules_are_written_only_on_request(team: Banking) -> None:
     answer = await team("initialize_memory_bank", path=".", createModeRules=True)
     assert answer["modeRules"]
@@ -141,6 +151,7 @@ async def test_the_path_is_not_set_to_a_folder_without_markdown(
         await bank("set_memory_bank_path", path="other")
     assert str(caught.value) == (
         "Memory Bank not found in the provided directory. Use initialize_memory_bank to create one."
+        f" Expected at {bank.home / 'other' / 'memory-bank'}."
     )
     assert (await bank("get_memory_bank_status"))["path"] == str(bank.folder)
 
@@ -155,11 +166,12 @@ async def test_without_a_bank_the_error_says_where_one_was_expected(
     assert envelope["expectedPath"] == str(team.folder)
     assert "initialize_memory_bank" in envelope["suggestion"]
     is_whole = tool.startswith(("get_context", "batch"))
-    assert str(caught.value) == (
+    said = (
         "Memory Bank not initialized. Use set_memory_bank_path or initialize_memory_bank first."
         if is_whole
         else "Memory Bank not found. Use initialize_memory_bank to create one."
     )
+    assert str(caught.value) == f"{said} Expected at {team.folder}."
 
 
 @pytest.mark.parametrize(("tool", "arguments"), NEEDS_A_BANK.items())
@@ -180,8 +192,9 @@ async def test_no_place_at_the_start_is_an_error_too(tmp_path: Path) -> None:
     async with bank_in(tmp_path, options=BankOptions(place=None), made=False) as team:
         offer(team)
         for tool in ("get_memory_bank_status", "set_memory_bank_path"):
-            with pytest.raises(BankNotFound):
+            with pytest.raises(BankNotFound) as caught:
                 await team(tool)
+            assert str(caught.value).endswith("create one. No folder is chosen.")
 
 
 async def test_the_status_tells_core_files_under_any_name(team: Banking) -> None:
@@ -258,6 +271,27 @@ async def test_a_file_that_cannot_be_read_is_named(bank: Banking, name: str) -> 
         await bank("read_memory_bank_file", filename=name)
     assert str(caught.value).startswith(f"Error reading file {name}: ")
     assert caught.value.code == ("FILE_NOT_FOUND" if name == "missing.md" else "refused")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "../outside.md",
+            "it is no name inside this folder: it holds '..'. "
+            "Names are relative, as in progress.md.",
+        ),
+        ("notes.txt", "it is no name of a bank's file. Files lie at the root of the bank and end "),
+        ("missing.md", "File not found. list_memory_bank_files shows what there is."),
+        ("dir.md", "it is a folder, not a file. list_memory_bank_files shows what there is."),
+    ],
+)
+async def test_an_error_names_the_file_once(bank: Banking, name: str, said: str) -> None:
+    (bank.folder / "dir.md").mkdir()
+    with pytest.raises(RecollectError) as caught:
+        await bank("read_memory_bank_file", filename=name)
+    assert str(caught.value).startswith(f"Error reading file {name}: {said}")
+    assert str(caught.value).count(name) == 1
 
 
 async def test_writing_answers_with_name_and_tag(bank: Banking) -> None:

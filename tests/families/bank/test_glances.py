@@ -93,6 +93,14 @@ async def test_the_digest_has_the_shape_that_clients_expect(bank: Banking) -> No
     assert list(answer["metadata"]) == ["timestamp", "memoryBankDir"]
 
 
+async def test_the_digest_says_how_many_more_there_are(bank: Banking) -> None:
+    bank.put("active-context.md", "## Ongoing Tasks\n\n" + "- A task\n" * 20_000)
+    answer = await bank("get_context_digest")
+    assert len(answer["digest"]["currentContext"]["tasks"]) == 50
+    # Of a file that is very long both ends are read.
+    assert answer["metadata"]["warnings"][0].startswith("tasks shows 50 of ")
+
+
 async def test_a_graph_that_cannot_be_read_does_not_stop_the_digest(bank: Banking) -> None:
     async def fails(_: Bank) -> str | None:
         raise Unavailable("The disk is gone.")

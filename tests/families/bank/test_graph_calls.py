@@ -108,3 +108,14 @@ async def test_a_write_builds_upon_what_the_file_brings(graph: Graphing) -> None
     opened = await graph("open_nodes", nodes=["Shop API"])
     assert [o["text"] for o in opened["observations"]] == ["Is large"]
     assert len(opened["relations"]) == 1
+
+
+async def test_what_is_wrong_with_the_file_is_said_once(graph: Graphing) -> None:
+    graph.banking.put(LOG, "nothing of ours\n")
+    made = await graph("upsert_entity", name="Ada", entityType="person")
+    assert [warning["code"] for warning in made["warnings"]] == ["MARKER_MISMATCH"]
+    (graph.banking.folder / LOG).unlink()
+    (graph.banking.folder / "graph").rmdir()
+    graph.banking.put("graph", "in the way")
+    made = await graph("upsert_entity", name="Bob", entityType="person")
+    assert [warning["code"] for warning in made["warnings"]] == ["graph_file_behind"]

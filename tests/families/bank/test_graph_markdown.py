@@ -32,6 +32,39 @@ async def test_the_view_shows_counts_entities_by_type_and_relations(here: Mirror
     assert text.index("## Recent Activity") < text.index("## Entities") < text.index("## Relations")
 
 
+async def test_values_are_json_and_names_break_no_line(here: Mirroring) -> None:
+    attrs = {"x*": {"b": [1, None, True]}, "tag": "<b>"}
+    await here.upsert("a|b `c`", "kind_of\nthing", **attrs)
+    await here.mirror.refresh_view(here.bank)
+    text = here.banking.get(VIEW)
+    assert "### kind_of thing\n\n- **a\\|b \\`c\\`**\n" in text
+    assert '  - x\\*: {"b": [1, null, true]}\n  - tag: \\<b>\n' in text
+    assert "a|b `c` (kind_of thing)" in (await here.mirror.summary(here.bank) or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("# no heading", "\\# no heading"),
+        ("#tag", "#tag"),
+        ("1. no list", "1\\. no list"),
+        ("3.5 ms", "3.5 ms"),
+        ("- [ ] ~~no task~~", "\\- [ ] \\~~no task\\~~"),
+        ("[ ] no box", "\\[ ] no box"),
+        ("see [no](link)", "see [no\\](link)"),
+        ("snake_case __init__", "snake_case \\_\\_init\\_\\_"),
+        ("a & b &amp; c", "a & b \\&amp; c"),
+        ("> no quote\nnext", "\\> no quote next"),
+    ],
+)
+async def test_what_markdown_would_take_for_its_own_is_escaped(
+    here: Mirroring, text: str, line: str
+) -> None:
+    await here.observe("Ada", text)
+    await here.mirror.refresh_view(here.bank)
+    assert f"- **Ada**\n  - {line}\n" in here.banking.get(VIEW)
+
+
 async def test_the_view_is_written_only_where_the_graph_changed(here: Mirroring) -> None:
     await here.mirror.refresh_view(here.bank)
     assert not (here.banking.folder / VIEW).exists()

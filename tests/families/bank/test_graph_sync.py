@@ -1,8 +1,11 @@
 """Log and records stay together, whoever edits what, and wherever a process ends."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -11,8 +14,10 @@ from mirroring import (
     LOG,
     MARKER,
     Crash,
+    Mirroring,
     as_lines,
     entity_deleted,
+    mirrored,
     mirrored_in_memory,
     observed,
     related,
@@ -25,6 +30,97 @@ NAMES = ("Ada", "Bob", "Cleo", "Dan")
 
 names = st.sampled_from(NAMES)
 verbs = st.sampled_from(("knows", "likes"))
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncGenerator[Mirroring, None]:
+    async with mirrored(tmp_path) as machine:
+        yield machine
+
+
+def foreign(name: str, at: int) -> dict[str, Any]:
+    """With an id that is made in another way than ours."""
+    event = upserted(name, at)
+    return {**event, "entity": {**event["entity"], "id": f"ent_{name}"}}
+
+
+async def test_a_correction_of_the_log_waits_for_a_change(here: Mirroring) -> None:
+    here.append(foreign("Ada", here.clock()))
+    brought = here.path.read_bytes()
+    assert await here.meet() == []
+    assert (await here.stored())[0].keys() == {("Ada", "thing")}
+    for _ in range(2):
+        here.restart()
+        assert await here.mirror.keep_up(here.bank) is False
+    here.files.done.clear()
+    await here.meet()
+    assert here.files.done == [("info", 0)]
+    assert here.path.read_bytes() == brought
+    await here.upsert("Bob")
+    await here.follow()
+    assert here.path.read_bytes().startswith(brought)
+    assert here.told() == await here.stored()
+
+
+async def test_who_wrote_corrects_the_log_though_nothing_came_of_it(here: Mirroring) -> None:
+    here.append(foreign("Ada", here.clock()))
+    await here.meet()
+    await here.follow()
+    assert [line["type"] for line in here.lines[1:]] == [
+        "entity_upsert",
+        "entity_upsert",
+        "entity_delete",
+    ]
+    assert here.told() == await here.stored()
+
+
+async def test_changes_that_others_wrote_over_are_told_all_the_same(here: Mirroring) -> None:
+    await here.upsert("Ada")
+    await here.follow()
+    await here.upsert("Bob")
+    here.append(upserted("Cleo", here.clock()))
+    before = here.path.read_bytes()
+    await here.meet()
+    assert here.path.read_bytes() == before
+    assert await here.mirror.keep_up(here.bank) is True
+    assert here.told() == await here.stored()
+    assert here.told()[0].keys() == {("Ada", "thing"), ("Bob", "thing"), ("Cleo", "thing")}
+
+
+async def test_what_was_purged_goes_though_others_wrote_over_it(here: Mirroring) -> None:
+    await here.observe("Ada", "lives in Secret Street")
+    await here.forget("lives in Secret Street")
+    await here.observe("Ada", "likes tea")
+    await here.observe("Ada", "lives in Secret Street")
+    await here.follow()
+    await here.purge("lives in Secret Street")
+    here.append(upserted("Cleo", here.clock()))
+    await here.meet()
+    assert await here.follow() == ["graph_file_rewritten"]
+    assert "Secret Street" not in here.path.read_text(encoding="utf-8")
+    assert here.told() == await here.stored()
+    assert await here.texts() == {"likes tea"}
+
+
+async def test_a_project_that_is_made_anew_takes_the_log_in_again(here: Mirroring) -> None:
+    await here.upsert("Ada")
+    await here.follow()
+    [project] = await here.banking.library.projects()
+    await here.banking.library.delete(project.name)
+    assert await here.meet() == []
+    assert (await here.stored())[0].keys() == {("Ada", "thing")}
+
+
+async def test_another_first_line_is_told_with_the_ways_out(here: Mirroring) -> None:
+    await here.upsert("Ada")
+    here.path.parent.mkdir()
+    here.path.write_text('{"type": "something_else"}\n', encoding="utf-8")
+    [warning] = await here.mirror.meet(here.bank)
+    for part in ("left as it is", "safe in the store", "Move the file away", "first line"):
+        assert part in warning.message
+    here.path.rename(here.path.with_name("moved.jsonl"))
+    assert await here.follow() == []
+    assert here.told() == await here.stored()
 
 
 class LogAndRecords(RuleBasedStateMachine):
@@ -169,6 +265,27 @@ class LogAndRecords(RuleBasedStateMachine):
     def compact(self) -> None:
         self._run(self.here.mirror.compact(self.here.bank))
         self._check()
+
+    @rule(data=st.data())
+    def purge(self, data: st.DataObject) -> None:
+        """As the command does: all is taken in before."""
+        self._run(self.here.meet())
+        if there := sorted(self._run(self.here.texts())):
+            text = data.draw(st.sampled_from(there))
+            self._run(self.here.purge(text))
+            self._gone({text})
+            self.follow()
+            assert f'"{text}"'.encode() not in self._log()
+
+    @rule()
+    def read(self) -> None:
+        before = self._log()
+        self._run(self.here.meet())
+        assert self._log() == before
+
+    @rule()
+    def look(self) -> None:
+        self._run(self.here.mirror.keep_up(self.here.bank))
 
     @rule()
     def meet(self) -> None:

@@ -291,11 +291,11 @@ async def test_the_mirror_is_met_by_every_call_and_follows_every_write(graph: Gr
     await graph.entity("a", "b")
     observed = await graph.observe("a", "x")
     calls = ANY_CALL | {"delete_observation": {"observationId": observed}}
-    graph.mirror.met = graph.mirror.followed = 0
+    graph.mirror.met = graph.mirror.times_followed = 0
     for tool, arguments in calls.items():
         await graph(tool, **arguments)
     assert graph.mirror.met == len(calls)
-    assert graph.mirror.followed == len(calls) - 2  # the reading ones
+    assert graph.mirror.times_followed == len(calls) - 2  # the reading ones
 
 
 async def test_what_the_mirror_warns_of_is_in_every_answer(graph: Graphing) -> None:

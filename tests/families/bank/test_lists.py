@@ -19,6 +19,7 @@ LINES = st.sampled_from(
         "- c|  more of c",
         "1. d",
         "|prose",
+        "prose",
         "<!-- a hint -->",
         "```",
         "---",
@@ -102,6 +103,35 @@ def test_in_place_leaves_items_below_their_sub_headings() -> None:
     assert with_list(text, TASKS, ["a", "b", "c"], in_place=True) == (
         "## Ongoing Tasks\n- a\n- c\n\n### Later\n- b\n"
     )
+
+
+def test_text_right_below_an_item_outlives_it() -> None:
+    text = "## Ongoing Tasks\n- a\nwritten by hand\n- b\n  its own line\nmore by hand\n\n## B\n"
+    assert listed(text, TASKS) == ["a", "b\nits own line"]
+    assert with_list(text, TASKS, ["new"]) == (
+        "## Ongoing Tasks\n- new\n\nwritten by hand\n\nmore by hand\n\n## B\n"
+    )
+    assert with_list(text, TASKS, [*listed(text, TASKS), "c"]) == (
+        text.replace("more by hand\n", "more by hand\n- c\n")
+    )
+
+
+def test_an_open_fence_neither_hides_a_list_nor_makes_a_second_one() -> None:
+    text = "# C\n\n## Ongoing Tasks\n\n```js\ncode\n\n## Known Issues\n\n- i\n"
+    assert listed(text, ISSUES) == ["i"]
+    assert with_list(text, ISSUES, ["j"]) == text.replace("- i", "- j")
+    edited = with_list(text, TASKS, ["a"])
+    assert edited == text.replace("```js", "- a\n\n```js")
+    assert with_list(edited, TASKS, ["a", "b"]) == edited.replace("- a\n", "- a\n- b\n")
+    assert with_list("# C\n\n```\ncode\n", TASKS, ["a"]) == (
+        "# C\n\n```\ncode\n\n## Ongoing Tasks\n\n- a\n"
+    )
+
+
+def test_what_two_lists_have_is_listed_once() -> None:
+    text = "## Ongoing Tasks\n- a\n- a\n- [x] c\n\n## Tasks\n- [ ] A\n- b\n- c\n"
+    assert listed(text, TASKS) == ["a", "a", "[x] c", "b", "c"]
+    assert with_list(text, TASKS, ["a", "b"]) == "## Ongoing Tasks\n- a\n- b\n\n"
 
 
 @given(documents(), ITEMS)

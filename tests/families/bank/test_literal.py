@@ -46,8 +46,21 @@ def test_case_does_not_count_in_any_script() -> None:
 
 
 def test_bytes_that_are_no_text_do_not_hide_a_line() -> None:
-    assert lines(b"\xff\xfe broken\nfound here \xff\n", "found") == [2]
+    assert lines(b"\xfe\xfd broken\nfound here \xff\n", "found") == [2]
     assert lines("\ufefffirst", "first") == [1]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_a_mark_at_the_beginning_tells_the_encoding(encoding: str) -> None:
+    mark = "\ufeff" if encoding.endswith("be") else ""
+    text = mark + "a line\n" * 200_000 + "Ċ and found"
+    assert lines(text.encode(encoding), "found") == [200_001]
+
+
+@given(st.text(alphabet="abKk\u212aß\n", max_size=30), st.text("abkKß", min_size=1, max_size=3))
+def test_a_line_is_found_whatever_stands_around_it(text: str, query: str) -> None:
+    expected = [at for at, line in enumerate(text.split("\n"), 1) if query.lower() in line.lower()]
+    assert lines(text, query) == expected
 
 
 def test_old_line_ends_count() -> None:

@@ -6,16 +6,17 @@ from recollect.families.bank.markdown import (
     appended,
     body,
     box_of,
+    closed,
     contained,
     inserted_at_top,
     item_lines,
     items,
+    left_open,
     lines_of,
     one_line,
     section,
     sections,
     sections_titled,
-    with_body,
     without_box,
 )
 
@@ -80,9 +81,9 @@ def test_a_section_reaches_to_the_next_heading_of_its_level_or_above() -> None:
         "```\n## no\n```\n",
         "~~~ md\n## no\n```\n## no\n~~~\n",
         "````\n```\n## no\n````\n",
-        "```\n## never closed\n",
+        "```\n# never closed\n",
         "<!--\n## no\n-->\n",
-        "<!-- never closed\n## no\n",
+        "<!-- never closed\n# no\n",
         "---\n## no\ntitle: x\n---\n",
         "\ufeff---\ntags:\n- a\n## no\n...\n",
         "    ## code\n",
@@ -141,7 +142,7 @@ def test_the_earlier_title_wins_over_the_earlier_place() -> None:
         ("- a\n- b\n", ["a", "b"]),
         ("* a\n+ b\n1. c\n2) d\n", ["a", "b", "c", "d"]),
         ("- a\n  more\n  - nested\n- b\n", ["a\nmore\n- nested", "b"]),
-        ("- a\nlazy\n\n  second paragraph\n", ["a\nlazy\n\nsecond paragraph"]),
+        ("- a\nlazy\n\n  second paragraph\n", ["a\nlazy"]),
         ("- [ ] open\r\n- [x] done\r\n", ["[ ] open", "[x] done"]),
         ("prose\n\n- a\n\nprose\n- b\n", ["a", "b"]),
         ("```\n- code\n```\n<!--\n- hidden\n-->\n- seen\n", ["seen"]),
@@ -165,18 +166,10 @@ def test_boxes_are_recognised() -> None:
     assert without_box("[x] a") == "a"
 
 
-def test_a_body_is_replaced_and_the_blank_lines_around_it_stay() -> None:
-    text = "# T\n\n## A\n\nold\nold\n\n\n## B\nb\n"
-    assert with_body(text, ["a"], "new") == "# T\n\n## A\n\nnew\n\n\n## B\nb\n"
-    assert with_body("## A\n## B\n", ["A"], "new") == "## A\n\nnew\n\n## B\n"
-    assert with_body("## A\nold\n## B\n", ["A"], "") == "## A\n\n## B\n"
-    assert with_body("## A\n\nold", ["A"], "new") == "## A\n\nnew"
-
-
 def test_a_missing_section_is_made_at_the_end() -> None:
-    assert with_body("# T\n", ["A"], "new") == "# T\n\n## A\n\nnew\n"
-    assert with_body("", ["A"], "new", level=3) == "### A\n\nnew\n"
-    assert with_body("# T\r\n\r\n", ["A"], "x\ny") == "# T\r\n\r\n## A\r\n\r\nx\r\ny\r\n"
+    assert inserted_at_top("# T\n", ["A"], "new") == "# T\n\n## A\n\nnew\n"
+    assert inserted_at_top("", ["A"], "new", level=3) == "### A\n\nnew\n"
+    assert inserted_at_top("# T\r\n\r\n", ["A"], "x\ny") == ("# T\r\n\r\n## A\r\n\r\nx\r\ny\r\n")
 
 
 def test_a_block_is_put_right_under_the_heading() -> None:
@@ -189,26 +182,26 @@ def test_a_block_is_put_right_under_the_heading() -> None:
 
 
 @pytest.mark.parametrize("opened", ["```", "~~~~~", "<!--"])
-def test_what_is_left_open_is_closed_before_something_is_appended(opened: str) -> None:
-    text = appended(f"# T\n\n{opened}\nx\n", "## A\n\na")
-    assert titles(text) == [("T", 1), ("A", 2)]
-    assert text.startswith(f"# T\n\n{opened}\nx\n")
+def test_a_heading_ends_what_nothing_closes_and_nothing_is_added_to_the_text(opened: str) -> None:
+    before = f"# T\n\n{opened}\n# code\n\n## Issues\n\n- x\n"
+    assert titles(before) == [("T", 1), ("Issues", 2)]
+    assert appended(before, "## A\n\na") == f"{before}\n## A\n\na\n"
+    assert inserted_at_top(before, ["Issues"], "- y") == before.replace("- x", "- y\n- x")
+    assert titles(inserted_at_top(f"{opened}\nx\n", ["A"], "a")) == [("A", 2)]
 
 
-@given(documents(), st.sampled_from(["new", "- a\n- b", "", "prose\n\n- a"]))
-def test_replacing_a_body_leaves_all_else_and_does_nothing_twice(text: str, new: str) -> None:
-    found = section(text, "Tasks")
-    edited = with_body(text, ["Tasks"], new)
-    assert with_body(edited, ["Tasks"], new) == edited
-    after = section(edited, "Tasks")
-    assert after is not None
-    assert "".join(body(edited, after).split()) == "".join(new.split())
-    if found is not None:
-        assert lines_of(edited)[: found.heading] == lines_of(text)[: found.heading]
-        untouched = lines_of(text)[found.end :]
-        assert lines_of(edited)[len(lines_of(edited)) - len(untouched) :] == untouched
-    else:
-        assert edited.startswith(text)
+def test_where_something_is_left_open_is_said_with_its_line() -> None:
+    assert left_open("# T\n\n```js\nx\n\n## A\n\ntext\n") == "a code fence is open from line 3"
+    assert left_open("\ufeff<!-- note\n## A\n") == "a comment is open from line 1"
+    # One that is missing turns all later ones around; the first is where to look.
+    assert left_open("```\nx\n\n## A\n\n```\ny\n```\n") == "a code fence is open from line 1"
+    for text in ("# T\n", "```\n## A\n```\n", "<!-- a -->\n## A\n", "`a` ``b``\n"):
+        assert left_open(text) is None
+
+
+def test_what_is_quoted_of_a_file_can_be_closed() -> None:
+    assert closed("```js\nx\n\n## A\n") == "```js\nx\n\n## A\n```\n"
+    assert closed("text\n") == "text\n"
 
 
 @given(documents(), st.sampled_from(["- one", "### E\n\ntext\n\n---"]))

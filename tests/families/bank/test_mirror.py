@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -169,12 +170,14 @@ async def test_the_newer_attributes_stay(here: Mirroring) -> None:
     await here.upsert("Ada", role="chef")
     here.append(upserted("Ada", early, role="waiter"))
     await here.meet()
+    await here.follow()
     assert (await here.stored())[0] == {("Ada", "thing"): {"role": "chef"}}
     await agree(here)
     await here.observe("Ada", "likes tea")
     here.append(upserted("Ada", here.clock(), role="owner"))
     await here.observe("Ada", "likes coffee")
     await here.meet()
+    await here.follow()
     assert (await here.stored())[0] == {("Ada", "thing"): {"role": "owner"}}
     await agree(here)
 
@@ -217,6 +220,7 @@ async def test_a_delete_older_than_the_last_touch_deletes_nothing(here: Mirrorin
     await here.observe("Ada", "likes coffee")
     here.append(entity_deleted("Ada", early))
     await here.meet()
+    await here.follow()
     assert await here.texts() == {"likes tea", "likes coffee"}
     await agree(here)
 
@@ -228,10 +232,12 @@ async def test_what_was_deleted_here_comes_back_only_when_it_is_newer(here: Mirr
     await here.delete("Ada")
     here.append(observed("Ada", "likes milk", early))
     await here.meet()
+    await here.follow()
     await agree(here)
     assert await here.entity("Ada") is None
     here.append(upserted("Ada", here.clock()), observed("Ada", "likes water", here.clock()))
     await here.meet()
+    await here.follow()
     assert await here.texts() == {"likes water"}
     await agree(here)
 
@@ -242,6 +248,7 @@ async def test_what_others_add_to_a_deleted_entity_brings_it_back(here: Mirrorin
     await here.delete("Ada")
     here.append(observed("Ada", "likes milk", here.clock()))
     await here.meet()
+    await here.follow()
     assert await here.texts() == {"likes milk"}
     await agree(here)
 
@@ -252,6 +259,7 @@ async def test_what_others_add_to_a_renamed_entity_goes_to_it(here: Mirroring) -
     await here.rename("Ada", "Ada Lovelace")
     here.append(observed("Ada", "likes milk", here.clock()))
     await here.meet()
+    await here.follow()
     assert (await here.stored())[0].keys() == {("Ada Lovelace", "thing")}
     assert await here.texts() == {"likes tea", "likes milk"}
     await agree(here)
@@ -306,6 +314,7 @@ async def test_a_log_that_is_gone_or_cut_gets_what_it_lacks(here: Mirroring) -> 
     lines = here.path.read_bytes().splitlines(keepends=True)
     here.path.write_bytes(b"".join(lines[:2]))
     await here.meet()
+    await here.follow()
     await agree(here)
     assert await here.texts() == {"likes tea"}
 
@@ -315,22 +324,39 @@ async def test_secrets_in_the_log_are_masked_on_the_way_in(here: Mirroring) -> N
     secret = "the token is ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     here.append(upserted("Ada", at, password="hunter2-hunter2"), observed("Ada", secret, at))
     assert await here.meet() == ["secret_masked"]
+    await here.follow()
     [text] = await here.texts()
     assert "ghp_" not in text
     assert "hunter2" not in str(await here.stored())
     await agree(here)
 
 
-async def test_a_mirror_that_may_not_write_does_nothing(here: Mirroring) -> None:
+async def test_a_mirror_that_may_not_write_only_says_what_it_did_not_take_in(
+    here: Mirroring,
+) -> None:
     here.append(upserted("Ada", here.clock()))
     here.restart(read_only=True)
-    assert await here.meet() == []
+    for _ in range(2):
+        assert await here.meet() == ["graph_file_not_taken_in"]
     assert await here.follow() == []
     await here.mirror.refresh_view(here.bank)
     assert await here.banking.records.project_id(here.bank) is None
     assert [path.name for path in here.path.parent.iterdir()] == ["graph.jsonl"]
     with pytest.raises(ReadOnly):
         await here.mirror.rebuild(here.bank)
+
+
+async def test_a_log_that_was_taken_in_elsewhere_or_only_touched_is_no_warning(
+    here: Mirroring,
+) -> None:
+    here.append(upserted("Ada", here.clock()))
+    writer = here.mirror
+    here.restart(read_only=True)
+    assert await here.meet() == ["graph_file_not_taken_in"]
+    await writer.meet(here.bank)
+    assert await here.meet() == []
+    os.utime(here.path, ns=(0, 0))
+    assert await here.meet() == []
 
 
 async def test_a_log_that_cannot_be_written_is_a_warning(here: Mirroring) -> None:

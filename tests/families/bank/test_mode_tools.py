@@ -20,18 +20,40 @@ async def bank(tmp_path: Path) -> AsyncGenerator[Banking, None]:
 
 
 async def test_the_mode_is_code_until_another_is_chosen(bank: Banking) -> None:
-    assert await bank.text("get_current_mode") == (
-        "Current mode: code\nMemory Bank status: ACTIVE\nUMB mode active: No"
-    )
+    assert (await bank.text("get_current_mode")).splitlines()[:3] == [
+        "Current mode: code",
+        "Memory Bank status: ACTIVE",
+        "UMB mode active: No",
+    ]
     answer = await bank.result("switch_mode", mode="architect")
-    assert answer.text == "Successfully switched to mode architect."
+    assert answer.text.splitlines()[0] == "Successfully switched to mode architect."
     assert answer.structured["mode"] == "architect"
     assert answer.structured["tools"][0] == "log_decision"
     assert answer.structured["instructions"]
     assert bank.session.mode == "architect"
-    assert await bank.text("switch_mode") == (
-        "Current mode: architect\nMemory Bank status: ACTIVE\nUMB mode active: No"
+    assert (await bank.text("switch_mode")).startswith(
+        "Current mode: architect\nMemory Bank status: ACTIVE\nUMB mode active: No\n"
     )
+
+
+@pytest.mark.parametrize("tool", ["get_current_mode", "switch_mode"])
+async def test_the_text_tells_what_to_do_and_with_which_tools(bank: Banking, tool: str) -> None:
+    arguments = {"mode": "code"} if tool == "switch_mode" else {}
+    answer = await bank.result(tool, **arguments)
+    for line in answer.structured["instructions"]:
+        assert f"\n- {line}\n" in answer.text
+    assert "\nTypical tools: track_progress, add_progress_entry, " in answer.text
+    assert len(answer.text) < 800
+
+
+async def test_only_tools_that_are_offered_are_recommended(bank: Banking) -> None:
+    others = ModeTools(bank.banks).tools()
+    bank.offer(ModeTools(bank.banks, lambda: others))
+    answer = await bank.result("switch_mode", mode="architect")
+    assert answer.structured["tools"] == []
+    assert "Typical tools" not in answer.text
+    assert "log_decision" not in answer.text
+    assert "Design before code" in answer.text
 
 
 async def test_an_unknown_mode_is_refused_with_those_there_are(bank: Banking) -> None:
@@ -45,8 +67,8 @@ async def test_the_mode_of_the_start_holds_and_no_bank_is_needed(tmp_path: Path)
     options = BankOptions(place=str(tmp_path), mode="test")
     async with bank_in(tmp_path, options=options, made=False) as banking:
         banking.offer(ModeTools(banking.banks))
-        assert await banking.text("get_current_mode") == (
-            "Current mode: test\nMemory Bank status: INACTIVE\nUMB mode active: No"
+        assert (await banking.text("get_current_mode")).startswith(
+            "Current mode: test\nMemory Bank status: INACTIVE\nUMB mode active: No\n"
         )
         with pytest.raises(BankNotFound):
             await banking("process_umb_command", command="UMB")
@@ -69,7 +91,7 @@ async def test_an_update_of_the_bank_begins_and_ends(bank: Banking) -> None:
     assert started.text.startswith(f"{UPDATING}\nFiles to update: progress.md, active-context.md")
     assert started.structured["umbActive"] is True
     assert "progress.md" in started.structured["filesToUpdate"]
-    assert (await bank.text("get_current_mode")).endswith("UMB mode active: Yes")
+    assert "\nUMB mode active: Yes\n" in await bank.text("get_current_mode")
     assert await bank.text("complete_umb") == ACTIVE_AGAIN
     assert bank.session.updates_bank is False
     with pytest.raises(Refused):
@@ -90,6 +112,24 @@ async def test_the_words_may_be_the_projects_own(bank: Banking) -> None:
         await bank("process_umb_command", command="UMB")
     await bank("process_umb_command", command="Sync")
     assert bank.session.updates_bank is True
+
+
+async def test_errors_name_the_words_that_count(bank: Banking) -> None:
+    own = RULES.replace("'^sync$'", '"\\bsync\\b"')
+    (bank.home / ".mcprules-debug").write_text(own, encoding="utf-8")
+    await bank("switch_mode", mode="debug")
+    with pytest.raises(InvalidInput) as raised:
+        await bank("process_umb_command", command="UMB")
+    assert raised.value.message == (
+        "Invalid UMB command. .mcprules-debug has words of its own: \\bsync\\b"
+    )
+    with pytest.raises(Refused) as refused:
+        await bank("complete_umb")
+    assert refused.value.hint is not None
+    assert refused.value.hint.endswith(".mcprules-debug has words of its own: \\bsync\\b")
+    await bank("switch_mode", mode="ask")
+    with pytest.raises(Refused, match='"Update Memory Bank" or "UMB"'):
+        await bank("complete_umb")
 
 
 async def test_switching_can_begin_and_end_an_update_too(bank: Banking) -> None:
@@ -116,6 +156,8 @@ async def test_a_connection_without_state_says_that_it_keeps_nothing(tmp_path: P
         started = await banking.result("process_umb_command", command="UMB")
         assert "keeps no state" in started.structured["note"]
         assert started.structured["umbActive"] is False
+        assert "complete_umb" not in started.text
+        assert started.structured["instructions"]
         with pytest.raises(Refused):
             await banking("complete_umb")
 

@@ -2,7 +2,7 @@ import pytest
 
 from recollect.families.bank import toolset
 from recollect.families.bank.model import MODES, BankOptions, Mode
-from recollect.families.bank.modes import ALWAYS, MODE_TOOLS, mode_of, tools_of
+from recollect.families.bank.modes import ALWAYS, MODE_TOOLS, TOOLS, mode_of, tools_of
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,13 @@ def test_reading_choosing_a_store_and_another_mode_are_always_possible() -> None
         assert len(set(MODE_TOOLS[mode])) == len(MODE_TOOLS[mode])
 
 
+def test_every_mode_leaves_something_out_and_no_two_are_alike() -> None:
+    offered = [tools_of(mode) for mode in MODES]
+    assert len(set(offered)) == len(MODES)
+    assert all(tools < TOOLS for tools in offered)
+    assert not {"log_decision", "graph_compact", "graph_delete_entity"} & tools_of("code")
+
+
 def test_asking_does_not_write_files() -> None:
     assert not {"write_memory_bank_file", "graph_delete_entity", "restore_backup"} & tools_of("ask")
 
@@ -52,4 +59,4 @@ def test_every_tool_of_the_bank_has_its_mode() -> None:
         for name, attribute in vars(kind).items()
         if hasattr(attribute, "__tool_effect__")
     }
-    assert set().union(*(tools_of(mode) for mode in MODES)) == tools
+    assert tools == TOOLS

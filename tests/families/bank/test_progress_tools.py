@@ -264,3 +264,22 @@ async def test_entries_that_are_added_at_once_are_all_kept(filled: Banking) -> N
     for number in range(10):
         assert filled.get("progress.md").count(f"number {number}.") == 1
         assert filled.get("active-context.md").count(f"number {number}.") == 1
+
+
+async def test_of_a_very_long_list_the_ends_are_shown_and_the_rest_counted(bank: Banking) -> None:
+    tasks = "".join(f"- Task {n}\n" for n in range(20_000))
+    bank.put("active-context.md", f"# C\n\n## Ongoing Tasks\n\n{tasks}")
+    answer = await bank("update_tasks", add=["new"], remove=["task 19998"])
+    assert answer["tasks"][:2] == ["Task 0", "Task 1"]
+    assert answer["tasks"][-2:] == ["Task 19999", "new"]
+    assert len(answer["tasks"]) == 200
+    assert answer["omitted"] == 20_000 - 200
+    assert answer["changes"] == {"added": 1, "removed": 1, "replaced": False}
+
+
+async def test_a_name_that_is_blank_is_no_name(tmp_path: Path) -> None:
+    options = BankOptions(place=str(tmp_path), username=" ")
+    async with bank_in(tmp_path, options=options) as bank:
+        bank.offer(ProgressTools(bank.banks, Time(AT - SECOND)))
+        answer = await bank("track_progress", action="A", description="d")
+        assert answer["entry"] == "- [2026-02-13 10:30:00] [Unknown User] - A: d"

@@ -121,6 +121,27 @@ async def test_a_broken_file_is_passed_over_with_the_reason(
     assert len(second.warnings) == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "it is empty."),
+        ("# only a comment\n", "it is empty."),
+        ("- a\n- b\n", "it is a list, where `mode` and `instructions` are looked for."),
+        ("words\n", "it is one value, where `mode` and `instructions` are looked for."),
+        ("instructions: {general: [x]}\n", "it names no mode; write `mode: debug`."),
+        ("mode: ask\n", 'its mode is "ask", not "debug".'),
+    ],
+)
+async def test_a_file_that_is_passed_over_is_told_what_it_is(
+    bank: Banking, text: str, said: str
+) -> None:
+    put(bank, ".clinerules-debug", text)
+    found = await rules_of(bank.bank, "debug")
+    assert [warned.message for warned in found.warnings] == [
+        f".clinerules-debug is ignored: {said}"
+    ]
+
+
 async def test_a_pattern_that_cannot_be_used_is_replaced_by_the_built_in_one(
     bank: Banking,
 ) -> None:

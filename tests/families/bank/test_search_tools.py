@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
+from recollect.core.files import FileInfo
 from recollect.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
 from recollect.families.bank.banks import Banks
+from recollect.families.bank.model import SECTION
+from recollect.families.bank.search_tools import MOST_SECTIONS
+from remembering import PromptIndexing
 from searching import Searched, searched_in
 
 ACTIVE = "# Current Context\n\n## Ongoing Tasks\n\n- Repair the LOGIN form\n"
@@ -151,3 +155,87 @@ async def test_many_files_are_all_searched_and_the_answer_stays_small(searched: 
 async def test_a_large_file_is_searched_to_its_end(searched: Searched) -> None:
     searched.at.put("large.md", "some words of a line\n" * 500_000 + "the last word\n")
     assert await searched.lines("the LAST word") == [("large.md", 500_001)]
+
+
+async def test_blanks_around_the_text_do_not_count(searched: Searched) -> None:
+    assert await searched.lines("  login\n") == await searched.lines("login") != []
+
+
+async def test_sections_are_as_few_as_results_may_be(searched: Searched) -> None:
+    for i in range(9):
+        searched.at.put(f"note-{i}.md", f"Notes about signing in, number {i}.\n")
+    query = "signing about number"
+    assert len((await searched(query))["sections"]) == MOST_SECTIONS
+    assert len((await searched(query, maxResults=2))["sections"]) == 2
+
+
+async def test_lines_below_an_entry_are_reported_under_their_own_heading(
+    searched: Searched,
+) -> None:
+    entry = "### [Feb 14, 2026, 9:00 AM] ✨ Feature: the cart\n\nIt has a total.\n\n---\n\n"
+    searched.at.put("progress.md", PROGRESS.replace("- [2026", entry + "- [2026"))
+    answer = await searched("what was the fix", files=["progress.md"])
+    found = answer["sections"][0]
+    assert (found["line"], found["heading"]) == (11, "Project Progress > Update History")
+    assert found["text"] == "- [2026-02-13 10:30:00] [Al] - Fix: login"
+
+
+async def test_what_waits_for_its_vector_is_a_warning(searched: Searched) -> None:
+    class Sleepy(PromptIndexing):
+        async def settled(self, within: float | None = None) -> bool:
+            return False
+
+    slow = Searched(searched.at, indexing=Sleepy(kinds=(SECTION,)))
+    answer = await slow.at("search_memory_bank", query="signing in")
+    assert answer["metadata"]["warnings"] == [
+        "4 sections wait for their vectors, and until then words alone find them."
+    ]
+    await slow.indexing.catch_up()
+    answer = await slow.at("search_memory_bank", query="signing in")
+    assert "warnings" not in answer["metadata"]
+
+
+class Counted(Tired):
+    """Folders that count what they are asked."""
+
+    def __init__(self, inner: Any, asked: list[str]) -> None:
+        super().__init__(inner)
+        self._asked = asked
+
+    async def at(self, address: str) -> "Counted":
+        return Counted(await self._inner.at(address), self._asked)
+
+    async def list(self, folder: str = "") -> list[FileInfo]:
+        self._asked.append("list")
+        return await self._inner.list(folder)
+
+    async def info(self, path: str = "") -> FileInfo | None:
+        self._asked.append(f"info {path}".strip())
+        return await self._inner.info(path)
+
+    async def read(self, path: str) -> bytes:
+        self._asked.append(f"read {path}")
+        return await self._inner.read(path)
+
+
+async def test_where_nothing_changed_the_folder_is_listed_once_and_no_file_is_read(
+    searched: Searched,
+) -> None:
+    asked: list[str] = []
+    banks = searched.at.banks
+    searched.at.banks = Banks(Counted(searched.at.files, asked), banks.registry, banks.options)  # pyright: ignore
+    searched.at.clock.pass_days(1)
+    again = Searched(searched.at)
+    query = "what does signing in need"
+    before = await again.at("search_memory_bank", query=query)
+    assert before["sections"]
+    asked.clear()
+    assert (await again.at("search_memory_bank", query=query))["sections"] == before["sections"]
+    look, listing = asked
+    assert (look.split()[0], listing) == ("info", "list")
+
+
+async def test_a_file_in_another_encoding_is_searched_as_text(searched: Searched) -> None:
+    searched.at.put("wide.md", "x\nLogin of old\n".encode("utf-16"))
+    (found,) = (await searched("login of old"))["results"]
+    assert (found["file"], found["line"], found["content"]) == ("wide.md", 2, "Login of old")

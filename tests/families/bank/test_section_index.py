@@ -6,14 +6,15 @@ import pytest
 
 from banking import bank_in
 from recollect.core.ports import Library
-from recollect.core.records import Batch, Change
+from recollect.core.records import Batch, Change, Delete, Update, Where
 from recollect.core.times import iso
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import Unavailable
 from recollect.families.bank.banks import Bank
-from recollect.families.bank.model import INDEX_BANK, BankOptions
+from recollect.families.bank.model import INDEX_BANK, INDEXED_FILE, BankOptions
 from recollect.families.bank.section_writing import ROWS
+from recollect.families.bank.templates import TEMPLATES
 from searching import Searched, searched_in
 
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
@@ -47,7 +48,7 @@ async def test_sections_become_records(searched: Searched) -> None:
     assert first.text == "## Log\n\n- [2026-02-13 10:30:00] [A] - Fix: x\n"
     assert iso(first.at) == "2026-02-13T10:30:00.000Z"
     assert first.facets == {"file": "progress.md", "heading": "P > Log"}
-    assert first.session == second.session
+    assert first.session is None
     assert ((first.position or 0) + 1) == second.position
     assert {change.tool for change in await changes(searched)} == {INDEX_BANK}
 
@@ -223,3 +224,32 @@ async def test_a_file_that_cannot_be_read_is_named_and_the_others_are_indexed(
     synced = await searched.index.sync(bank)
     assert synced.faults == {"a.md": "The disk is tired."}
     assert await texts(searched) == ["two"]
+
+
+async def test_an_index_of_another_form_is_made_anew(searched: Searched) -> None:
+    searched.at.put("a.md", "# A\n\none\n\n# B\n\ntwo\n")
+    await searched.sync()
+    store = await searched.store()
+    (file,) = await store.scan(Where(kinds=(INDEXED_FILE,)))
+    first = (await searched.records())[0]
+    facets = {key: value for key, value in file.facets.items() if key != "form"}
+    steps = (Update(file.id, {"facets": facets}, file.version), Delete(first.ref))
+    await store.commit(Batch(steps, 1, "an earlier program"))
+    await searched.beside().sync()
+    assert await texts(searched) == ["# A\n\none", "# B\n\ntwo"]
+
+
+async def test_what_is_yet_to_be_written_is_not_indexed(searched: Searched) -> None:
+    for name, text in TEMPLATES.items():
+        searched.at.put(name, text)
+    await searched.sync()
+    assert await texts(searched) == []
+    searched.at.put("progress.md", TEMPLATES["progress.md"].replace("[Milestone 1]", "Login"))
+    await searched.sync()
+    assert await texts(searched) == ["## Completed Milestones\n\n- Login"]
+
+
+async def test_a_file_in_another_encoding_is_indexed_by_its_text(searched: Searched) -> None:
+    searched.at.put("a.md", "# Grüße\n\nan alle\n".encode("utf-16"))
+    await searched.sync()
+    assert await texts(searched) == ["# Grüße\n\nan alle"]

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import InvalidInput
-from recollect.families.bank.showing import decoding_warning, picked, shown
+from recollect.families.bank.encodings import decoding_warning
+from recollect.families.bank.showing import picked, shown
 
 
 def test_what_is_no_utf_8_is_marked_and_named() -> None:

@@ -20,6 +20,7 @@ from recollect.families.bank.model import CORE_FILES, BankOptions
 from recollect.families.bank.registry import Registered
 from recollect.families.bank.store_tools import StoreTools
 
+PATIENCE = 10  # seconds until a test stops waiting for what has hung
 REMOTE = "ssh://ada@example.org/srv/project"
 
 
@@ -264,13 +265,18 @@ async def test_wrong_arguments_are_named_and_change_nothing(
         assert bank.names() == []
 
 
-@pytest.mark.parametrize("path", ["nowhere", "file.txt"])
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("nowhere", "Path does not exist"), ("file.txt", "Path is a file, not a folder")],
+)
 @pytest.mark.parametrize("tool", ["select_store", "register_store"])
-async def test_a_path_that_is_no_folder_is_not_found(tmp_path: Path, tool: str, path: str) -> None:
+async def test_a_path_that_is_no_folder_is_not_found(
+    tmp_path: Path, tool: str, path: str, said: str
+) -> None:
     more = {"storeId": "team"} if tool == "register_store" else {}
     async with storing(tmp_path) as bank:
         (tmp_path / "file.txt").write_text("", encoding="utf-8")
-        with pytest.raises(NotFound, match="Path does not exist"):
+        with pytest.raises(NotFound, match=said):
             await bank(tool, path=path, **more)
         assert {entry.name for entry in bank.home.iterdir()} == {"memory-bank", "file.txt"}
 
@@ -286,11 +292,26 @@ async def test_a_remote_store_that_is_down_does_not_hold_up_the_list(
             await bank.banks.registry.put(
                 Registered(f"store-{number}", path, kind, DAY_ONE + number, DAY_ONE)
             )
-        listed = {store["id"]: store for store in (await bank("list_stores"))["stores"]}
+        async with asyncio.timeout(PATIENCE):
+            listed = {store["id"]: store for store in (await bank("list_stores"))["stores"]}
         assert listed["store-0"]["available"] is False
         assert listed["store-0"]["kind"] == "remote"
         assert listed["store-1"]["available"] is True
         assert listed["store-1"]["fileCount"] == 1
+
+
+@pytest.mark.parametrize("tool", ["register_store", "select_store"])
+async def test_a_store_on_a_machine_that_is_off_is_registered_with_a_warning(
+    tmp_path: Path, tool: str
+) -> None:
+    more = {"action": "register"} if tool == "select_store" else {}
+    async with storing(tmp_path / "start", Unreachable) as bank:
+        made = await bank(tool, storeId="far", path=REMOTE, **more)
+        assert made["store"]["projectPath"] == REMOTE
+        assert made["available"] is False
+        assert [warned["code"] for warned in made["warnings"]] == ["store_unavailable"]
+        assert "Nobody answers." in made["warnings"][0]["message"]
+        assert [store.store_id for store in await bank.banks.registry.all()] == ["far"]
 
 
 async def test_the_active_store_is_known_though_it_does_not_answer(tmp_path: Path) -> None:

@@ -25,6 +25,13 @@ def test_a_removal_that_fits_nothing_is_an_error() -> None:
         edited_tasks(TEXT, TaskEdit(remove=["nothing", "at all"]))
 
 
+def test_what_two_lists_have_is_kept_once() -> None:
+    outcome = edited_tasks("## Ongoing Tasks\n- a\n\n## Tasks\n- A\n- b\n", TaskEdit(add=["c"]))
+    assert outcome.tasks == ["a", "b", "c"]
+    assert (outcome.added, outcome.removed) == (1, 0)
+    assert outcome.text == "## Ongoing Tasks\n- a\n- b\n- c\n\n"
+
+
 def test_a_whole_new_list_wins_and_is_counted_as_it_differs() -> None:
     edit = TaskEdit(add=["no"], remove=["no"], replace=["New", "Fix logout"])
     outcome = edited_tasks(TEXT, edit)

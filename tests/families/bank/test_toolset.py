@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from recollect.app.app import App
 from recollect.core.sessions import Session
 from recollect.engines.memory.library import MemoryLibrary
+from recollect.families.bank.model import MODES
 from recollect.families.bank.modes import tools_of
 from recollect.settings import load
 from recollect.tools.tool import Tool
@@ -45,6 +47,20 @@ def test_only_the_tools_of_the_mode_are_offered_where_that_is_asked_for(
 ) -> None:
     names = set(offered(tmp_path, mode=mode, mode_tools=True))
     assert names == tools_of(mode) & set(SEED)
+    assert len(names) < len(SEED)
+
+
+@pytest.mark.parametrize("flags", [{}, {"mode_tools": True, "mode": "ask"}, {"read_only": True}])
+async def test_what_a_mode_recommends_is_offered(tmp_path: Path, flags: JSON) -> None:
+    start = {"data_dir": tmp_path, "path": tmp_path, "toolsets": "bank", **flags}
+    app = App(load(start, {}), library=MemoryLibrary())
+    there = {tool.name for tool in app.tools}
+    for mode in MODES:
+        answer = await app.call(Session(), "switch_mode", {"mode": mode})
+        named = set(re.findall(r"[a-z]+(?:_[a-z]+)+", answer.text))
+        assert named <= there
+        assert set(answer.structured["tools"]) <= there
+    await app.close()
 
 
 @pytest.mark.parametrize("name", CONTRACT)
@@ -80,6 +96,21 @@ def test_the_annotations_are_true_to_the_contract(tmp_path: Path, name: str) -> 
     annotations = offered(tmp_path, bank_extras=True)[name].annotations
     hints = CONTRACT[name]["hints"]
     assert annotations["readOnlyHint"] == hints["readOnly"]
+    assert annotations["destructiveHint"] == hints["destructive"]
+
+
+def test_what_leaves_more_behind_each_time_does_not_call_itself_idempotent(tmp_path: Path) -> None:
+    tools = offered(tmp_path, bank_extras=True).values()
+    assert {tool.name for tool in tools if not tool.annotations["idempotentHint"]} >= {
+        *("track_progress", "add_progress_entry", "add_session_note", "log_decision"),
+        *("create_backup", "restore_backup"),
+        *("sequential_thinking", "finalize_thinking_session"),
+    }
+    assert all(
+        tool.annotations["idempotentHint"]
+        for tool in tools
+        if tool.name in ("update_active_context", "update_tasks", "unregister_store")
+    )
 
 
 async def test_an_answer_of_every_tool_fits_its_output_schema(tmp_path: Path) -> None:

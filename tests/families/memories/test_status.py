@@ -1,6 +1,7 @@
+from making import batch, memory
 from recollect.core.ports import Library
 from recollect.errors import ModelUnavailable
-from recollect.families.memories.model import Options
+from recollect.families.memories.model import MEMORY, Options
 from remembering import DAY_ONE, Assistant, PromptIndexing
 
 
@@ -49,6 +50,15 @@ async def test_embeddings_are_counted_as_they_follow(assistant: Assistant) -> No
     storage = (await assistant("get_memory_status"))["storage"]
     assert storage["embeddings"] == {"stored": 1, "pending": 0}
     assert (storage["embedding_model"], storage["embedding_dimensions"]) == ("hashing", 384)
+
+
+async def test_every_text_that_gets_a_vector_is_counted(library: Library) -> None:
+    assistant = Assistant(library, indexing=PromptIndexing(kinds=(MEMORY, "section")))
+    await assistant.store("One")
+    _, store = await library.open("shop")
+    await store.commit(batch(memory("Two", kind="section")))
+    storage = (await assistant("get_memory_status"))["storage"]
+    assert storage["embeddings"] == {"stored": 2, "pending": 0}
 
 
 async def test_a_missing_model_is_said(library: Library) -> None:

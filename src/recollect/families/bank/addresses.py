@@ -14,7 +14,7 @@ def resolved(path: str, place: str | None) -> str:
     Where that is on another machine, so is every path that names none itself.
     """
     if "://" in path:
-        return SSH + path[len(SSH) :] if path.lower().startswith(SSH) else path
+        return _checked(path)
     if place is not None and place.startswith(SSH):
         return _there(path, place)
     if path.startswith("~") or PurePath(path).is_absolute():
@@ -27,6 +27,25 @@ def resolved(path: str, place: str | None) -> str:
             value=path,
         )
     return str(_without_dots(PurePath(place) / path))
+
+
+def _checked(path: str) -> str:
+    """As it was given: once the bank's folder is joined to it, nobody knows it again.
+
+    What an address with an `@` lacks is told by who opens it, without what may be a password.
+    """
+    scheme, _, rest = path.partition("://")
+    if scheme.lower() != "ssh":
+        raise _invalid(f'"{scheme}://…" is no address that is known here.')
+    authority = rest.partition("/")[0]
+    if "@" not in authority:
+        raise _invalid(f'"{path}" names no {"user" if authority else "machine"}.')
+    return SSH + rest
+
+
+def _invalid(message: str) -> InvalidInput:
+    hint = "Give a path, or an address as in ssh://me@example.com/home/me/project."
+    return InvalidInput(message, hint=hint, argument="path")
 
 
 def _there(path: str, place: str) -> str:

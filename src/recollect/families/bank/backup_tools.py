@@ -1,6 +1,7 @@
 """The tools that make, list and restore backups of a bank."""
 
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Literal
@@ -8,7 +9,7 @@ from typing import Annotated, Literal
 from recollect.core.files import FileStore, FileStores
 from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
-from recollect.errors import BankNotFound, InvalidInput
+from recollect.errors import MOST_LISTED, BankNotFound, InvalidInput, NotFound, ReadOnly
 from recollect.families.bank import bank_files
 from recollect.families.bank.addresses import resolved
 from recollect.families.bank.backups import (
@@ -115,9 +116,15 @@ class BackupTools(Family):
             return await self.list_backups(call, backup_dir, store_id=store_id)
         bank = await self._banks.existing(call, store_id)
         shelf = await self._shelf(bank, backup_dir)
-        warnings = await self._mirror.follow(bank)
-        async with shelf_kept(shelf), bank.files.lock(bank_files.LOCK):
+        warnings = [*await self._mirror.follow(bank)]
+        async with shelf_kept(shelf), AsyncExitStack() as held_bank:
+            try:
+                await held_bank.enter_async_context(bank.files.lock(bank_files.LOCK))
+            except ReadOnly as error:
+                warnings.append(_without_lock(bank, error))
             backup = await make(bank, shelf, self._clock, Progress(call.report))
+        if backup.left_out:
+            warnings.append(_left_out(backup.left_out))
         held = backup.manifest
         return CreatedBackup(
             True,
@@ -128,7 +135,7 @@ class BackupTools(Family):
             len(held.files) if held else 0,
             held.size if held else 0,
             PASS_IT_ON if backup_dir else None,
-            list(warnings) or None,
+            warnings or None,
         )
 
     @tool()
@@ -141,14 +148,12 @@ class BackupTools(Family):
     ) -> BackupList:
         """List the memory bank's backups, newest first."""
         bank = await self._chosen(call, store_id)
-        found = await all_backups(await self._shelf(bank, backup_dir))
-        if not found and not await exists(bank):
-            raise BankNotFound(bank.address)
+        found = await self._all(bank, backup_dir)
         progress = Progress(call.report)
         views = [await _view(backup, progress, verify=verify) for backup in found]
         return BackupList(views, ListMetadata(len(views), iso(self._clock())))
 
-    @tool(Effect.DESTROYS)
+    @tool(Effect.DESTROYS, adds_each_time=True)
     async def restore_backup(
         self,
         call: Call,
@@ -175,6 +180,23 @@ class BackupTools(Family):
         if bank is None:
             raise BankNotFound(NOWHERE)
         return bank
+
+    async def _all(self, bank: Bank, backup_dir: str | None) -> list[Backup]:
+        shelf = await self._shelf(bank, backup_dir)
+        try:
+            found = await all_backups(shelf)
+        except NotFound as error:
+            if backup_dir is None:
+                raise BankNotFound(bank.address) from error
+            raise NotFound(
+                "folder",
+                shelf.address,
+                message=f"`backupDir` is {shelf.address}, and there is no such folder.",
+                hint="Without backupDir the backups beside the bank are listed.",
+            ) from error
+        if not found and not await exists(bank):
+            raise BankNotFound(bank.address)
+        return found
 
     async def _shelf(self, bank: Bank, backup_dir: str | None) -> FileStore:
         if backup_dir is None:
@@ -227,6 +249,25 @@ async def _view(backup: Backup, progress: Progress, *, verify: bool) -> BackupVi
         len(held.files) if held else None,
         held.size if held else None,
         problems or None,
+    )
+
+
+def _without_lock(bank: Bank, error: ReadOnly) -> Warned:
+    """Where we may not write, a lock cannot be taken, and hardly anybody else writes either."""
+    return Warned(
+        "bank_not_locked",
+        f"{bank.address} was copied without its lock, as it cannot be written to"
+        f" ({error.message.rstrip('.')}). Whoever can may have changed a file meanwhile.",
+    )
+
+
+def _left_out(paths: Sequence[str]) -> Warned:
+    shown = ", ".join(paths[:MOST_LISTED])
+    more = f" and {len(paths) - MOST_LISTED} more" if len(paths) > MOST_LISTED else ""
+    return Warned(
+        "not_backed_up",
+        f"{len(paths)} left out, because no file of the bank can be reached by it, as with a"
+        f" symbolic link that leads out: {shown}{more}.",
     )
 
 

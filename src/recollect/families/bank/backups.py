@@ -50,6 +50,7 @@ class Backup:
     taken_at: int
     manifest: Manifest | None = None
     fault: str | None = None
+    left_out: tuple[str, ...] = ()  # by the one that was just made: links that lead out, devices
 
     @property
     def address(self) -> str:
@@ -90,7 +91,8 @@ async def shelf_kept(shelf: FileStore) -> AsyncGenerator[None, None]:
 
 async def make(bank: Bank, shelf: FileStore, clock: Clock, progress: Progress) -> Backup:
     """For who holds the shelf and the bank. It is there as a whole, or not at all."""
-    found = await files_below(bank.files)
+    left_out: list[str] = []
+    found = await files_below(bank.files, left_out=left_out)
     if not found:
         raise NotFound(
             "file", bank.address, message=f"There is no file to back up in {bank.address}."
@@ -109,15 +111,12 @@ async def make(bank: Bank, shelf: FileStore, clock: Clock, progress: Progress) -
         with suppress(RecollectError):
             await shelf.remove(partial)
         raise
-    return Backup(backup_id, shelf, at, manifest)
+    return Backup(backup_id, shelf, at, manifest, left_out=tuple(left_out))
 
 
 async def all_backups(shelf: FileStore) -> list[Backup]:
-    """The newest first; none where the folder is not there."""
-    try:
-        entries = await shelf.list()
-    except NotFound:
-        return []
+    """The newest first. Raises NotFound where the folder is not there."""
+    entries = await shelf.list()
     names = [entry for entry in entries if entry.is_folder and is_backup(entry.name)]
     found = [await _opened(shelf, entry) for entry in names]
     return sorted(found, key=lambda backup: (backup.taken_at, backup.id), reverse=True)
@@ -167,14 +166,23 @@ async def problem_of(backup: Backup, path: str, kept: Kept) -> str | None:
     return None if await summed(data) == kept else "altered"
 
 
-async def files_below(files: FileStore, folder: str = "") -> dict[str, FileInfo]:
-    """All files below a folder by their path from it; none where it is not there."""
+async def files_below(
+    files: FileStore, folder: str = "", *, left_out: list[str] | None = None
+) -> dict[str, FileInfo]:
+    """All files below a folder by their path from it; none where it is not there.
+
+    What cannot be reached is added to `left_out`.
+    """
     found: dict[str, FileInfo] = {}
     start = f"{folder}/" if folder else ""
     waiting = [folder]
     while waiting:
+        place = waiting.pop()
         try:
-            entries = await files.list(waiting.pop())
+            entries = await files.list(place)
+            if left_out is not None:
+                above = f"{place}/" if place else ""
+                left_out += [above + name for name in await files.unreachable(place)]
         except NotFound:
             continue
         for entry in entries:

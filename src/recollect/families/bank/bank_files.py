@@ -4,8 +4,10 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from recollect.errors import EtagMismatch, FileNotFound, NotFound, RecollectError
+from recollect.errors import EtagMismatch, FileNotFound, NotFound, RecollectError, Refused
 from recollect.families.bank.banks import Bank
+from recollect.families.bank.encodings import as_bytes, as_text, check_editable
+from recollect.families.bank.markdown import left_open
 from recollect.families.bank.model import LEGACY_NAMES
 from recollect.families.bank.names import (
     candidates,
@@ -52,7 +54,8 @@ async def read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
     """The name that the file has, and what it holds."""
     found = await found_name(bank, name)
     if found is None:
-        raise FileNotFound(name)
+        info = await bank.files.info(name)
+        raise _is_folder(name) if info is not None and info.is_folder else FileNotFound(name)
     try:
         return found, await bank.files.read(found)
     except NotFound:
@@ -87,7 +90,8 @@ async def write_locked(
 async def edit(bank: Bank, changes: Mapping[str, Change]) -> dict[str, FileText]:
     """Changes files in their order, with nobody in between; what stays as it is, is not written.
 
-    A change that raises, and a write that fails, leave every file as it was.
+    A change that raises, and a write that fails, leave every file as it was. What is no text in
+    UTF-8 is Refused.
     """
     async with bank.files.lock(LOCK):
         return await edit_locked(bank, changes)
@@ -101,7 +105,7 @@ async def edit_locked(bank: Bank, changes: Mapping[str, Change]) -> dict[str, Fi
         found = await found_name(bank, name)
         before = None if found is None else await _bytes_or_none(bank, found)
         old = None if before is None else as_text(before)
-        new = change(old)
+        new = _changed(found or name, before, old, change)
         if new is not None and new != old:
             planned.append(_Planned(name, found, before, as_bytes(new)))
             texts.append(new)
@@ -147,13 +151,34 @@ async def settled_name(bank: Bank, name: str) -> str:
     return await _settled(bank, name, await found_name(bank, name))
 
 
-def as_text(data: bytes) -> str:
-    """Bytes that are no text survive the way there and back."""
-    return data.decode("utf-8", "surrogateescape")
+def _changed(name: str, before: bytes | None, old: str | None, change: Change) -> str | None:
+    if before is None or old is None:
+        return change(old)
+    try:
+        new = change(old)
+    except RecollectError:
+        check_editable(name, before)  # of which it would not say anything true
+        raise
+    if new is not None and new != old:
+        check_editable(name, before)
+        _check_still_open(name, old, new)
+    return new
 
 
-def as_bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
+def _check_still_open(name: str, old: str, new: str) -> None:
+    """A fence in the new text could end one that nothing closes, and hide the sections between."""
+    if (opened := left_open(old)) and not left_open(new):
+        raise Refused(
+            f"{name} was not changed: {opened}, and the new text would end it.",
+            hint="Close it where it should end, then try again.",
+            filename=name,
+        )
+
+
+def _is_folder(name: str) -> FileNotFound:
+    error = FileNotFound(name)
+    error.message = f'"{name}" is a folder, not a file.'
+    return error
 
 
 async def _bytes_or_none(bank: Bank, name: str) -> bytes | None:

@@ -11,9 +11,10 @@ from recollect.families.bank.bank_files import (
     write_locked,
 )
 from recollect.families.bank.banks import Bank
+from recollect.families.bank.encodings import decoding_warning
 from recollect.families.bank.file_model import FileWrite, ReadResult, WriteResult, checked_content
 from recollect.families.bank.names import checked_name, checked_new_name, matching, repeated
-from recollect.families.bank.showing import decoding_warning, shown
+from recollect.families.bank.showing import shown
 from recollect.tools.tool import Warned
 
 SKIPPED = "Skipped due to previous error"
@@ -66,17 +67,25 @@ async def write_batch(
 
 
 def _check(files: Sequence[FileWrite], there: set[str]) -> None:
-    for file in files:
-        checked_name(file.filename)
-        checked_content(file.content, file.filename)
-        if matching(there, file.filename) is None:
-            checked_new_name(file.filename)
+    try:
+        for file in files:
+            checked_name(file.filename)
+            checked_content(file.content, file.filename)
+            if matching(there, file.filename) is None:
+                checked_new_name(file.filename)
+        _check_once(files)
+    except RecollectError as error:
+        error.message = f"Nothing was written: {error.message}"
+        raise
+
+
+def _check_once(files: Sequence[FileWrite]) -> None:
     if pair := repeated(file.filename for file in files):
         first, second = pair
         raise InvalidInput(
-            f'"{first}" and "{second}" are one file; nothing was written.'
+            f'"{first}" and "{second}" are one file.'
             if first != second
-            else f'"{first}" is there twice; nothing was written.',
+            else f'"{first}" is there twice.',
             hint="Give each file once.",
             argument="files",
             value=second,

@@ -32,10 +32,11 @@ class Rules:
 
 
 _FIRST = "Begin with get_context_digest, so that earlier work is known."
+END = "End with complete_umb."
 _UMB = (
     "Look back over this conversation for what a later session has to know.",
     "Bring the files to update up to date with it; leave what others wrote as it is.",
-    "End with complete_umb.",
+    END,
 )
 
 

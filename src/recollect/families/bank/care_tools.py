@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -13,22 +12,21 @@ from recollect.families.bank.banks import Banks, exists
 from recollect.families.bank.core_files import migrate_names
 from recollect.families.bank.instructions import instructions
 from recollect.families.bank.model import LEGACY_NAMES, StoreId
-from recollect.families.bank.modes import mode_of
+from recollect.families.bank.modes import Offered, mode_of
 from recollect.tools.schema import Field, to_json
-from recollect.tools.tool import Effect, Family, Tool, tool
+from recollect.tools.tool import Effect, Family, tool
 
 OURS = "RECOLLECT_"  # beginning of the variables whose names may be told; values never are
 _TODAY = {old: today for today, old in LEGACY_NAMES.items()}
-
-Offered = Callable[[], Iterable[Tool]]
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """Where the program runs; `variables` are names of what is set in its environment."""
 
-    folder: str
+    folder: str  # the working folder, which need not be the one the program was started in
     variables: tuple[str, ...] = ()
+    cwd: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,8 @@ class SystemFacts:
     release: str
     arch: str
     python_version: Annotated[str, Field(name="pythonVersion")]
-    cwd: str
+    working_folder: Annotated[str, Field(name="workingFolder")]
+    cwd: str | None = None
     env: list[str] | None = None
 
 
@@ -164,5 +163,6 @@ class CareTools(Family):
             platform.machine(),
             platform.python_version(),
             self._surroundings.folder,
+            self._surroundings.cwd,
             sorted(names) if verbose else None,
         )

@@ -3,21 +3,23 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
+from recollect.core.text import clipped
 from recollect.core.tokens import token_count
 from recollect.errors import InvalidInput
-from recollect.families.bank.digest import CurrentContext, Digest, moment_in
-from recollect.families.bank.markdown import Section, items_of, lines_of, sections
+from recollect.families.bank.digest import LONGEST, CurrentContext, Decided, Digest
 from recollect.families.bank.model import ACTIVE, DECISIONS, PATTERNS, PRODUCT, PROGRESS
+from recollect.families.bank.pieces import best_part, fits, text_cost, turn_of
 from recollect.tools.schema import to_json
 
-BY_USE = (ACTIVE, PROGRESS, DECISIONS, PRODUCT, PATTERNS)
-ENTRY_LEVEL = 2  # below a heading of this level a list's items are entries of their own
-ROUND = 5  # items of one kind before the next kind has its turn
-_MOST_CHARACTERS = 8  # of one token
-_AROUND = 8  # tokens of a comma or a key beside an item
+# The most useful first, with the shares of the room that they have a right to.
+SHARES = {ACTIVE: 4, PROGRESS: 1, DECISIONS: 1, PRODUCT: 1, PATTERNS: 1}
+BY_USE = tuple(SHARES)
+LEAST = 60  # tokens of a file that is cut; with less, the others have them
+SHORTEST = 60  # characters that an item of a digest is cut to where there is little room
+_WHOLE = ("graphSummary", "systemPatterns")  # have several lines, and are shown whole or not
+_BESIDE, _FIRST = 3, 8  # tokens of a comma beside an item, and of a key before the first one
 
 BuildDigest = Callable[[Digest, Sequence[str]], Any]
 
@@ -34,41 +36,83 @@ class Fitted:
 BuildBundle = Callable[[Fitted], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Lines of a file that are shown or left out together; `above` are its headings' pieces."""
-
-    first: int
-    end: int
-    above: tuple[int, ...]
-
-
 def cost(answer: Any) -> int:
     """Tokens of an answer as the JSON that a client gets."""
     return token_count(json.dumps(to_json(answer), ensure_ascii=False))
 
 
 def fitting_files(texts: Mapping[str, str], build: BuildBundle, budget: int) -> Fitted:
-    """Whole files while there is room, then the newest or first pieces of the next ones."""
+    """Whole files where their shares allow it, and the best parts of the others."""
     wanted = [name for name in BY_USE if name in texts]
-    fitted = _fitted(wanted, {}, frozenset())
-    needed = cost(build(fitted))
+    needed = cost(build(_fitted(wanted, {}, frozenset())))
     if needed > budget:
         raise _too_small(budget, needed)
-    for name in wanted:
-        # Between quotes a text costs the same wherever it stands, so it is counted only once.
-        used = sum(_text_cost(text) for text in fitted.texts.values())
-        empty = dict.fromkeys([*fitted.texts, name], "")
-        whole_frame = cost(build(_fitted(wanted, empty, fitted.cut)))
-        if _fits(texts[name], budget - used - whole_frame):
-            fitted = _fitted(wanted, {**fitted.texts, name: texts[name]}, fitted.cut)
-            continue
-        cut = fitted.cut | {name}
-        room = budget - used - cost(build(_fitted(wanted, empty, cut)))
-        part = _best_part(name, texts[name], room)
-        if part is not None:
-            fitted = _fitted(wanted, {**fitted.texts, name: part}, cut)
-    return fitted
+    sharing = _Sharing(texts, build, budget, wanted)
+    names = list(wanted)
+    while names:
+        fitted = sharing.among(names)
+        if isinstance(fitted, Fitted):
+            return fitted
+        names.remove(fitted)
+    return _fitted(wanted, {}, frozenset())
+
+
+class _Sharing:
+    """How the room is divided: what a small file does not need, the others have."""
+
+    def __init__(
+        self, texts: Mapping[str, str], build: BuildBundle, budget: int, wanted: Sequence[str]
+    ) -> None:
+        self._texts, self._build, self._budget, self._wanted = texts, build, budget, wanted
+
+    def among(self, names: Sequence[str]) -> Fitted | str:
+        """The name of the one to leave out where these are too many for the budget."""
+        cut: frozenset[str] = frozenset()
+        while True:
+            # Between quotes a text costs the same wherever it stands: only the frame changes.
+            empty = _fitted(self._wanted, dict.fromkeys(names, ""), cut)
+            room = self._budget - cost(self._build(empty))
+            shares = self._shares(names, room)
+            grown = cut | {name for name in names if not fits(self._texts[name], shares[name])}
+            if grown == cut:
+                break
+            cut = grown
+        last = next((name for name in reversed(names) if name in cut), names[-1])
+        is_too_little = len(names) > 1 and any(shares[name] < LEAST for name in cut)
+        return last if is_too_little else self._filled(names, cut, shares) or last
+
+    def _shares(self, names: Sequence[str], room: int) -> dict[str, int]:
+        shares: dict[str, int] = {}
+        left = list(names)
+        while left:
+            whole = sum(SHARES[name] for name in left)
+            part = {name: max(room, 0) * SHARES[name] // whole for name in left}
+            small = [name for name in left if fits(self._texts[name], part[name])]
+            if not small:
+                return shares | part
+            for name in small:
+                shares[name] = text_cost(self._texts[name])
+                room -= shares[name]
+                left.remove(name)
+        return shares
+
+    def _filled(
+        self, names: Sequence[str], cut: frozenset[str], shares: Mapping[str, int]
+    ) -> Fitted | None:
+        parts = {name: self._texts[name] for name in names if name not in cut}
+        granted = {name: shares[name] for name in names if name in cut}
+        spare = 0
+        # What one does not use goes to the next, and from the last to the first.
+        for name in [*granted, *granted]:
+            room = spare + granted[name]
+            part = best_part(name, self._texts[name], room)
+            if part is not None:
+                parts[name] = part
+            granted[name] = text_cost(parts.get(name, ""))
+            spare = room - granted[name]
+        shown = {name: parts[name] for name in names if name in parts}
+        fitted = _fitted(self._wanted, shown, cut & set(shown))
+        return fitted if cost(self._build(fitted)) <= self._budget else None
 
 
 def fitting_digest(digest: Digest, build: BuildDigest, budget: int) -> tuple[Digest, list[str]]:
@@ -76,18 +120,15 @@ def fitting_digest(digest: Digest, build: BuildDigest, budget: int) -> tuple[Dig
     if cost(build(digest, [])) <= budget:
         return digest, []
     kinds = _kinds(digest)
-    everything = [(kind, at) for kind, found in kinds.items() for at in range(len(found))]
-    ranked = sorted(everything, key=lambda entry: entry[1] // ROUND)
     nothing = build(_only(digest, kinds, []), [_omitted(kinds, [])])
     room = budget - cost(nothing)
     if room < 0:
         raise _too_small(budget, cost(nothing))
+    kinds = _cut_to(kinds, min(max(room, SHORTEST), LONGEST))
     chosen: list[tuple[str, int]] = []
-    for kind, at in ranked:
-        needed = token_count(json.dumps(to_json(kinds[kind][at]), ensure_ascii=False)) + _AROUND
-        if needed <= room:
-            chosen.append((kind, at))
-            room -= needed
+    while added := _affordable(kinds, chosen, room):
+        chosen += added
+        room = budget - cost(build(_only(digest, kinds, chosen), [_omitted(kinds, chosen)]))
     while True:
         kept, warnings = _only(digest, kinds, chosen), [_omitted(kinds, chosen)]
         if not chosen or cost(build(kept, warnings)) <= budget:
@@ -95,98 +136,42 @@ def fitting_digest(digest: Digest, build: BuildDigest, budget: int) -> tuple[Dig
         chosen.pop()
 
 
+def _affordable(
+    kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]], room: int
+) -> list[tuple[str, int]]:
+    """What of the rest there is room for, the most useful first."""
+    known, begun = set(chosen), {kind for kind, _ in chosen}
+    rest = [(kind, at) for kind, found in kinds.items() for at in range(len(found))]
+    added: list[tuple[str, int]] = []
+    for kind, at in sorted(rest, key=lambda entry: turn_of(entry[1])):
+        beside = _BESIDE if kind in begun else _FIRST
+        needed = token_count(json.dumps(to_json(kinds[kind][at]), ensure_ascii=False)) + beside
+        if (kind, at) not in known and needed <= room:
+            added.append((kind, at))
+            begun.add(kind)
+            room -= needed
+    return added
+
+
+def _cut_to(kinds: Mapping[str, Sequence[Any]], most: int) -> dict[str, list[Any]]:
+    """Many things that are cut tell more than a few in all their length."""
+    return {
+        kind: list(found) if kind in _WHOLE else [_cut(entry, most) for entry in found]
+        for kind, found in kinds.items()
+    }
+
+
+def _cut(entry: Any, most: int) -> Any:
+    if isinstance(entry, Decided):
+        return replace(entry, summary=clipped(entry.summary, most))
+    return clipped(entry, most)
+
+
 def _fitted(wanted: Sequence[str], texts: Mapping[str, str], cut: frozenset[str]) -> Fitted:
-    left_out = [_left_out(name) for name in wanted if name not in texts]
-    return Fitted(texts, cut, [*(_is_cut(name) for name in wanted if name in cut), *left_out])
-
-
-def _best_part(name: str, text: str, room: int) -> str | None:
-    """As many of the best pieces as fit, in the order of the file; None where none does."""
-    lines = lines_of(_reachable(text, room, from_end=name == DECISIONS))
-    pieces = _pieces(lines, is_log=name == DECISIONS)
-    ranked = _ranked(name, pieces, lines)
-    count, left = 0, room
-    while count < len(ranked) and left > 0:
-        piece = pieces[ranked[count]]
-        left -= _text_cost("".join(lines[piece.first : piece.end]))
-        count += 1
-    while count > 0:
-        shown = _shown(pieces, ranked[:count], lines)
-        if _fits(shown, room):
-            return shown
-        count -= 1
-    return None
-
-
-def _reachable(text: str, room: int, *, from_end: bool) -> str:
-    """As much of a text as could ever fit, cut between lines."""
-    most = max(room, 1) * _MOST_CHARACTERS
-    if len(text) <= most:
-        return text
-    if from_end:
-        return text[text.find("\n", len(text) - most) + 1 :]
-    return text[: text.rfind("\n", 0, most) + 1]
-
-
-def _pieces(lines: Sequence[str], *, is_log: bool) -> list[_Piece]:
-    """Headings with the text below them, and the items of lists; in a log whole sections."""
-    found = sections("".join(lines))
-    marks = {part.heading: part for part in found if not is_log or part.level <= ENTRY_LEVEL}
-    starts = {0, *marks} if lines else set[int]()
-    if not is_log:
-        entries = _inside(lines, [part for part in found if part.level > ENTRY_LEVEL])
-        starts |= {item.first for item in items_of(lines) if not entries[item.first]}
-    ordered = sorted(starts)
-    pieces: list[_Piece] = []
-    open_ones: list[tuple[int, int]] = []  # the end of a section, and the place of its piece
-    for place, (first, end) in enumerate(pairwise([*ordered, len(lines)])):
-        while open_ones and open_ones[-1][0] <= first:
-            open_ones.pop()
-        pieces.append(_Piece(first, end, tuple(above for _, above in open_ones)))
-        if first in marks:
-            open_ones.append((marks[first].end, place))
-    return pieces
-
-
-def _inside(lines: Sequence[str], parts: Sequence[Section]) -> bytearray:
-    """For each line whether one of the sections holds it."""
-    inside = bytearray(len(lines))
-    until = 0
-    for part in parts:
-        if part.heading >= until:
-            until = part.end
-            inside[part.heading : until] = b"\1" * (until - part.heading)
-    return inside
-
-
-def _ranked(name: str, pieces: Sequence[_Piece], lines: Sequence[str]) -> list[int]:
-    """Which pieces come first: of a log the last, of progress the newest, else as they stand."""
-    places = list(range(len(pieces)))
-    if name == DECISIONS:
-        return places[::-1]
-    if name != PROGRESS:
-        return places
-    moments = {at: moment_in(lines[pieces[at].first]) for at in places}
-    dated = sorted(
-        (at for at in places if moments[at] is not None),
-        key=lambda at: str(moments[at]),
-        reverse=True,
-    )
-    return [*dated, *(at for at in places if moments[at] is None)]
-
-
-def _shown(pieces: Sequence[_Piece], chosen: Sequence[int], lines: Sequence[str]) -> str:
-    wanted = {*chosen, *(above for at in chosen for above in pieces[at].above)}
-    return "".join("".join(lines[pieces[at].first : pieces[at].end]) for at in sorted(wanted))
-
-
-def _fits(text: str, room: int) -> bool:
-    # What is much too long is not counted through.
-    return len(text) <= max(room, 0) * _MOST_CHARACTERS and _text_cost(text) <= room
-
-
-def _text_cost(text: str) -> int:
-    return token_count(json.dumps(text, ensure_ascii=False)[1:-1])
+    shortened = [name for name in wanted if name in cut]
+    missing = [name for name in wanted if name not in texts]
+    warnings = [_are_cut(shortened)] if shortened else []
+    return Fitted(texts, cut, [*warnings, *([_left_out(missing)] if missing else [])])
 
 
 def _kinds(digest: Digest) -> dict[str, Sequence[Any]]:
@@ -226,15 +211,15 @@ def _only(
 def _omitted(kinds: Mapping[str, Sequence[Any]], chosen: Sequence[tuple[str, int]]) -> str:
     left = {k: len(found) - sum(kind == k for kind, _ in chosen) for k, found in kinds.items()}
     named = ", ".join(f"{count} {kind}" for kind, count in left.items() if count)
-    return f"Left out for want of room: {named}."
+    return f"Left out for want of room: {named}." if named else "Long items are cut."
 
 
-def _is_cut(name: str) -> str:
-    return f"{name} is cut to fit maxTokens; read_memory_bank_file gives all of it."
+def _are_cut(names: Sequence[str]) -> str:
+    return f"Cut to fit maxTokens: {', '.join(names)}; read_memory_bank_file gives all of a file."
 
 
-def _left_out(name: str) -> str:
-    return f"{name} is left out: no part of it fits maxTokens."
+def _left_out(names: Sequence[str]) -> str:
+    return f"Left out for want of room: {', '.join(names)}."
 
 
 def _too_small(budget: int, needed: int) -> InvalidInput:

@@ -2,21 +2,21 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated
 
 from recollect.core.text import clipped, normalised
+from recollect.families.bank.blocks import lines_of
 from recollect.families.bank.entries import SIGNS
 from recollect.families.bank.headings import ISSUES, NEXT_STEPS, SESSION_NOTES, TASKS
-from recollect.families.bank.lists import listed
+from recollect.families.bank.lists import items_below
 from recollect.families.bank.markdown import (
     Section,
     body,
     box_of,
     items,
     items_of,
-    lines_of,
     one_line,
     section,
     sections,
@@ -32,6 +32,7 @@ PENDING = ("Pending Milestones",)
 PATTERN_LINES = 20  # of system-patterns.md
 LONGEST = 1_000  # characters of one item
 LONGEST_SUMMARY = 300  # characters of a decision
+MOST_LISTED = 50  # items of one list, unless more are asked for
 MOST_READ = 200_000  # characters of a file; the newest of a larger one is at one of its ends
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2})?)?")
@@ -39,7 +40,8 @@ _LONG_DAY = re.compile(r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}), (\d{1,2}):(\d{2}) (
 _MONTH_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTHS = {month: place for place, month in enumerate(_MONTH_NAMES, 1)}
 _LABEL = re.compile(r"\s*(?:[-*+]\s+)?\*\*\s*([^*:]+?)\s*:?\s*\*\*\s*:?\s*(.*)")
-_INNER_BOX = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s+\[ \]\s+(.+)")
+_CHILD = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s+(?=\S)")
+_INNER_BOX = re.compile(_CHILD.pattern + r"\[ \]\s+(.+)")
 _TEMPLATE_TITLE = re.compile(r"Decision \d+")
 _MARKS = re.compile(r"\s*(?:[-*_]\s*){3,}|\s*<!--.*-->\s*")
 _OPEN_NOTE = re.compile(rf"{SIGNS['blocker']}|{SIGNS['todo']}|\b(?:todo|blocker|blocked)\b", re.I)
@@ -77,6 +79,7 @@ class Digest:
 @dataclass(frozen=True, slots=True)
 class _Dated:
     at: datetime
+    line: int
     text: str
 
 
@@ -97,9 +100,9 @@ def digest_of(
     return Digest(
         project_state=_state(active),
         current_context=CurrentContext(
-            sorted(tasks, key=lambda task: box_of(task) is True),
-            _listed(active, ISSUES),
-            _listed(active, NEXT_STEPS),
+            [_item(task) for task in sorted(tasks, key=_is_done)],
+            [_item(issue) for issue in _listed(active, ISSUES)],
+            [_item(step) for step in _listed(active, NEXT_STEPS)],
         ),
         also_unfinished=_also_unfinished(read) or None,
         recent_progress=recent_progress(progress)[:most_progress],
@@ -111,17 +114,40 @@ def digest_of(
     )
 
 
-def shortened(text: str) -> str:
-    """Both ends of a text that is very long, cut between lines."""
-    if len(text) <= MOST_READ:
+def limited(digest: Digest) -> tuple[Digest, list[str]]:
+    """At most so many items of each list, and sentences about how many more there are."""
+    current, open_ones = digest.current_context, digest.also_unfinished or []
+    lists = {
+        "tasks": current.tasks,
+        "issues": current.issues,
+        "nextSteps": current.next_steps,
+        "alsoUnfinished": open_ones,
+    }
+    more = [
+        f"{name} shows {MOST_LISTED} of {len(found)}."
+        for name, found in lists.items()
+        if len(found) > MOST_LISTED
+    ]
+    tasks, issues, steps, unfinished = (found[:MOST_LISTED] for found in lists.values())
+    context = CurrentContext(tasks, issues, steps)
+    return replace(digest, current_context=context, also_unfinished=unfinished or None), more
+
+
+def shortened(text: str, most: int = MOST_READ) -> str:
+    """Both ends of a text that is very long, cut between lines where there are any."""
+    if len(text) <= most:
         return text
-    head, tail = text[: MOST_READ // 2], text[-MOST_READ // 2 :]
-    return f"{head[: head.rfind(chr(10)) + 1]}\n{tail[tail.find(chr(10)) + 1 :]}"
+    head, tail = text[: most // 2], text[-most // 2 :]
+    whole_head = head[: head.rfind("\n") + 1] or head
+    return f"{whole_head}\n{tail[tail.find(chr(10)) + 1 :] or tail}"
 
 
 def recent_progress(text: str) -> list[str]:
-    """Entries of both formats, newest first; of one moment the upper one is the newer."""
-    found = [*_dated_items(text), *_dated_headings(text)]
+    """Entries of both formats, newest first; of one minute the upper one is the newer.
+
+    One of the formats has no seconds, and new entries are put at the top.
+    """
+    found = sorted([*_dated_items(text), *_dated_headings(text)], key=lambda entry: entry.line)
     return [entry.text for entry in sorted(found, key=lambda entry: entry.at, reverse=True)]
 
 
@@ -133,29 +159,45 @@ def recent_decisions(text: str) -> list[Decided]:
 
 
 def moment_in(text: str) -> datetime | None:
-    """The first date in a line, with its time where it has one."""
+    """The first date in a line, to the minute where it has a time."""
     try:
         if found := _LONG_DAY.search(text):
             month, day, year, hour, minute, half = found.groups()
             hours = int(hour) % 12 + (12 if half == "P" else 0)
             return datetime(int(year), _MONTHS[month], int(day), hours, int(minute))
         found = _DAY.search(text)
-        return None if found is None else datetime.fromisoformat(found.group())
+        return None if found is None else datetime.fromisoformat(found.group()).replace(second=0)
     except (ValueError, KeyError):
         return None
 
 
 def _listed(text: str, titles: Sequence[str]) -> list[str]:
     """The items below these headings; where there is no list, what is said there instead."""
-    found = [item for item in listed(text, titles) if not is_placeholder(without_box(item))]
+    below = (item.said for item in items_below(text, titles))
+    found = [item for item in below if not is_placeholder(without_box(item))]
     if not found:
         bodies = (body(text, part) for part in sections_titled(text, *titles) if part.level > 1)
         found = [said for said in bodies if not items(said) and not is_placeholder(said)]
-    return [_item(said) for said in found]
+    return found
 
 
 def _item(text: str) -> str:
-    return clipped(one_line(text), LONGEST)
+    """On one line, with the items below it between semicolons."""
+    parts = [""]
+    for line in text.splitlines():
+        if found := _CHILD.match(line):
+            parts.append(line[found.end() :])
+        else:
+            parts[-1] += f" {line}"
+    shown = [line for part in parts if (line := one_line(part))]
+    first, rest = shown[0] if shown else "", "; ".join(shown[1:])
+    between = " " if first.endswith(":") else "; "
+    return clipped(f"{first}{between}{rest}" if rest else first, LONGEST)
+
+
+def _is_done(item: str) -> bool:
+    """Ticked, with nothing open below it."""
+    return box_of(item) is True and not any(map(_INNER_BOX.match, item.splitlines()[1:]))
 
 
 def _state(active: str) -> str | None:
@@ -168,11 +210,11 @@ def _also_unfinished(texts: Mapping[str, str]) -> list[str]:
     """Notes about what blocks or is to do, milestones to come, and boxes without a tick."""
     active = texts.get(ACTIVE, "")
     notes = [note for note in _listed(active, SESSION_NOTES) if _OPEN_NOTE.search(note)]
-    open_notes = [f"{ACTIVE}: {note}" for note in notes if box_of(note) is not True]
+    open_notes = [f"{ACTIVE}: {_item(note)}" for note in notes if not _is_done(note)]
     pending = [
         f"{PROGRESS}: {_item(without_box(item))}"
         for item in _listed(texts.get(PROGRESS, ""), PENDING)
-        if box_of(item) is not True
+        if not _is_done(item)
     ]
     boxes = (f"{name}: {box}" for name in CORE_FILES for box in _open_boxes(texts.get(name, "")))
     return list(dict.fromkeys([*open_notes, *pending, *boxes]))
@@ -186,18 +228,18 @@ def _open_boxes(text: str) -> Iterator[str]:
     for item in items_of(lines_of(text)):
         if any(part.level > 1 and part.first <= item.first < part.end for part in shown):
             continue
-        first, *rest = item.text.splitlines() or [""]
+        first, *rest = item.said.splitlines() or [""]
         if box_of(first) is False and not is_placeholder(without_box(first)):
             yield _item(without_box(first))
         yield from (_item(found[1]) for line in rest if (found := _INNER_BOX.match(line)))
 
 
 def _dated_items(text: str) -> Iterator[_Dated]:
-    for item in items(text):
-        first = item.partition("\n")[0]
+    for item in items_of(lines_of(text)):
+        first = item.said.partition("\n")[0]
         is_entry = first.startswith("[") and box_of(first) is not False
         if is_entry and (at := moment_in(first)):
-            yield _Dated(at, _item(item))
+            yield _Dated(at, item.first, _item(item.said))
 
 
 def _dated_headings(text: str) -> Iterator[_Dated]:
@@ -205,7 +247,7 @@ def _dated_headings(text: str) -> Iterator[_Dated]:
         begins = part.title.lstrip("[")[:1]
         is_entry = part.level > 1 and (part.title.startswith("[") or begins.isdigit())
         if is_entry and (at := moment_in(part.title)):
-            yield _Dated(at, _item(part.title))
+            yield _Dated(at, part.heading, _item(part.title))
 
 
 def _with_lines(text: str, parts: Iterable[Section]) -> Iterator[tuple[Section, list[str]]]:

@@ -36,7 +36,8 @@ SIGNS: dict[Category, str] = {
 THOUGHT = "🧠"
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_GITHUB = re.compile(r"(?i:https?://(?:www\.)?github\.com)/(?:[^\s/?#]+/)*([^\s/?#]+)/?")
+_GITHUB = re.compile(r"(?i:https?://(?:www\.)?github\.com)/([^\s/?#]+)/?")
+UNKNOWN_USER = "Unknown User"
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 Line = Annotated[str, Field(max_length=1_000, blank=False)]
@@ -115,7 +116,7 @@ def shown_user(name: str) -> str:
     """A name on one line; the address of a GitHub profile becomes a link to it."""
     line = one_line(name)
     found = _GITHUB.fullmatch(line)
-    return f"[@{found[1]}]({line})" if found else line
+    return f"[@{found[1]}]({line})" if found else line or UNKNOWN_USER
 
 
 def progress_line(at: int, user: str, work: Work) -> str:

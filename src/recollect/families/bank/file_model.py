@@ -51,7 +51,9 @@ class PathSet:
 
     @property
     def sentence(self) -> str:
-        return _noted(f"Memory Bank path set to {self.path}", self.note)
+        if self.note:
+            return f"There is a memory bank at {self.path}. {self.note}"
+        return f"Memory Bank path set to {self.path}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Annotated
 
 from recollect.core.sessions import Call
+from recollect.core.text import clipped
 from recollect.core.times import Clock, iso
 from recollect.errors import (
     BankNotFound,
@@ -18,6 +19,7 @@ from recollect.families.bank.bank_files import etag_of, file_names, read_bytes, 
 from recollect.families.bank.banks import NOWHERE, Bank, BankRecords, Banks
 from recollect.families.bank.batches import read_batch, write_batch
 from recollect.families.bank.core_files import name_warnings, prepare
+from recollect.families.bank.encodings import as_utf8, decoding_warning, marked_encoding
 from recollect.families.bank.file_model import (
     BATCH_LIMIT,
     BankStatus,
@@ -48,7 +50,7 @@ from recollect.families.bank.model import CORE_FILES, StoreId
 from recollect.families.bank.names import is_there
 from recollect.families.bank.rules import write_rules
 from recollect.families.bank.secret_scan import scan_warnings
-from recollect.families.bank.showing import decoding_warning, picked, shown
+from recollect.families.bank.showing import picked, shown
 from recollect.tools.schema import Field
 from recollect.tools.tool import Effect, Family, Warned, tool
 
@@ -140,14 +142,14 @@ class FileTools(Family):
     ) -> FileContent:
         """Read a file of the memory bank."""
         bank = await self._banks.existing(call, store_id)
-        with _saying(f"Error reading file {filename}"):
+        with _saying(f"Error reading file {_shown(filename)}", filename):
             name, data = await read_bytes(bank, filename)
             part = None
             if start_line is not None or end_line is not None:
-                part = picked(name, data, start_line, end_line)
+                part = picked(name, as_utf8(data), start_line, end_line)
         etag = etag_of(data) if include_etag else None
         seen = data if part is None else part.data
-        warning = decoding_warning(name, seen)
+        warning = decoding_warning(name, data if marked_encoding(data) else seen)
         warnings = None if warning is None else [warning]
         if part is None:
             return FileContent(shown(seen), etag, name, warnings=warnings)
@@ -164,7 +166,8 @@ class FileTools(Family):
     ) -> FileWritten:
         """Create or replace a file of the memory bank."""
         bank = await self._banks.existing(call, store_id)
-        with _saying(f"Error writing file {filename}", unless=(EtagMismatch, FileNotFound)):
+        attempt, known = f"Error writing file {_shown(filename)}", (EtagMismatch, FileNotFound)
+        with _saying(attempt, filename, unless=known):
             checked_content(content, filename)
             written = await write(bank, filename, content, if_match_etag)
         return FileWritten(
@@ -257,7 +260,7 @@ class FileTools(Family):
             return await self._banks.existing(call, store_id)
         except BankNotFound as error:
             error.message = "Memory Bank not initialized."
-            error.hint = "Use set_memory_bank_path or initialize_memory_bank first."
+            error.hint = f"Use set_memory_bank_path or initialize_memory_bank first. {error.place}"
             raise
 
     async def _secrets(self, texts: Mapping[str, str]) -> list[Warned] | None:
@@ -274,15 +277,31 @@ class FileTools(Family):
 
 @contextmanager
 def _saying(
-    beginning: str, *, unless: tuple[type[RecollectError], ...] = ()
+    beginning: str, filename: str | None = None, *, unless: tuple[type[RecollectError], ...] = ()
 ) -> Generator[None, None, None]:
-    """Errors begin with what was attempted."""
+    """Errors begin with what was attempted, and name the file only there."""
     try:
         yield
     except RecollectError as error:
         if not isinstance(error, unless):
-            error.message = f"{beginning}: {error.message}"
+            error.message = f"{beginning}: {_unnamed(error, filename)}"
         raise
+
+
+def _unnamed(error: RecollectError, filename: str | None) -> str:
+    if filename is None:
+        return error.message
+    said = error.message.removesuffix(f": {filename}.")
+    if said != error.message:
+        return f"{said}."
+    shown = error.facts.get("name", filename)
+    quoted = f'"{shown}" '
+    return f"it {said.removeprefix(quoted)}" if said.startswith(quoted) else said
+
+
+def _shown(filename: str) -> str:
+    """Nobody needs a thousand characters of a name that is wrong."""
+    return clipped(filename, 120) if filename.isprintable() else ascii(clipped(filename, 120))[1:-1]
 
 
 def _no_files() -> InvalidInput:

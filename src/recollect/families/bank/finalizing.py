@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from recollect.families.bank.bank_files import Change
+from recollect.families.bank.edit_warnings import edit_warnings
 from recollect.families.bank.entries import (
     THOUGHT,
     Decision,
@@ -58,6 +59,7 @@ class Finalizing:
         self._at = at
         self._outcome = outcome
         self._tasks: TaskOutcome | None = None
+        self._texts: dict[str, str] = {}
 
     def changes(self) -> dict[str, Change]:
         outcome = self._outcome
@@ -68,7 +70,17 @@ class Finalizing:
             changes[DECISIONS] = self._with_decision
         if outcome.progress_entry:
             changes[PROGRESS] = HistoryEntry(self._at, outcome.progress_entry)
-        return changes
+        return {name: self._noticed(name, change) for name, change in changes.items()}
+
+    def _noticed(self, name: str, change: Change) -> Change:
+        """Keeps what came of it, for the warnings."""
+
+        def noticed(text: str | None) -> str | None:
+            edited = change(text)
+            self._texts[name] = edited or text or ""
+            return edited
+
+        return noticed
 
     def actions(self) -> list[str]:
         outcome, done = self._outcome, ["Session note added to active-context.md"]
@@ -85,7 +97,7 @@ class Finalizing:
 
     @property
     def warnings(self) -> list[Warned]:
-        return self._tasks.warnings if self._tasks else []
+        return [*(self._tasks.warnings if self._tasks else ()), *edit_warnings(self._texts)]
 
     def _with_tasks(self, text: str) -> str:
         edit = self._outcome.tasks

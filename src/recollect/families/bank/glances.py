@@ -8,7 +8,8 @@ from recollect.errors import FileNotFound, NotFound, RecollectError
 from recollect.families.bank.bank_files import etag_of, read_bytes
 from recollect.families.bank.banks import Bank
 from recollect.families.bank.context import BY_USE, Fitted, fitting_digest, fitting_files
-from recollect.families.bank.digest import Digest, digest_of
+from recollect.families.bank.digest import Digest, digest_of, limited
+from recollect.families.bank.encodings import decoding_warning
 from recollect.families.bank.file_model import (
     BundledFile,
     BundleMetadata,
@@ -17,7 +18,7 @@ from recollect.families.bank.file_model import (
     DigestMetadata,
 )
 from recollect.families.bank.model import CORE_FILES
-from recollect.families.bank.showing import decoding_warning, shown
+from recollect.families.bank.showing import shown
 
 GraphSummary = Callable[[Bank], Awaitable[str | None]]
 
@@ -77,16 +78,18 @@ async def digest_in_short(
 ) -> ContextDigest:
     core = await _core(bank)
     summary, warnings = await _summary(bank, graph_summary)
-    full = digest_of(
-        core.texts,
-        most_progress=wishes.most_progress,
-        most_decisions=wishes.most_decisions,
-        with_patterns=wishes.with_patterns,
-        graph_summary=summary,
+    full, more = limited(
+        digest_of(
+            core.texts,
+            most_progress=wishes.most_progress,
+            most_decisions=wishes.most_decisions,
+            with_patterns=wishes.with_patterns,
+            graph_summary=summary,
+        )
     )
 
     def build(digest: Digest, left_out: Sequence[str]) -> ContextDigest:
-        said = [*core.warnings, *warnings, *left_out]
+        said = [*core.warnings, *warnings, *more, *left_out]
         return ContextDigest(digest, DigestMetadata(timestamp, bank.address, said or None))
 
     if wishes.max_tokens is None:

@@ -4,14 +4,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from recollect.core.ports import RecordStore
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
-from recollect.core.writing import Writer
 from recollect.families.bank.banks import Bank, BankRecords, Banks
+from recollect.families.bank.graph_changes import Own
 from recollect.families.bank.graph_lookup import Lookup
 from recollect.families.bank.graph_model import masking_warnings
 from recollect.families.bank.graph_reading import GraphReading
-from recollect.families.bank.graph_writing import GraphEdits
+from recollect.families.bank.graph_writing import GraphEdits, NotingWriter
 from recollect.tools.tool import Warned
 
 
@@ -22,8 +23,17 @@ class GraphMirror(Protocol):
         """Takes in what the file has and the records lack."""
         ...
 
-    async def follow(self, bank: Bank) -> list[Warned]:
-        """Adds to the file what changed in the records."""
+    async def follow(
+        self, bank: Bank, store: RecordStore | None = None, own: Own | None = None
+    ) -> list[Warned]:
+        """Adds to the file what changed in the records.
+
+        The caller may have these at hand, and know what it changed itself.
+        """
+        ...
+
+    def followed(self, bank: Bank) -> int | None:
+        """The number of the change up to which the file says all, where that is known."""
         ...
 
 
@@ -34,7 +44,7 @@ class Warnings:
     found: list[Warned]
 
     def and_more(self, more: Iterable[Warned] | None = None) -> list[Warned] | None:
-        return [*self.found, *(more or ())] or None
+        return list(dict.fromkeys([*self.found, *(more or ())])) or None
 
 
 class GraphCalls:
@@ -57,13 +67,17 @@ class GraphCalls:
     async def to_write(self, call: Call, store_id: str | None) -> tuple[GraphEdits, Warnings]:
         bank, warnings = await self._met(call, store_id)
         store = await self._records.to_write(bank)
-        writer = Writer(self._clock, call.tool, call.session.client)
-        return GraphEdits(bank, store, self._lookup, writer, self._mask), warnings
+        writer = NotingWriter(self._clock, call.tool, call.session.client)
+        told = self._mirror.followed(bank)
+        return GraphEdits(bank, store, self._lookup, writer, self._mask, told), warnings
 
     async def written(self, edits: GraphEdits, warnings: Warnings) -> list[Warned] | None:
         """Ends a call that wrote; gives all that is to be said besides the answer."""
-        followed = await self._mirror.follow(edits.bank)
-        return warnings.and_more([*masking_warnings(edits.masked_kinds), *followed])
+        followed = await self._mirror.follow(edits.bank, edits.store, edits.own())
+        # What stood in the way before the write may stand there still.
+        codes = {warning.code for warning in followed}
+        met = Warnings([warning for warning in warnings.found if warning.code not in codes])
+        return met.and_more([*masking_warnings(edits.masked_kinds), *followed])
 
     async def _met(self, call: Call, store_id: str | None) -> tuple[Bank, Warnings]:
         bank = await self._banks.existing(call, store_id)

@@ -26,19 +26,52 @@ class Moved:
     seq: int
 
 
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a call did itself, where it was the one change after that with the number `after`."""
+
+    news: Moved
+    after: int
+
+
+def made(things: Sequence[Record | Link], around: Sequence[Record], at: int) -> list[Event]:
+    """The events of a change that made these things and did nothing else.
+
+    `around` are the entities that they hang on, and those of the same name.
+    """
+    records = [thing for thing in things if isinstance(thing, Record)]
+    steps = _Steps(
+        {record.id: (None, record) for record in records if record.kind == ENTITY},
+        [(None, record) for record in records if record.kind == OBSERVATION],
+        [(None, thing) for thing in things if isinstance(thing, Link)],
+        times={thing.id: at for thing in things},
+        newest=at,
+        others=list(around),
+    )
+    return steps.events()
+
+
 async def moved(store: RecordStore, after: int) -> Moved | None:
     """None where the log does not say what happened, or says too much."""
     result: Moved | None = None
     for _ in range(LOOKS):
-        changes = await store.changes(after=after, limit=FAR)
-        if not changes:
-            return Moved([], after)
-        if len(changes) == FAR or any(_erases(change) for change in changes):
-            return None
-        result = Moved((await _read(store, changes)).events(), changes[-1].seq)
-        if await store.revision() == result.seq:
+        result = await glimpsed(store, after)
+        if result is None or result.seq == after or await store.revision() == result.seq:
             break
     return result
+
+
+async def glimpsed(store: RecordStore, after: int) -> Moved | None:
+    """The same, exact only if `seq` is still the newest change when this returns.
+
+    Otherwise the events may tell some of what came later, which would be told again.
+    """
+    changes = await store.changes(after=after, limit=FAR)
+    if not changes:
+        return Moved([], after)
+    if len(changes) == FAR or any(_erases(change) for change in changes):
+        return None
+    return Moved((await _read(store, changes)).events(), changes[-1].seq)
 
 
 async def erased_since(store: RecordStore, after: int) -> bool:

@@ -1,6 +1,7 @@
 """The files below `graph/` of a bank, and the note that says how far its log is."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 from zlib import crc32
@@ -23,12 +24,12 @@ from recollect.families.bank.graph_events import (
 )
 from recollect.families.bank.graph_markdown import VIEW, view, without_time
 from recollect.families.bank.graph_merge import Base
-from recollect.families.bank.graph_state import GraphState, difference, replayed
+from recollect.families.bank.graph_state import Event, GraphState, difference, replayed
 
 LOCK = "graph"
 FOLDER = "graph"
-COPIES_KEPT = 3
 _COPY_PREFIX, _COPY_ENDING = "graph.jsonl.", ".bak"
+_COPY = f"{FOLDER}/{_COPY_PREFIX.rstrip('.')}{_COPY_ENDING}"
 _NOTE = "bank graph "
 
 
@@ -42,6 +43,7 @@ class Cursor:
     modified_at: int
     checksum: int  # of all of it; it goes on with each append without a reading of the rest
     ends_line: bool
+    owes: bool = False  # it was taken in, but lacks what the records have
 
     @classmethod
     def of(cls, project: str, seq: int, data: bytes | None, modified_at: int) -> "Cursor":
@@ -55,6 +57,16 @@ class Cursor:
         if info is None:
             return self.size == -1
         return (info.size, info.modified_at) == (self.size, self.modified_at)
+
+    def stands(self, project: str | None, info: FileInfo | None) -> bool:
+        return self.project == project and self.fits(info)
+
+    def can_grow(self, events: Sequence[Event]) -> bool:
+        """Whether the log says all that was before these events, so that they can follow it."""
+        return not self.owes and (self.size >= 0 or not events)
+
+    def is_of(self, data: bytes) -> bool:
+        return len(data) == max(self.size, 0) and crc32(data) == self.checksum
 
     def base(self, data: bytes, log: Log, project: str) -> Base | None:
         """What we left, where the log still begins with it."""
@@ -109,17 +121,26 @@ class GraphFiles:
         await self._library.set_note(self._key, json.dumps(asdict(cursor)))
         return cursor
 
-    async def keep_copy(self, data: bytes, at: int) -> str:
-        """Under a name of its own, which no program takes for the log; old copies go."""
-        name = f"{FOLDER}/{_COPY_PREFIX}{iso(at).replace(':', '-').replace('.', '-')}{_COPY_ENDING}"
-        await self._files.write(name, data)
-        for old in (await self._copies())[:-COPIES_KEPT]:
-            await self._files.remove(old)
-        return name
+    async def keep_copy(self, data: bytes) -> str:
+        """In place of the one before: a folder that travels with git is no place for many."""
+        await self._files.write(_COPY, data)
+        return _COPY
 
-    async def remove_copies(self) -> None:
-        for copy in await self._copies():
-            await self._files.remove(copy)
+    async def set_aside(self, at: int) -> None:
+        """Gives what is no log of ours a name of its own, under which it stays."""
+        time = iso(at).replace(":", "-").replace(".", "-")
+        await self._files.rename(LOG, f"{FOLDER}/{_COPY_PREFIX}{time}{_COPY_ENDING}")
+
+    async def forget(self, state: GraphState, lines: int, at: int) -> None:
+        """Leaves nothing but this state in what was made of the log: copies go."""
+        there = await self._there()
+        for name in there:
+            if name.startswith(_COPY_PREFIX) and name.endswith(_COPY_ENDING):
+                await self._files.remove(f"{FOLDER}/{name}")
+        if there & {last_part(SNAPSHOT), last_part(INDEX)}:
+            await self.write_derived(state, lines, at)
+        elif last_part(VIEW) in there:
+            await self.write_view(state, at)
 
     async def write_derived(self, state: GraphState, lines: int, at: int) -> None:
         """Snapshot, index and view, by which the public server need not read the log."""
@@ -155,16 +176,19 @@ class GraphFiles:
         except NotFound:
             return None
 
-    async def _copies(self) -> list[str]:
+    async def _there(self) -> set[str]:
         try:
-            found = await self._files.list(FOLDER)
+            return {info.name for info in await self._files.list(FOLDER)}
         except NotFound:
-            return []
-        return sorted(
-            f"{FOLDER}/{info.name}"
-            for info in found
-            if info.name.startswith(_COPY_PREFIX) and info.name.endswith(_COPY_ENDING)
-        )
+            return set()
+
+
+async def noted_banks(library: Library) -> dict[str, str]:
+    """The project that the log of each bank was last written for, by the bank's address."""
+    return {
+        key.removeprefix(_NOTE): cast(dict[str, str], json.loads(note))["project"]
+        for key, note in (await library.notes(_NOTE)).items()
+    }
 
 
 def whole_log(state: GraphState) -> bytes:

@@ -1,7 +1,10 @@
 """The graph for people to read: the whole of it in a file, or a few lines of it."""
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from recollect.core.text import clipped
 from recollect.core.times import iso
@@ -15,13 +18,20 @@ TEXT_SHOWN = 300  # characters of an observation
 MOST_LISTED = 1_000  # entities or relations of one type
 TIME_LINE = "- **Generated:** "
 
+# What markdown would take for its own: anywhere, as an underscore at the edge of a word, as an
+# entity of HTML, and at the beginning of a line.
+_SPECIAL = re.compile(
+    r"[\\`|*<]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_])|~(?=~)|&(?=#?\w+;)"
+    r"|^[>\[]|^#(?=#*(?:\s|$))|^[+-](?=[\s-]|$)|^[0-9]+(?=[.)](?:\s|$))"
+)
+
 
 def view(state: GraphState, store: str, at: int) -> str:
     """Everything but the line of its time says the same for the same graph."""
     observations = _by_entity(state)
     parts = [
         "# Knowledge Graph\n",
-        f"- **Store:** {store}\n{TIME_LINE}{iso(at)}\n- **Version:** {VERSION}\n",
+        f"- **Store:** {_line(store)}\n{TIME_LINE}{iso(at)}\n- **Version:** {VERSION}\n",
         _statistics(state),
         _recent(state),
         _entities(state, observations),
@@ -45,8 +55,8 @@ def summary(state: GraphState, most: int = 5) -> str | None:
     ends = Counter(
         end for relation in state.relations.values() for end in {relation.from_id, relation.to_id}
     )
-    connected = [f"{_named(state.entities[key])} {count}" for key, count in ends.most_common(most)]
-    recent = [_named(entity) for entity in _newest(state.entities.values())[:most]]
+    connected = [f"{_plain(state.entities[key])} {count}" for key, count in ends.most_common(most)]
+    recent = [_plain(entity) for entity in _newest(state.entities.values())[:most]]
     lines = [counts, f"- Most recent: {', '.join(recent)}"]
     if connected:
         lines.append(f"- Most connected: {', '.join(connected)}")
@@ -99,7 +109,7 @@ def _entities(state: GraphState, observations: dict[str, list[ObservationState]]
 
 def _described(entity: EntityState, observations: list[ObservationState]) -> list[str]:
     lines = [f"- **{_line(entity.name)}**\n"]
-    lines += [f"  - {key}: {_line(str(value))}\n" for key, value in entity.attrs.items()]
+    lines += [f"  - {_line(key)}: {_value(value)}\n" for key, value in entity.attrs.items()]
     lines += [f"  - {_line(o.text)}\n" for o in observations[:SHOWN_OBSERVATIONS]]
     if more := _more(len(observations) - SHOWN_OBSERVATIONS):
         lines.append(f"  {more}")
@@ -130,8 +140,24 @@ def _named(entity: EntityState) -> str:
     return f"{_line(entity.name)} ({_line(entity.type)})"
 
 
+def _plain(entity: EntityState) -> str:
+    """Without markdown, for a text in an answer."""
+    return f"{clipped(entity.name, TEXT_SHOWN)} ({clipped(entity.type, TEXT_SHOWN)})"
+
+
+def _value(value: Any) -> str:
+    return _line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
 def _line(text: str) -> str:
-    return clipped(text, TEXT_SHOWN)
+    """On one line, and with nothing in it that markdown would take for its own."""
+    return _SPECIAL.sub(_escaped, clipped(text, TEXT_SHOWN))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    # Of a number that would begin a list, the sign behind it is what counts.
+    mark = found.group()
+    return f"{mark}\\" if mark.isdigit() else f"\\{mark}"
 
 
 def _more(count: int) -> str:

@@ -14,12 +14,23 @@ from recollect.core.entities import (
     new_entity,
 )
 from recollect.core.ports import RecordStore
-from recollect.core.records import Delete, Insert, Link, Record, Step, Update, Where
+from recollect.core.records import (
+    Batch,
+    Change,
+    Delete,
+    Insert,
+    Link,
+    Record,
+    Step,
+    Update,
+    Where,
+)
 from recollect.core.secrets import masked, masked_json
 from recollect.core.text import digest, normalised
 from recollect.core.writing import Planned, Writer
 from recollect.errors import NotFound
 from recollect.families.bank.banks import Bank
+from recollect.families.bank.graph_changes import Moved, Own, made
 from recollect.families.bank.graph_lookup import Lookup, ambiguous
 from recollect.families.bank.graph_model import (
     Source,
@@ -35,15 +46,41 @@ DOC_POINTER = Source("tool", "graph_add_doc_pointer")
 
 
 @dataclass(frozen=True, slots=True)
+class NotingWriter(Writer):
+    """Remembers what it committed."""
+
+    done: list[tuple[Sequence[Step], Change]] = field(
+        default_factory=list[tuple[Sequence[Step], Change]]
+    )
+
+    async def once(self, store: RecordStore, steps: Sequence[Step], at: int) -> None:
+        change = await store.commit(Batch(tuple(steps), at, self.tool, self.client))
+        self.done.append((steps, change))
+
+
+@dataclass(frozen=True, slots=True)
 class GraphEdits:
     """The edits of one call. Secrets stay out of what is stored; their kinds are remembered."""
 
     bank: Bank
     store: RecordStore
     lookup: Lookup
-    writer: Writer
+    writer: NotingWriter
     mask: bool
+    told: int | None = None  # the change up to which the mirror had followed before the call
     masked_kinds: dict[str, None] = field(default_factory=dict[str, None])
+    _around: list[Record] = field(default_factory=list[Record])  # as the last plan saw them
+
+    def own(self) -> Own | None:
+        """What the call did, so that nobody need read it again; None where that is not enough."""
+        if self.told is None or len(self.writer.done) != 1:
+            return None
+        [(steps, change)] = self.writer.done
+        items = [step.item for step in steps if isinstance(step, Insert)]
+        # Where nobody else committed since, all that was planned with was still so.
+        if change.seq != self.told + 1 or len(items) != len(steps):
+            return None
+        return Own(Moved(made(items, self._around, change.at), change.seq), self.told)
 
     async def upsert(self, name: str, entity_type: str, attrs: Mapping[str, Any]) -> Record:
         """The entity of that name and type, with these attributes and no others."""
@@ -54,7 +91,7 @@ class GraphEdits:
 
         async def plan(store: RecordStore, at: int) -> Planned[Record]:
             same_name = Where(kinds=(ENTITY,), name_keys=(normalised(name),))
-            namesakes = await store.scan(same_name)
+            self._around[:] = namesakes = await store.scan(same_name)
             known = _same(namesakes, name, entity_type)
             if known is not None:
                 return _with_facets(known, with_attrs(known.facets, attrs), at)
@@ -74,6 +111,7 @@ class GraphEdits:
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[Record, Record]]:
             owner = await self._required(store, entity, CREATE)
+            self._around[:] = [owner]
             if known := await _with_text(store, owner, text):
                 return [], (known[0], owner)
             new = replace(_observation(owner, text, facets, at), occurred_at=occurred_at)
@@ -87,7 +125,7 @@ class GraphEdits:
         verb = self._kept(verb).strip()
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[Link, Record, Record]]:
-            ends = await self._ends(store, source, target)
+            self._around[:] = ends = await self._ends(store, source, target)
             known = await _relations(store, *ends, {normalised(verb)})
             if known:
                 exact = next((link for link in known if link.verb == verb), known[0])

@@ -1,22 +1,24 @@
 """The list below a heading, edited item by item so that all else around it stays."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from recollect.core.text import normalised
+from recollect.families.bank.blocks import Item, lines_of
 from recollect.families.bank.headings import LISTS
 from recollect.families.bank.markdown import (
-    Item,
     Section,
-    closed,
+    box_of,
     item_lines,
     items_of,
+    left_open,
     line_end_of,
-    lines_of,
+    open_line,
     sections,
     sections_titled,
     with_section,
+    without_box,
 )
 
 
@@ -30,8 +32,23 @@ class _Spot:
 
 def listed(text: str, titles: Sequence[str]) -> list[str]:
     """The items below all headings of these titles, as one list."""
-    found = [item for part in sections_titled(text, *titles) for item in _items(text, part)]
-    return [item.text for item in dict.fromkeys(found)]
+    return [item.text for item in items_below(text, titles)]
+
+
+def items_below(text: str, titles: Sequence[str]) -> list[Item]:
+    """Of all headings of these titles; what one of them has is not listed for the next."""
+    known: set[object] = set()
+    found: dict[Item, None] = {}
+    for part in sections_titled(text, *titles):
+        own = [item for item in _items(text, part) if _meaning(item.text) not in known]
+        found |= dict.fromkeys(own)
+        known.update(_meaning(item.text) for item in own)
+    return list(found)
+
+
+def _meaning(item: str) -> object:
+    """What two spellings of one item share; a ticked one is not the same as an open one."""
+    return normalised(without_box(item)), box_of(item) is True
 
 
 def with_list(
@@ -49,9 +66,6 @@ def with_list(
         rendered = [line for item in wanted for line in item_lines(item)]
         return with_section(text, titles[0], "\n".join(rendered)) if wanted else text
     main, *others = found
-    if main.end == len(lines_of(text)):
-        text = closed(text)
-        main = sections_titled(text, *titles)[0]
     own = _items(text, main)
     here = set(own)
     moved = [item for part in others for item in _items(text, part) if item not in here]
@@ -59,7 +73,8 @@ def with_list(
     if not in_place and len(kept) < len(wanted) and _reach_below(text, main, kept):
         kept = []
     edited = _edited(text, main, [*own, *dict.fromkeys(moved)], kept, wanted)
-    return _without_empty(edited, titles)
+    # A heading may be what ends a fence that nothing closes.
+    return edited if left_open(edited) else _without_empty(edited, titles)
 
 
 def _with_first_title(text: str, titles: Sequence[str]) -> str:
@@ -92,11 +107,7 @@ def _items(text: str, part: Section) -> list[Item]:
             apart_until = max(apart_until, section.end)
         if section.heading >= apart_until:
             spans.append((section.first, end))
-    return [
-        Item(start + item.first, start + item.end, item.text)
-        for start, end in spans
-        for item in items_of(lines[start:end])
-    ]
+    return [item.moved(start) for start, end in spans for item in items_of(lines[start:end])]
 
 
 def _kept(own: Sequence[Item], wanted: Sequence[str]) -> list[Item]:
@@ -126,8 +137,8 @@ def _edited(
 ) -> str:
     lines, end = lines_of(text), line_end_of(text)
     spot = _spot(text, main, items, kept)
-    gone = set(items) - set(kept)
-    dropped = {at for item in gone for at in range(item.first, item.end)}
+    dropped = set(_lines_in(set(items) - set(kept)))
+    in_items = set(_lines_in(items))
     new = _rendered(lines, items, wanted[len(kept) :], end)
     out: list[str] = []
     for at in range(len(lines) + 1):
@@ -143,7 +154,7 @@ def _edited(
         if has_new_neighbour and is_blank and not _ends_filled(out):
             continue
         # A line that comes up behind another would be read as a part of it.
-        if has_new_neighbour and not is_blank and _ends_filled(out) and not _in(at, items):
+        if has_new_neighbour and not is_blank and _ends_filled(out) and at not in in_items:
             out.append(end)
         out.append(lines[at])
     joined = "".join(out)
@@ -151,18 +162,23 @@ def _edited(
 
 
 def _spot(text: str, main: Section, items: Sequence[Item], kept: Sequence[Item]) -> _Spot:
-    """After what is kept of the list, or where it began, or after what else stands there."""
+    """After what is kept of the list, or where it began, or after what else stands there.
+
+    In a fence or comment that nothing closes, items would not be seen: they go before it.
+    """
     own_end = _own_end(text, main)
     own = [item for item in items if main.first <= item.first < own_end]
     if kept_here := [item for item in kept if item.first < own_end]:
-        return _Spot(kept_here[-1].end)
+        return _Spot(kept_here[-1].reach)
     if own:
         return _Spot(own[0].first)
     lines = lines_of(text)
-    filled = [at for at in range(main.first, own_end) if lines[at].strip()]
+    opened = open_line(lines[main.first : own_end])
+    end = own_end if opened is None else main.first + opened
+    filled = [at for at in range(main.first, end) if lines[at].strip()]
     if filled:
         return _Spot(filled[-1] + 1, apart=True)
-    has_blank = main.first < own_end
+    has_blank = main.first < end
     return _Spot(main.first + has_blank, apart=not has_blank)
 
 
@@ -175,8 +191,8 @@ def _rendered(
     return [line.rstrip("\r\n") + end for item in written for line in item]
 
 
-def _in(at: int, items: Sequence[Item]) -> bool:
-    return any(item.first <= at < item.end for item in items)
+def _lines_in(items: Iterable[Item]) -> Iterator[int]:
+    return (at for item in items for at in range(item.first, item.end))
 
 
 def _ends_filled(lines: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from recollect.families.bank.encodings import as_utf8
 from recollect.families.bank.texts import as_shown
 
 BLOCK = 1024 * 1024  # bytes that are read as text at once
@@ -25,10 +26,17 @@ class Needle:
     def __init__(self, text: str, *, case_sensitive: bool) -> None:
         self._case_sensitive = case_sensitive
         self.text = self.fold(text)
+        self._bytes = self.text.encode("utf-8", "replace")
 
     def fold(self, text: str) -> str:
         # Of the two small sigmas one stands at the end of words: it is the same letter.
         return text if self._case_sensitive else text.lower().replace("ς", "σ")
+
+    def may_be_in(self, data: bytes) -> bool:
+        """False where that can be said without reading the bytes as text."""
+        if not data.isascii():
+            return True
+        return self._bytes in (data if self._case_sensitive else data.lower())
 
     def place_in(self, text: str) -> int:
         """-1 where it is not."""
@@ -38,7 +46,9 @@ class Needle:
 def found_lines(data: bytes, needle: Needle, most: int) -> Iterator[FoundLine]:
     """The first lines that have the text, in their order."""
     passed, before = 0, ""
-    for block, following in _blocks(data):
+    if not needle.may_be_in(data):
+        return
+    for block, following in _blocks(as_utf8(data)):
         if most <= 0:
             return
         text = block.replace("\r\n", "\n").replace("\r", "\n")

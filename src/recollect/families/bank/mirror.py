@@ -1,6 +1,7 @@
 """The bank's `graph/graph.jsonl`: it follows the records, which take in what others put there."""
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from recollect.core.files import FileInfo
@@ -10,22 +11,27 @@ from recollect.core.sessions import Call, Report
 from recollect.core.times import Clock
 from recollect.errors import Conflict, MarkerMismatch, ReadOnly, RecollectError
 from recollect.families.bank.banks import Bank, BankRecords
-from recollect.families.bank.graph_changes import moved
+from recollect.families.bank.graph_changes import Own, glimpsed, moved
 from recollect.families.bank.graph_events import (
     LOG,
     read_log,
     snapshot_written,
 )
-from recollect.families.bank.graph_file import LOCK, Cursor, whole_log
+from recollect.families.bank.graph_file import LOCK, Cursor, noted_banks, whole_log
 from recollect.families.bank.graph_markdown import summary
 from recollect.families.bank.graph_merge import restoring
 from recollect.families.bank.graph_placing import Index, Masking, Taken
 from recollect.families.bank.graph_records import loaded
 from recollect.families.bank.graph_state import GraphState, replayed
-from recollect.families.bank.graph_sync import ATTEMPTS, Sync, Synced, has_graph
+from recollect.families.bank.graph_sync import ATTEMPTS, Ahead, Sync, Synced, has_graph
 from recollect.tools.tool import Warned
 
 log = logging.getLogger(__name__)
+
+NOT_TAKEN_IN = (
+    f"{LOG} was changed outside, as by git, and this answer is without what it brought: only "
+    "reading is allowed here. A server or command that may write takes it in."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,37 +86,55 @@ class Mirror:
         self._viewed: dict[str, tuple[str, int]] = {}
 
     async def meet(self, bank: Bank) -> list[Warned]:
-        """Takes in what others put into the log; one look at it where nobody did."""
-        if self._read_only:
-            return []
+        """Takes in what others put into the log, which stays as it is; one look where none did."""
         try:
             info = await bank.files.info(LOG)
             if info is None:
                 return []
-            if odd := self._odd_as_before(bank, info):
-                return odd
-            cursor = self._cursors.get(bank.address) or await self._sync(bank).files.cursor()
-            if cursor is not None and cursor.fits(info):
-                self._cursors[bank.address] = cursor
+            project = await self._records.project_id(bank)
+            if await self._is_met(bank, project, info):
                 return []
-            return await self._synced(bank, *await self._reached(bank))
+            odd = self._odd_as_before(bank, info)
+            if odd is not None:
+                return odd
+            if self._read_only:
+                return await self._not_taken_in(bank, info)
+            store = await self._records.to_read(bank)
+            return await self._synced(bank, lambda sync: sync.met(project, store))
         except RecollectError as error:
             return [_behind(error)]
 
-    async def follow(self, bank: Bank) -> list[Warned]:
-        """Appends to the log what changed in the records, whoever changed it."""
-        if self._read_only:
-            return []
-        try:
-            project, store = await self._reached(bank)
-            if await self._is_done(bank, project, store):
-                return []
-            info = await bank.files.info(LOG) if bank.address in self._odd else None
-            if odd := self._odd_as_before(bank, info):
-                return odd
-            return await self._synced(bank, project, store)
-        except RecollectError as error:
-            return [_behind(error)]
+    async def follow(
+        self, bank: Bank, store: RecordStore | None = None, own: Own | None = None
+    ) -> list[Warned]:
+        """Appends to the log what changed in the records, whoever changed it.
+
+        `store` are the records, where the caller has them at hand, and `own` what it changed.
+        """
+        return await self._followed(bank, store, own)
+
+    def followed(self, bank: Bank) -> int | None:
+        """The number of the change up to which the log says all, where this process knows it."""
+        cursor = self._cursors.get(bank.address)
+        return None if cursor is None else cursor.seq
+
+    async def keep_up(self, bank: Bank) -> bool:
+        """Meets and follows when nobody wrote here; says whether anything came of it.
+
+        What would only correct the log waits for a change: whoever just reads wants to find the
+        file as it was.
+        """
+        before = self._cursors.get(bank.address) or await self._sync(bank).files.cursor()
+        await self.meet(bank)
+        await self._followed(bank, None, None, corrects=False)
+        return self._cursors.get(bank.address, before) != before
+
+    async def project_of(self, bank: Bank) -> str | None:
+        return await self._records.project_id(bank)
+
+    async def mirrored(self) -> dict[str, str]:
+        """The addresses of all banks that ever had a log, each with the id of its project."""
+        return await noted_banks(self._library)
 
     async def rebuild(self, bank: Bank, report: Report | None = None) -> Rebuilt:
         """Compares the whole log with the records, and writes what is derived from it anew."""
@@ -133,7 +157,7 @@ class Mirror:
             if done.cursor is None:
                 raise Conflict(f"{LOG} was changed at the same time.", hint="Try again.")
             at = self._clock()
-            copy = await sync.files.keep_copy(await sync.files.read() or b"", at)
+            copy = await sync.files.keep_copy(await sync.files.read() or b"")
             new = whole_log(done.state) + snapshot_written(done.state.stats(), at)
             seq, project = done.cursor.seq, done.cursor.project
             done.cursor = await sync.files.write(project, seq, new)
@@ -159,8 +183,7 @@ class Mirror:
                 # What others put into the log is in the past before it goes.
                 await sync.run(*await self._reached(bank))
             except MarkerMismatch:
-                await sync.files.keep_copy(await sync.files.read() or b"", self._clock())
-                await bank.files.remove(LOG)
+                await sync.files.set_aside(self._clock())
             store = await self._records.to_write(bank)
             taken = await self._set(store, state, call)
             self._kept(bank, await sync.run(*await self._reached(bank)))
@@ -204,10 +227,69 @@ class Mirror:
     async def _reached(self, bank: Bank) -> tuple[str | None, RecordStore]:
         return await self._records.project_id(bank), await self._records.to_read(bank)
 
-    async def _synced(self, bank: Bank, project: str | None, store: RecordStore) -> list[Warned]:
+    async def _followed(
+        self, bank: Bank, store: RecordStore | None, own: Own | None, *, corrects: bool = True
+    ) -> list[Warned]:
+        if self._read_only:
+            return []
+        try:
+            project = await self._records.project_id(bank)
+            records = store or await self._records.to_read(bank)
+            ahead = await self._ahead(bank, project, records, own)
+            if await self._is_told(bank, records, ahead, corrects=corrects):
+                return []
+            info = await bank.files.info(LOG) if bank.address in self._odd else None
+            odd = self._odd_as_before(bank, info)
+            if odd is not None:
+                return odd
+            return await self._synced(bank, lambda sync: sync.run(project, records, ahead))
+        except RecollectError as error:
+            return [_behind(error)]
+
+    async def _ahead(
+        self, bank: Bank, project: str | None, store: RecordStore, own: Own | None
+    ) -> Ahead:
+        cursor = self._cursors.get(bank.address) or await self._sync(bank).files.cursor()
+        if cursor is None or cursor.project != project:
+            return Ahead()
+        if own is not None and own.after == cursor.seq:
+            return Ahead(cursor, own.news, is_exact=True)
+        return Ahead(cursor, await glimpsed(store, cursor.seq))
+
+    async def _is_told(
+        self, bank: Bank, store: RecordStore, ahead: Ahead, *, corrects: bool
+    ) -> bool:
+        """Whether there is nothing to follow; found out without a lock, and so without a trace."""
+        cursor, news = ahead.cursor, ahead.news
+        if cursor is None:
+            return not await has_graph(store) and await bank.files.info(LOG) is None
+        if news is None or news.seq != cursor.seq or (cursor.owes and corrects):
+            return False
+        return cursor.fits(await bank.files.info(LOG))
+
+    async def _is_met(self, bank: Bank, project: str | None, info: FileInfo) -> bool:
+        """Whether the log is as we left it, or as another process did and noted."""
+        cursor = self._cursors.get(bank.address)
+        if cursor is None or not cursor.stands(project, info):
+            cursor = await self._sync(bank).files.cursor()
+            if cursor is None or not cursor.stands(project, info):
+                return False
+            self._cursors[bank.address] = cursor
+        return True
+
+    async def _not_taken_in(self, bank: Bank, info: FileInfo) -> list[Warned]:
+        """For who may not write; a log that was only touched has nothing new."""
+        files = self._sync(bank).files
+        cursor, data = await files.cursor(), await files.read()
+        same = cursor is not None and cursor.is_of(data or b"")
+        found = () if same else (Warned("graph_file_not_taken_in", NOT_TAKEN_IN),)
+        self._odd[bank.address] = _Seen(info, found)
+        return list(found)
+
+    async def _synced(self, bank: Bank, work: Callable[[Sync], Awaitable[Synced]]) -> list[Warned]:
         async with bank.files.lock(LOCK):
             try:
-                done = await self._sync(bank).run(project, store)
+                done = await work(self._sync(bank))
             except MarkerMismatch as error:
                 warning = Warned(error.code, str(error))
                 self._odd[bank.address] = _Seen(await bank.files.info(LOG), (warning,))
@@ -222,18 +304,9 @@ class Mirror:
             self._cursors[bank.address] = done.cursor
         return done
 
-    async def _is_done(self, bank: Bank, project: str | None, store: RecordStore) -> bool:
-        """Whether there is nothing to follow; without a lock, and so without a trace."""
-        cursor = self._cursors.get(bank.address)
-        if cursor is not None and cursor.project == project:
-            if await store.revision() != cursor.seq:
-                return False
-            return cursor.fits(await bank.files.info(LOG))
-        return not await has_graph(store) and await bank.files.info(LOG) is None
-
-    def _odd_as_before(self, bank: Bank, info: FileInfo | None) -> list[Warned]:
+    def _odd_as_before(self, bank: Bank, info: FileInfo | None) -> list[Warned] | None:
         odd = self._odd.get(bank.address)
-        return list(odd.warnings) if odd is not None and odd.info == info else []
+        return list(odd.warnings) if odd is not None and odd.info == info else None
 
     async def _set(self, store: RecordStore, state: GraphState, call: Call) -> Taken:
         attempt = 0

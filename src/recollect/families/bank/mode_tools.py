@@ -1,5 +1,7 @@
 """The tools for modes, and for bringing the bank up to date."""
 
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -7,11 +9,12 @@ from recollect.core.sessions import Call
 from recollect.core.text import clipped
 from recollect.errors import InvalidInput, Refused
 from recollect.families.bank.banks import Banks, exists
+from recollect.families.bank.built_in_rules import END
 from recollect.families.bank.model import Mode, StoreId
-from recollect.families.bank.modes import MODE_TOOLS, mode_of
+from recollect.families.bank.modes import MODE_TOOLS, TOOLS, Offered, mode_of
 from recollect.families.bank.rules import Found, rules_of
 from recollect.families.bank.sentences import with_warnings
-from recollect.families.bank.triggers import asks_for_update
+from recollect.families.bank.triggers import asks_for_update, own_words
 from recollect.tools.schema import Field
 from recollect.tools.tool import Effect, Family, Warned, tool
 
@@ -21,17 +24,20 @@ UPDATING = (
 ACTIVE_AGAIN = (
     "[MEMORY BANK: ACTIVE] UMB mode deactivated. Memory Bank updates have been completed."
 )
-INVALID = 'Invalid UMB command. Use "Update Memory Bank" or "UMB".'
+INVALID = "Invalid UMB command."
+USUAL_WORDS = 'Use "Update Memory Bank" or "UMB".'
+MOST_TYPICAL = 8  # tools named in the text of an answer
 STATELESS_MODE = (
     "This connection keeps no state: mode {mode} holds for this answer alone. Start the server "
     "with --mode {mode} to stay in it."
 )
+_NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
 STATELESS_UPDATE = "This connection keeps no state: there is nothing to complete afterwards."
 
 
 @dataclass(frozen=True, slots=True)
 class ModeView:
-    """A mode with what it asks for; the sentence depends on what was called."""
+    """A mode with what it asks for; the text says it too, as not every client passes on facts."""
 
     message: str
     mode: Mode
@@ -47,15 +53,32 @@ class ModeView:
 
     @property
     def sentence(self) -> str:
-        noted = f"{self.message}\n{self.note}" if self.note else self.message
-        return with_warnings(noted, self.warnings)
+        lines = [self.message, *self._guidance(), *([self.note] if self.note else ())]
+        return with_warnings("\n".join(lines), self.warnings)
+
+    def _guidance(self) -> list[str]:
+        told = ["", "What to do:", *_listed(self.instructions)]
+        typical = ", ".join(self.tools[:MOST_TYPICAL])
+        return [*told, f"Typical tools: {typical}"] if typical else told
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateView(ModeView):
+    """The same about an update of the bank, whose message says what to do."""
+
+    def _guidance(self) -> list[str]:
+        return []
 
 
 class ModeTools(Family):
-    """How the assistant works with the bank in this session."""
+    """How the assistant works with the bank in this session.
 
-    def __init__(self, banks: Banks) -> None:
+    Only tools that are `offered` are recommended; without it, all of them.
+    """
+
+    def __init__(self, banks: Banks, offered: Offered | None = None) -> None:
         self._banks = banks
+        self._offered = offered
 
     @tool(Effect.SELECTS)
     async def switch_mode(
@@ -79,8 +102,10 @@ class ModeTools(Family):
             view = await (
                 self._start(call, umb_command, store_id) if umb else self._end(call, store_id)
             )
+            if mode in (None, view.mode):
+                return view
             passed_over = f"The mode stays {view.mode}: `umb` goes before `mode`."
-            return replace(view, note=passed_over) if mode not in (None, view.mode) else view
+            return replace(view, note=" ".join(filter(None, [passed_over, view.note])))
         if mode is None:
             return await self.get_current_mode(call, store_id)
         return await self._switch(call, mode, store_id)
@@ -126,50 +151,76 @@ class ModeTools(Family):
         found = await rules_of(bank, self._mode(call))
         if command is not None and not asks_for_update(command, found.rules.trigger):
             raise InvalidInput(
-                INVALID, argument="command", value=clipped(command), trigger=found.rules.trigger
+                f"{INVALID} {_words_that_count(found)}",
+                argument="command",
+                value=clipped(command),
+                trigger=found.rules.trigger,
             )
-        call.session.updates_bank = call.session.stateful
-        view = _view(call, found, "ACTIVE")
-        listed = "\n".join(f"- {line}" for line in found.rules.umb)
+        stateful = call.session.stateful
+        call.session.updates_bank = stateful
+        steps = [line for line in found.rules.umb if stateful or line != END]
         files = ", ".join(found.rules.files_to_update)
         return replace(
-            view,
-            message=f"{UPDATING}\nFiles to update: {files}\n{listed}",
-            instructions=list(found.rules.umb),
-            note=None if call.session.stateful else STATELESS_UPDATE,
+            self._viewed(UpdateView, call, found, "ACTIVE"),
+            message="\n".join([UPDATING, f"Files to update: {files}", *_listed(steps)]),
+            instructions=steps,
+            note=None if stateful else STATELESS_UPDATE,
         )
 
     async def _end(self, call: Call, store_id: str | None) -> ModeView:
+        found, status = await self._found(call, store_id, self._mode(call))
         if not call.session.updates_bank:
-            hint = 'process_umb_command with "UMB" activates it.'
+            hint = f"process_umb_command begins an update. {_words_that_count(found)}"
             raise Refused(
                 "UMB mode is not active.", hint=hint if call.session.stateful else STATELESS_UPDATE
             )
-        view = await self._view(call, store_id)
         call.session.updates_bank = False
-        return replace(view, message=ACTIVE_AGAIN, umb_active=False)
+        return replace(self._viewed(UpdateView, call, found, status), message=ACTIVE_AGAIN)
 
     async def _view(self, call: Call, store_id: str | None, mode: Mode | None = None) -> ModeView:
+        found, status = await self._found(call, store_id, mode or self._mode(call))
+        return self._viewed(ModeView, call, found, status)
+
+    async def _found(self, call: Call, store_id: str | None, mode: Mode) -> tuple[Found, str]:
         bank = await self._banks.chosen(call, store_id)
         is_there = bank is not None and await exists(bank)
-        found = await rules_of(bank, mode or self._mode(call))
-        return _view(call, found, "ACTIVE" if is_there else "INACTIVE")
+        return await rules_of(bank, mode), "ACTIVE" if is_there else "INACTIVE"
+
+    def _viewed(self, kind: type[ModeView], call: Call, found: Found, status: str) -> ModeView:
+        rules, offered = found.rules, self._names()
+        general = rules.general if rules.source else _possible(rules.general, offered)
+        return kind(
+            message="",
+            mode=rules.mode,
+            status=status,
+            umb_active=call.session.updates_bank,
+            instructions=list(general),
+            tools=[name for name in MODE_TOOLS[rules.mode] if name in offered],
+            files_to_read=list(rules.files_to_read),
+            files_to_update=list(rules.files_to_update),
+            rules_file=rules.source,
+            warnings=found.warnings or None,
+        )
+
+    def _names(self) -> frozenset[str]:
+        if self._offered is None:
+            return TOOLS
+        return frozenset(item.name for item in self._offered())
 
     def _mode(self, call: Call) -> Mode:
         return mode_of(call.session.mode, self._banks.options)
 
 
-def _view(call: Call, found: Found, status: str) -> ModeView:
-    rules = found.rules
-    return ModeView(
-        message="",
-        mode=rules.mode,
-        status=status,
-        umb_active=call.session.updates_bank,
-        instructions=list(rules.general),
-        tools=list(MODE_TOOLS[rules.mode]),
-        files_to_read=list(rules.files_to_read),
-        files_to_update=list(rules.files_to_update),
-        rules_file=rules.source,
-        warnings=found.warnings or None,
-    )
+def _possible(lines: Iterable[str], offered: frozenset[str]) -> list[str]:
+    """Without those that name a tool of the bank which is not offered."""
+    return [line for line in lines if not TOOLS.intersection(_NAME.findall(line)) - offered]
+
+
+def _words_that_count(found: Found) -> str:
+    """Those that ask for an update here."""
+    own = own_words(found.rules.trigger)
+    return USUAL_WORDS if own is None else f"{found.rules.source} has words of its own: {own}"
+
+
+def _listed(lines: Sequence[str]) -> list[str]:
+    return [f"- {line}" for line in lines]

@@ -62,10 +62,13 @@ class TaskChanges:
 
 @dataclass(frozen=True, slots=True)
 class TasksUpdated:
+    """Of a very long list the first and the last tasks; `omitted` is how many are between."""
+
     success: bool
     message: str
     tasks: list[str]
     changes: TaskChanges
+    omitted: int | None = None
     warnings: list[Warned] | None = None
 
 

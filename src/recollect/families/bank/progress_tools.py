@@ -1,14 +1,16 @@
 """The tools for progress, the active context and decisions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Annotated
 
 from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
 from recollect.errors import InvalidInput
-from recollect.families.bank.bank_files import Change, edit
+from recollect.families.bank.bank_files import Change, FileText, edit
 from recollect.families.bank.banks import Banks
+from recollect.families.bank.edit_warnings import edit_warnings
+from recollect.families.bank.encodings import presentable
 from recollect.families.bank.entries import (
     ITEM_LIMIT,
     SIGNS,
@@ -53,6 +55,7 @@ from recollect.tools.schema import Field
 from recollect.tools.tool import Effect, Family, Warned, tool
 
 DECISION_MADE = "Decision Made"
+ENDS_SHOWN = 100  # tasks at either end of a list in an answer
 
 
 class ProgressTools(Family):
@@ -85,7 +88,7 @@ class ProgressTools(Family):
         if update_active_context:
             changes[ACTIVE] = tracked_note(note_line(at, user, work))
         written = await edit(bank, changes)
-        warnings = await _scanned(PROGRESS, [action, description, filename or ""])
+        warnings = await _warnings(written, PROGRESS, [action, description, filename or ""])
         return Tracked(entry, iso(at), [file.name for file in written.values()], warnings)
 
     @tool(Effect.WRITES)
@@ -103,8 +106,9 @@ class ProgressTools(Family):
         bank, at = await self._banks.existing(call, store_id), self._clock()
         entry = ProgressEntry(type, one_line(summary), details, files or [], tags or [])
         change = HistoryEntry(at, entry)
-        await edit(bank, {PROGRESS: change})
-        warnings = await _scanned(PROGRESS, [summary, details or "", *entry.files, *entry.tags])
+        written = await edit(bank, {PROGRESS: change})
+        texts = [summary, details or "", *entry.files, *entry.tags]
+        warnings = await _warnings(written, PROGRESS, texts)
         return EntryAdded(True, change.id, type, entry.summary, iso(at), warnings)
 
     @tool(Effect.REPEATABLE)
@@ -131,8 +135,9 @@ class ProgressTools(Family):
         if not given:
             raise _nothing("tasks", "issues", "nextSteps")
         steps = [partial(_listed, titles=titles, items=items) for titles, items in given]
-        await edit(bank, {ACTIVE: in_turn(steps)})
-        warnings = await _scanned(ACTIVE, (item for _, items in given for item in items))
+        written = await edit(bank, {ACTIVE: in_turn(steps)})
+        texts = [item for _, items in given for item in items]
+        warnings = await _warnings(written, ACTIVE, texts)
         return ContextUpdated([titles[0] for titles, _ in given], warnings)
 
     @tool(Effect.WRITES)
@@ -146,8 +151,8 @@ class ProgressTools(Family):
         """Add a note with its time to active-context.md."""
         bank, at = await self._banks.existing(call, store_id), self._clock()
         line = session_note(at, note, SIGNS[category] if category else None)
-        await edit(bank, {ACTIVE: lambda text: noted(text, line)})
-        warnings = await _scanned(ACTIVE, [note])
+        written = await edit(bank, {ACTIVE: lambda text: noted(text, line)})
+        warnings = await _warnings(written, ACTIVE, [note])
         return NoteAdded(True, "Session note added", iso(at), category or "none", warnings)
 
     @tool(Effect.REPEATABLE)
@@ -182,10 +187,12 @@ class ProgressTools(Family):
         written = await edit(bank, {ACTIVE: in_turn([change])})
         outcome = outcomes[-1]
         message = "Tasks updated" if written else "Nothing changed: the list was as asked already."
-        secrets = await _scanned(ACTIVE, [*(add or ()), *(replace or ())])
-        warnings = [*outcome.warnings, *(secrets or ())]
+        seen = written or {ACTIVE: FileText(ACTIVE, outcome.text, "")}
+        about = await _warnings(seen, ACTIVE, [*(add or ()), *(replace or ())])
         changes = TaskChanges(outcome.added, outcome.removed, replace is not None)
-        return TasksUpdated(True, message, outcome.tasks, changes, warnings or None)
+        tasks, omitted = _ends(outcome.tasks)
+        warnings = [*outcome.warnings, *(about or ())]
+        return TasksUpdated(True, message, tasks, changes, omitted, warnings or None)
 
     @tool(Effect.WRITES)
     async def log_decision(
@@ -218,13 +225,25 @@ class ProgressTools(Family):
             },
         )
         texts = [title, context, decision, *taken.alternatives, *taken.consequences]
-        warnings = await _scanned(DECISIONS, texts)
+        warnings = await _warnings(written, DECISIONS, texts)
         names = [file.name for file in written.values()]
         return DecisionLogged(taken.title, iso(at), names, warnings)
 
 
-async def _scanned(name: str, texts: Iterable[str]) -> list[Warned] | None:
-    return await scan_warnings({name: "\n".join(texts)})
+async def _warnings(
+    written: Mapping[str, FileText], name: str, texts: Iterable[str]
+) -> list[Warned] | None:
+    """About the files as they are now, and about secrets in the texts for one of them."""
+    found = edit_warnings({file.name: file.text for file in written.values()})
+    return [*found, *(await scan_warnings({name: "\n".join(texts)}) or ())] or None
+
+
+def _ends(tasks: list[str]) -> tuple[list[str], int | None]:
+    shown = [presentable(task) for task in tasks]
+    omitted = len(shown) - 2 * ENDS_SHOWN
+    if omitted <= 0:
+        return shown, None
+    return [*shown[:ENDS_SHOWN], *shown[-ENDS_SHOWN:]], omitted
 
 
 def _listed(text: str, titles: tuple[str, ...], items: list[str]) -> str:

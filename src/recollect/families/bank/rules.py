@@ -133,9 +133,12 @@ def _depth(text: str) -> int:
 
 
 def _rules(value: Any, mode: Mode, name: str) -> Rules:
-    whole = _object(value, "the file")
-    if whole.get("mode") != mode:
-        raise _Unusable(f'its mode is "{clipped(str(whole.get("mode")))}", not "{mode}"')
+    whole = _whole(value)
+    named = whole.get("mode")
+    if named is None:
+        raise _Unusable(f"it names no mode; write `mode: {mode}`")
+    if named != mode:
+        raise _Unusable(f'its mode is "{clipped(str(named))}", not "{mode}"')
     instructions = _object(whole.get("instructions"), "`instructions`")
     general = _lines(instructions.get("general"), "`instructions.general`")
     if not general:
@@ -163,6 +166,15 @@ def _with_usable_trigger(rules: Rules, warnings: list[Warned]) -> tuple[Rules, l
         message = f"{rules.source}: {error}; the built-in one is used."
         return rules.without_trigger(), [*warnings, Warned("trigger_ignored", message)]
     return rules, warnings
+
+
+def _whole(value: Any) -> dict[str, Any]:
+    if value is None:
+        raise _Unusable("it is empty")
+    if not isinstance(value, dict):
+        kind = "a list" if isinstance(value, list) else "one value"
+        raise _Unusable(f"it is {kind}, where `mode` and `instructions` are looked for")
+    return cast(dict[str, Any], value)
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:

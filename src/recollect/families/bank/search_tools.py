@@ -1,7 +1,7 @@
 """The search of the bank: lines that have the text word for word, then sections by meaning."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from recollect.families.bank.bank_files import found_name
 from recollect.families.bank.banks import Bank, Banks
 from recollect.families.bank.literal import Needle, found_lines
 from recollect.families.bank.model import StoreId
-from recollect.families.bank.section_search import BankSections, Located, Ranked, excerpt
+from recollect.families.bank.section_search import BankSections, Located, Ranked
 from recollect.families.bank.texts import searched_files
 from recollect.tools.schema import Field
 from recollect.tools.tool import Family, tool
@@ -24,6 +24,7 @@ MOST_SECTIONS = 5
 RANKED = 20  # sections that are looked at; the lines may show the best of them already
 READ_AT_ONCE = 16  # files
 SCANNED_AT_ONCE = 8 * 1024 * 1024  # bytes, in one thread
+MOST_SCANNED = 2_048  # files, likewise
 MOST_LISTED = 100  # names of files in the answer
 MOST_WARNINGS = 20
 
@@ -90,7 +91,13 @@ class SearchTools(Family):
         files: Annotated[list[str], Field("Only these; default all.", max_items=1_000)]
         | None = None,
         max_results: Annotated[
-            int, Field("Lines at most.", name="maxResults", ge=1, le=MOST_RESULTS)
+            int,
+            Field(
+                f"Lines at most; of sections {MOST_SECTIONS}, or as many if fewer.",
+                name="maxResults",
+                ge=1,
+                le=MOST_RESULTS,
+            ),
         ] = 20,
         case_sensitive: Annotated[bool, Field("Match case.", name="caseSensitive")] = False,
         store_id: StoreId | None = None,
@@ -100,14 +107,15 @@ class SearchTools(Family):
             raise InvalidInput("Search query cannot be empty.", argument="query", value=query)
         bank = await self._banks.existing(call, store_id)
         looked = _Looked()
-        meant = await self._meant(bank, files, looked)
-        needle = Needle(query, case_sensitive=case_sensitive)
+        listed = await searched_files(bank)
+        meant = await _meant(bank, listed, files, looked) if files else listed
+        needle = Needle(query.strip(), case_sensitive=case_sensitive)
         await self._look(bank, meant, needle, max_results, looked)
         restricted = [info.path for info in meant] if files else ()
         ranked = Ranked([], [])
         if meant:
             ranked = await self._sections.ranked(
-                bank, query, RANKED, files=restricted, report=call.report
+                call, bank, query, RANKED, files=restricted, listed=listed
             )
         looked.warnings |= dict.fromkeys(ranked.notices)
         sections = _unseen(ranked.sections, looked.results)[: min(MOST_SECTIONS, max_results)]
@@ -125,38 +133,28 @@ class SearchTools(Family):
             ),
         )
 
-    async def _meant(
-        self, bank: Bank, files: Sequence[str] | None, looked: _Looked
-    ) -> list[FileInfo]:
-        """In the order in which they are searched; a name that is none of a bank is Refused."""
-        found = await searched_files(bank)
-        if not files:
-            return found
-        names: set[str] = set()
-        for given in files:
-            name = await found_name(bank, given)
-            if name is None:
-                looked.warnings[f"File not found: {given}."] = None
-            else:
-                names.add(name)
-        return [info for info in found if info.path in names]
-
     async def _look(
         self, bank: Bank, files: Sequence[FileInfo], needle: Needle, most: int, looked: _Looked
     ) -> None:
         """File after file, until there are enough lines."""
-        waiting = list(reversed(files))
-        while waiting and len(looked.results) < most:
-            some: list[FileInfo] = []
-            size = 0
-            while waiting and len(some) < READ_AT_ONCE and (not some or size < SCANNED_AT_ONCE):
-                some.append(waiting.pop())
-                size += some[-1].size
+        for some in _portions(files):
+            read = await self._read_all(bank, some, looked)
+            await asyncio.to_thread(_scan, read, needle, most, looked)
+            if len(looked.results) >= most:
+                return
+
+    async def _read_all(
+        self, bank: Bank, files: Sequence[FileInfo], looked: _Looked
+    ) -> list[tuple[str, bytes]]:
+        """Those that can be read, in their order; what is at hand is not read again."""
+        found: dict[str, bytes | None] = {**self._sections.texts.held(bank, files)}
+        missing = [info for info in files if info.path not in found]
+        for start in range(0, len(missing), READ_AT_ONCE):
+            some = missing[start : start + READ_AT_ONCE]
             read = await asyncio.gather(*(self._read(bank, info, looked) for info in some))
-            there = [
-                (info.path, data) for info, data in zip(some, read, strict=True) if data is not None
-            ]
-            await asyncio.to_thread(_scan, there, needle, most, looked)
+            found |= {info.path: data for info, data in zip(some, read, strict=True)}
+        together = ((info.path, found[info.path]) for info in files)
+        return [(path, data) for path, data in together if data is not None]
 
     async def _read(self, bank: Bank, info: FileInfo, looked: _Looked) -> bytes | None:
         try:
@@ -164,6 +162,36 @@ class SearchTools(Family):
         except RecollectError as error:
             looked.warnings[f"{info.path} could not be read: {error.message}"] = None
             return None
+
+
+async def _meant(
+    bank: Bank, listed: Sequence[FileInfo], names: Sequence[str], looked: _Looked
+) -> list[FileInfo]:
+    """In the order in which they are searched; a name that is none of a bank is Refused."""
+    found: set[str] = set()
+    there = [info.path for info in listed]
+    for given in names:
+        name = await found_name(bank, given, there)
+        if name is None:
+            looked.warnings[f"File not found: {given}."] = None
+        else:
+            found.add(name)
+    return [info for info in listed if info.path in found]
+
+
+def _portions(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:
+    """Few at first, since the core files may have enough lines, then more and more."""
+    most = READ_AT_ONCE
+    portion: list[FileInfo] = []
+    size = 0
+    for info in files:
+        if len(portion) == most or size >= SCANNED_AT_ONCE:
+            yield portion
+            portion, size, most = [], 0, min(2 * most, MOST_SCANNED)
+        portion.append(info)
+        size += info.size
+    if portion:
+        yield portion
 
 
 def _scan(files: Sequence[tuple[str, bytes]], needle: Needle, most: int, looked: _Looked) -> None:
@@ -190,10 +218,11 @@ def _unseen(sections: Sequence[Located], shown: Sequence[ResultLine]) -> list[Lo
 
 
 def _shown(section: Located, query: str) -> ResultSection:
+    line, text = section.excerpt(query)
     return ResultSection(
         file=section.file,
-        line=section.line,
-        text=excerpt(section.text, query),
+        line=line,
+        text=text,
         score=round(section.score, 4),
         heading=section.heading,
     )

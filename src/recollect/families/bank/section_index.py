@@ -62,14 +62,23 @@ class SectionIndex:
         self._time_limit = time_limit
         self._writer = IndexWriter(clock)
         self._known: WeakKeyDictionary[RecordStore, dict[str, Known]] = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[RecordStore, dict[str, int]] = WeakKeyDictionary()
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def sync(self, bank: Bank, report: Report | None = None) -> Synced:
-        """Takes in what changed, as far as the time suffices; some of it in any case."""
+    async def sync(
+        self,
+        bank: Bank,
+        files: Sequence[FileInfo] | None = None,
+        report: Report | None = None,
+    ) -> Synced:
+        """Takes in what changed, as far as the time suffices; some of it in any case.
+
+        `files` are those of the bank, where they were listed just now.
+        """
         if self._options.read_only:
             return Synced()
         async with self._locks[bank.address]:
-            files = await searched_files(bank)
+            files = await searched_files(bank) if files is None else files
             store = await self._records.to_write(bank)
             known = await self._known_of(store, scope_of(bank))
             await self._forget(bank, store, known, {info.path for info in files})
@@ -82,12 +91,15 @@ class SectionIndex:
 
     async def _known_of(self, store: RecordStore, scope: str) -> Known:
         """Read from the store again where somebody else added a file to it or took one out."""
-        banks = self._known.setdefault(store, {})
+        banks, seen = self._known.setdefault(store, {}), self._seen.setdefault(store, {})
+        known, revision = banks.get(scope), await store.revision()
+        if known is not None and seen[scope] == revision:
+            return known
         where = Where(kinds=(INDEXED_FILE,), scopes=(scope,))
-        known = banks.get(scope)
         if known is None or await store.how_many(where) != len(known):
             found = await store.scan(where)
             known = banks[scope] = {record.name or "": stamp_in(record) for record in found}
+        seen[scope] = revision
         return known
 
     async def _forget(

@@ -9,6 +9,7 @@ from uuid import uuid4
 from recollect.core.records import Delete, Insert, Record, Step, Update
 from recollect.core.secrets import masked, secret_spans
 from recollect.families.bank.bank_files import etag_of
+from recollect.families.bank.encodings import as_utf8
 from recollect.families.bank.model import SECTION
 from recollect.families.bank.parts import Part, moment_of, parts_of
 from recollect.families.bank.texts import as_shown
@@ -70,6 +71,7 @@ def plan(
 
 
 def _beginning(data: bytes) -> str:
+    data = as_utf8(data)
     if len(data) > MOST_INDEXED:
         data = data[: data.rfind(b"\n", 0, MOST_INDEXED) + 1 or MOST_INDEXED]
     return as_shown(data)
@@ -116,6 +118,7 @@ def _name(file: str, part: Part) -> str:
 def _section(
     file: str, scope: str, parent: str, part: Part, values: dict[str, Any], at: int
 ) -> Record:
+    """Without a session: in one, the words of its neighbours would find it as well."""
     return Record(
         id=str(uuid4()),
         kind=SECTION,
@@ -125,7 +128,6 @@ def _section(
         type=file,
         parent=parent,
         scope=scope,
-        session=f"{scope} {file}",
         facets={"file": file, **({"heading": part.heading} if part.heading else {})},
         **values,
     )

@@ -1,37 +1,41 @@
 """The sections of a bank's files that fit a question, as they stand in the files now."""
 
 import asyncio
-import re
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from recollect.core.files import FileInfo
 from recollect.core.ports import Indexing, RecordStore, SectionHit, SectionsFound
 from recollect.core.records import Record, Weights, Where
-from recollect.core.sessions import Call, Report
+from recollect.core.sessions import Call
 from recollect.core.times import Clock
 from recollect.errors import RecollectError
 from recollect.families.bank.bank_files import etag_of
 from recollect.families.bank.banks import Bank, BankRecords, Banks
 from recollect.families.bank.model import SECTION
+from recollect.families.bank.section_excerpts import excerpt
 from recollect.families.bank.section_index import SectionIndex, Synced, scope_of
 from recollect.families.bank.section_records import indexed_text, line_ranges
+from recollect.families.bank.section_vectors import SectionVectors
 from recollect.families.bank.section_writing import holds
+from recollect.families.bank.texts import searched_files
 from recollect.families.bank.uris import uri_of
 from recollect.retrieval.search import Place, Profile, search
 
+# Where no word is in common: of 36 questions that a bank answers 29 had a best cosine of 0.28 and
+# more, of 56 about something else 51 had one below 0.25.
 SECTIONS = Profile(
     kinds=(SECTION,),
     weights=Weights(name=2.0),
     reading="any",
     strategy="hybrid",
+    least_meaning=0.25,
 )
+SIGNS = replace(SECTIONS, strategy="keyword")  # for a question without a single word
 SEARCH_TIME = 2.0  # seconds
-MOST_TEXT = 600  # characters of a section in an answer
 MOST_NAMED = 5  # files in a notice
 OUTLINES = 64  # files whose lines are remembered
-
-_WORD = re.compile(r"\w{3,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,11 @@ class Located:
     last: int
     text: str
     score: float
+
+    def excerpt(self, query: str) -> tuple[int, str]:
+        """What of it is shown, and the line on which that begins."""
+        shown = excerpt(self.text, query)
+        return self.line + shown.skipped, shown.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,49 +79,51 @@ class BankSections:
         self._records = records
         self._index = index
         self._indexing = indexing
+        self._vectors = SectionVectors(indexing)
         self._clock = clock
         self._time_limit = time_limit
         self._outlines: OrderedDict[tuple[str, str, str], list[tuple[int, int]]] = OrderedDict()
 
     async def sections(self, call: Call, query: str, limit: int) -> SectionsFound:
         bank = await self._banks.existing(call)
-        ranked = await self.ranked(bank, query, limit, report=call.report)
-        hits = [
-            SectionHit(
-                file=found.file,
-                line=found.line,
-                text=excerpt(found.text, query),
-                score=round(found.score, 4),
-                uri=uri_of(found.file),
-                heading=found.heading,
-            )
-            for found in ranked.sections
-        ]
-        return SectionsFound(hits, ranked.notices)
+        ranked = await self.ranked(call, bank, query, limit)
+        return SectionsFound([_hit(found, query) for found in ranked.sections], ranked.notices)
 
     async def ranked(
         self,
+        call: Call,
         bank: Bank,
         query: str,
         limit: int,
         *,
         files: Sequence[str] = (),
-        report: Report | None = None,
+        listed: Sequence[FileInfo] | None = None,
     ) -> Ranked:
-        """The best first, of these files or of all; what is no more in its file is left out."""
-        synced = await self._index.sync(bank, report)
+        """The best first, of these files or of all; what is no more in its file is left out.
+
+        `listed` are all files of the bank, where they were listed just now.
+        """
+        listed = await searched_files(bank) if listed is None else listed
+        synced = await self._index.sync(bank, listed, call.report)
         store = await self._records.to_read(bank)
+        waiting = await self._vectors.waiting(store, call.session)
+        has_words = any(sign.isalnum() for sign in query)
         found = await search(
             [Place(store, Where(scopes=(scope_of(bank),), types=tuple(files)))],
             query,
-            SECTIONS,
+            SECTIONS if has_words else SIGNS,
             limit=limit,
             embedder=self._indexing.embedder,
             now=self._clock(),
             time_limit=self._time_limit,
         )
-        notices = [*(notice.message for notice in found.notices), *_notices(synced, files)]
-        lines = await self._lines(bank, store, [hit.record for hit in found.hits])
+        notices = [
+            *(notice.message for notice in found.notices),
+            *_notices(synced, files),
+            *([_without_vectors(waiting)] if waiting and has_words else []),
+        ]
+        infos = {info.path: info for info in listed} if found.hits else {}
+        lines = await self._lines(bank, store, infos, [hit.record for hit in found.hits])
         sections = [
             Located(
                 file=str(hit.record.facets["file"]),
@@ -128,7 +139,11 @@ class BankSections:
         return Ranked(sections, notices)
 
     async def _lines(
-        self, bank: Bank, store: RecordStore, records: Sequence[Record]
+        self,
+        bank: Bank,
+        store: RecordStore,
+        infos: Mapping[str, FileInfo],
+        records: Sequence[Record],
     ) -> dict[str, tuple[int, int]]:
         """The first and the last line of each section that is in its file still."""
         by_file: dict[str, list[Record]] = {}
@@ -137,20 +152,19 @@ class BankSections:
         files = {file.id: file for file in await store.get(list(by_file))}
         found: dict[str, tuple[int, int]] = {}
         for file_id, sections in by_file.items():
-            if file_id in files:
-                found |= await self._lines_in(bank, files[file_id], sections)
+            file = files.get(file_id)
+            info = infos.get(file.name or "") if file else None
+            if file and info:
+                found |= await self._lines_in(bank, info, file, sections)
         return found
 
     async def _lines_in(
-        self, bank: Bank, file: Record, sections: Sequence[Record]
+        self, bank: Bank, info: FileInfo, file: Record, sections: Sequence[Record]
     ) -> dict[str, tuple[int, int]]:
-        name = file.name or ""
+        name = info.path
         try:
-            info = await bank.files.info(name)
-            data = await self.texts.read(bank, info) if info else None
+            data = await self.texts.read(bank, info)
         except RecollectError:  # gone, or named in the notices as not readable
-            data = None
-        if data is None:
             return {}
         etag = etag_of(data)
         if not holds(file, etag):
@@ -183,19 +197,25 @@ class BankSections:
         return self._outlines[key]
 
 
-def excerpt(text: str, query: str, most: int = MOST_TEXT) -> str:
-    """What fits of a section; a long one begins where it says most of what was asked."""
-    if len(text) <= most:
-        return text.strip()
-    words = {word.lower() for word in _WORD.findall(query)}
-    lines = text.splitlines(keepends=True)
-    told = [len(words & {w.lower() for w in _WORD.findall(line)}) for line in lines]
-    best = max(range(len(lines)), key=lambda at: (told[at], -at))
-    while best and len("".join(lines[best - 1 :])) <= most:
-        best -= 1
-    rest = "".join(lines[best:])
-    shown = rest[:most].rstrip() + ("…" if len(rest) > most else "")
-    return ("… " if best else "") + shown.strip()
+def _hit(found: Located, query: str) -> SectionHit:
+    line, text = found.excerpt(query)
+    return SectionHit(
+        file=found.file,
+        line=line,
+        text=text,
+        score=round(found.score, 4),
+        uri=uri_of(found.file),
+        heading=found.heading,
+    )
+
+
+def _without_vectors(count: int) -> str:
+    waiting = (
+        "1 section waits for its vector"
+        if count == 1
+        else f"{count:,} sections wait for their vectors"
+    )
+    return f"{waiting}, and until then words alone find {'it' if count == 1 else 'them'}."
 
 
 def _notices(synced: Synced, files: Sequence[str]) -> list[str]:

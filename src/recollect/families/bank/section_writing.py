@@ -15,6 +15,7 @@ from recollect.families.bank.model import INDEX_BANK, INDEXED_FILE, SECTION
 from recollect.families.bank.section_records import IndexedText, plan
 from recollect.families.bank.texts import Stamp
 
+FORM = 2  # of what is kept: what another form left is made anew
 ROWS = 150  # of one commit: others write in between
 ATTEMPTS = 10  # another process may index the same files
 
@@ -104,7 +105,7 @@ class IndexWriter:
         plans: list[_Plan] = []
         for reading in readings:
             file = files.get(reading.name) or _new_file(scope, reading.name, at)
-            facets: dict[str, Any] = {"etag": reading.text.etag}
+            facets: dict[str, Any] = {"etag": reading.text.etag, "form": FORM}
             if reading.stamp is not None:
                 facets["stamp"] = list(reading.stamp)
             if holds(file, reading.text.etag):
@@ -118,18 +119,22 @@ class IndexWriter:
         return plans
 
     async def _commit(self, store: RecordStore, steps: Sequence[Step]) -> None:
-        await store.commit(Batch(tuple(steps), self._clock(), INDEX_BANK))
+        await store.commit(Batch(tuple(steps), self._clock(), INDEX_BANK, derived=True))
 
 
 def holds(file: Record, etag: str) -> bool:
     """Whether all parts of the file, as it is with this tag, are in the index."""
-    return file.facets.get("etag") == etag and "left" not in file.facets
+    return file.facets.get("etag") == etag and _is_whole(file)
 
 
 def stamp_in(file: Record) -> Stamp | None:
     """What the file had when it was indexed as it is, where that is sure."""
     stamp: list[int] | None = file.facets.get("stamp")
-    return (stamp[0], stamp[1]) if stamp and "left" not in file.facets else None
+    return (stamp[0], stamp[1]) if stamp and _is_whole(file) else None
+
+
+def _is_whole(file: Record) -> bool:
+    return file.facets.get("form") == FORM and "left" not in file.facets
 
 
 async def file_records(store: RecordStore, scope: str, names: Sequence[str]) -> dict[str, Record]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from recollect.errors import InvalidInput
-from recollect.tools.tool import Warned
+from recollect.families.bank.encodings import as_utf8
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,20 +17,8 @@ class Lines:
 
 
 def shown(data: bytes) -> str:
-    """What cannot be decoded becomes U+FFFD; all else stays, a byte order mark included."""
-    return data.decode("utf-8", "replace")
-
-
-def decoding_warning(name: str, data: bytes) -> Warned | None:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return Warned(
-            "not_utf8",
-            f"{name} is not UTF-8 (first at byte {error.start}): what cannot be decoded appears as "
-            "U+FFFD, and writing this text back would lose it.",
-        )
-    return None
+    """What cannot be decoded becomes U+FFFD; all else stays, the mark of UTF-8 included."""
+    return as_utf8(data).decode("utf-8", "replace")
 
 
 def picked(name: str, data: bytes, start: int | None, end: int | None) -> Lines:

@@ -8,7 +8,15 @@ from typing import Annotated, Any, Literal
 from recollect.core.sessions import Call
 from recollect.core.text import has_control_characters
 from recollect.core.times import Clock, iso
-from recollect.errors import BankNotFound, InvalidInput, NotFound, ReadOnly, RecollectError
+from recollect.errors import (
+    BankNotFound,
+    InvalidInput,
+    NotFound,
+    ReadOnly,
+    RecollectError,
+    Refused,
+    Unavailable,
+)
 from recollect.families.bank.addresses import resolved
 from recollect.families.bank.banks import SSH, Bank, Banks, exists, last_part
 from recollect.families.bank.core_files import ensure_core_files
@@ -16,11 +24,11 @@ from recollect.families.bank.graph_events import LOG
 from recollect.families.bank.names import ENDINGS
 from recollect.families.bank.registry import Registered, StoreKind
 from recollect.tools.schema import Field, to_json
-from recollect.tools.tool import Effect, Family, tool
+from recollect.tools.tool import Effect, Family, Warned, tool
 
 LOOKING = 3.0  # seconds, so that a machine that is off does not hold up the list
 
-Id = Annotated[str, Field("Store id.", name="storeId", max_length=200, blank=False)]
+Id = Annotated[str, Field("Name of the store.", name="storeId", max_length=200, blank=False)]
 ProjectPath = Annotated[
     str, Field("Project folder, or ssh://user@host/path.", max_length=4_096, blank=False)
 ]
@@ -72,8 +80,12 @@ class RegisteredView:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredStore:
+    """`available` is there where the store did not answer: it is registered all the same."""
+
     registered: bool
     store: RegisteredView
+    available: bool | None = None
+    warnings: list[Warned] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +107,8 @@ class StoreAction:
     store: RegisteredView | None = None
     store_id: Annotated[str | None, Field(name="storeId")] = None
     message: str | None = None
+    available: bool | None = None
+    warnings: list[Warned] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,8 +168,10 @@ class StoreTools(Family):
         if action == "register":
             if path is None or store_id is None:
                 raise InvalidInput("Both path and storeId are required for register action.")
-            store = await self._registered(store_id, path, kind)
-            return StoreAction(True, action, RegisteredView.of(store))
+            made = await self.register_store(store_id, path, kind)
+            return StoreAction(
+                True, action, made.store, available=made.available, warnings=made.warnings
+            )
         if store_id is None:
             raise InvalidInput("storeId is required for unregister action.")
         gone = await self.unregister_store(store_id)
@@ -166,10 +182,30 @@ class StoreTools(Family):
         self, store_id: Id, path: ProjectPath, kind: Kind | None = None
     ) -> RegisteredStore:
         """Give a folder with a memory bank a name, or an existing name another folder."""
-        store = await self._registered(store_id, path, kind)
-        return RegisteredStore(True, RegisteredView.of(store))
+        if has_control_characters(store_id):
+            raise InvalidInput("`storeId` holds a control character.", argument="storeId")
+        address = resolved(path, self._banks.options.place)
+        derived = _kind_of(address)
+        if kind not in (None, derived):
+            raise InvalidInput(
+                f"`kind` is {kind}, but {path} is a {derived} path.",
+                hint="A remote store has a path like ssh://user@host/path; kind may be left out.",
+                argument="kind",
+            )
+        try:
+            silent = None
+            address = await self._existing_folder(address)
+        except (Unavailable, Refused) as error:
+            if derived == "local":
+                raise
+            silent = error
+        view = RegisteredView.of(await self._noted(store_id, address, derived))
+        if silent is None:
+            return RegisteredStore(True, view)
+        message = f"{address} is registered, though it could not be looked at: {silent}"
+        return RegisteredStore(True, view, False, [Warned("store_unavailable", message)])
 
-    @tool(Effect.WRITES)
+    @tool(Effect.REPEATABLE)
     async def unregister_store(self, store_id: Id) -> UnregisteredStore:
         """Forget a store's name; its files stay."""
         await self._banks.registry.get(store_id)
@@ -209,36 +245,26 @@ class StoreTools(Family):
                 return store.store_id
         return None
 
-    async def _registered(self, store_id: str, path: str, kind: StoreKind | None) -> Registered:
-        if has_control_characters(store_id):
-            raise InvalidInput("`storeId` holds a control character.", argument="storeId")
-        address = resolved(path, self._banks.options.place)
-        derived = _kind_of(address)
-        if kind not in (None, derived):
-            raise InvalidInput(
-                f"`kind` is {kind}, but {path} is a {derived} path.",
-                hint="A remote store has a path like ssh://user@host/path; kind may be left out.",
-                argument="kind",
-            )
-        address = await self._existing_folder(address)
+    async def _noted(self, store_id: str, address: str, kind: StoreKind) -> Registered:
         now = self._clock()
         known = [s for s in await self._banks.registry.all() if s.store_id == store_id]
         since = known[0].registered_at if known else now
-        store = Registered(store_id, address, derived, since, now)
+        store = Registered(store_id, address, kind, since, now)
         await self._banks.registry.put(store)
         return store
 
     async def _existing_folder(self, address: str) -> str:
-        folder = (await self._banks.at(address)).files
-        found = await folder.info()
-        if found is None or not found.is_folder:
-            raise NotFound(
-                "path",
-                address,
-                message=f"Path does not exist: {folder.address}.",
-                hint="A store is a folder: that of a project, or of a memory bank itself.",
-            )
-        return folder.address
+        place = await self._banks.at(address)
+        if await exists(place):
+            return place.address
+        is_file = await _is_file(place)
+        wrong = "Path is a file, not a folder" if is_file else "Path does not exist"
+        raise NotFound(
+            "path",
+            address,
+            message=f"{wrong}: {place.address}.",
+            hint="A store is a folder: that of a project, or of a memory bank itself.",
+        )
 
     async def _looks(self, call: Call, paths: Sequence[str]) -> list[_Look]:
         """At what the session means, then at the folders; nobody waits for one that hangs."""
@@ -294,6 +320,14 @@ def _view(store: Registered, look: _Look, *, is_active: bool) -> StoreView:
         iso(store.last_used_at),
         look.available,
     )
+
+
+async def _is_file(place: Bank) -> bool:
+    try:
+        found = await place.home.info(place.folder)
+    except Refused:  # no name that a folder of ours can hold
+        return False
+    return found is not None and not found.is_folder
 
 
 def _kind_of(address: str) -> StoreKind:

@@ -174,7 +174,7 @@ class TargetedTools(Family):
 
     async def _by_search(self, bank: Bank, query: str, limit: int, call: Call) -> list[Pointer]:
         """What the one search finds in the files themselves, behind what the graph points at."""
-        ranked = await self._sections.ranked(bank, query, limit, report=call.report)
+        ranked = await self._sections.ranked(call, bank, query, limit)
         return [
             Pointer(found.file, (found.heading or "").rpartition(" > ")[2] or None, "search")
             for found in ranked.sections

@@ -63,11 +63,14 @@ def edited_tasks(text: str, edit: TaskEdit) -> TaskOutcome:
     if edit.replace is not None:
         return _outcome(with_list(text, TASKS, edit.replace), before, [])
     needles = {needle: needle.strip().casefold() for needle in edit.remove or ()}
-    kept = [task for task in before if not any(n in task.casefold() for n in needles.values())]
+    folded = [task.casefold() for task in before]
+    kept = [
+        task
+        for task, low in zip(before, folded, strict=True)
+        if not any(needle in low for needle in needles.values())
+    ]
     unmatched = [
-        needle
-        for needle, folded in needles.items()
-        if not any(folded in task.casefold() for task in before)
+        shown for shown, needle in needles.items() if not any(needle in low for low in folded)
     ]
     if needles and len(unmatched) == len(needles) and not edit.add:
         shown = '" or "'.join(map(clipped, needles))
@@ -91,8 +94,9 @@ def _outcome(text: str, before: Sequence[str], unmatched: list[str]) -> TaskOutc
     tasks = listed(text, TASKS)
     was = [_key(task) for task in before if not _PLACEHOLDER.fullmatch(task)]
     now = [_key(task) for task in tasks if not _PLACEHOLDER.fullmatch(task)]
-    added = sum(key not in set(was) for key in now)
-    removed = sum(key not in set(now) for key in was)
+    known, left = set(was), set(now)
+    added = sum(key not in known for key in now)
+    removed = sum(key not in left for key in was)
     return TaskOutcome(text, tasks, added, removed, unmatched)
 
 

@@ -1,12 +1,14 @@
 """The files of a bank that are searched, each read once as long as it does not change."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recollect.core.files import FileInfo
 from recollect.core.times import Clock
 from recollect.families.bank.banks import Bank
-from recollect.families.bank.model import CORE_FILES
+from recollect.families.bank.encodings import as_utf8
+from recollect.families.bank.model import CORE_FILES, LEGACY_NAMES
 from recollect.families.bank.names import ENDINGS, written_name
 
 MOST_KEPT = 32 * 1024 * 1024  # bytes of all files together
@@ -15,6 +17,8 @@ MOST_KEPT = 32 * 1024 * 1024  # bytes of all files together
 UNSETTLED = 2_000_000  # microseconds
 
 Stamp = tuple[int, int]  # size and time of the last change
+
+_CORE_NAMES = frozenset(name.lower() for name in (*CORE_FILES, *LEGACY_NAMES.values()))
 
 
 @dataclass(slots=True)
@@ -44,8 +48,7 @@ class Texts:
 
     async def read(self, bank: Bank, info: FileInfo) -> bytes:
         """The file as it was when `info` was found, or newer."""
-        shelf = self._shelves.setdefault(bank.address, _Shelf())
-        self._shelves.move_to_end(bank.address)
+        shelf = self._shelf(bank)
         stamp, data = shelf.files.get(info.path, (None, b""))
         if stamp == stamp_of(info):
             return data
@@ -55,12 +58,27 @@ class Texts:
             self._keep(shelf, info, data)
         return data
 
+    def held(self, bank: Bank, files: Sequence[FileInfo]) -> dict[str, bytes]:
+        """Those of the files that are at hand as they are now."""
+        kept = self._shelf(bank).files
+        found: dict[str, bytes] = {}
+        for info in files:
+            stamp, data = kept.get(info.path, (None, b""))
+            if stamp == (info.size, info.modified_at):
+                found[info.path] = data
+        return found
+
     def forget_others(self, bank: Bank, present: set[str]) -> None:
         """Files that are gone need no room."""
         shelf = self._shelves.get(bank.address)
         for name in list(shelf.files) if shelf else []:
             if shelf and name not in present:
                 shelf.drop(name)
+
+    def _shelf(self, bank: Bank) -> _Shelf:
+        shelf = self._shelves.setdefault(bank.address, _Shelf())
+        self._shelves.move_to_end(bank.address)
+        return shelf
 
     def _keep(self, shelf: _Shelf, info: FileInfo, data: bytes) -> None:
         if shelf.size + len(data) > self._most:
@@ -83,21 +101,21 @@ def is_settled(info: FileInfo, now: int) -> bool:
 
 
 def as_shown(data: bytes) -> str:
-    """For answers and the index: what is no text is shown as such."""
-    return data.decode("utf-8", "replace").removeprefix("\ufeff")
+    """For answers and the index: what is no text is shown as such, a byte order mark not at all."""
+    return as_utf8(data).decode("utf-8", "replace").removeprefix("\ufeff")
 
 
 async def searched_files(bank: Bank) -> list[FileInfo]:
     """The core files in their order, then the others by name."""
-    found = [info for info in await bank.files.list() if _is_searched(info)]
-    return sorted(found, key=_place)
-
-
-def _is_searched(info: FileInfo) -> bool:
-    name = info.name
-    return not info.is_folder and name.lower().endswith(ENDINGS) and not name.startswith(".")
+    core: list[FileInfo] = []
+    others: list[FileInfo] = []
+    for info in await bank.files.list():  # by name; at the root a path is one
+        name = info.path.lower()
+        if not info.is_folder and name.endswith(ENDINGS) and not name.startswith("."):
+            (core if name in _CORE_NAMES else others).append(info)
+    return sorted(core, key=_place) + others
 
 
 def _place(info: FileInfo) -> tuple[int, str]:
-    today = written_name(info.name)
-    return (CORE_FILES.index(today) if today in CORE_FILES else len(CORE_FILES), info.name)
+    today = written_name(info.path)
+    return (CORE_FILES.index(today) if today in CORE_FILES else len(CORE_FILES), info.path)

@@ -57,7 +57,7 @@ class ThinkingTools(Family):
         self._clock = clock
         self._trains = Trains()
 
-    @tool(Effect.SELECTS)
+    @tool(Effect.SELECTS, adds_each_time=True)
     async def sequential_thinking(
         self,
         call: Call,
@@ -74,11 +74,13 @@ class ThinkingTools(Family):
         ]
         | None = None,
         is_revision: Annotated[bool, Field("Revises a step.", name="isRevision")] = False,
-        revises_thought: Annotated[int, Field("Which one.", name="revisesThought", ge=1)]
+        revises_thought: Annotated[int, Field("Step that is revised.", name="revisesThought", ge=1)]
         | None = None,
-        branch_from_thought: Annotated[int, Field("Branch point.", name="branchFromThought", ge=1)]
+        branch_from_thought: Annotated[
+            int, Field("Step to branch off.", name="branchFromThought", ge=1)
+        ]
         | None = None,
-        branch_id: Annotated[str, Field("Branch.", name="branchId", max_length=200, blank=False)]
+        branch_id: Annotated[str, Field("Its name.", name="branchId", max_length=200, blank=False)]
         | None = None,
         needs_more_thoughts: Annotated[
             bool, Field("Raise the total.", name="needsMoreThoughts")
@@ -116,7 +118,7 @@ class ThinkingTools(Family):
     async def finalize_thinking_session(
         self,
         call: Call,
-        summary: Annotated[str, Field("Outcome.", max_length=TEXT_LIMIT, blank=False)],
+        summary: Annotated[str, Field("What came out.", max_length=TEXT_LIMIT, blank=False)],
         decision: Annotated[Decision, Field("For decision-log.md.")] | None = None,
         tasks: Annotated[TaskEdit, Field("As in update_tasks.")] | None = None,
         next_steps: Annotated[

@@ -25,7 +25,7 @@ from recollect.families.bank.section_search import BankSections
 from recollect.families.bank.store_tools import StoreTools
 from recollect.families.bank.targeted import TargetedTools
 from recollect.families.bank.thinking_tools import ThinkingTools
-from recollect.tools.tool import Tool
+from recollect.tools.tool import Effect, Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ class BankFamily:
             FileTools(banks, records, clock, mirror.summary),
             SearchTools(banks, self.sections, clock),
             ProgressTools(banks, clock),
-            ModeTools(banks),
+            ModeTools(banks, self._usable),
             GraphTools(banks, records, mirror, clock, mask=mask),
             MirrorTools(banks, mirror),
             StoreTools(banks, clock),
             BackupTools(banks, files, mirror, clock),
         )
         self._extras = (
-            CareTools(banks, clock, lambda: self._offered, surroundings),
+            CareTools(banks, clock, self._usable, surroundings),
             MirrorExtras(banks, mirror),
             DocPointerTools(banks, records, mirror, clock, mask=mask),
             TargetedTools(banks, records, mirror, self.sections, clock, mask=mask),
@@ -83,3 +83,10 @@ class BankFamily:
             tools = (tool for tool in tools if tool.name in meant)
         self._offered = list(tools)
         return self._offered
+
+    def _usable(self) -> list[Tool]:
+        """What may be recommended: where only reading is allowed, the rest is not there."""
+        reading = (Effect.READS, Effect.SELECTS)
+        if not self._options.read_only:
+            return self._offered
+        return [tool for tool in self._offered if tool.effect in reading]

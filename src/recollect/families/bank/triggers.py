@@ -39,6 +39,11 @@ def asks_for_update(command: str, trigger: str | None) -> bool:
     return bool(compiled(trigger).search(line[:LONGEST_COMMAND]))
 
 
+def own_words(trigger: str | None) -> str | None:
+    """The pattern of a project as people write it; None where the usual words count."""
+    return None if trigger in (None, DEFAULT) else trigger.replace("\b", r"\b")
+
+
 def _check_cost(pattern: str) -> None:
     """Refuses what may take for ever: a repeated group that repeats or chooses inside."""
     repeats = options = 0

@@ -50,7 +50,8 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Embeddings:
-    """How many memories have their vector, and how many wait for it."""
+    """How many texts have their vector, and how many wait for it: memories, and in a project with
+    a memory bank the sections of its files."""
 
     stored: int
     pending: int
@@ -134,7 +135,7 @@ async def _storage(stores: Stores, indexing: Indexing) -> Storage:
     embedder = indexing.embedder
     if embedder is None:
         return Storage(size, 0, "none", Embeddings(0, 0, problem) if problem else None)
-    counts = [await store.vector_counts(embedder.name, (MEMORY,)) for store in both]
+    counts = [await store.vector_counts(embedder.name, indexing.kinds) for store in both]
     stored, pending = (sum(column) for column in zip(*counts, strict=True))
     return Storage(size, embedder.dimensions, embedder.name, Embeddings(stored, pending, problem))
 
