@@ -12,8 +12,9 @@ from recollect.core.records import Batch, Record, Where
 from recollect.families.bank.banks import Bank, BankRecords
 from recollect.families.bank.model import SECTION, BankOptions
 from recollect.families.bank.search_tools import SearchTools
-from recollect.families.bank.section_index import SectionIndex, Synced, scope_of
+from recollect.families.bank.section_index import SectionIndex, Synced
 from recollect.families.bank.section_search import BankSections
+from recollect.families.bank.section_writing import scope_of
 from remembering import PromptIndexing, Watched
 
 Happens = Callable[[Batch], Awaitable[None]]
@@ -40,10 +41,14 @@ class Searched:
     watched: Happens | None = None  # happens just before each commit
 
     def __post_init__(self) -> None:
-        at, options = self.at, self.at.banks.options
+        at = self.at
         records = WatchedRecords(at.records, self.watched) if self.watched else at.records
         self.index = SectionIndex(
-            cast(BankRecords, records), self.indexing, at.clock, options, time_limit=self.time_limit
+            cast(BankRecords, records),
+            self.indexing,
+            at.clock,
+            at.banks,
+            time_limit=self.time_limit,
         )
         self.sections = BankSections(
             at.banks, at.records, self.index, self.indexing, at.clock, time_limit=None

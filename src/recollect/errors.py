@@ -31,6 +31,11 @@ MOST_LISTED = 10  # candidates in a sentence
 NOWHERE = "(no folder is chosen)"  # where a memory bank is that nobody named
 
 
+def visible(name: str) -> str:
+    """A name as a message shows it: escaped where it holds what cannot be seen, or turns others."""
+    return name if name.isprintable() else ascii(name)[1:-1]
+
+
 class RecollectError(Exception):
     """Base of everything that is raised on purpose."""
 
@@ -108,15 +113,15 @@ class BankNotFound(NotFound):
 
     def __init__(self, expected_path: str) -> None:
         suggestion = "Use initialize_memory_bank to create one."
-        is_named = expected_path != NOWHERE
-        self.place = f"Expected at {expected_path}." if is_named else "No folder is chosen."
-        super().__init__(
-            "memory bank",
-            expected_path,
-            message="Memory Bank not found.",
-            hint=f"{suggestion} {self.place}",
-        )
-        self.facts = {**self.facts, "expectedPath": expected_path, "suggestion": suggestion}
+        super().__init__("memory bank", expected_path, message="Memory Bank not found.")
+        if expected_path == NOWHERE:
+            self.place = "No folder is chosen: give `path` to it, or `storeId` to this call."
+            self.facts = {"kind": "memory bank", "suggestion": f"{suggestion} {self.place}"}
+        else:
+            self.place = f"Expected at {expected_path}."
+            expected = {"expectedPath": expected_path, "suggestion": suggestion}
+            self.facts = {**self.facts, **expected}
+        self.hint = f"{suggestion} {self.place}"
 
 
 class FileNotFound(NotFound):
@@ -128,7 +133,7 @@ class FileNotFound(NotFound):
         super().__init__(
             "file",
             name,
-            message=f"File not found: {name}.",
+            message=f"File not found: {visible(name)}.",
             hint=hint or "list_memory_bank_files shows what there is.",
         )
 
@@ -140,7 +145,8 @@ class EtagMismatch(Conflict):
 
     def __init__(self, name: str, expected: str, current: str) -> None:
         super().__init__(
-            f"{name} was changed since it was read: expected ETag {expected}, it has {current}.",
+            f"{visible(name)} was changed since it was read: expected ETag {expected}, it has "
+            f"{current}.",
             hint="Read it again, and write what takes the change into account.",
             filename=name,
             expectedEtag=expected,

@@ -10,7 +10,7 @@ from calling import Client
 from recollect.app.app import App
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import NotFound, ReadOnly
+from recollect.errors import NotFound, ReadOnly, Refused
 from recollect.settings import load
 from recollect.tools.tool import Effect
 
@@ -131,3 +131,23 @@ async def test_yesterday_is_that_of_the_machines_own_calendar(
     await app.close()
     monkeypatch.undo()
     getattr(time, "tzset", lambda: None)()
+
+
+async def test_over_http_only_banks_that_were_named_on_the_machine_are_used(tmp_path: Path) -> None:
+    library = MemoryLibrary()
+    (tmp_path / "private").mkdir()
+
+    def served(**flags: object) -> Client:
+        given = {"data_dir": tmp_path, "toolsets": "bank", **flags}
+        return Client(App(load(given, {}), library=library))
+
+    private = str(tmp_path / "private")
+    with pytest.raises(Refused, match="named on this machine"):
+        await served(transport="http")("initialize_memory_bank", path=private)
+    assert list((tmp_path / "private").iterdir()) == []
+    named = served(transport="http", path=tmp_path / "private")
+    made = await named("initialize_memory_bank", path=".")
+    assert made["path"] == str(tmp_path / "private" / "memory-bank")
+    await served()("register_store", storeId="mine", path=private)
+    status = await served(transport="http")("get_memory_bank_status", storeId="mine")
+    assert status["isComplete"] is True

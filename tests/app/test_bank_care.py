@@ -114,14 +114,16 @@ async def test_what_a_process_without_the_bank_wrote_is_mirrored_soon_after_a_re
     app: App, home: Path, tmp_path: Path
 ) -> None:
     await app.call(Session(), "graph_upsert_entity", {"name": "Cart", "entityType": "service"})
+    await app.close()
     other = another(home, tmp_path, app.library, toolsets="graph")
     await other.call(Session(), "create_entities", {"entities": [ENTITY]})
     assert "observation_add" not in events(home)
-    assert await names(app) == ["Cart", "Shop API"]
+    reader = another(home, tmp_path, app.library, toolsets="bank")
+    assert await names(reader) == ["Cart", "Shop API"]
     async with asyncio.timeout(30):
         while "observation_add" not in events(home):  # noqa: ASYNC110 - a file has no event
             await asyncio.sleep(0.01)
-    await app.close()
+    await reader.close()
     assert "Shop API" in (home / "memory-bank/graph/graph.md").read_text(encoding="utf-8")
 
 

@@ -166,3 +166,11 @@ def test_a_folder_inside_a_repository_means_the_bank_at_its_root(
     (home / "src" / "deep").mkdir(parents=True)
     monkeypatch.chdir(home / "src" / "deep")
     assert recollect("get-memory-bank-status", "--json").json["path"] == str(bank)
+
+
+def test_a_command_reaches_every_folder_though_assistants_are_served_over_http(
+    recollect: Run, bank: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_TRANSPORT", "http")
+    assert recollect("register-store", "shop", str(bank.parent)).status == 0
+    assert recollect("get-memory-bank-status", "--json").json["path"] == str(bank)

@@ -37,9 +37,9 @@ async def read(server: SshServer, options: SshOptions, host: str = LOOPBACK) -> 
         await connections.close()
 
 
-async def refusal(server: SshServer, options: SshOptions) -> RecollectError:
+async def refusal(server: SshServer, options: SshOptions, host: str = LOOPBACK) -> RecollectError:
     with pytest.raises(RecollectError) as caught:
-        await read(server, options)
+        await read(server, options, host)
     return caught.value
 
 
@@ -115,6 +115,47 @@ async def test_the_configuration_names_hosts_and_the_files_that_know_them(
         encoding="utf-8",
     )
     assert await read(server, replace(server.options, known_hosts=None), host="notes") == b"there"
+
+
+async def test_the_way_to_accept_a_host_names_it_as_it_is_reached(
+    server: SshServer, keys: Keys, tmp_path: Path
+) -> None:
+    keys.config.write_text(f"Host notes\n  HostName {LOOPBACK}\n", encoding="utf-8")
+    keys.known_hosts.unlink()
+    unknown = await refusal(server, server.options, host="notes")
+    assert f'ssh-keyscan -p {server.port} {LOOPBACK} >> "{keys.known_hosts}"' in str(unknown.hint)
+    assert f"notes ([{LOOPBACK}]:{server.port})" in unknown.message
+    other = Keys.made_in(tmp_path / "other")
+    other.make_known(server.port)
+    options = replace(server.options, known_hosts=other.known_hosts)
+    changed = await refusal(server, options, host="notes")
+    assert f'ssh-keygen -R "[{LOOPBACK}]:{server.port}"' in str(changed.hint)
+
+
+async def test_the_way_to_accept_a_host_has_the_port_of_the_configuration(
+    server: SshServer, keys: Keys
+) -> None:
+    keys.config.write_text(
+        f"Host notes\n  HostName {LOOPBACK}\n  Port {server.port}\n", encoding="utf-8"
+    )
+    keys.known_hosts.unlink()
+    files = await SshConnections(server.options).at(server.user, "notes", None, "/")
+    with pytest.raises(Refused) as caught:
+        await files.read("note.md")
+    assert f"ssh-keyscan -p {server.port} {LOOPBACK} " in str(caught.value.hint)
+
+
+async def test_a_key_that_has_another_name_is_accepted_through_ssh_itself(
+    server: SshServer, keys: Keys
+) -> None:
+    keys.config.write_text(
+        f"Host notes\n  HostName {LOOPBACK}\n  HostKeyAlias shelf\n", encoding="utf-8"
+    )
+    keys.known_hosts.unlink()
+    error = await refusal(server, server.options, host="notes")
+    assert f'UserKnownHostsFile="{keys.known_hosts}" -p {server.port} ' in str(error.hint)
+    assert f"{server.user}@notes" in str(error.hint)
+    assert "notes (shelf)" in error.message
 
 
 async def test_a_configuration_that_is_not_there_is_an_error(

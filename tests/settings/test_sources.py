@@ -157,3 +157,10 @@ def test_a_child_with_flags_alone_inherits_no_setting(monkeypatch: pytest.Monkey
     assert environment["OTHER"] == "debug"
     assert {"RECOLLECT_PORT", "MEMORY_LOG_LEVEL", "MEMORY_DB_PATH"}.isdisjoint(environment)
     assert load({}, environment).config is None
+
+
+def test_over_http_the_folder_of_the_program_counts_only_where_it_is_named(tmp_path: Path) -> None:
+    assert load({}, {}).path == Path.cwd()
+    assert load({"transport": "http"}, {}).path is None
+    assert load({"transport": "http", "project": "auto"}, {}).path == Path.cwd()
+    assert load({"transport": "http", "path": tmp_path}, {}).path == tmp_path

@@ -141,7 +141,7 @@ def _bank(settings: Settings, library: Library, keeper: Keeper, clock: Clock) ->
     from recollect.filestores.ssh_place import SshOptions
 
     remote = remote_bank(settings)
-    folder = _working_folder(settings)
+    folder = settings.path  # over HTTP only where it is given
     named = None if settings.project in (None, AUTO) else settings.project
     options = BankOptions(
         place=remote or (None if folder is None else str(_home_of_bank(folder, settings.folder))),
@@ -150,6 +150,7 @@ def _bank(settings: Settings, library: Library, keeper: Keeper, clock: Clock) ->
         mode=settings.mode,
         mask_secrets=settings.mask_secrets,
         read_only=settings.read_only,
+        free_paths=settings.transport != "http",
     )
     files = Files(SshOptions(key=settings.ssh_key, known_hosts=settings.known_hosts))
     projects = BankProjects(

@@ -84,6 +84,8 @@ def _backups(out: Console, facts: Row) -> None:
     for backup in backups:
         count = backup.get("fileCount")
         known = [f"{count} files" if count is not None else "", backup["verified"]]
+        if backup.get("otherBank"):
+            known.append(f"of {backup['bank']}")
         line = Text(backup["id"], style="cyan") + Text("  " + "  ".join(filter(None, known)))
         out.print(line, soft_wrap=True)
         for problem in backup.get("problems") or ():

@@ -15,7 +15,8 @@ from recollect.errors import ReadOnly, RecollectError, Unavailable
 
 T = TypeVar("T")
 
-EVERY_TOOL = {"toolsets": "all", "bank_extras": True, "mode_tools": False}
+# A command is on this machine, however assistants are served.
+EVERY_TOOL = {"toolsets": "all", "bank_extras": True, "mode_tools": False, "transport": "stdio"}
 
 # What commands choose, kept in a note each for those that follow: `recollect switch-project`
 # leaves the first, and what is chosen of a memory bank counts in the same working folder.

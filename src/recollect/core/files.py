@@ -24,12 +24,16 @@ _INVISIBLE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file or folder; `modified_at` is in microseconds, as precise as the store knows it."""
+    """A file or folder; `modified_at` is in microseconds, as precise as the store knows it.
+
+    `target` is the path inside the store that a symbolic link, itself or on the way, leads to.
+    """
 
     path: str
     size: int
     modified_at: int
     is_folder: bool = False
+    target: str | None = None
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,11 +36,15 @@ _TRIES, _NAP = 50, 0.002  # and how often, in seconds, we ask again
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """An entry of an open folder: `name` in `folder`, or a whole path where systems lack that."""
+    """An entry of an open folder: `name` in `folder`, or a whole path where systems lack that.
+
+    `target` are the parts of the path that links led to, where there were any.
+    """
 
     name: str
     folder: int | None
     found: os.stat_result | None
+    target: tuple[str, ...] | None = None
 
     @property
     def is_folder(self) -> bool:
@@ -74,7 +78,7 @@ def spot(
     except _LinkMet:
         parts = inside(root, parts if follow else parts[:-1]) + (() if follow else parts[-1:])
         try:
-            found = _walked(root, parts, make, follow)
+            found = replace(_walked(root, parts, make, follow), target=parts)
         except _LinkMet:
             raise Refused(
                 f'"{"/".join(parts)}" is a symbolic link that was changed, or leads in a circle.'

@@ -145,7 +145,8 @@ class LocalFiles:
 
     def _info(self, parts: Parts) -> FileInfo | None:
         with spot(self._root, parts) as where:
-            return _described("/".join(parts), where.found)
+            target = None if where.target is None else "/".join(where.target)
+            return _described("/".join(parts), where.found, target)
 
     def _list(self, parts: Parts) -> Infos:
         prefix = "".join(f"{part}/" for part in parts)
@@ -334,13 +335,16 @@ def _write_all(file: int, data: bytes) -> None:
         left = left[os.write(file, left) :]
 
 
-def _described(path: str, found: os.stat_result | None) -> FileInfo | None:
+def _described(
+    path: str, found: os.stat_result | None, target: str | None = None
+) -> FileInfo | None:
     if found is None:
         return None
     is_folder = stat.S_ISDIR(found.st_mode)
     if not is_folder and not stat.S_ISREG(found.st_mode):
         return None
-    return FileInfo(path, 0 if is_folder else found.st_size, found.st_mtime_ns // 1000, is_folder)
+    size = 0 if is_folder else found.st_size
+    return FileInfo(path, size, found.st_mtime_ns // 1000, is_folder, target)
 
 
 def _is_respelled(source: Spot, target: Spot) -> bool:

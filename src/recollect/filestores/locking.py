@@ -36,9 +36,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from recollect.core import times
+from recollect.core.finishing import finished
 from recollect.core.times import Clock
 from recollect.errors import InvalidInput, RecollectError, StoreBusy
-from recollect.filestores.finishing import finished
 from recollect.filestores.names import LOCK_NAME, lock_file
 from recollect.filestores.owners import is_running, this_machine
 

@@ -8,6 +8,7 @@ from typing import TypeVar
 import asyncssh
 
 from recollect.core.files import FileInfo, is_name
+from recollect.core.finishing import finished
 from recollect.errors import (
     Conflict,
     InvalidInput,
@@ -17,7 +18,6 @@ from recollect.errors import (
     Refused,
     StorageFull,
 )
-from recollect.filestores.finishing import finished
 from recollect.filestores.locking import Locks, Terms
 from recollect.filestores.names import ABANDONED, is_working_file, reachable_parts
 from recollect.filestores.ssh_changes import (
@@ -208,7 +208,7 @@ class SshFiles:
         spot = await located(session, self._root, parts)
         if spot.attributes is None or not is_file_or_folder(spot.attributes):
             return None
-        return info_of("/".join(parts), spot.attributes)
+        return info_of("/".join(parts), spot.attributes, spot.target)
 
     async def _listed(self, session: SftpSession, folder: Spot, parts: Parts) -> Sequence[FileInfo]:
         found: list[FileInfo] = []

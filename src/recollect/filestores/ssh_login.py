@@ -51,11 +51,12 @@ async def log_in(place: SshPlace, options: SshOptions) -> asyncssh.SSHClientConn
 class _HostKeys(asyncssh.SSHKnownHosts):
     """The keys of a user's files, and what a server showed that they do not hold."""
 
-    def __init__(self, files: Sequence[Path]) -> None:
+    def __init__(self, files: Sequence[Path], reached: asyncssh.SSHClientConnectionOptions) -> None:
         super().__init__()
         self.is_known = False
         self.fingerprint: str | None = None
         self._file = files[0]
+        self._reached = reached
         for file in files:
             if file.is_file():
                 self.load(file.read_text(encoding="utf-8", errors="replace"))
@@ -66,16 +67,16 @@ class _HostKeys(asyncssh.SSHKnownHosts):
         return found
 
     def refusal(self, place: SshPlace) -> Refused:
-        port = "" if place.port in (None, USUAL_PORT) else f" -p {place.port}"
-        entry = f"[{place.host}]:{place.port}" if port else place.host
-        accept = f'ssh-keyscan{port} {place.host} >> "{self._file}"'
+        entry = self._entry()
+        accept = self._way_to_accept(place)
+        named = place.host if place.host == self._reached.host else f"{place.host} ({entry})"
         shown = f" {self.fingerprint}" if self.fingerprint else ""
         facts = {"host": place.host, "known_hosts": str(self._file)}
         if self.fingerprint:
             facts["fingerprint"] = self.fingerprint
         if self.is_known:
             return Refused(
-                f"The key{shown} of the host {place.host} is not one that is known of it:"
+                f"The key{shown} of the host {named} is not one that is known of it:"
                 " it was changed, or another machine answers in its place.",
                 hint="Ask whoever runs the host. Only where the new key is right, forget the old"
                 f' one with `ssh-keygen -R "{entry}" -f "{self._file}"` and accept the new one'
@@ -83,11 +84,27 @@ class _HostKeys(asyncssh.SSHKnownHosts):
                 **facts,
             )
         return Refused(
-            f"The host {place.host} is not known, so its key{shown} is not trusted.",
+            f"The host {named} is not known, so its key{shown} is not trusted.",
             hint="Compare the fingerprint with the host's own, and accept the key with"
             f" `{accept}`.",
             **facts,
         )
+
+    def _entry(self) -> str:
+        """As `known_hosts` names the server, whatever the user's configuration calls it."""
+        reached = self._reached
+        if reached.host_key_alias:
+            return reached.host_key_alias
+        return reached.host if reached.port == USUAL_PORT else f"[{reached.host}]:{reached.port}"
+
+    def _way_to_accept(self, place: SshPlace) -> str:
+        reached = self._reached
+        if reached.host_key_alias or reached.tunnel or reached.proxy_command:
+            # ssh-keyscan knows neither another name for the key nor a way through other hosts.
+            port = "" if place.port is None else f" -p {place.port}"
+            return f'ssh -o UserKnownHostsFile="{self._file}"{port} {place.user}@{place.host}'
+        port = "" if reached.port == USUAL_PORT else f" -p {reached.port}"
+        return f'ssh-keyscan{port} {reached.host} >> "{self._file}"'
 
 
 class _Client(asyncssh.SSHClient):
@@ -137,7 +154,7 @@ def _prepared(place: SshPlace, options: SshOptions) -> _Login:
         raise InvalidInput(
             f"The SSH configuration for {place} cannot be used: {error}.", host=place.host
         ) from None
-    host_keys = _host_keys(options, cast("list[str] | None", settings.known_hosts))
+    host_keys = _host_keys(options, settings)
     arguments |= {"known_hosts": host_keys, "client_factory": lambda: _Client(host_keys)}
     return _Login(arguments, host_keys, key_is_encrypted)
 
@@ -162,8 +179,9 @@ def _is_encrypted(key: Path) -> bool:
     return False
 
 
-def _host_keys(options: SshOptions, configured: list[str] | None) -> _HostKeys:
+def _host_keys(options: SshOptions, settings: asyncssh.SSHClientConnectionOptions) -> _HostKeys:
     """What the user's files say; a configuration that trusts every host is not followed."""
+    configured = cast("list[str] | None", settings.known_hosts)
     if options.known_hosts is not None:
         files = [options.known_hosts]
     elif configured:
@@ -171,7 +189,7 @@ def _host_keys(options: SshOptions, configured: list[str] | None) -> _HostKeys:
     else:
         files = [Path.home() / ".ssh" / "known_hosts", _SYSTEM_KNOWN_HOSTS]
     try:
-        return _HostKeys(files)
+        return _HostKeys(files, settings)
     except (ValueError, OSError):
         shown = ", ".join(map(str, files))
         raise InvalidInput(

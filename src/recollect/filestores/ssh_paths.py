@@ -23,10 +23,14 @@ _MOST_LINKS = 16  # one after the other; those in a circle have no end
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A place on a server, and what is there, if anything."""
+    """A place on a server, and what is there, if anything.
+
+    `target` is its path inside the folder, where links led to it.
+    """
 
     path: str
     attributes: SFTPAttrs | None = None
+    target: str | None = None
 
     @property
     def folder(self) -> str:
@@ -53,13 +57,14 @@ def is_file_or_folder(attributes: SFTPAttrs) -> bool:
     return attributes.type in (FILEXFER_TYPE_REGULAR, FILEXFER_TYPE_DIRECTORY)
 
 
-def info_of(path: str, attributes: SFTPAttrs) -> FileInfo:
+def info_of(path: str, attributes: SFTPAttrs, target: str | None = None) -> FileInfo:
     """Version 3 of the protocol, which OpenSSH speaks, knows times to the second."""
     return FileInfo(
         path=path,
         size=0 if is_folder(attributes) else attributes.size or 0,
         modified_at=int(attributes.mtime or 0) * _SECOND,
         is_folder=is_folder(attributes),
+        target=target,
     )
 
 
@@ -79,9 +84,11 @@ async def located(session: SftpSession, root: str, parts: Sequence[str]) -> Spot
         _resolved(session, path, parts),
         session.attributes(path),
     )
-    if place != folder and not place.startswith(f"{folder.rstrip('/')}/"):
+    inside = f"{folder.rstrip('/')}/"
+    if place != folder and not place.startswith(inside):
         raise leads_out(parts)
-    return Spot(place, attributes)
+    reached = place.removeprefix(inside) if place != folder else ""
+    return Spot(place, attributes, None if reached == "/".join(parts) else reached)
 
 
 async def located_entry(session: SftpSession, root: str, parts: Sequence[str]) -> Spot:

@@ -9,7 +9,7 @@ import asyncssh
 from asyncssh import SFTPAttrs, SFTPClientFile, SFTPName
 from asyncssh.constants import FXF_APPEND, FXF_CREAT, FXF_EXCL, FXF_READ, FXF_WRITE
 
-from recollect.filestores.finishing import finished
+from recollect.core.finishing import finished
 from recollect.filestores.ssh_login import log_in
 from recollect.filestores.ssh_place import SshOptions, SshPlace
 

@@ -228,7 +228,9 @@ def _settings(gathered: Gathered) -> Settings:
         _toolsets(toolsets)
     elif any(name in OF_THE_BANK for name in gathered.settings):
         values["toolsets"] = ",".join((*DEFAULT_TOOLSETS, "bank"))
-    values.setdefault("path", Path.cwd())
+    if values.get("transport") != "http" or values.get("project") == AUTO:
+        # A client of HTTP works in a folder of its own: ours is meant only where it is named.
+        values.setdefault("path", Path.cwd())
     if "data_dir" not in values:
         values["data_dir"] = _default_data_dir()
     values["data_dir"] = values["data_dir"].absolute()

@@ -1,11 +1,21 @@
 """Where the path of a caller leads."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from recollect.errors import InvalidInput
+from backing_up import LineGraph
+from banking import Banking, bank_in
+from recollect.errors import InvalidInput, Refused
 from recollect.families.bank.addresses import resolved
+from recollect.families.bank.backup_tools import BackupTools
+from recollect.families.bank.banks import Bank
+from recollect.families.bank.file_tools import FileTools
+from recollect.families.bank.model import BankOptions
+from recollect.families.bank.registry import Registered
+from recollect.families.bank.store_tools import StoreTools
 
 START = str(Path.cwd() / "start")
 
@@ -66,3 +76,73 @@ def test_an_address_that_is_none_is_quoted_as_it_was_given(path: str, said: str)
 def test_a_relative_path_without_a_start_is_an_error() -> None:
     with pytest.raises(InvalidInput):
         resolved("shop", None)
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Banking]:
+    """A client from elsewhere: it may use the bank of the start, and the store `work`."""
+    options = BankOptions(place=str(tmp_path / "start"), free_paths=False)
+    async with bank_in(tmp_path / "start", options=options) as banking:
+        banking.offer(
+            FileTools(banking.banks, banking.records, banking.clock, _no_graph),
+            StoreTools(banking.banks, banking.clock),
+            BackupTools(banking.banks, banking.files, LineGraph(), banking.clock),
+        )
+        banking.put("progress.md", "# Progress\n")
+        for folder in ("work", "private"):
+            (tmp_path / folder / "memory-bank").mkdir(parents=True)
+            (tmp_path / folder / "memory-bank" / "progress.md").write_text("x", encoding="utf-8")
+        work = Registered("work", str(tmp_path / "work"), "local", 1, 1)
+        await banking.banks.registry.put(work)
+        far = Registered("far", "ssh://ada@example.org/srv/shop", "remote", 1, 1)
+        await banking.banks.registry.put(far)
+        yield banking
+
+
+async def _no_graph(_: Bank) -> str | None:
+    return None
+
+
+NAMING: list[tuple[str, str, dict[str, Any]]] = [
+    ("initialize_memory_bank", "path", {}),
+    ("set_memory_bank_path", "path", {}),
+    ("select_store", "path", {}),
+    ("select_store", "path", {"action": "register", "storeId": "mine"}),
+    ("register_store", "path", {"storeId": "mine"}),
+    ("create_backup", "backupDir", {}),
+    ("list_backups", "backupDir", {}),
+    ("restore_backup", "backupDir", {"backupId": "memory-bank-backup-2026-02-13T10-30-00-000Z"}),
+]
+
+
+@pytest.mark.parametrize(("tool", "argument", "more"), NAMING)
+@pytest.mark.parametrize(
+    "path",
+    ["{home}/private", "{home}/private/memory-bank", "../private", "{home}", "{home}/work/inner"]
+    + ["{home}/new", "~", "ssh://ada@example.org/srv/other", "ssh://eve@example.org/srv/shop"],
+)
+async def test_a_client_from_elsewhere_reaches_no_folder_that_nobody_here_named(
+    served: Banking, tmp_path: Path, tool: str, argument: str, more: dict[str, Any], path: str
+) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(Refused, match="named on this machine") as caught:
+        await served(tool, **{argument: path.format(home=tmp_path)}, **more)
+    assert "recollect register-store ID PATH" in (caught.value.hint or "")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert served.session.bank is None
+    assert {store.store_id for store in await served.banks.registry.all()} == {"work", "far"}
+
+
+async def test_a_client_from_elsewhere_uses_what_was_named_here_by_path_or_id(
+    served: Banking, tmp_path: Path
+) -> None:
+    for path in (tmp_path / "work", tmp_path / "work" / "memory-bank"):
+        await served("set_memory_bank_path", path=str(path))
+        assert served.session.bank == str(tmp_path / "work" / "memory-bank")
+    await served("initialize_memory_bank", path=".")
+    assert served.session.bank == str(tmp_path / "start" / "memory-bank")
+    assert (await served("select_store", storeId="work"))["id"] == "work"
+    made = await served("create_backup", backupDir=str(tmp_path / "work"))
+    assert Path(made["backupPath"]).parent == tmp_path / "work"
+    again = await served("register_store", storeId="again", path=str(tmp_path / "work"))
+    assert again["registered"] is True

@@ -12,6 +12,7 @@ from recollect.core.sessions import Call, Session
 from recollect.errors import BankNotFound, InvalidInput, NotFound, StorageFull, Unavailable
 from recollect.families.bank import bank_files
 from recollect.families.bank.backup_manifest import MANIFEST
+from recollect.families.bank.graph_file import LOCK as GRAPH_LOCK
 
 FIRST = "memory-bank-backup-2023-11-14T22-13-20-000Z"
 
@@ -133,6 +134,19 @@ async def test_nobody_writes_to_the_bank_while_it_is_copied(tmp_path: Path) -> N
         for backup in made:
             copy = state_of(Path(backup["backupPath"]))
             assert copy["a.md"] == copy["b.md"]
+
+
+async def test_no_line_of_the_graph_is_copied_in_part(tmp_path: Path) -> None:
+    async with backing_up(tmp_path) as bank:
+        bank.put("progress.md", "text")
+        bank.put(GRAPH, "a line\nhalf a")
+        files = bank.banking.bank.files
+        async with files.lock(GRAPH_LOCK):
+            backup = asyncio.create_task(bank("create_backup"))
+            await asyncio.wait([backup], timeout=0.3)  # as long as it takes where nobody waits
+            await files.append(GRAPH, b" line\n")
+        copy = state_of(Path((await backup)["backupPath"]))
+        assert copy[GRAPH] == b"a line\nhalf a line\n"
 
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["one change fails", "all fail from then"])

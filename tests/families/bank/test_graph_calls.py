@@ -1,12 +1,19 @@
 import json
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from graphing import Graphing, graph_in, offer
+from graphing import CountingRecords, Graphing, graph_in, offer
+from recollect.core.entities import ENTITY, new_entity
+from recollect.core.ports import RecordStore
+from recollect.core.records import Batch, Insert, Where
+from recollect.families.bank.banks import Bank
+from recollect.families.bank.graph_changes import Own
 from recollect.families.bank.mirror import Mirror
+from recollect.tools.tool import Warned
 
 LOG = "graph/graph.jsonl"
 SHOP, ORDERS = "ent_dCaO4uichTpa", "ent_C38QptuQfgbA"
@@ -119,3 +126,73 @@ async def test_what_is_wrong_with_the_file_is_said_once(graph: Graphing) -> None
     graph.banking.put("graph", "in the way")
     made = await graph("upsert_entity", name="Bob", entityType="person")
     assert [warning["code"] for warning in made["warnings"]] == ["graph_file_behind"]
+
+
+async def test_new_things_are_told_without_reading_them_again(graph: Graphing) -> None:
+    records = CountingRecords(graph.banking.records)
+    bank = graph.banking
+    offer(bank, records, Mirror(records, bank.library, bank.clock, mask=True, read_only=False))
+    await graph.entity("Shop API", "service")
+    records.begin()
+    await graph.entity("Orders DB", "database")
+    assert records.calls == {"scan": 1, "commit": 1}
+    records.begin()
+    await graph.entity("Orders DB", "database", size=3)
+    assert records.calls == {"scan": 1, "commit": 1}
+    assert [
+        (event["entity"]["name"], event["entity"].get("attrs")) for event in events(graph)[1:]
+    ] == [
+        ("Shop API", None),
+        ("Orders DB", None),
+        ("Orders DB", {"size": 3}),
+    ]
+
+
+class Reading(Mirror):
+    """Takes nobody's word for what changed."""
+
+    async def follow(
+        self, bank: Bank, store: RecordStore | None = None, own: Own | None = None
+    ) -> list[Warned]:
+        return await super().follow(bank, store)
+
+
+async def _tell(graph: Graphing, kind: type[Mirror]) -> str:
+    bank = graph.banking
+    mirror = kind(bank.records, bank.library, bank.clock, mask=True, read_only=False)
+    offer(bank, bank.records, mirror)
+    await graph.entity("Ada", "person")
+    await graph.entity("Ada", "person", role="cook")
+    await graph.entity("Bob", "person", role="chef")
+    [bob] = [r for r in await (await graph.store()).scan(Where(kinds=(ENTITY,))) if r.name == "Bob"]
+    # As another family may have it: one more of the same name and type.
+    twin = replace(bob, id="twin", name="BOB", variant="=BOB", created_at=bank.clock())
+    await (await graph.store()).commit(Batch((Insert(twin),), bank.clock(), "test"))
+    await graph.entity("Bob", "person", role="owner")
+    await graph.entity("Bob", "person", role="cook")
+    await graph.observe("Ada", "likes tea", source="agent")
+    await graph.observe("Ada", "likes milk", timestamp=AT)
+    await graph.link("Ada", "knows", "Ada")
+    await graph("delete_entity", entity="Ada")
+    await graph.entity("Ada", "person")
+    return bank.get(LOG)
+
+
+async def test_what_a_call_did_is_told_in_the_words_that_reading_it_would_give(
+    tmp_path: Path,
+) -> None:
+    told: list[str] = []
+    for kind in (Mirror, Reading):
+        async with graph_in(tmp_path / kind.__name__) as graph:
+            told.append(await _tell(graph, kind))
+    assert told[0] == told[1]
+    assert told[0].count("entity_upsert") == 6
+
+
+async def test_what_others_committed_before_a_call_is_told_with_it(graph: Graphing) -> None:
+    await graph.entity("Ada", "person")
+    at = graph.banking.clock()
+    bob = new_entity("Bob", "person", "person", at)
+    await (await graph.store()).commit(Batch((Insert(bob),), at, "test"))
+    await graph.entity("Cleo", "person")
+    assert [event["entity"]["name"] for event in events(graph)[1:]] == ["Ada", "Bob", "Cleo"]

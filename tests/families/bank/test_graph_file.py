@@ -53,6 +53,17 @@ async def test_a_copy_and_a_view_go_though_the_log_has_nothing_of_it_any_more(
     assert holders(here) == set()
 
 
+async def test_a_view_without_a_snapshot_is_written_anew_by_a_purge(here: Mirroring) -> None:
+    await here.observe("Ada", f"lives in {SECRET}")
+    await here.follow()
+    await here.mirror.refresh_view(here.bank)
+    assert holders(here) == {"graph.jsonl", "graph.md"}
+    await here.purge(f"lives in {SECRET}")
+    await here.follow()
+    assert holders(here) == set()
+    assert "Ada" in here.banking.get("graph/graph.md")
+
+
 async def test_files_that_were_never_written_are_not_written_by_a_purge(here: Mirroring) -> None:
     await here.observe("Ada", f"lives in {SECRET}")
     await here.follow()

@@ -24,7 +24,10 @@ from mirroring import (
     replay,
     upserted,
 )
+from recollect.core.entities import new_entity
+from recollect.core.records import Batch, Insert
 from recollect.errors import Refused
+from recollect.families.bank.graph_changes import Moved, Own, events_of
 
 NAMES = ("Ada", "Bob", "Cleo", "Dan")
 
@@ -100,6 +103,40 @@ async def test_what_was_purged_goes_though_others_wrote_over_it(here: Mirroring)
     assert "Secret Street" not in here.path.read_text(encoding="utf-8")
     assert here.told() == await here.stored()
     assert await here.texts() == {"likes tea"}
+
+
+async def test_the_past_of_what_was_purged_goes_though_others_wrote_over_it(
+    here: Mirroring,
+) -> None:
+    """Deleted before it was purged: what the log leaves says nothing of it, its lines do."""
+    await here.observe("Ada", "lives in Secret Street")
+    [gone] = await here.observations()
+    await here.follow()
+    await here.forget(gone.text)
+    await here.follow()
+    await (await here.store()).purge([gone.ref])
+    here.append(upserted("Cleo", here.clock()))
+    await here.meet()
+    await here.follow()
+    assert "Secret Street" not in here.path.read_text(encoding="utf-8")
+    assert here.told() == await here.stored()
+
+
+async def test_what_a_call_did_is_not_told_again_where_somebody_told_it(here: Mirroring) -> None:
+    await here.upsert("Ada")
+    await here.follow()
+    after = here.mirror.followed(here.bank)
+    assert after is not None
+    at = here.clock()
+    bob = new_entity("Bob", "thing", "thing", at)
+    change = await (await here.store()).commit(Batch((Insert(bob),), at, "test"))
+    own = Own(Moved(events_of([(None, bob)], [], [], at), change.seq), after)
+    for _ in range(2):
+        assert await here.mirror.follow(here.bank, None, own) == []
+    await here.upsert("Cleo")
+    await here.follow()
+    assert await here.mirror.follow(here.bank, None, own) == []
+    assert [line["entity"]["name"] for line in here.lines[1:]] == ["Ada", "Bob", "Cleo"]
 
 
 async def test_a_project_that_is_made_anew_takes_the_log_in_again(here: Mirroring) -> None:

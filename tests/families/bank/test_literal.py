@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from recollect.families.bank import literal
 from recollect.families.bank.literal import MOST_CONTENT, Needle, found_lines
+from recollect.families.bank.markdown import lines_of
 
 TEXT = "First line\nSecond LINE here\n\nlast line"
 
@@ -30,7 +31,11 @@ def test_lines_come_trimmed_with_those_around_them() -> None:
         ("LINE", True, [2]),
         ("first line", False, [1]),
         (".*", False, []),
-        ("line\nsecond", False, []),
+        ("line\nsecond", False, [1]),
+        ("line\r\nsecond", False, [1]),
+        ("line\nsecond", True, []),
+        ("here\n\nlast", False, [2]),
+        ("line\nlast", False, []),
     ],
 )
 def test_the_text_is_found_word_for_word(
@@ -83,7 +88,7 @@ def test_a_long_line_is_shown_around_the_match() -> None:
 
 @given(
     st.lists(st.text(alphabet="abÄ \r", max_size=12), max_size=40),
-    st.text(alphabet="abä", min_size=1, max_size=3),
+    st.text(alphabet="abä\n", min_size=1, max_size=4).map(str.strip).filter(bool),
     st.integers(min_value=1, max_value=40),
 )
 def test_blocks_change_nothing(texts: list[str], query: str, block: int) -> None:
@@ -93,3 +98,26 @@ def test_blocks_change_nothing(texts: list[str], query: str, block: int) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(literal, "BLOCK", block)
         assert list(found_lines(data, needle, 1_000)) == whole
+
+
+@given(
+    st.text(alphabet="ab\n\r\x0b\x85\u2028", max_size=30),
+    st.text(alphabet="ab\n", min_size=1, max_size=4).map(str.strip).filter(bool),
+)
+def test_lines_are_counted_as_everywhere_in_a_bank(text: str, query: str) -> None:
+    told = ["".join(lines_of(text)[at:]) for at in range(len(lines_of(text)))]
+    plain = [rest.replace("\r\n", "\n").replace("\r", "\n") for rest in told]
+    expected = [
+        number
+        for number, rest in enumerate(plain, 1)
+        if 0 <= rest.find(query) < len(rest.partition("\n")[0])
+    ]
+    assert lines(text, query) == expected
+
+
+def test_a_text_over_several_lines_is_shown_by_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(literal, "BLOCK", 1)
+    data = b"above\r\n  one TWO\r\nthree\r\nbelow\r\n"
+    (found,) = found_lines(data, Needle("two\nthree\nbel", case_sensitive=False), 9)
+    assert (found.line, found.content) == (2, "one TWO")
+    assert found.context == "above\n  one TWO\nthree"

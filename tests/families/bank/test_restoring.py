@@ -18,6 +18,7 @@ from recollect.families.bank.backup_tools import BackupTools
 from recollect.families.bank.graph_events import LOG
 from recollect.families.bank.graph_tools import GraphTools
 from recollect.families.bank.mirror import Mirror
+from recollect.families.bank.model import BankOptions
 
 PUBLIC = "memory-bank-backup-2026-02-13T10-30-00-000"
 
@@ -236,14 +237,49 @@ async def test_a_bank_whose_folder_is_lost_comes_back(tmp_path: Path) -> None:
         assert "preRestoreBackupPath" not in answer
 
 
-async def test_a_backup_of_another_bank_is_restored_with_a_warning(tmp_path: Path) -> None:
+async def test_a_backup_of_another_bank_is_restored_only_where_that_is_meant(
+    tmp_path: Path,
+) -> None:
+    shelf = str(tmp_path / "shelf")
     async with backing_up(tmp_path / "one") as bank:
         bank.put("progress.md", "of one")
-        made = (await bank("create_backup", backupDir=str(tmp_path / "shelf")))["id"]
+        made = (await bank("create_backup", backupDir=shelf))["id"]
+        (view,) = (await bank("list_backups", backupDir=shelf))["backups"]
+        assert "otherBank" not in view
     async with backing_up(tmp_path / "two") as bank:
-        answer = await bank("restore_backup", backupId=made, backupDir=str(tmp_path / "shelf"))
+        (view,) = (await bank("list_backups", backupDir=shelf))["backups"]
+        assert view["otherBank"] is True
+        with pytest.raises(Refused, match="is a backup of") as caught:
+            await bank("restore_backup", backupId=made, backupDir=shelf)
+        assert "otherBank=true" in (caught.value.hint or "")
+        assert bank.state() == {}
+        answer = await bank("restore_backup", backupId=made, backupDir=shelf, otherBank=True)
         assert bank.get("progress.md") == "of one"
         assert [warning["code"] for warning in answer["warnings"]] == ["backup_of_another_bank"]
+
+
+async def test_of_two_banks_in_one_folder_each_restores_its_own(tmp_path: Path) -> None:
+    beside = BankOptions(str(tmp_path), folder="beside")
+    async with backing_up(tmp_path) as one, backing_up(tmp_path, options=beside) as two:
+        one.put("progress.md", "of one")
+        two.put("progress.md", "of two")
+        made = await backup(one)
+        with pytest.raises(Refused):
+            await two("restore_backup", backupId=made)
+        assert two.get("progress.md") == "of two"
+        await one("restore_backup", backupId=made)
+
+
+async def test_a_bank_that_was_moved_with_its_backups_restores_them(tmp_path: Path) -> None:
+    async with backing_up(tmp_path / "old") as bank:
+        bank.put("progress.md", "before")
+        made = await backup(bank)
+    (tmp_path / "old").rename(tmp_path / "new")
+    async with backing_up(tmp_path / "new") as bank:
+        bank.put("progress.md", "after")
+        answer = await bank("restore_backup", backupId=made)
+        assert bank.get("progress.md") == "before"
+        assert "warnings" not in answer
 
 
 @pytest.mark.parametrize(
@@ -345,6 +381,28 @@ async def test_the_graph_of_the_records_goes_back_in_one_change(tmp_path: Path) 
         (change,) = await store.changes(after=revision)
         assert change.tool == "restore_backup"
         await bank("restore_backup", backupId=Path(answer["preRestoreBackupPath"]).name)
+        found = await bank("graph_search", query="*")
+        assert {entity["name"] for entity in found["entities"]} == {"Ada", "Grace"}
+
+
+async def test_a_log_with_broken_lines_leaves_the_graph_as_it_is(tmp_path: Path) -> None:
+    async with bank_in(tmp_path) as bank:
+        mirror = Mirror(bank.records, bank.library, bank.clock, mask=True, read_only=False)
+        bank.offer(
+            GraphTools(bank.banks, bank.records, mirror, bank.clock, mask=True),
+            BackupTools(bank.banks, bank.files, mirror, bank.clock),
+        )
+        bank.put("progress.md", "old")
+        await bank("graph_upsert_entity", name="Ada", entityType="person")
+        with (bank.folder / LOG).open("ab") as log:
+            log.write(b'{"type":"entity_cre')
+        made = (await bank("create_backup"))["id"]
+        await bank("graph_upsert_entity", name="Grace", entityType="person")
+        bank.put("progress.md", "new")
+        answer = await bank("restore_backup", backupId=made)
+        assert bank.get("progress.md") == "old"
+        assert "graph_not_restored" in [warning["code"] for warning in answer["warnings"]]
+        assert LOG in answer["skippedFiles"]
         found = await bank("graph_search", query="*")
         assert {entity["name"] for entity in found["entities"]} == {"Ada", "Grace"}
 

@@ -33,6 +33,15 @@ async def bank(tmp_path: Path) -> AsyncGenerator[Banking, None]:
         yield banking
 
 
+# Each line holds nine of the one before: gigabytes where they are written out.
+BILLION = "a0: &a0 [x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
+)
+MERGED = "a0: &a0 {x: y}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 8)
+)
+
+
 def put(bank: Banking, name: str, text: str | bytes) -> None:
     data = text.encode("utf-8") if isinstance(text, str) else text
     (bank.home / name).write_bytes(data)
@@ -99,6 +108,17 @@ async def test_the_newer_name_goes_before_the_older(bank: Banking) -> None:
         "a: [unclosed\n",
         "a: !!python/object/apply:os.system [ls]\n",
         "a: 2026-99-99\n",
+        BILLION,
+        MERGED,
+        "mode: code\ninstructions: {general: [x], <<: {umb: {}}}\n",
+        "mode: &m code\ninstructions: {general: [x]}\n",
+        "mode: code\ninstructions: {general: [x], umb: {trigger: [x]}}\n",
+        "mode: [code]\ninstructions: {general: [x]}\n",
+        '{"mode": {"code": 1}, "instructions": {"general": ["x"]}}',
+        '{"mode": "code", "instructions": {"general": ["x"], "umb": {"trigger": 7}}}',
+        "- " * 30_000,
+        "? " * 30_000,
+        "mode: code\ninstructions: {general: [[" + "1:" * 30_000 + "1]]}\n",
         "{" * 5_000,
         "[" * 5_000,
         "mode: code\ninstructions:\n  general: [" + ", ".join(["x"] * 1_000) + "]\n",
@@ -168,3 +188,23 @@ async def test_rules_are_written_where_there_are_none_and_read_back(bank: Bankin
         assert found.rules.files_to_update == built_in.files_to_update
         assert found.rules.trigger == built_in.trigger
     assert await write_rules(bank.bank) == []
+
+
+async def test_what_yaml_has_other_types_for_is_text_as_it_was_written(bank: Banking) -> None:
+    put(
+        bank,
+        ".mcprules-code",
+        "mode: code\ninstructions:\n  general: [yes, 0x1F, 2026-01-01, 1_000, ~, Done:, 7]\n",
+    )
+    found = await rules_of(bank.bank, "code")
+    assert found.rules.general == ("yes", "0x1F", "2026-01-01", "1_000", "Done:", "7")
+
+
+@pytest.mark.parametrize("name", [".mcprules-code", ".clinerules-code"])
+async def test_a_rule_file_that_may_not_be_read_is_passed_over(bank: Banking, name: str) -> None:
+    outside = bank.home.parent / "outside"
+    outside.write_text(OWN, encoding="utf-8")
+    (bank.home / name).symlink_to(outside)
+    found = await rules_of(bank.bank, "code")
+    assert found.rules == RULES["code"]
+    assert [warned.code for warned in found.warnings] == ["rules_ignored"]

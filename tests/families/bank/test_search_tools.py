@@ -152,11 +152,6 @@ async def test_many_files_are_all_searched_and_the_answer_stays_small(searched: 
     assert len(answer["metadata"]["filesSearched"]) == 100
 
 
-async def test_a_large_file_is_searched_to_its_end(searched: Searched) -> None:
-    searched.at.put("large.md", "some words of a line\n" * 500_000 + "the last word\n")
-    assert await searched.lines("the LAST word") == [("large.md", 500_001)]
-
-
 async def test_blanks_around_the_text_do_not_count(searched: Searched) -> None:
     assert await searched.lines("  login\n") == await searched.lines("login") != []
 
@@ -239,3 +234,49 @@ async def test_a_file_in_another_encoding_is_searched_as_text(searched: Searched
     searched.at.put("wide.md", "x\nLogin of old\n".encode("utf-16"))
     (found,) = (await searched("login of old"))["results"]
     assert (found["file"], found["line"], found["content"]) == ("wide.md", 2, "Login of old")
+
+
+@pytest.mark.parametrize("files", [["notes.md"], ["activeContext.md", "notes.md"]])
+async def test_named_files_are_looked_at_alone(searched: Searched, files: list[str]) -> None:
+    asked: list[str] = []
+    banks = searched.at.banks
+    searched.at.banks = Banks(Counted(searched.at.files, asked), banks.registry, banks.options)  # pyright: ignore
+    again = Searched(searched.at)
+    answer = await again.at("search_memory_bank", query="login", files=files)
+    assert answer["metadata"]["fileCount"] == len(files)
+    assert "list" not in asked
+    assert {each for each in asked if each.startswith("read")} <= {
+        "read notes.md",
+        "read active-context.md",
+    }
+    assert {record.type for record in await again.records()} == {
+        *("notes.md", "active-context.md")[: len(files)]
+    }
+
+
+async def test_naming_files_leaves_the_index_of_the_others_as_it_is(searched: Searched) -> None:
+    await searched("login")
+    before = await searched.records()
+    searched.at.put("notes.md", "# Notes\n\nSigning in needs a second factor, always.\n")
+    only = await searched.at("search_memory_bank", query="always needs", files=["NOTES.md"])
+    assert [section["file"] for section in only["sections"]] == ["notes.md"]
+    after = await searched.records()
+    assert [r.id for r in before if r.type != "notes.md"] == [
+        r.id for r in after if r.type != "notes.md"
+    ]
+
+
+async def test_a_text_over_several_lines_is_found(searched: Searched) -> None:
+    query = "second factor.\n\nlogin later"
+    assert await searched.lines(query) == [("notes.md", 3)]
+
+
+async def test_fifty_million_bytes_are_searched_to_the_end(searched: Searched) -> None:
+    line = "some words of a line, and of the next\n"
+    count = 50_000_000 // len(line)
+    searched.at.put("large.md", line * count + "the very last word\n")
+    answer = await searched.at("search_memory_bank", query="VERY last", files=["large.md"])
+    assert [(found["file"], found["line"]) for found in answer["results"]] == [
+        ("large.md", count + 1)
+    ]
+    assert any("beginning only of large.md" in note for note in answer["metadata"]["warnings"])

@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import Unavailable
 from recollect.families.bank.banks import Bank
-from recollect.families.bank.model import INDEX_BANK, INDEXED_FILE, BankOptions
+from recollect.families.bank.model import INDEX_BANK, INDEXED_FILE, SECTION, BankOptions
 from recollect.families.bank.section_writing import ROWS
 from recollect.families.bank.templates import TEMPLATES
 from searching import Searched, searched_in
@@ -253,3 +254,30 @@ async def test_a_file_in_another_encoding_is_indexed_by_its_text(searched: Searc
     searched.at.put("a.md", "# Grüße\n\nan alle\n".encode("utf-16"))
     await searched.sync()
     assert await texts(searched) == ["# Grüße\n\nan alle"]
+
+
+async def test_a_bank_that_was_moved_leaves_nothing_in_the_index(tmp_path: Path) -> None:
+    library = MemoryLibrary()
+    async with searched_in(tmp_path, library=library) as old:
+        for name in ("a.md", "b.md"):
+            old.at.put(name, f"# {name}\n\nPostgres holds the orders.\n")
+        await old.sync()
+        before = old.at.folder
+    beside = BankOptions(str(tmp_path), folder="beside")
+    async with searched_in(tmp_path, library=library, options=beside) as other:
+        other.at.put("c.md", "# Other\n\nIt stays where it is.\n")
+        await other.sync()
+        assert await scopes(other) == {str(before), str(other.at.folder)}
+    shutil.move(before, tmp_path / "moved")
+    options = BankOptions(str(tmp_path), folder="moved")
+    async with searched_in(tmp_path, library=library, options=options) as moved:
+        await moved.sync()
+        assert await scopes(moved) == {str(moved.at.folder), str(other.at.folder)}
+        sections = await (await moved.store()).scan(Where(kinds=(SECTION,)))
+        assert sorted(section.type or "" for section in sections) == ["a.md", "b.md", "c.md"]
+
+
+async def scopes(searched: Searched) -> set[str]:
+    """The addresses of all banks that the index knows files of."""
+    files = await (await searched.store()).scan(Where(kinds=(INDEXED_FILE,)))
+    return {file.facets["bank"] for file in files}

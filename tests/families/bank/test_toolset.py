@@ -80,7 +80,7 @@ def missing(theirs: JSON, ours: JSON, path: str = "") -> list[str]:
         ours = ours["oneOf"][1]
     kinds = {theirs.get("type"), ours.get("type")}
     lost = [f"{path} type"] if len(kinds) > 1 and not kinds <= numbers else []
-    lost += [f"{path} {c}" for c in theirs.get("enum", []) if c not in ours.get("enum", [c])]
+    lost += [f"{path} {c}" for c in theirs.get("enum", []) if c not in choices(ours)]
     for name, property_schema in theirs.get("properties", {}).items():
         if name not in ours["properties"]:
             lost.append(f"{path}.{name}")
@@ -89,6 +89,15 @@ def missing(theirs: JSON, ours: JSON, path: str = "") -> list[str]:
     if "items" in theirs and "items" in ours:
         lost += missing(theirs["items"], ours["items"], f"{path}[]")
     return lost
+
+
+def choices(schema: JSON) -> list[Any]:
+    """What may be chosen; numbers that follow each other are given by the first and the last."""
+    if "enum" in schema:
+        return schema["enum"]
+    if {"minimum", "maximum"} <= schema.keys():
+        return list(range(schema["minimum"], schema["maximum"] + 1))
+    return []
 
 
 @pytest.mark.parametrize("name", CONTRACT)

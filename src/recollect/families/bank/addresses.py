@@ -5,7 +5,14 @@ from pathlib import PurePath
 from urllib.parse import quote
 
 from recollect.errors import InvalidInput
-from recollect.families.bank.banks import SSH
+from recollect.families.bank.banks import SSH, Banks
+
+
+async def reached(banks: Banks, path: str) -> str:
+    """The address of a folder that a caller may use; Refused for others."""
+    address = resolved(path, banks.options.place)
+    await banks.check_named(address)
+    return address
 
 
 def resolved(path: str, place: str | None) -> str:

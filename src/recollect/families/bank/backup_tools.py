@@ -2,16 +2,24 @@
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Annotated, Literal
 
 from recollect.core.files import FileStore, FileStores
 from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
-from recollect.errors import MOST_LISTED, BankNotFound, InvalidInput, NotFound, ReadOnly
+from recollect.errors import (
+    MOST_LISTED,
+    BankNotFound,
+    InvalidInput,
+    NotFound,
+    ReadOnly,
+    RecollectError,
+    Refused,
+)
 from recollect.families.bank import bank_files
-from recollect.families.bank.addresses import resolved
+from recollect.families.bank.addresses import reached
 from recollect.families.bank.backups import (
     Backup,
     Progress,
@@ -21,7 +29,7 @@ from recollect.families.bank.backups import (
     problems_of,
     shelf_kept,
 )
-from recollect.families.bank.banks import NOWHERE, Bank, Banks, exists
+from recollect.families.bank.banks import NOWHERE, SSH, Bank, Banks, exists, last_part
 from recollect.families.bank.model import StoreId
 from recollect.families.bank.restoring import MirroredGraph, Restored, Restoring
 from recollect.tools.schema import Field
@@ -51,7 +59,10 @@ class CreatedBackup:
 
 @dataclass(frozen=True, slots=True)
 class BackupView:
-    """`verified` is unknown where another server made it: there is nothing to compare with."""
+    """`verified` is unknown where another server made it: there is nothing to compare with.
+
+    `otherBank` is there where it is no backup of the bank that was asked for.
+    """
 
     id: str
     timestamp: str
@@ -61,6 +72,7 @@ class BackupView:
     file_count: Annotated[int | None, Field(name="fileCount")] = None
     bytes: int | None = None
     problems: list[str] | None = None
+    other_bank: Annotated[bool | None, Field(name="otherBank")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +162,13 @@ class BackupTools(Family):
         bank = await self._chosen(call, store_id)
         found = await self._all(bank, backup_dir)
         progress = Progress(call.report)
-        views = [await _view(backup, progress, verify=verify) for backup in found]
+        views = [
+            replace(
+                await _view(backup, progress, verify=verify),
+                other_bank=await self._is_of_another(backup, bank) or None,
+            )
+            for backup in found
+        ]
         return BackupList(views, ListMetadata(len(views), iso(self._clock())))
 
     @tool(Effect.DESTROYS, adds_each_time=True)
@@ -162,17 +180,43 @@ class BackupTools(Family):
             bool, Field("Back up the present state first.", name="createPreRestoreBackup")
         ] = True,
         backup_dir: BackupDir | None = None,
+        other_bank: Annotated[
+            bool, Field("Accept a backup of another bank.", name="otherBank")
+        ] = False,
         store_id: StoreId | None = None,
     ) -> RestoredBackup:
         """Set files and graph to a backup's state; files that it lacks are kept."""
         bank = await self._chosen(call, store_id)
         backup = await get_backup(await self._shelf(bank, backup_dir), backup_id)
+        is_of_another = await self._is_of_another(backup, bank)
+        if is_of_another and not other_bank:
+            raise Refused(
+                f"{backup.id} is a backup of {_source(backup)}, and not of {bank.address}.",
+                hint="list_backups marks such backups; otherBank=true restores one all the same.",
+                bank=_source(backup),
+            )
         there = await exists(bank)
         warnings = await self._mirror.follow(bank) if there else ()
         restored = await self._restoring.restore(
             bank, backup, call, safely=create_pre_restore_backup and there
         )
-        return self._answer(bank, backup, restored, warnings)
+        if is_of_another:
+            message = f"This is a backup of {_source(backup)}, restored to {bank.address}."
+            restored.warnings.append(Warned("backup_of_another_bank", message))
+        return self._answer(backup, restored, [*warnings, *restored.warnings])
+
+    async def _is_of_another(self, backup: Backup, bank: Bank) -> bool:
+        """One that was moved together with the backups beside it is the same bank."""
+        source = _source(backup)
+        if source in (None, bank.address):
+            return False
+        beside = backup.shelf.address == bank.home.address
+        if source.startswith(SSH) or not beside or last_part(source) != bank.folder:
+            return True
+        try:
+            return await exists(await self._banks.at(source))
+        except RecollectError:  # no place that this system knows
+            return False
 
     async def _chosen(self, call: Call, store_id: str | None) -> Bank:
         """A bank whose folder is lost can be restored too."""
@@ -201,7 +245,7 @@ class BackupTools(Family):
     async def _shelf(self, bank: Bank, backup_dir: str | None) -> FileStore:
         if backup_dir is None:
             return bank.home
-        shelf = await self._files.at(resolved(backup_dir, self._banks.options.place))
+        shelf = await self._files.at(await reached(self._banks, backup_dir))
         if _is_inside(shelf, bank):
             raise InvalidInput(
                 f"`backupDir` is {backup_dir}, which lies inside the memory bank.",
@@ -211,12 +255,8 @@ class BackupTools(Family):
         return shelf
 
     def _answer(
-        self, bank: Bank, backup: Backup, restored: Restored, warnings: Sequence[Warned]
+        self, backup: Backup, restored: Restored, warnings: Sequence[Warned]
     ) -> RestoredBackup:
-        said = [*warnings, *restored.warnings]
-        if backup.manifest is not None and backup.manifest.bank != bank.address:
-            source = f"This is a backup of {backup.manifest.bank}, restored to {bank.address}."
-            said.append(Warned("backup_of_another_bank", source))
         return RestoredBackup(
             True,
             f"Successfully restored from backup: {backup.id}",
@@ -227,7 +267,7 @@ class BackupTools(Family):
             iso(self._clock()),
             restored.safety.address if restored.safety else None,
             restored.skipped[:MOST_NAMED] or None,
-            said or None,
+            list(warnings) or None,
         )
 
 
@@ -250,6 +290,11 @@ async def _view(backup: Backup, progress: Progress, *, verify: bool) -> BackupVi
         held.size if held else None,
         problems or None,
     )
+
+
+def _source(backup: Backup) -> str | None:
+    """The address of the bank that it was made of; another server kept none."""
+    return backup.manifest.bank if backup.manifest else None
 
 
 def _without_lock(bank: Bank, error: ReadOnly) -> Warned:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Protocol
@@ -10,7 +10,7 @@ from typing import Protocol
 from recollect.core.files import FileInfo, FileStore
 from recollect.core.sessions import Report
 from recollect.core.times import Clock
-from recollect.errors import InvalidInput, NotFound, RecollectError, Refused, Unavailable
+from recollect.errors import InvalidInput, NotFound, ReadOnly, RecollectError, Refused, Unavailable
 from recollect.families.bank.backup_manifest import (
     MANIFEST,
     Kept,
@@ -24,9 +24,12 @@ from recollect.families.bank.backup_manifest import (
     partial_of,
 )
 from recollect.families.bank.banks import Bank
+from recollect.families.bank.graph_events import LOG
+from recollect.families.bank.graph_file import LOCK as GRAPH_LOCK
 
 LOCK = "backup"  # of the folder that backups stand in
 MILLISECOND = 1_000
+GRAPH = f"{LOG.rpartition('/')[0]}/"
 # Its history is the business of version control; an older copy written over it would damage it.
 VERSION_CONTROL = frozenset({".git", ".hg", ".svn"})
 DEEPEST = 20  # folders inside each other; a link that leads back would have no end
@@ -228,6 +231,8 @@ def _groups(files: Mapping[str, Sized]) -> Iterator[list[str]]:
 async def _copied(
     bank: Bank, found: Mapping[str, FileInfo], shelf: FileStore, partial: str, progress: Progress
 ) -> dict[str, Kept]:
+    """The graph's folder first and alone: its log grows by parts of lines under a lock of its own,
+    which whoever has the bank's may take, and nobody the other way round."""
     copied: dict[str, Kept] = {}
 
     async def copy(path: str) -> None:
@@ -237,8 +242,22 @@ async def _copied(
             copied[path] = await summed(data)
         await progress.step("Copying")
 
-    await each(found, copy)
+    graph = {path: info for path, info in found.items() if path.startswith(GRAPH)}
+    if LOG in graph:
+        async with _graph_kept(bank):
+            await each(graph, copy)
+    else:
+        await each(graph, copy)
+    await each({path: info for path, info in found.items() if path not in graph}, copy)
     return copied
+
+
+@asynccontextmanager
+async def _graph_kept(bank: Bank) -> AsyncGenerator[None, None]:
+    async with AsyncExitStack() as held:
+        with suppress(ReadOnly):  # then hardly anybody else writes either
+            await held.enter_async_context(bank.files.lock(GRAPH_LOCK))
+        yield
 
 
 async def _read_back(

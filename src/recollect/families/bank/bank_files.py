@@ -1,10 +1,20 @@
 """The files of a bank: found under any of their names, read with their tags, edited in turn."""
 
+import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from recollect.errors import EtagMismatch, FileNotFound, NotFound, RecollectError, Refused
+from recollect.core.files import FileInfo
+from recollect.core.finishing import finished
+from recollect.errors import (
+    EtagMismatch,
+    FileNotFound,
+    NotFound,
+    RecollectError,
+    Refused,
+    visible,
+)
 from recollect.families.bank.banks import Bank
 from recollect.families.bank.encodings import as_bytes, as_text, check_editable
 from recollect.families.bank.markdown import left_open
@@ -13,11 +23,13 @@ from recollect.families.bank.names import (
     candidates,
     checked_name,
     checked_new_name,
+    leads_astray,
     matching,
     written_name,
 )
 
 LOCK = "bank"
+LARGE = 1_000_000  # bytes of a file from which on others have their turn while it is parsed
 
 # Gets the text of a file, None where there is no file; gives the new one, None to leave it.
 Change = Callable[[str | None], str | None]
@@ -84,14 +96,15 @@ async def write_locked(
         if (current := etag_of(before)) != if_match:
             raise EtagMismatch(found or name, if_match, current)
     data = as_bytes(text)
-    return FileText(await _put(bank, name, found, data), text, etag_of(data))
+    target = await finished(_put(bank, name, found, data))
+    return FileText(target, text, etag_of(data))
 
 
 async def edit(bank: Bank, changes: Mapping[str, Change]) -> dict[str, FileText]:
     """Changes files in their order, with nobody in between; what stays as it is, is not written.
 
-    A change that raises, and a write that fails, leave every file as it was. What is no text in
-    UTF-8 is Refused.
+    A change that raises, a write that fails, and a caller that is cancelled leave every file as it
+    was. What is no text in UTF-8 is Refused.
     """
     async with bank.files.lock(LOCK):
         return await edit_locked(bank, changes)
@@ -104,12 +117,14 @@ async def edit_locked(bank: Bank, changes: Mapping[str, Change]) -> dict[str, Fi
     for name, change in changes.items():
         found = await found_name(bank, name)
         before = None if found is None else await _bytes_or_none(bank, found)
-        old = None if before is None else as_text(before)
-        new = _changed(found or name, before, old, change)
-        if new is not None and new != old:
+        if before is not None and len(before) > LARGE:
+            new = await asyncio.to_thread(_changed, found or name, before, change)
+        else:
+            new = _changed(found or name, before, change)
+        if new is not None:
             planned.append(_Planned(name, found, before, as_bytes(new)))
             texts.append(new)
-    targets = await _put_all(bank, planned)
+    targets = await _Writes(bank, planned).make()
     return {
         plan.name: FileText(target, text, etag_of(plan.after))
         for plan, target, text in zip(planned, targets, texts, strict=True)
@@ -133,6 +148,7 @@ async def found_name(bank: Bank, name: str, among: Collection[str] | None = None
     for candidate in candidates(name):
         info = await bank.files.info(candidate)
         if info is not None and not info.is_folder:
+            _check_link(info)
             return candidate
     return matching(await file_names(bank), name)
 
@@ -143,7 +159,11 @@ async def file_names(bank: Bank) -> list[str]:
         entries = await bank.files.list()
     except NotFound:
         return []
-    return [entry.name for entry in entries if not entry.is_folder and entry.name[:1] != "."]
+    return [
+        entry.name
+        for entry in entries
+        if not entry.is_folder and entry.name[:1] != "." and not leads_astray(entry)
+    ]
 
 
 async def settled_name(bank: Bank, name: str) -> str:
@@ -151,17 +171,20 @@ async def settled_name(bank: Bank, name: str) -> str:
     return await _settled(bank, name, await found_name(bank, name))
 
 
-def _changed(name: str, before: bytes | None, old: str | None, change: Change) -> str | None:
-    if before is None or old is None:
-        return change(old)
+def _changed(name: str, before: bytes | None, change: Change) -> str | None:
+    """The new text; None where it stays as it is."""
+    if before is None:
+        return change(None)
+    old = as_text(before)
     try:
         new = change(old)
     except RecollectError:
         check_editable(name, before)  # of which it would not say anything true
         raise
-    if new is not None and new != old:
-        check_editable(name, before)
-        _check_still_open(name, old, new)
+    if new is None or new == old:
+        return None
+    check_editable(name, before)
+    _check_still_open(name, old, new)
     return new
 
 
@@ -175,9 +198,20 @@ def _check_still_open(name: str, old: str, new: str) -> None:
         )
 
 
+def _check_link(info: FileInfo) -> None:
+    """A link must not make a file of what no name of a bank's file could reach."""
+    if leads_astray(info):
+        raise Refused(
+            f'"{visible(info.name)}" is a link to "{visible(info.target or "")}", which is no file '
+            "of the bank.",
+            hint="A link may lead to a file at the root of the bank that ends in .md or .json.",
+            name=visible(info.name),
+        )
+
+
 def _is_folder(name: str) -> FileNotFound:
     error = FileNotFound(name)
-    error.message = f'"{name}" is a folder, not a file.'
+    error.message = f'"{visible(name)}" is a folder, not a file.'
     return error
 
 
@@ -190,7 +224,10 @@ async def _bytes_or_none(bank: Bank, name: str) -> bytes | None:
 
 async def _settled(bank: Bank, name: str, found: str | None) -> str:
     if found is None:
-        return written_name(checked_new_name(name))
+        new = written_name(checked_new_name(name))
+        if there := await bank.files.info(new):
+            _check_link(there)
+        return new
     if found in LEGACY_NAMES.values():
         await bank.files.rename(found, written_name(found))
         return written_name(found)
@@ -209,20 +246,41 @@ async def _put(bank: Bank, name: str, found: str | None, data: bytes) -> str:
     return target
 
 
-async def _put_all(bank: Bank, planned: Sequence[_Planned]) -> list[str]:
-    """Writes all of it, or puts back what was there."""
-    targets: list[str] = []
-    try:
-        for plan in planned:
-            target = await _put(bank, plan.name, plan.found, plan.after)
-            targets.append(target)
-    except RecollectError as error:
-        written = list(zip(planned, targets, strict=False))
-        changed = [target for plan, target in written if not await _put_back(bank, plan, target)]
-        if changed:
-            error.facts = {**error.facts, "changed": changed}
-        raise
-    return targets
+class _Writes:
+    """Some files that get other bytes: all of them, or none.
+
+    Once begun it ends, though the caller is cancelled, and then takes everything back: whoever
+    calls again would have it twice.
+    """
+
+    def __init__(self, bank: Bank, planned: Sequence[_Planned]) -> None:
+        self._bank = bank
+        self._planned = planned
+        self._done: list[tuple[_Planned, str]] = []
+
+    async def make(self) -> list[str]:
+        """The names that were written."""
+        try:
+            return await finished(self._put_all())
+        except asyncio.CancelledError:
+            await finished(self._put_all_back())
+            raise
+
+    async def _put_all(self) -> list[str]:
+        try:
+            for plan in self._planned:
+                target = await _put(self._bank, plan.name, plan.found, plan.after)
+                self._done.append((plan, target))
+        except RecollectError as error:
+            if changed := await self._put_all_back():
+                error.facts = {**error.facts, "changed": changed}
+            raise
+        return [target for _, target in self._done]
+
+    async def _put_all_back(self) -> list[str]:
+        """The names of those that could not be put back."""
+        done, self._done = self._done, []
+        return [target for plan, target in done if not await _put_back(self._bank, plan, target)]
 
 
 async def _put_back(bank: Bank, plan: _Planned, target: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Protocol
 from recollect.core.files import FileStore, FileStores
 from recollect.core.ports import RecordStore
 from recollect.core.sessions import Call
-from recollect.errors import NOWHERE, BankNotFound
+from recollect.errors import NOWHERE, BankNotFound, Refused
 from recollect.families.bank.model import LEGACY_NAMES, BankOptions
 from recollect.families.bank.registry import Registry
 
@@ -93,6 +93,29 @@ class Banks:
 
     async def at(self, address: str) -> Bank:
         return Bank(await self._files.at(address), await self._files.at(parent_of(address)))
+
+    async def check_named(self, address: str) -> None:
+        """Refused for a folder that a caller may not name: whoever calls from another machine
+        gets no more of this one, and of its keys, than somebody here has named."""
+        if self.options.free_paths:
+            return
+        place = self.options.place
+        stores = [store.path for store in await self.registry.all()]
+        named = [*stores, *([] if place is None else [place])]
+        known = {await self._identity(each) for each in named}
+        known |= {await self._identity(self._inside(each)) for each in named}
+        if await self._identity(address) not in known:
+            raise Refused(
+                f"{address} is no memory bank that was named on this machine.",
+                hint="On the machine: recollect register-store ID PATH. Then pass it as storeId.",
+                argument="path",
+            )
+
+    async def _identity(self, address: str) -> str:
+        """Equal for two ways to one folder of this machine; others are not asked."""
+        if _is_ssh(address):
+            return address.rstrip("/")
+        return (await self._files.at(address)).address
 
     def select(self, call: Call, bank: Bank) -> str | None:
         """From now on the session means this bank; says so where it cannot be remembered."""

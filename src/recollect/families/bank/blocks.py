@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 ITEM = re.compile(r"( {0,3})([-*+]|\d{1,9}[.)])([ \t]+|$)")
-_YAML = re.compile(r"\s|#|- |([^\s:]+[^:]*:(?:\s|$))")
+_YAML = re.compile(r"\s|#|- |([^\s:][^:]*:(?:\s|$))")
+_DEEPEST_HEADING = 6
 _BEGINNINGS = frozenset("#=-`~<*_+0123456789")  # of a block; most lines have another character
 BOM = "\ufeff"
 
@@ -71,7 +71,7 @@ class _OpenItem:
 
     def add(self, at: int, line: str) -> None:
         self.texts += [""] * (at - self.first - len(self.texts))
-        self.texts.append(_dedented(line, self.inner).rstrip())
+        self.texts.append(dedented(line, self.inner).rstrip())
         self.end = at + 1
 
     def closed(self) -> Item:
@@ -170,8 +170,9 @@ class _Reader:
             first = at - len(self._paragraph)
             level = 1 if found[1][0] == "=" else 2
             self._add_heading(" ".join(self._paragraph), level, first, at + 1)
-        elif found := _ATX.match(line):
-            self._add_heading(found[2] or "", len(found[1]), at, at + 1)
+        elif marked := _marked_heading(line):
+            title, level = marked
+            self._add_heading(title, level, at, at + 1)
         elif found := _FENCE.match(line):
             self._open(at)
             self.fence = found[1]
@@ -203,8 +204,26 @@ class _Reader:
 
 def _ends_open_block(line: str) -> bool:
     """A comment in code begins with one `#` more often than with two."""
-    found = _ATX.match(line)
-    return found is not None and len(found[1]) > 1 and bool(found[2])
+    found = _marked_heading(line)
+    return found is not None and found[1] > 1 and bool(found[0])
+
+
+def _marked_heading(line: str) -> tuple[str, int] | None:
+    """The title and the level of a heading with `#`, which may close it too.
+
+    A pattern would try every blank of a long line as the one before the closing marks.
+    """
+    bare = line.lstrip(" ")
+    text = bare.lstrip("#")
+    level = len(bare) - len(text)
+    if len(line) - len(bare) > 3 or not 1 <= level <= _DEEPEST_HEADING:
+        return None
+    if text and text[0] not in " \t":
+        return None
+    title = text.strip(" \t")
+    unclosed = title.rstrip("#")
+    is_closed = not unclosed or unclosed[-1] in " \t"
+    return (unclosed.rstrip(" \t") if is_closed else title), level
 
 
 def outline(lines: Sequence[str], *, whole: bool = False, strict: bool = False) -> Outline:
@@ -256,7 +275,6 @@ def indentation_of(line: str) -> int:
     return len(expanded) - len(expanded.lstrip(" "))
 
 
-def _dedented(line: str, indentation: int) -> str:
-    if not indentation:
-        return line.strip()
+def dedented(line: str, indentation: int) -> str:
+    """The line without so many of the blanks that it begins with."""
     return line.expandtabs(4)[indentation:] if "\t" in line[:indentation] else line[indentation:]

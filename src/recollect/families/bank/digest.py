@@ -39,7 +39,6 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2})?)?")
 _LONG_DAY = re.compile(r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}), (\d{1,2}):(\d{2}) ([AP])M")
 _MONTH_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTHS = {month: place for place, month in enumerate(_MONTH_NAMES, 1)}
-_LABEL = re.compile(r"\s*(?:[-*+]\s+)?\*\*\s*([^*:]+?)\s*:?\s*\*\*\s*:?\s*(.*)")
 _CHILD = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s+(?=\S)")
 _INNER_BOX = re.compile(_CHILD.pattern + r"\[ \]\s+(.+)")
 _TEMPLATE_TITLE = re.compile(r"Decision \d+")
@@ -176,7 +175,9 @@ def _listed(text: str, titles: Sequence[str]) -> list[str]:
     below = (item.said for item in items_below(text, titles))
     found = [item for item in below if not is_placeholder(without_box(item))]
     if not found:
-        bodies = (body(text, part) for part in sections_titled(text, *titles) if part.level > 1)
+        lines = lines_of(text)
+        parts = [part for part in sections_titled(text, *titles) if part.level > 1]
+        bodies = ("".join(lines[part.first : part.end]) for part in parts)
         found = [said for said in bodies if not items(said) and not is_placeholder(said)]
     return found
 
@@ -224,9 +225,10 @@ def _open_boxes(text: str) -> Iterator[str]:
     """Also those inside other items; what the current context lists is left out."""
     if "[ ]" not in text:
         return
-    shown = sections_titled(text, *TASKS, *ISSUES, *NEXT_STEPS)
+    parts = sections_titled(text, *TASKS, *ISSUES, *NEXT_STEPS)
+    shown = {at for part in parts if part.level > 1 for at in range(part.first, part.end)}
     for item in items_of(lines_of(text)):
-        if any(part.level > 1 and part.first <= item.first < part.end for part in shown):
+        if item.first in shown:
             continue
         first, *rest = item.said.splitlines() or [""]
         if box_of(first) is False and not is_placeholder(without_box(first)):
@@ -260,9 +262,10 @@ def _decided(title: str, lines: Sequence[str]) -> Decided | None:
     """None where the block is as the template has it."""
     labels: dict[str, list[str]] = {"": []}
     label = ""
-    for line in lines:
-        if found := _LABEL.fullmatch(line):
-            label, value = normalised(found[1]), found[2]
+    nested = {at for item in items_of(lines) for at in range(item.first + 1, item.end)}
+    for at, line in enumerate(lines):
+        if at not in nested and (found := _labelled(line)):
+            label, value = found
             labels.setdefault(label, []).append(value)
         else:
             labels[label].append(line)
@@ -273,6 +276,20 @@ def _decided(title: str, lines: Sequence[str]) -> Decided | None:
     date = said.get("date") or next(iter(_DAY.findall(title)), None)
     summary = next((said[key] for key in ("decision", "", "context") if said.get(key)), "")
     return Decided(title, date, clipped(summary, LONGEST_SUMMARY))
+
+
+def _labelled(line: str) -> tuple[str, str] | None:
+    """What stands in front of a colon in bold type, and what comes after it."""
+    bare = line.strip()
+    if bare[1:2].isspace() and bare[0] in "-*+":
+        bare = bare[1:].lstrip()
+    if not bare.startswith("**"):
+        return None
+    name, closing, value = bare[2:].partition("**")
+    name = name.strip().removesuffix(":").strip()
+    if not closing or not name or ":" in name or "*" in name:
+        return None
+    return normalised(name), value.strip().removeprefix(":").strip()
 
 
 def _said(lines: Sequence[str]) -> str:

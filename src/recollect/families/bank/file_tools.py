@@ -14,11 +14,11 @@ from recollect.errors import (
     InvalidInput,
     RecollectError,
 )
-from recollect.families.bank.addresses import resolved
+from recollect.families.bank.addresses import reached
 from recollect.families.bank.bank_files import etag_of, file_names, read_bytes, write
 from recollect.families.bank.banks import NOWHERE, Bank, BankRecords, Banks
 from recollect.families.bank.batches import read_batch, write_batch
-from recollect.families.bank.core_files import name_warnings, prepare
+from recollect.families.bank.core_files import prepare
 from recollect.families.bank.encodings import as_utf8, decoding_warning, marked_encoding
 from recollect.families.bank.file_model import (
     BATCH_LIMIT,
@@ -40,6 +40,7 @@ from recollect.families.bank.file_model import (
     WithEtags,
     checked_content,
 )
+from recollect.families.bank.folder_warnings import folder_warnings
 from recollect.families.bank.glances import (
     DigestWishes,
     GraphSummary,
@@ -82,7 +83,7 @@ class FileTools(Family):
     ) -> Initialized:
         """Create a memory bank, or what is missing of it, and make it the active one."""
         with _saying("Failed to initialize Memory Bank"):
-            bank = await self._banks.in_folder(resolved(path, self._banks.options.place))
+            bank = await self._banks.in_folder(await reached(self._banks, path))
             prepared = await prepare(bank)
             rules = await write_rules(bank) if create_mode_rules else []
         note = self._banks.select(call, bank)
@@ -97,7 +98,7 @@ class FileTools(Family):
     ) -> PathSet:
         """Make an existing memory bank the active one."""
         place = self._banks.options.place
-        address = place if path is None else resolved(path, place)
+        address = place if path is None else await reached(self._banks, path)
         bank = None if address is None else await self._banks.in_folder(address)
         if bank is None or not any(name.endswith(".md") for name in await file_names(bank)):
             error = BankNotFound(NOWHERE if bank is None else bank.address)
@@ -124,7 +125,7 @@ class FileTools(Family):
             LANGUAGE,
             None if newest is None else iso(newest),
             await self._records.project_id(bank),
-            name_warnings(files),
+            await folder_warnings(bank, entries),
         )
 
     @tool()
@@ -182,8 +183,8 @@ class FileTools(Family):
     async def list_memory_bank_files(self, call: Call, store_id: StoreId | None = None) -> FileList:
         """List what is in the memory bank's folder."""
         bank = await self._banks.existing(call, store_id)
-        names = [entry.name for entry in await bank.files.list()]
-        return FileList([name for name in names if name[:1] != "."], name_warnings(names))
+        entries = [entry for entry in await bank.files.list() if not entry.name.startswith(".")]
+        return FileList([entry.name for entry in entries], await folder_warnings(bank, entries))
 
     @tool()
     async def get_context_bundle(

@@ -34,20 +34,25 @@ class Own:
     after: int
 
 
-def made(things: Sequence[Record | Link], around: Sequence[Record], at: int) -> list[Event]:
-    """The events of a change that made these things and did nothing else.
+Sides = tuple[T | None, T | None]  # of a thing: as it was before a change, and after it
+
+
+def events_of(
+    records: Sequence[Sides[Record]], links: Sequence[Link], around: Sequence[Record], at: int
+) -> list[Event]:
+    """The events of one change that touched these records, made these links and did nothing else.
 
     `around` are the entities that they hang on, and those of the same name.
     """
-    records = [thing for thing in things if isinstance(thing, Record)]
+    now = [(then, record) for then, record in records if record is not None]
     steps = _Steps(
-        {record.id: (None, record) for record in records if record.kind == ENTITY},
-        [(None, record) for record in records if record.kind == OBSERVATION],
-        [(None, thing) for thing in things if isinstance(thing, Link)],
-        times={thing.id: at for thing in things},
+        {record.id: (then, record) for then, record in now if record.kind == ENTITY},
+        [(then, record) for then, record in now if record.kind == OBSERVATION],
+        [(None, link) for link in links],
+        times={thing.id: at for thing in (*(record for _, record in now), *links)},
         newest=at,
-        others=list(around),
     )
+    steps.others = [record for record in around if record.id not in steps.entities]
     return steps.events()
 
 

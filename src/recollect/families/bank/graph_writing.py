@@ -30,7 +30,7 @@ from recollect.core.text import digest, normalised
 from recollect.core.writing import Planned, Writer
 from recollect.errors import NotFound
 from recollect.families.bank.banks import Bank
-from recollect.families.bank.graph_changes import Moved, Own, made
+from recollect.families.bank.graph_changes import Moved, Own, events_of
 from recollect.families.bank.graph_lookup import Lookup, ambiguous
 from recollect.families.bank.graph_model import (
     Source,
@@ -76,11 +76,25 @@ class GraphEdits:
         if self.told is None or len(self.writer.done) != 1:
             return None
         [(steps, change)] = self.writer.done
-        items = [step.item for step in steps if isinstance(step, Insert)]
-        # Where nobody else committed since, all that was planned with was still so.
-        if change.seq != self.told + 1 or len(items) != len(steps):
+        if change.seq != self.told + 1:
             return None
-        return Own(Moved(made(items, self._around, change.at), change.seq), self.told)
+        # Nobody else committed since, so all that was planned with was still so.
+        known = {record.id: record for record in self._around}
+        records: list[tuple[Record | None, Record | None]] = []
+        links: list[Link] = []
+        for step in steps:
+            match step:
+                case Insert(item=Link() as link):
+                    links.append(link)
+                case Insert(item=Record() as record):
+                    records.append((None, record))
+                case Update() if step.id in known and [*step.values] == ["facets"]:
+                    then, facets = known[step.id], step.values["facets"]
+                    records.append((then, replace(then, facets=facets, updated_at=change.at)))
+                case _:
+                    return None
+        events = events_of(records, links, self._around, change.at)
+        return Own(Moved(events, change.seq), self.told)
 
     async def upsert(self, name: str, entity_type: str, attrs: Mapping[str, Any]) -> Record:
         """The entity of that name and type, with these attributes and no others."""

@@ -1,11 +1,12 @@
 """The list below a heading, edited item by item so that all else around it stays."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from recollect.core.text import normalised
-from recollect.families.bank.blocks import Item, lines_of
+from recollect.families.bank.blocks import Item, dedented, indentation_of, lines_of
 from recollect.families.bank.headings import LISTS
 from recollect.families.bank.markdown import (
     Section,
@@ -39,8 +40,9 @@ def items_below(text: str, titles: Sequence[str]) -> list[Item]:
     """Of all headings of these titles; what one of them has is not listed for the next."""
     known: set[object] = set()
     found: dict[Item, None] = {}
+    page = _Page(text)
     for part in sections_titled(text, *titles):
-        own = [item for item in _items(text, part) if _meaning(item.text) not in known]
+        own = [item for item in page.items(part) if _meaning(item.text) not in known]
         found |= dict.fromkeys(own)
         known.update(_meaning(item.text) for item in own)
     return list(found)
@@ -66,9 +68,10 @@ def with_list(
         rendered = [line for item in wanted for line in item_lines(item)]
         return with_section(text, titles[0], "\n".join(rendered)) if wanted else text
     main, *others = found
-    own = _items(text, main)
+    page = _Page(text)
+    own = page.items(main)
     here = set(own)
-    moved = [item for part in others for item in _items(text, part) if item not in here]
+    moved = [item for part in others for item in page.items(part) if item not in here]
     kept = _kept(own, wanted)
     if not in_place and len(kept) < len(wanted) and _reach_below(text, main, kept):
         kept = []
@@ -92,22 +95,42 @@ def _with_first_title(text: str, titles: Sequence[str]) -> str:
     return "".join([*lines[: part.heading], bom + title + end, *below, *lines[part.first :]])
 
 
-def _items(text: str, part: Section) -> list[Item]:
-    """With those below its sub-headings, unless these are lists of their own.
+class _Page:
+    """The lines and the sections of a text, read once for many questions."""
 
-    Below the title of a whole file all its sections stand; there only its own lines count.
-    """
-    lines, known = lines_of(text), {normalised(title) for title in LISTS}
-    inner = [s for s in sections(text) if part.heading < s.heading < part.end]
-    ends = [s.heading for s in inner] + [part.end]
-    spans = [(part.first, ends[0])]
-    apart_until = part.end if part.level == 1 else 0
-    for section, end in zip(inner, ends[1:], strict=True):
-        if normalised(section.title) in known:
-            apart_until = max(apart_until, section.end)
-        if section.heading >= apart_until:
-            spans.append((section.first, end))
-    return [item.moved(start) for start, end in spans for item in items_of(lines[start:end])]
+    def __init__(self, text: str) -> None:
+        self._lines = lines_of(text)
+        self._sections = sections(text)
+        self._headings = [part.heading for part in self._sections]
+        self._known = {normalised(title) for title in LISTS}
+
+    def items(self, part: Section) -> list[Item]:
+        """With those below its sub-headings, unless these are lists of their own.
+
+        Below the title of a whole file all its sections stand; there only its own lines count.
+        """
+        spans = self._spans(part)
+        return [
+            item.moved(start) for start, end in spans for item in items_of(self._lines[start:end])
+        ]
+
+    def _spans(self, part: Section) -> list[tuple[int, int]]:
+        inner = self._inside(part)
+        ends = [s.heading for s in inner] + [part.end]
+        spans = [(part.first, ends[0])]
+        if part.level == 1:
+            return spans
+        apart_until = 0
+        for section, end in zip(inner, ends[1:], strict=True):
+            if normalised(section.title) in self._known:
+                apart_until = max(apart_until, section.end)
+            if section.heading >= apart_until:
+                spans.append((section.first, end))
+        return spans
+
+    def _inside(self, part: Section) -> list[Section]:
+        at = bisect_right(self._headings, part.heading)
+        return self._sections[at : bisect_right(self._headings, part.end - 1)]
 
 
 def _kept(own: Sequence[Item], wanted: Sequence[str]) -> list[Item]:
@@ -186,9 +209,18 @@ def _rendered(
     lines: Sequence[str], items: Sequence[Item], wanted: Sequence[str], end: str
 ) -> list[str]:
     """Items as they were written before, where they only move."""
-    known = {item.text: lines[item.first : item.end] for item in reversed(items)}
-    written = [known.get(text) or item_lines(text) for text in wanted]
+    known = {item.text: item for item in reversed(items)}
+    written = [
+        _outdented(lines, known[text]) if text in known else item_lines(text) for text in wanted
+    ]
     return [line.rstrip("\r\n") + end for item in written for line in item]
+
+
+def _outdented(lines: Sequence[str], item: Item) -> list[str]:
+    """An item's lines at the left edge, where it is part of no other item."""
+    indentation = indentation_of(lines[item.first])
+    own = lines[item.first : item.end]
+    return [dedented(line, min(indentation, indentation_of(line))) for line in own]
 
 
 def _lines_in(items: Iterable[Item]) -> Iterator[int]:
@@ -201,10 +233,21 @@ def _ends_filled(lines: Sequence[str]) -> bool:
 
 def _without_empty(text: str, titles: Sequence[str]) -> str:
     """Without the other headings of the same meaning that nothing is left below."""
-    for part in sections_titled(text, *titles)[1:]:
-        lines = lines_of(text)
-        if not "".join(lines[part.first : part.end]).strip():
-            before, after = lines[: part.heading], lines[part.end :]
-            between = [line_end_of(text)] if after and _ends_filled(before) else []
-            return _without_empty("".join([*before, *between, *after]), titles)
-    return text
+    lines, end = lines_of(text), line_end_of(text)
+    filled = [bool(line.strip()) for line in lines]
+    dropped = [False] * len(lines)
+    others = sections_titled(text, *titles)[1:]
+    # The last first: where one of them goes, nothing may be left below the one around it.
+    for part in sorted(others, key=lambda part: part.heading, reverse=True):
+        if not any(filled[part.first : part.end]):
+            count = part.end - part.heading
+            filled[part.heading : part.end] = [False] * count
+            dropped[part.heading : part.end] = [True] * count
+    out: list[str] = []
+    for at, line in enumerate(lines):
+        if dropped[at]:
+            continue
+        if at and dropped[at - 1] and _ends_filled(out):
+            out.append(end)
+        out.append(line)
+    return "".join(out)

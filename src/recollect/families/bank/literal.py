@@ -13,7 +13,7 @@ MOST_CONTEXT = 300  # characters of a line before or after it
 
 @dataclass(frozen=True, slots=True)
 class FoundLine:
-    """A line that has the text; `context` is the line between those before and after it."""
+    """The line on which the text begins; `context` is that line between its neighbours."""
 
     line: int
     content: str
@@ -21,12 +21,13 @@ class FoundLine:
 
 
 class Needle:
-    """A text to be found; case counts where it is said so."""
+    """A text to be found, in one line or over several; case counts where it is said so."""
 
     def __init__(self, text: str, *, case_sensitive: bool) -> None:
         self._case_sensitive = case_sensitive
-        self.text = self.fold(text)
-        self._bytes = self.text.encode("utf-8", "replace")
+        self.text = self.fold(_with_line_feeds(text))
+        self._has_lines = "\n" in self.text
+        self._bytes = max(self.text.split("\n"), key=len).encode("utf-8", "replace")
 
     def fold(self, text: str) -> str:
         # Of the two small sigmas one stands at the end of words: it is the same letter.
@@ -42,38 +43,59 @@ class Needle:
         """-1 where it is not."""
         return self.fold(text).find(self.text)
 
+    def begins_in(self, text: str, following: str | None) -> list[tuple[int, int]]:
+        """The lines of the text on which it begins, from 0, and where on them; what follows the
+        text may have its end."""
+        if not self._has_lines:
+            if self.place_in(text) < 0:
+                return []
+            places = enumerate(map(self.place_in, text.split("\n")))
+            return [(number, at) for number, at in places if at >= 0]
+        begun = self.fold(text)
+        whole = f"{begun}\n{self.fold(following or '')}"
+        found: list[tuple[int, int]] = []
+        number = passed = 0
+        at = whole.find(self.text)
+        while 0 <= at < len(begun):
+            number += whole.count("\n", passed, at)
+            found.append((number, at - whole.rfind("\n", 0, at) - 1))
+            passed, at = at, whole.find(self.text, at + 1)
+        return found
+
 
 def found_lines(data: bytes, needle: Needle, most: int) -> Iterator[FoundLine]:
-    """The first lines that have the text, in their order."""
+    """The first lines on which the text begins, in their order."""
     passed, before = 0, ""
     if not needle.may_be_in(data):
         return
-    for block, following in _blocks(as_utf8(data)):
+    for block, following in _blocks(as_utf8(data), max(MOST_CONTEXT, 2 * len(needle.text))):
         if most <= 0:
             return
-        text = block.replace("\r\n", "\n").replace("\r", "\n")
-        lines = text.removesuffix("\n").split("\n")
-        if needle.place_in(text) >= 0:
-            for number, line in enumerate(lines):
-                at = needle.place_in(line)
-                if at < 0 or most <= 0:
-                    continue
-                most -= 1
-                above = lines[number - 1] if number else before
-                below = lines[number + 1] if number + 1 < len(lines) else following
-                yield _found(passed + number + 1, line, at, len(needle.text), above, below)
+        text = block.removesuffix("\n")
+        lines = text.split("\n")
+        next_line = None if following is None else following.partition("\n")[0]
+        for number, at in needle.begins_in(text, following)[:most]:
+            above = lines[number - 1] if number else before
+            below = lines[number + 1] if number + 1 < len(lines) else next_line
+            yield _found(passed + number + 1, lines[number], at, len(needle.text), above, below)
+            most -= 1
         passed, before = passed + len(lines), lines[-1]
 
 
-def _blocks(data: bytes) -> Iterator[tuple[str, str | None]]:
-    """Whole lines as text, and the line that follows them, as far as it is shown."""
+def _blocks(data: bytes, ahead: int) -> Iterator[tuple[str, str | None]]:
+    """Whole lines as text, and at least so many characters of what follows them."""
     start = 0
     while start < len(data):
         end = data.find(b"\n", start + BLOCK - 1) + 1 or len(data)
-        following = data[end : end + 4 * MOST_CONTEXT + 4] if end < len(data) else None
-        shown = None if following is None else as_shown(following).splitlines() or [""]
-        yield as_shown(data[start:end]), shown[0] if shown else None
+        following = data[end : end + 4 * ahead + 4] if end < len(data) else None
+        shown = None if following is None else _with_line_feeds(as_shown(following))
+        yield _with_line_feeds(as_shown(data[start:end])), shown
         start = end
+
+
+def _with_line_feeds(text: str) -> str:
+    """Lines end as everywhere else in a bank: see `markdown.lines_of`."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _found(

@@ -9,7 +9,7 @@ from recollect.core.ports import Library, RecordStore
 from recollect.core.records import Batch
 from recollect.core.sessions import Call, Report
 from recollect.core.times import Clock
-from recollect.errors import Conflict, MarkerMismatch, ReadOnly, RecollectError
+from recollect.errors import Conflict, InvalidInput, MarkerMismatch, ReadOnly, RecollectError
 from recollect.families.bank.banks import Bank, BankRecords
 from recollect.families.bank.graph_changes import Own, glimpsed, moved
 from recollect.families.bank.graph_events import (
@@ -171,8 +171,11 @@ class Mirror:
         return (await loaded(await self._records.to_read(bank))).live()
 
     def state_of(self, data: bytes) -> GraphState:
-        """The graph that a log tells. Raises MarkerMismatch."""
-        return replayed(read_log(data).events)
+        """The graph that a log tells. Raises MarkerMismatch, and InvalidInput for broken lines."""
+        found = read_log(data)
+        if found.skipped:
+            raise InvalidInput(f"{LOG} has {found.skipped} lines that are no event, or broken.")
+        return replayed(found.events)
 
     async def set_state(self, bank: Bank, state: GraphState, call: Call) -> Taken:
         """Makes the records tell this graph and nothing else, in one change; then the log."""

@@ -42,3 +42,4 @@ class BankOptions:
     mode: Mode | None = None
     mask_secrets: bool = True
     read_only: bool = False
+    free_paths: bool = True  # False: only the bank of the start, and registered stores

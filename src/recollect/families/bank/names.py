@@ -4,9 +4,9 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable
 
-from recollect.core.files import checked_path
+from recollect.core.files import FileInfo, checked_path
 from recollect.core.text import clipped
-from recollect.errors import InvalidInput, Refused
+from recollect.errors import InvalidInput, Refused, visible
 from recollect.families.bank.model import LEGACY_NAMES
 
 ENDINGS = (".md", ".json")
@@ -25,10 +25,11 @@ def checked_name(name: str) -> str:
     """Gives the name back; Refused for one that is no file at the root of a bank."""
     parts = checked_path(name)
     if len(parts) != 1 or not name.lower().endswith(ENDINGS) or name.startswith("."):
+        shown = visible(clipped(name, 120))
         raise Refused(
-            f'"{clipped(name, 120)}" is no name of a bank\'s file.',
+            f'"{shown}" is no name of a bank\'s file.',
             hint="Files lie at the root of the bank and end in .md or .json.",
-            name=clipped(name, 120),
+            name=shown,
         )
     return name
 
@@ -44,6 +45,17 @@ def checked_new_name(name: str) -> str:
             name=shown,
         )
     return name
+
+
+def leads_astray(info: FileInfo) -> bool:
+    """Whether it is a link to what is no file at the root of the bank."""
+    if info.target is None:
+        return False
+    try:
+        checked_name(info.target)
+    except Refused:
+        return True
+    return False
 
 
 def written_name(name: str) -> str:
@@ -71,8 +83,9 @@ def matching(names: Iterable[str], name: str) -> str | None:
         return found
     alike = _alike(there, name)
     if len(alike) > 1:
+        shown = " or ".join(map(visible, alike))
         raise InvalidInput(
-            f'"{name}" may be {" or ".join(alike)}.', hint="Give the name exactly.", filenames=alike
+            f'"{visible(name)}" may be {shown}.', hint="Give the name exactly.", filenames=alike
         )
     return alike[0] if alike else None
 

@@ -1,22 +1,21 @@
 """What an assistant does in each mode: the rules of a project, or the built-in ones."""
 
+import asyncio
 import json
-import re
 from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect.core.text import clipped
-from recollect.errors import NotFound
+from recollect.errors import NotFound, Refused, Unavailable
 from recollect.families.bank.banks import Bank
 from recollect.families.bank.built_in_rules import RULES, Rules
 from recollect.families.bank.model import MODES, Mode
+from recollect.families.bank.rule_yaml import BadYaml, parsed
 from recollect.families.bank.triggers import BadTrigger, compiled
 from recollect.tools.tool import Warned
 
 LONGEST_FILE = 64 * 1024  # bytes
 _MOST_LINES = 200
-_DEEPEST = 64  # the YAML reader takes seconds for thousands of open brackets
-_BRACKET = re.compile(r"[\[\]{}]")
 _LONGEST_LINE = 5_000  # characters
 
 
@@ -40,6 +39,9 @@ async def rules_of(bank: Bank | None, mode: Mode) -> Found:
             rules = await _read(cast(Bank, bank), name, mode)
         except _Unusable as error:
             warnings.append(Warned("rules_ignored", f"{name} is ignored: {error}."))
+            continue
+        except (Refused, Unavailable) as error:
+            warnings.append(Warned("rules_ignored", f"{name} is ignored: {error}"))
             continue
         if rules is not None:
             return Found(*_with_usable_trigger(rules, warnings))
@@ -100,7 +102,8 @@ async def _read(bank: Bank, name: str, mode: Mode) -> Rules | None:
         data = await bank.home.read(name)
     except NotFound:
         return None
-    return _rules(_parsed(data), mode, name)
+    # Reading YAML takes a while, in which others have their turn.
+    return _rules(await asyncio.to_thread(_parsed, data), mode, name)
 
 
 def _parsed(data: bytes) -> Any:
@@ -113,32 +116,19 @@ def _parsed(data: bytes) -> Any:
             return json.loads(text)
         except (ValueError, RecursionError):
             pass  # YAML has braces too
-    if _depth(text) > _DEEPEST:
-        raise _Unusable(f"its brackets are nested more than {_DEEPEST} levels deep")
-    import yaml  # only those who have rule files pay for it
-
     try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        raise _Unusable(f"it is neither YAML nor JSON ({clipped(str(error), 200)})") from None
-
-
-def _depth(text: str) -> int:
-    """How deep brackets are nested, those in texts counted too."""
-    deepest = depth = 0
-    for bracket in _BRACKET.findall(text):
-        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
-        deepest = max(deepest, depth)
-    return deepest
+        return parsed(text)
+    except BadYaml as error:
+        raise _Unusable(f"it cannot be read as YAML or JSON ({clipped(str(error), 200)})") from None
 
 
 def _rules(value: Any, mode: Mode, name: str) -> Rules:
     whole = _whole(value)
     named = whole.get("mode")
-    if named is None:
+    if not isinstance(named, str):
         raise _Unusable(f"it names no mode; write `mode: {mode}`")
     if named != mode:
-        raise _Unusable(f'its mode is "{clipped(str(named))}", not "{mode}"')
+        raise _Unusable(f'its mode is "{clipped(named)}", not "{mode}"')
     instructions = _object(whole.get("instructions"), "`instructions`")
     general = _lines(instructions.get("general"), "`instructions.general`")
     if not general:
@@ -146,13 +136,15 @@ def _rules(value: Any, mode: Mode, name: str) -> Rules:
     umb = _object(instructions.get("umb") or {}, "`instructions.umb`")
     files = _object(instructions.get("memory_bank") or {}, "`instructions.memory_bank`")
     trigger = umb.get("trigger")
+    if trigger is not None and not isinstance(trigger, str):
+        raise _Unusable("`instructions.umb.trigger` is no text")
     return Rules(
         mode,
         general,
         _lines(umb.get("instructions"), "`instructions.umb.instructions`") or RULES[mode].umb,
         _lines(files.get("files_to_read"), "`files_to_read`") or RULES[mode].files_to_read,
         _lines(files.get("files_to_update"), "`files_to_update`") or RULES[mode].files_to_update,
-        str(trigger) if trigger else None,
+        trigger or None,
         name,
     )
 
@@ -197,15 +189,21 @@ def _lines(value: Any, what: str) -> tuple[str, ...]:
 def _line(item: Any, what: str) -> str:
     if isinstance(item, dict):
         pairs = cast(dict[Any, Any], item).items()
-        if any(isinstance(part, dict | list) for pair in pairs for part in pair):
-            raise _Unusable(f"{what} is no list of texts")
-        item = ", ".join(f"{key}: {part}" for key, part in pairs)
-    if isinstance(item, list):
-        raise _Unusable(f"{what} is no list of texts")
-    line = str(item).strip()
-    if len(line) > _LONGEST_LINE:
+        line = ", ".join(f"{_plain(key, what)}: {_plain(part, what)}" for key, part in pairs)
+    else:
+        line = _plain(item, what)
+    if len(line := line.strip()) > _LONGEST_LINE:
         raise _Unusable(f"{what} has an entry of more than {_LONGEST_LINE:,} characters")
     return line
+
+
+def _plain(value: Any, what: str) -> str:
+    """What YAML takes for nothing, as a word that ends in a colon has behind it, is no text."""
+    if value is None:
+        return ""
+    if not isinstance(value, str | int | float):
+        raise _Unusable(f"{what} is no list of texts")
+    return str(value)
 
 
 def _yaml_list(lines: tuple[str, ...], indentation: int) -> list[str]:

@@ -9,12 +9,11 @@ from recollect.core.files import FileInfo
 from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
 from recollect.errors import InvalidInput, RecollectError
-from recollect.families.bank.bank_files import found_name
 from recollect.families.bank.banks import Bank, Banks
 from recollect.families.bank.literal import Needle, found_lines
 from recollect.families.bank.model import StoreId
 from recollect.families.bank.section_search import BankSections, Located, Ranked
-from recollect.families.bank.texts import searched_files
+from recollect.families.bank.texts import named_files, searched_files
 from recollect.tools.schema import Field
 from recollect.tools.tool import Family, tool
 
@@ -107,15 +106,13 @@ class SearchTools(Family):
             raise InvalidInput("Search query cannot be empty.", argument="query", value=query)
         bank = await self._banks.existing(call, store_id)
         looked = _Looked()
-        listed = await searched_files(bank)
-        meant = await _meant(bank, listed, files, looked) if files else listed
+        meant = await _meant(bank, files, looked) if files else await searched_files(bank)
         needle = Needle(query.strip(), case_sensitive=case_sensitive)
         await self._look(bank, meant, needle, max_results, looked)
-        restricted = [info.path for info in meant] if files else ()
         ranked = Ranked([], [])
         if meant:
             ranked = await self._sections.ranked(
-                call, bank, query, RANKED, files=restricted, listed=listed
+                call, bank, query, RANKED, files=meant, is_all=not files
             )
         looked.warnings |= dict.fromkeys(ranked.notices)
         sections = _unseen(ranked.sections, looked.results)[: min(MOST_SECTIONS, max_results)]
@@ -164,19 +161,10 @@ class SearchTools(Family):
             return None
 
 
-async def _meant(
-    bank: Bank, listed: Sequence[FileInfo], names: Sequence[str], looked: _Looked
-) -> list[FileInfo]:
-    """In the order in which they are searched; a name that is none of a bank is Refused."""
-    found: set[str] = set()
-    there = [info.path for info in listed]
-    for given in names:
-        name = await found_name(bank, given, there)
-        if name is None:
-            looked.warnings[f"File not found: {given}."] = None
-        else:
-            found.add(name)
-    return [info for info in listed if info.path in found]
+async def _meant(bank: Bank, names: Sequence[str], looked: _Looked) -> list[FileInfo]:
+    found, missing = await named_files(bank, names)
+    looked.warnings |= dict.fromkeys(f"File not found: {name}." for name in missing)
+    return found
 
 
 def _portions(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:

@@ -11,13 +11,13 @@ from recollect.core.files import FileInfo
 from recollect.core.ports import Indexing, RecordStore
 from recollect.core.records import Where
 from recollect.core.sessions import Report
-from recollect.core.text import digest
 from recollect.core.times import Clock
 from recollect.errors import NotFound, RecollectError
-from recollect.families.bank.banks import Bank, BankRecords
-from recollect.families.bank.model import INDEXED_FILE, BankOptions
+from recollect.families.bank.banks import Bank, BankRecords, Banks
+from recollect.families.bank.model import INDEXED_FILE
+from recollect.families.bank.section_orphans import forget_moved
 from recollect.families.bank.section_records import MOST_INDEXED, indexed_text
-from recollect.families.bank.section_writing import IndexWriter, Reading, stamp_in
+from recollect.families.bank.section_writing import IndexWriter, Reading, scope_of, stamp_in
 from recollect.families.bank.texts import Stamp, Texts, is_settled, searched_files, stamp_of
 
 TIME_LIMIT = 3.0  # seconds of one look; what is left over is for the next
@@ -50,7 +50,7 @@ class SectionIndex:
         records: BankRecords,
         indexing: Indexing,
         clock: Clock,
-        options: BankOptions,
+        banks: Banks,
         *,
         time_limit: float | None = TIME_LIMIT,
     ) -> None:
@@ -58,7 +58,7 @@ class SectionIndex:
         self._records = records
         self._indexing = indexing
         self._clock = clock
-        self._options = options
+        self._banks = banks
         self._time_limit = time_limit
         self._writer = IndexWriter(clock)
         self._known: WeakKeyDictionary[RecordStore, dict[str, Known]] = WeakKeyDictionary()
@@ -70,22 +70,29 @@ class SectionIndex:
         bank: Bank,
         files: Sequence[FileInfo] | None = None,
         report: Report | None = None,
+        *,
+        is_all: bool = True,
+        hurried: bool = True,
     ) -> Synced:
-        """Takes in what changed, as far as the time suffices; some of it in any case.
+        """Takes in what changed; who is hurried gets as much as the time suffices for, and some
+        of it in any case.
 
-        `files` are those of the bank, where they were listed just now.
+        `files` are those of the bank, where they were listed just now, or with `is_all` false the
+        ones that matter: then nothing is known of others.
         """
-        if self._options.read_only:
+        if self._banks.options.read_only:
             return Synced()
         async with self._locks[bank.address]:
             files = await searched_files(bank) if files is None else files
             store = await self._records.to_write(bank)
             known = await self._known_of(store, scope_of(bank))
-            await self._forget(bank, store, known, {info.path for info in files})
+            if is_all:
+                await self._forget(bank, store, known, {info.path for info in files})
             changed = [info for info in files if known.get(info.path) != stamp_of(info)]
             synced = Synced(partly=[info.path for info in files if info.size > MOST_INDEXED])
             if changed:
-                await self._take_in(bank, store, known, changed, synced, report)
+                limit = self._time_limit if hurried else None
+                await self._take_in(bank, store, known, changed, synced, report, limit)
                 self._indexing.wake(store)
             return synced
 
@@ -95,6 +102,9 @@ class SectionIndex:
         known, revision = banks.get(scope), await store.revision()
         if known is not None and seen[scope] == revision:
             return known
+        if not banks:
+            await forget_moved(self._banks, self._writer, store, scope, self._time_limit)
+            revision = await store.revision()
         where = Where(kinds=(INDEXED_FILE,), scopes=(scope,))
         if known is None or await store.how_many(where) != len(known):
             found = await store.scan(where)
@@ -121,18 +131,19 @@ class SectionIndex:
         changed: Sequence[FileInfo],
         synced: Synced,
         report: Report | None,
+        limit: float | None,
     ) -> None:
         started = time.monotonic()
         done = 0
         for some in _portions(changed):
-            if done and self._time_limit and time.monotonic() - started > self._time_limit:
+            if done and limit and time.monotonic() - started > limit:
                 synced.waiting += [info.path for info in changed[done:]]
                 return
             if report is not None:
                 await report(done, len(changed), f"Indexing {some[0].path}")
             read = await asyncio.gather(*(self._read(bank, info, synced) for info in some))
             readings = [reading for reading in read if reading is not None]
-            late = await self._writer.write(store, scope_of(bank), readings)
+            late = await self._writer.write(store, bank, readings)
             synced.waiting += [reading.name for reading in late]
             known.update({r.name: r.stamp for r in readings if r not in late})
             done += len(some)
@@ -146,14 +157,9 @@ class SectionIndex:
             synced.faults[info.path] = error.message
             return None
         is_final = is_settled(info, self._clock()) and len(data) == info.size
-        mask = self._options.mask_secrets
+        mask = self._banks.options.mask_secrets
         text = await asyncio.to_thread(indexed_text, info.path, data, mask=mask)
         return Reading(info.path, text, stamp_of(info) if is_final else None)
-
-
-def scope_of(bank: Bank) -> str:
-    """Tells the banks apart that share a project."""
-    return digest(bank.address)[:12]
 
 
 def _portions(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:

@@ -15,10 +15,10 @@ from recollect.families.bank.bank_files import etag_of
 from recollect.families.bank.banks import Bank, BankRecords, Banks
 from recollect.families.bank.model import SECTION
 from recollect.families.bank.section_excerpts import excerpt
-from recollect.families.bank.section_index import SectionIndex, Synced, scope_of
+from recollect.families.bank.section_index import SectionIndex, Synced
 from recollect.families.bank.section_records import indexed_text, line_ranges
 from recollect.families.bank.section_vectors import SectionVectors
-from recollect.families.bank.section_writing import holds
+from recollect.families.bank.section_writing import holds, scope_of
 from recollect.families.bank.texts import searched_files
 from recollect.families.bank.uris import uri_of
 from recollect.retrieval.search import Place, Profile, search
@@ -96,20 +96,22 @@ class BankSections:
         query: str,
         limit: int,
         *,
-        files: Sequence[str] = (),
-        listed: Sequence[FileInfo] | None = None,
+        files: Sequence[FileInfo] | None = None,
+        is_all: bool = True,
     ) -> Ranked:
-        """The best first, of these files or of all; what is no more in its file is left out.
+        """The best first; what is no more in its file is left out.
 
-        `listed` are all files of the bank, where they were listed just now.
+        `files` are those of the bank, where they were listed just now, or with `is_all` false the
+        ones that the sections are to be of.
         """
-        listed = await searched_files(bank) if listed is None else listed
-        synced = await self._index.sync(bank, listed, call.report)
+        files = await searched_files(bank) if files is None else files
+        synced = await self._index.sync(bank, files, call.report, is_all=is_all)
         store = await self._records.to_read(bank)
         waiting = await self._vectors.waiting(store, call.session)
+        types = () if is_all else tuple(info.path for info in files)
         has_words = any(sign.isalnum() for sign in query)
         found = await search(
-            [Place(store, Where(scopes=(scope_of(bank),), types=tuple(files)))],
+            [Place(store, Where(scopes=(scope_of(bank),), types=types))],
             query,
             SECTIONS if has_words else SIGNS,
             limit=limit,
@@ -119,10 +121,10 @@ class BankSections:
         )
         notices = [
             *(notice.message for notice in found.notices),
-            *_notices(synced, files),
+            *_notices(synced),
             *([_without_vectors(waiting)] if waiting and has_words else []),
         ]
-        infos = {info.path: info for info in listed} if found.hits else {}
+        infos = {info.path: info for info in files} if found.hits else {}
         lines = await self._lines(bank, store, infos, [hit.record for hit in found.hits])
         sections = [
             Located(
@@ -218,21 +220,16 @@ def _without_vectors(count: int) -> str:
     return f"{waiting}, and until then words alone find {'it' if count == 1 else 'them'}."
 
 
-def _notices(synced: Synced, files: Sequence[str]) -> list[str]:
-    """What the sections of these files, or of all, leave out, in sentences."""
-    faults = {n: fault for n, fault in synced.faults.items() if not files or n in files}
-    waiting, partly = (
-        [name for name in names if not files or name in files]
-        for names in (synced.waiting, synced.partly)
-    )
-    notices = [f"{name} could not be read: {fault}" for name, fault in faults.items()]
-    if waiting:
+def _notices(synced: Synced) -> list[str]:
+    """What the sections leave out, in sentences."""
+    notices = [f"{name} could not be read: {fault}" for name, fault in synced.faults.items()]
+    if synced.waiting:
         notices.append(
-            f"Not indexed yet, so that no sections of them are ranked: {_some(waiting)}. "
+            f"Not indexed yet, so that no sections of them are ranked: {_some(synced.waiting)}. "
             "The next search goes on with it."
         )
-    if partly:
-        notices.append(f"Sections are ranked of the beginning only of {_some(partly)}.")
+    if synced.partly:
+        notices.append(f"Sections are ranked of the beginning only of {_some(synced.partly)}.")
     return notices
 
 

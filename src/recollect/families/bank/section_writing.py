@@ -9,13 +9,15 @@ from uuid import uuid4
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Batch, Delete, Insert, Record, Step, Update, Where
+from recollect.core.text import digest
 from recollect.core.times import Clock
 from recollect.errors import Conflict
+from recollect.families.bank.banks import Bank
 from recollect.families.bank.model import INDEX_BANK, INDEXED_FILE, SECTION
 from recollect.families.bank.section_records import IndexedText, plan
 from recollect.families.bank.texts import Stamp
 
-FORM = 2  # of what is kept: what another form left is made anew
+FORM = 3  # of what is kept: what another form left is made anew
 ROWS = 150  # of one commit: others write in between
 ATTEMPTS = 10  # another process may index the same files
 
@@ -61,12 +63,12 @@ class IndexWriter:
         self._clock = clock
 
     async def write(
-        self, store: RecordStore, scope: str, readings: Sequence[Reading]
+        self, store: RecordStore, bank: Bank, readings: Sequence[Reading]
     ) -> list[Reading]:
         """Returns those at which another process was quicker each time."""
         for _ in range(ATTEMPTS):
             late: list[Reading] = []
-            for group in _grouped(await self._plans(store, scope, readings)):
+            for group in _grouped(await self._plans(store, bank, readings)):
                 try:
                     for batch in _batches(group):
                         await self._commit(store, batch)
@@ -91,9 +93,10 @@ class IndexWriter:
             log.debug("removed by another process too: %s", conflict)
 
     async def _plans(
-        self, store: RecordStore, scope: str, readings: Sequence[Reading]
+        self, store: RecordStore, bank: Bank, readings: Sequence[Reading]
     ) -> list[_Plan]:
         """One look at the store for all of them; those that need nothing are left out."""
+        scope = scope_of(bank)
         files = await file_records(store, scope, [reading.name for reading in readings])
         stale = [
             files[reading.name]
@@ -105,7 +108,11 @@ class IndexWriter:
         plans: list[_Plan] = []
         for reading in readings:
             file = files.get(reading.name) or _new_file(scope, reading.name, at)
-            facets: dict[str, Any] = {"etag": reading.text.etag, "form": FORM}
+            facets: dict[str, Any] = {
+                "etag": reading.text.etag,
+                "form": FORM,
+                "bank": bank.address,
+            }
             if reading.stamp is not None:
                 facets["stamp"] = list(reading.stamp)
             if holds(file, reading.text.etag):
@@ -120,6 +127,16 @@ class IndexWriter:
 
     async def _commit(self, store: RecordStore, steps: Sequence[Step]) -> None:
         await store.commit(Batch(tuple(steps), self._clock(), INDEX_BANK, derived=True))
+
+
+def scope_of(bank: Bank) -> str:
+    """Tells the banks apart that share a project."""
+    return digest(bank.address)[:12]
+
+
+def address_in(file: Record) -> str | None:
+    """Of the bank that the file is in; None where another form did not keep it."""
+    return file.facets.get("bank")
 
 
 def holds(file: Record, etag: str) -> bool:

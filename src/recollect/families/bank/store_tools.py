@@ -17,7 +17,7 @@ from recollect.errors import (
     Refused,
     Unavailable,
 )
-from recollect.families.bank.addresses import resolved
+from recollect.families.bank.addresses import reached
 from recollect.families.bank.banks import SSH, Bank, Banks, exists, last_part
 from recollect.families.bank.core_files import ensure_core_files
 from recollect.families.bank.graph_events import LOG
@@ -184,7 +184,7 @@ class StoreTools(Family):
         """Give a folder with a memory bank a name, or an existing name another folder."""
         if has_control_characters(store_id):
             raise InvalidInput("`storeId` holds a control character.", argument="storeId")
-        address = resolved(path, self._banks.options.place)
+        address = await reached(self._banks, path)
         derived = _kind_of(address)
         if kind not in (None, derived):
             raise InvalidInput(
@@ -219,7 +219,7 @@ class StoreTools(Family):
         if store_id is not None:
             address = (await self._banks.registry.get(store_id)).path
         else:
-            address = resolved(path or "", self._banks.options.place)
+            address = await reached(self._banks, path or "")
         address = await self._existing_folder(address)
         bank = await self._banks.in_folder(address)
         made = await self._made_whole(bank)

@@ -2,19 +2,30 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from recollect.core.files import FileInfo
 from recollect.core.times import Clock
+from recollect.errors import Refused
 from recollect.families.bank.banks import Bank
 from recollect.families.bank.encodings import as_utf8
 from recollect.families.bank.model import CORE_FILES, LEGACY_NAMES
-from recollect.families.bank.names import ENDINGS, written_name
+from recollect.families.bank.names import (
+    ENDINGS,
+    candidates,
+    checked_name,
+    leads_astray,
+    matching,
+    written_name,
+)
 
 MOST_KEPT = 32 * 1024 * 1024  # bytes of all files together
 # A file that was changed so shortly before it was read may be changed again with the same time:
 # over SFTP times are whole seconds.
 UNSETTLED = 2_000_000  # microseconds
+
+FEW = 16  # names that are looked up one by one; for more the folder is listed
 
 Stamp = tuple[int, int]  # size and time of the last change
 
@@ -111,9 +122,35 @@ async def searched_files(bank: Bank) -> list[FileInfo]:
     others: list[FileInfo] = []
     for info in await bank.files.list():  # by name; at the root a path is one
         name = info.path.lower()
-        if not info.is_folder and name.endswith(ENDINGS) and not name.startswith("."):
+        is_file = not info.is_folder and not leads_astray(info)
+        if is_file and name.endswith(ENDINGS) and not name.startswith("."):
             (core if name in _CORE_NAMES else others).append(info)
     return sorted(core, key=_place) + others
+
+
+async def named_files(bank: Bank, names: Sequence[str]) -> tuple[list[FileInfo], list[str]]:
+    """Those of the names that are there, in the order in which they are searched, and the others.
+
+    The folder is listed only for a name that is spelled otherwise there. Refused for a name that
+    is none of a bank.
+    """
+    wanted = list(dict.fromkeys(map(checked_name, names)))
+    found = {name: await _info(bank, name) for name in wanted} if len(wanted) <= FEW else {}
+    missing = [name for name in wanted if found.get(name) is None]
+    if missing:
+        listed = {info.path: info for info in await searched_files(bank)}
+        found |= {name: listed.get(matching(listed, name) or "") for name in missing}
+    infos = {info.path: info for info in found.values() if info is not None}
+    return sorted(infos.values(), key=_place), [name for name in wanted if found[name] is None]
+
+
+async def _info(bank: Bank, name: str) -> FileInfo | None:
+    for candidate in candidates(name):
+        with suppress(Refused):  # a link that leads out
+            info = await bank.files.info(candidate)
+            if info is not None and not info.is_folder and not leads_astray(info):
+                return info
+    return None
 
 
 def _place(info: FileInfo) -> tuple[int, str]:

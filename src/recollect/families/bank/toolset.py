@@ -17,6 +17,7 @@ from recollect.families.bank.mirror_tools import MirrorExtras, MirrorTools
 from recollect.families.bank.mode_tools import ModeTools
 from recollect.families.bank.model import BankOptions
 from recollect.families.bank.modes import tools_of
+from recollect.families.bank.phrasing import phrased
 from recollect.families.bank.progress_tools import ProgressTools
 from recollect.families.bank.registry import Registry
 from recollect.families.bank.search_tools import SearchTools
@@ -52,7 +53,7 @@ class BankFamily:
         mask = options.mask_secrets
         self.banks = Banks(files, Registry(library), options)
         self.mirror = Mirror(records, library, clock, mask=mask, read_only=options.read_only)
-        index = SectionIndex(records, indexing, clock, options)
+        index = SectionIndex(records, indexing, clock, self.banks)
         self.sections = BankSections(self.banks, records, index, indexing, clock)
         self._options = options
         self._offered: list[Tool] = []
@@ -81,7 +82,7 @@ class BankFamily:
         if surface.of_mode and self._options.mode is not None:
             meant = tools_of(self._options.mode)
             tools = (tool for tool in tools if tool.name in meant)
-        self._offered = list(tools)
+        self._offered = [phrased(tool) for tool in tools]
         return self._offered
 
     def _usable(self) -> list[Tool]:

@@ -1,15 +1,26 @@
 """Which words ask for an update of the memory bank; rule files may bring a pattern of their own."""
 
 import re
+from dataclasses import dataclass
 
 LONGEST_PATTERN = 200  # characters
 LONGEST_COMMAND = 120  # characters that a pattern of a rule file gets to see
-_MOST_REPEATS = 3  # each one multiplies the ways in which a text can be read
-_MOST_OPTIONS = 8
 
 DEFAULT = r"\b(umb|update\s+memory\s+bank)\b"
 _DEFAULT = re.compile(DEFAULT, re.IGNORECASE)
-_REPEAT = re.compile(r"[*+]|\{\d*,?\d*\}")
+# One part of a pattern. Whatever else a pattern may hold could take for ever.
+_PART = re.compile(
+    r"""(?P<open>\((?:\?:)?)
+    | (?P<close>\))
+    | (?P<or>\|)
+    | (?P<edge>\\b|[\^$])
+    | (?P<blanks>\\s[+*]?)
+    | (?P<text>\\[^\w\s]|[^\\.^$*+?{}\[\]|()])
+    """,
+    re.VERBOSE,
+)
+# Blanks beside blanks can be shared out between the two, and so in many ways.
+_DOUBLE_BLANKS = re.compile(r"\\s[+*]?(?:\\b|\?:|[\^$()|])*\\s")
 
 
 class BadTrigger(ValueError):
@@ -23,12 +34,19 @@ def compiled(pattern: str) -> re.Pattern[str]:
     """
     if len(pattern) > LONGEST_PATTERN:
         raise BadTrigger(f"the trigger is longer than {LONGEST_PATTERN} characters")
-    pattern = pattern.replace("\b", r"\b").replace("(?i)", "")
-    _check_cost(pattern)
-    try:
-        return re.compile(pattern, re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise BadTrigger(f"the trigger is no pattern ({error})") from None
+    pattern = pattern.replace("\b", r"\b").removeprefix("(?i)")
+    if _DOUBLE_BLANKS.search(pattern):
+        raise BadTrigger("the trigger has blanks beside blanks")
+    reader = _Reader()
+    at = 0
+    while at < len(pattern):
+        found = _PART.match(pattern, at)
+        if found is None:
+            raise _not_simple(pattern[at : at + 2])
+        reader.read(str(found.lastgroup), found.group())
+        at = found.end()
+    reader.end()
+    return re.compile(pattern, re.IGNORECASE)
 
 
 def asks_for_update(command: str, trigger: str | None) -> bool:
@@ -44,45 +62,50 @@ def own_words(trigger: str | None) -> str | None:
     return None if trigger in (None, DEFAULT) else trigger.replace("\b", r"\b")
 
 
-def _check_cost(pattern: str) -> None:
-    """Refuses what may take for ever: a repeated group that repeats or chooses inside."""
-    repeats = options = 0
-    groups = [False]  # whether each open group repeats or chooses
-    closed = False  # whether the part before is such a group
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        step, was_closed = 1, closed
-        closed = False
-        if char == "\\":
-            if pattern[at + 1 : at + 2].isdigit():
-                raise BadTrigger("the trigger refers back to a group")
-            step = 2
-        elif char == "[":
-            step = _class_length(pattern, at)
-        elif char == "(":
-            groups.append(False)
-            step = 2 if pattern[at + 1 : at + 2] == "?" else 1
-        elif char == ")" and len(groups) > 1:
-            closed = groups.pop()
-            groups[-1] |= closed
-        elif char == "|":
-            groups[-1] = True
-        elif found := _REPEAT.match(pattern, at):
-            if was_closed:
-                raise BadTrigger("the trigger repeats a group that repeats or chooses inside")
-            repeats, groups[-1], step = repeats + 1, True, len(found.group())
-        elif char == "?":
-            options += 1
-            groups[-1] = True
-        at += step
-    if repeats > _MOST_REPEATS or options > _MOST_OPTIONS:
-        raise BadTrigger("the trigger repeats too often")
+@dataclass(slots=True)
+class _Reader:
+    """Follows a pattern: words on all its ways, and no more than one place where it chooses."""
+
+    has_words: bool = False  # on the way that is being read
+    groups: int = 0
+    in_group: bool = False
+    choice: int | None = None  # the group that chooses, 0 for none
+
+    def read(self, kind: str, part: str) -> None:
+        if kind == "open":
+            if self.in_group:
+                raise _not_simple(part)
+            self.in_group, self.groups, self.has_words = True, self.groups + 1, False
+        elif kind == "close":
+            if not self.in_group:
+                raise BadTrigger("the trigger closes a bracket that is not open")
+            self._check_words()
+            self.in_group = False
+        elif kind == "or":
+            self._choose()
+        elif kind == "text":
+            self.has_words = True
+
+    def end(self) -> None:
+        if self.in_group:
+            raise BadTrigger("the trigger has a bracket that is not closed")
+        self._check_words()
+
+    def _choose(self) -> None:
+        """Several places would multiply the ways in which a text can be read."""
+        self._check_words()
+        place = self.groups if self.in_group else 0
+        if self.choice not in (None, place):
+            raise BadTrigger("the trigger chooses in more than one place")
+        self.choice, self.has_words = place, False
+
+    def _check_words(self) -> None:
+        if not self.has_words:
+            raise BadTrigger("the trigger would be met without any word")
 
 
-def _class_length(pattern: str, at: int) -> int:
-    end = at + 2 if pattern[at + 1 : at + 2] == "^" else at + 1
-    end += pattern[end : end + 1] == "]"
-    while end < len(pattern) and pattern[end] != "]":
-        end += 2 if pattern[end] == "\\" else 1
-    return end + 1 - at
+def _not_simple(part: str) -> BadTrigger:
+    return BadTrigger(
+        f"the trigger holds `{part}`, and only words, \\b, ^, $, \\s+ and one (choice|of|words) "
+        "are understood"
+    )

@@ -1,0 +1,39 @@
+"""What every file store tells of symbolic links."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from filing import STORES, Filing, filing
+
+
+@pytest.fixture(params=STORES)
+async def files(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Filing]:
+    async with filing(request.param, tmp_path) as made:
+        yield made
+
+
+async def test_a_link_tells_where_it_leads(files: Filing) -> None:
+    files.put("graph/graph.jsonl", b"{}")
+    files.put("plain.md", b"plain")
+    (files.folder / "direct.md").symlink_to("graph/graph.jsonl")
+    (files.folder / "again.md").symlink_to("direct.md")
+    (files.folder / "other").symlink_to("graph")
+    (files.folder / "beside.md").symlink_to("plain.md")
+    told = {info.path: info.target for info in await files.store.list()}
+    assert told == {
+        "again.md": "graph/graph.jsonl",
+        "beside.md": "plain.md",
+        "direct.md": "graph/graph.jsonl",
+        "graph": None,
+        "other": "graph",
+        "plain.md": None,
+    }
+    for path, target in [*told.items(), ("other/graph.jsonl", "graph/graph.jsonl")]:
+        found = await files.store.info(path)
+        assert found is not None
+        assert found.target == target
+    own = await files.store.info()
+    assert own is not None
+    assert own.target is None
