@@ -160,20 +160,21 @@ class _Noting(LocalLockFiles):
 
 async def test_a_lock_is_renewed_while_it_is_held(tmp_path: Path) -> None:
     time = Time()
-    due: list[Callable[[], None]] = []
+    due: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
 
     def call_later(seconds: float, function: Callable[[], None]) -> Never:
         assert seconds == 10
-        due.append(function)
+        due.put_nowait(function)
         return Never()
 
     files = _Noting(tmp_path)
     other = LocalFiles(tmp_path, terms=time.terms(patience=0.0))
     async with Locks(files, "", time.terms(call_later=call_later)).lock("bank"):
         for _ in range(20):
-            time.seconds += 10
-            due.pop()()
             async with asyncio.timeout(PATIENCE):
+                renew = await due.get()  # it is set anew once a renewal is done
+                time.seconds += 10
+                renew()
                 assert await files.renewed.get()
             said = json.loads((tmp_path / LOCK).read_text(encoding="utf-8"))
             assert int(said["until"]) == time.now() + 30 * SECOND
