@@ -174,3 +174,16 @@ def test_a_command_reaches_every_folder_though_assistants_are_served_over_http(
     monkeypatch.setenv("RECOLLECT_TRANSPORT", "http")
     assert recollect("register-store", "shop", str(bank.parent)).status == 0
     assert recollect("get-memory-bank-status", "--json").json["path"] == str(bank)
+
+
+def test_files_that_nobody_searched_yet_are_indexed_with_all_else(
+    recollect: Run, bank: Path
+) -> None:
+    recollect("index")
+    (bank / "notes.md").write_text("# Notes\n\nThe cart is slow.\n", encoding="utf-8")
+    assert recollect("index", "--json").json == {"embedded": 1}
+    assert recollect("index", "--json").json == {"embedded": 0}
+
+
+def test_without_a_bank_there_are_only_memories_to_index(recollect: Run) -> None:
+    assert recollect("index").out == "Nothing was waiting.\n"

@@ -90,7 +90,7 @@ def build(
         resources=resources,
         watcher=Watcher(resources),
         keeper=keeper,
-        shelf=Shelf(library, rule, keeper),
+        shelf=Shelf(library, rule, keeper, bank.family.sections.take_in if bank else None),
         memories=memories,
         bank=bank,
     )

@@ -81,7 +81,10 @@ class Indexer:
         return bool(done)
 
     async def drain(self, store: RecordStore, report: Progress) -> int:
-        """Embeds all that waits in a store at full speed, for somebody who watches."""
+        """Embeds all that waits in a store at full speed, for somebody who watches.
+
+        Says how much that was, though some of it may be done in the background.
+        """
         if self._embedder is None:
             return 0
         done = 0
@@ -89,7 +92,7 @@ class Indexer:
         while count := await self._embed_some(self._embedder, store):
             done += count
             report(done, max(total, done))
-        return done
+        return max(total, done)
 
     async def close(self) -> None:
         if self._task is not None:

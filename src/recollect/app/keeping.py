@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakSet
 
@@ -22,6 +22,9 @@ from recollect.families.memories.superseding import finish_supersessions
 RECENT = 200  # memories whose likes are looked for
 SAME_MEANING = 0.9  # cosine from which two texts say nearly the same
 MOST_PAIRS = 10
+
+# Indexes the files of a memory bank, and gives the records; None where there is no bank.
+TakeIn = Callable[[Call], Awaitable[RecordStore | None]]
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +85,13 @@ class Keeper:
 class Shelf:
     """The memories that a command reaches: those of a project, and the user's."""
 
-    def __init__(self, library: Library, choice: ProjectRule, keeper: Keeper) -> None:
+    def __init__(
+        self, library: Library, choice: ProjectRule, keeper: Keeper, bank: TakeIn | None = None
+    ) -> None:
         self._library = library
         self._choice = choice
         self._keeper = keeper
+        self._bank = bank
 
     async def newest(self, session: Session, where: Where, limit: int) -> list[Record]:
         """The newest of both places, those of all sessions included."""
@@ -119,11 +125,14 @@ class Shelf:
         return best[:MOST_PAIRS]
 
     async def index(self, session: Session, report: Callable[[int, int], None]) -> int:
-        """Gives all that waits its vector now; says how many."""
-        drained = [
-            await self._keeper.indexer.drain(store, report) for store in await self._stores(session)
-        ]
-        return sum(drained)
+        """Gives all that waits its vector now; says how many.
+
+        A bank's files come last: one that cannot be reached keeps no memory waiting.
+        """
+        stores = await self._stores(session)
+        done = sum([await self._keeper.indexer.drain(store, report) for store in stores])
+        bank = None if self._bank is None else await self._bank(Call(session, "index"))
+        return done if bank is None else done + await self._keeper.indexer.drain(bank, report)
 
     async def catch_up(self, session: Session, within: float) -> None:
         """Lets what waits get its vector first, for a command that nobody serves."""

@@ -20,6 +20,7 @@ from recollect.errors import (
     Refused,
     StorageFull,
     Unavailable,
+    visible,
 )
 
 T = TypeVar("T")
@@ -81,7 +82,8 @@ def spot(
             found = replace(_walked(root, parts, make, follow), target=parts)
         except _LinkMet:
             raise Refused(
-                f'"{"/".join(parts)}" is a symbolic link that was changed, or leads in a circle.'
+                f'"{visible("/".join(parts))}" is a symbolic link that was changed, or leads in a '
+                "circle."
             ) from None
     try:
         if found.is_link:
@@ -98,7 +100,7 @@ def inside(root: str, parts: tuple[str, ...]) -> tuple[str, ...]:
     target = Path(os.path.realpath(real.joinpath(*parts)))
     if not target.is_relative_to(real):
         raise Refused(
-            f'"{"/".join(parts)}" leads out of this folder through a symbolic link.',
+            f'"{visible("/".join(parts))}" leads out of this folder through a symbolic link.',
             hint="Only what is inside can be reached.",
             name="/".join(parts),
         )
@@ -321,7 +323,7 @@ def _exclusive_rename() -> Callable[[int, str, int, str], int] | None:
 
 def failure(error: OSError, path: str, *, root: str, writing: bool) -> RecollectError:
     """What a failed system call means to whoever asked for the path; without one, for the root."""
-    shown = path or root
+    shown = visible(path or root)
     reason = error.strerror or type(error).__name__
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StorageFull(

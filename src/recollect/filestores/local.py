@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from recollect.core.files import FileInfo, is_name
-from recollect.errors import Conflict, InvalidInput, NotFound, ReadOnly, RecollectError, Refused
+from recollect.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    ReadOnly,
+    RecollectError,
+    Refused,
+    visible,
+)
 from recollect.filestores import disk
 from recollect.filestores.disk import BINARY, NO_FOLLOW, NO_WAIT, Spot, spot
 from recollect.filestores.finishing import in_thread
@@ -190,7 +198,8 @@ class LocalFiles:
 
     def _rename(self, parts: Parts, to: Parts) -> None:
         if to[: len(parts)] == parts and to != parts:
-            raise InvalidInput(f'"{"/".join(parts)}" cannot be moved into itself.', argument="to")
+            shown = visible("/".join(parts))
+            raise InvalidInput(f'"{shown}" cannot be moved into itself.', argument="to")
         with _existing(self._root, parts) as source:
             try:
                 with self._target(parts, to) as target:
@@ -198,7 +207,9 @@ class LocalFiles:
                     move(source, target)
                     disk.sync_folder(target.folder)
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
-                raise Conflict(f'"{"/".join(to)}", or a file on the way, exists.') from None
+                raise Conflict(
+                    f'"{visible("/".join(to))}", or a file on the way, exists.'
+                ) from None
             disk.sync_folder(source.folder)
 
     @contextmanager
@@ -221,7 +232,7 @@ class LocalFiles:
                 os.mkdir(where.name, dir_fd=where.folder)
                 disk.sync_folder(where.folder)
             elif not where.is_folder:
-                raise Conflict(f'"{"/".join(parts)}" is a file, not a folder.')
+                raise Conflict(f'"{visible("/".join(parts))}" is a file, not a folder.')
 
     def _sweep(self, parts: Parts, where: Spot) -> None:
         """Removes what writers left that died, once for each folder."""
@@ -263,7 +274,7 @@ def _opened(where: Spot, flags: int) -> Generator[int, None, None]:
         if stat.S_ISDIR(mode):
             raise IsADirectoryError
         if not stat.S_ISREG(mode):
-            raise Refused(f'"{Path(where.name).name}" is no ordinary file.')
+            raise Refused(f'"{visible(Path(where.name).name)}" is no ordinary file.')
         yield file
     finally:
         os.close(file)
@@ -288,7 +299,7 @@ def _open_folder(root: str, parts: Parts) -> Generator[int | str, None, None]:
 def _check_writable(where: Spot) -> None:
     if where.found is None:
         return
-    name = Path(where.name).name
+    name = visible(Path(where.name).name)
     if where.is_folder:
         raise Conflict(f'"{name}" is a folder, not a file.')
     if not stat.S_ISREG(where.found.st_mode):

@@ -54,7 +54,7 @@ class Settings:
     config: Path | None = None
     #: Project to work in, made at the first write; `auto` takes the one of the working folder.
     project: str | None = None
-    #: Folder that counts as the working folder. Default: CLAUDE_PROJECT_DIR, else the current one.
+    #: Working folder. Default: CLAUDE_PROJECT_DIR, else the current one; over HTTP none.
     path: Path | None = None
     #: Where everything is kept: in the data folder, or in memory until the program ends.
     deployment_mode: DeploymentMode = "embedded-file"

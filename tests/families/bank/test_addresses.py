@@ -99,6 +99,10 @@ async def served(tmp_path: Path) -> AsyncIterator[Banking]:
         yield banking
 
 
+def everything_in(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
 async def _no_graph(_: Bank) -> str | None:
     return None
 
@@ -118,17 +122,26 @@ NAMING: list[tuple[str, str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("tool", "argument", "more"), NAMING)
 @pytest.mark.parametrize(
     "path",
-    ["{home}/private", "{home}/private/memory-bank", "../private", "{home}", "{home}/work/inner"]
-    + ["{home}/new", "~", "ssh://ada@example.org/srv/other", "ssh://eve@example.org/srv/shop"],
+    [
+        "{home}/private",
+        "{home}/private/memory-bank",
+        "../private",
+        "{home}",
+        "{home}/work/inner",
+        "{home}/new",
+        "~",
+        "ssh://ada@example.org/srv/other",
+        "ssh://eve@example.org/srv/shop",
+    ],
 )
 async def test_a_client_from_elsewhere_reaches_no_folder_that_nobody_here_named(
     served: Banking, tmp_path: Path, tool: str, argument: str, more: dict[str, Any], path: str
 ) -> None:
-    before = sorted(tmp_path.rglob("*"))
+    before = everything_in(tmp_path)
     with pytest.raises(Refused, match="named on this machine") as caught:
         await served(tool, **{argument: path.format(home=tmp_path)}, **more)
     assert "recollect register-store ID PATH" in (caught.value.hint or "")
-    assert sorted(tmp_path.rglob("*")) == before
+    assert everything_in(tmp_path) == before
     assert served.session.bank is None
     assert {store.store_id for store in await served.banks.registry.all()} == {"work", "far"}
 

@@ -1,6 +1,7 @@
 """Reading, writing and editing the files of a bank, under whatever names they have."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,24 @@ class Filling:
         # One write fails; putting things back afterwards works.
         if self._left == -1:
             raise StorageFull("No room.")
+        await self._files.write(path, data)
+
+
+class Cancelling:
+    """A folder whose n-th write comes at the moment when the one who asked for it is cancelled."""
+
+    def __init__(self, files: FileStore, writes: int) -> None:
+        self._files = files
+        self._left = writes
+        self.asking: asyncio.Task[object] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    async def write(self, path: str, data: bytes) -> None:
+        self._left -= 1
+        if self._left == 0 and self.asking is not None:
+            self.asking.cancel()
         await self._files.write(path, data)
 
 
@@ -210,3 +229,79 @@ async def test_an_edit_keeps_what_it_does_not_touch(team: Banking, data: bytes) 
     team.put("a.md", data)
     await edit(team.bank, {"a.md": lambda text: f"{text}added\r\n"})
     assert (team.folder / "a.md").read_bytes() == data + b"added\r\n"
+
+
+@pytest.mark.parametrize("writes", [1, 2, 3])
+async def test_a_call_that_is_cancelled_leaves_every_file_as_it_was(
+    team: Banking, writes: int
+) -> None:
+    team.put("decisionLog.md", "one")
+    team.put("progress.md", "two")
+    before = {name: team.get(name) for name in team.names()}
+    files = Cancelling(team.bank.files, writes)
+    bank = replace(team.bank, files=cast(FileStore, files))
+    names = ("decision-log.md", "progress.md", "active-context.md")
+    changes = dict.fromkeys(names, lambda text: f"{text or ''} more")
+    files.asking = asyncio.create_task(edit(bank, changes))
+    with pytest.raises(asyncio.CancelledError):
+        await files.asking
+    assert {name: team.get(name) for name in team.names()} == before
+    await edit(team.bank, changes)
+    assert {name: team.get(name) for name in team.names()} == {
+        "active-context.md": " more",
+        "decision-log.md": "one more",
+        "progress.md": "two more",
+    }
+
+
+async def test_a_write_that_is_cancelled_comes_to_its_end(team: Banking) -> None:
+    team.put("decisionLog.md", "one")
+    files = Cancelling(team.bank.files, 1)
+    bank = replace(team.bank, files=cast(FileStore, files))
+    files.asking = asyncio.create_task(write(bank, "decision-log.md", "two"))
+    with pytest.raises(asyncio.CancelledError):
+        await files.asking
+    assert (team.names(), team.get("decision-log.md")) == (["decision-log.md"], "two")
+
+
+@pytest.mark.parametrize("target", [".git/config", "graph/graph.jsonl", "notes.txt", ".env.md"])
+async def test_a_link_makes_no_file_of_what_has_no_name_of_one(team: Banking, target: str) -> None:
+    team.put(target, "theirs")
+    (team.folder / "cfg.md").symlink_to(target)
+    (team.folder / "again.md").symlink_to("cfg.md")
+    for name in ("cfg.md", "again.md", "CFG.md"):
+        for attempt in (
+            read(team.bank, name),
+            write(team.bank, name, "ours"),
+            edit(team.bank, {name: lambda _: "ours"}),
+        ):
+            with pytest.raises(Refused) as caught:
+                await attempt
+            assert f'is a link to "{target}", which is no file of the bank.' in str(caught.value)
+    assert await file_names(team.bank) == [n for n in [target] if n == "notes.txt"]
+    assert team.get(target) == "theirs"
+
+
+async def test_a_link_to_another_file_of_the_bank_is_followed(team: Banking) -> None:
+    team.put("progress.md", "one")
+    (team.folder / "log.md").symlink_to("progress.md")
+    assert (await read(team.bank, "log.md")).text == "one"
+    await write(team.bank, "log.md", "two")
+    assert (team.folder / "log.md").is_symlink()
+    assert team.get("progress.md") == "two"
+
+
+@pytest.mark.parametrize(("size", "is_aside"), [(1_000, False), (2_000_000, True)])
+async def test_a_large_file_is_changed_while_others_have_their_turn(
+    team: Banking, size: int, is_aside: bool
+) -> None:
+    team.put("a.md", "x" * size)
+    where: list[threading.Thread] = []
+
+    def change(text: str | None) -> str:
+        where.append(threading.current_thread())
+        return f"{text}y"
+
+    await edit(team.bank, {"a.md": change})
+    assert (where[0] is not threading.main_thread()) == is_aside
+    assert team.get("a.md") == "x" * size + "y"

@@ -122,3 +122,13 @@ async def test_a_migrated_name_stays_with_its_file_in_a_batch(team: Banking) -> 
     results = await write_batch(team.bank, files, stop_on_error=False)
     assert results["activeContext.md"].filename == "active-context.md"
     assert team.names() == ["active-context.md"]
+
+
+async def test_a_batch_writes_through_no_link_to_what_is_no_file_of_the_bank(team: Banking) -> None:
+    team.put("graph/graph.jsonl", "theirs")
+    (team.folder / "g.md").symlink_to("graph/graph.jsonl")
+    written = await write_batch(team.bank, [FileWrite("g.md", "ours")], stop_on_error=False)
+    assert "is a link to" in (written["g.md"].error or "")
+    found, _ = await read_batch(team.bank, ["g.md"], with_etags=True)
+    assert found["g.md"].error is not None
+    assert team.get("graph/graph.jsonl") == "theirs"

@@ -268,3 +268,60 @@ def test_of_a_very_long_file_both_ends_are_read() -> None:
     assert kept.endswith(entries[-1])
     assert len(kept) < len("".join(entries)) / 2
     assert recent_progress(kept)[0].endswith("entry 0")
+
+
+NESTED = """\
+## Use one database
+- **Date:** 2026-02-13
+- **Context:** We had two.
+  - **Date:** 1999
+  - **Decision:** of long ago
+- **Decision:** One is enough.
+"""
+
+
+def test_labels_inside_an_item_belong_to_it() -> None:
+    (decision,) = recent_decisions(NESTED)
+    assert decision.date == "2026-02-13"
+    assert decision.summary == "One is enough."
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["**Decision:** x", "- **Decision**: x", "* ** Decision : **:  x", "  **decision** x"],
+)
+def test_labels_are_read_in_every_form(line: str) -> None:
+    (decision,) = recent_decisions(f"## A title\n\n**Date:** 2026-01-02\n\n{line}\n")
+    assert (decision.date, decision.summary) == ("2026-01-02", "x")
+
+
+LONG = 100_000
+ADVERSE = [
+    "- **" + " " * LONG,
+    "- **a" + " " * LONG + "x",
+    "# a" + " " * LONG + "b",
+    "## " + "# " * LONG + "x",
+    "- " * LONG + "x",
+    "`" * LONG + "x`",
+    "- " + "[a]" * LONG + "x",
+    "- a\n  - [ ]" + " " * LONG,
+    "<!--" + "-->" * LONG + "x",
+    "- [" + "2026-01-" * LONG,
+]
+
+
+@pytest.mark.parametrize("line", ADVERSE, ids=range(len(ADVERSE)))
+def test_a_long_line_is_read_whatever_it_holds(line: str) -> None:
+    text = f"# Title\n\n## Ongoing Tasks\n\n{line}\n\n## Next Steps\n\n- go on\n"
+    found = digest_of(
+        dict.fromkeys(TEMPLATES, text), most_progress=10, most_decisions=5, with_patterns=True
+    )
+    assert found.current_context.next_steps == ["go on"]
+
+
+def test_a_long_line_at_the_beginning_is_no_front_matter() -> None:
+    text = f"---\n{'a' * LONG}\n---\n\n## Next Steps\n\n- go on\n"
+    found = digest_of(
+        {"active-context.md": text}, most_progress=1, most_decisions=1, with_patterns=False
+    )
+    assert found.current_context.next_steps == ["go on"]

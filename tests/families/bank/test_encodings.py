@@ -53,7 +53,7 @@ async def test_an_edit_refuses_what_it_could_not_keep_whole(
     bank.put("activeContext.md", data)
     with pytest.raises(Refused) as caught:
         await bank(tool, **arguments)
-    assert str(caught.value).startswith("activeContext.md was not changed: it ")
+    assert "activeContext.md was not changed: it " in str(caught.value)
     assert "UTF-8" in str(caught.value)
     assert (bank.folder / "activeContext.md").read_bytes() == data
 

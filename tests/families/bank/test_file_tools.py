@@ -194,7 +194,10 @@ async def test_no_place_at_the_start_is_an_error_too(tmp_path: Path) -> None:
         for tool in ("get_memory_bank_status", "set_memory_bank_path"):
             with pytest.raises(BankNotFound) as caught:
                 await team(tool)
-            assert str(caught.value).endswith("create one. No folder is chosen.")
+            way_out = "No folder is chosen: give `path` to it, or `storeId` to this call."
+            assert str(caught.value).endswith(f"create one. {way_out}")
+            assert "expectedPath" not in caught.value.facts
+            assert caught.value.facts["suggestion"].endswith(way_out)
 
 
 async def test_the_status_tells_core_files_under_any_name(team: Banking) -> None:

@@ -27,8 +27,8 @@ async def test_names_that_no_tool_can_reach_are_a_warning(tmp_path: Path, tool: 
         (tmp_path / "secret.md").write_text("x", encoding="utf-8")
         bank.put(".config/deep.md", "x")
         for name, target in {"out.md": "../../secret.md", "in.md": ".config/deep.md"}.items():
-            os.symlink(target, bank.folder / name)
-        os.symlink("nowhere", bank.folder / ".#progress.md")  # as an editor marks what it has open
+            (bank.folder / name).symlink_to(target)
+        (bank.folder / ".#progress.md").symlink_to("nowhere")  # as editors mark what is open
         if os.name == "posix":
             bank.put("Plan: Q3.md", "x")
             bank.put("turned:\u202e.md", "x")

@@ -108,3 +108,13 @@ async def test_a_graph_that_cannot_be_read_does_not_stop_the_digest(bank: Bankin
     bank.offer(FileTools(bank.banks, bank.records, bank.clock, fails))
     answer = await bank("get_context_digest")
     assert "The disk is gone." in answer["metadata"]["warnings"][0]
+
+
+async def test_files_of_fifty_megabytes_have_a_digest(bank: Banking) -> None:
+    line = f"- [2026-01-01 10:00:00] [A] - Work: {'x' * 9_963}\n"
+    text = "# P\n\n## Update History\n\n- [2026-02-01 10:00:00] [A] - Work: last\n" + line * 5_000
+    assert len(text) > 49_000_000
+    for name in ("progress.md", "system-patterns.md"):
+        bank.put(name, text)
+    found = await bank("get_context_digest", includeSystemPatterns=True, maxTokens=2_000)
+    assert found["digest"]["recentProgress"][0].endswith("Work: last")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mirroring import Mirroring, mirrored
+from mirroring import Mirroring, mirrored, upserted
 from recollect.families.bank.graph_markdown import summary, view
 from recollect.families.bank.graph_state import GraphState
 
@@ -96,6 +96,17 @@ async def test_the_summary_names_what_is_recent_and_what_is_connected(here: Mirr
     assert "2 entities, 1 observations, 0 relations." in (
         await here.mirror.summary(here.bank) or ""
     )
+
+
+async def test_the_first_summary_tells_what_a_log_brought(here: Mirroring) -> None:
+    here.append(upserted("Ada", here.clock()))
+    before = here.path.read_bytes()
+    here.restart(read_only=True)
+    assert await here.mirror.summary(here.bank) is None
+    here.restart()
+    assert "Ada (thing)" in (await here.mirror.summary(here.bank) or "")
+    assert (await here.stored())[0].keys() == {("Ada", "thing")}
+    assert here.path.read_bytes() == before
 
 
 def test_an_empty_graph_has_a_view_and_no_summary() -> None:

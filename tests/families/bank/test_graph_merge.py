@@ -153,6 +153,32 @@ async def test_entities_of_unknown_type_can_be_described_later(here: Mirroring) 
     assert entity_id("Ada", "unknown") in str(here.lines[-1])
 
 
+async def test_a_clock_that_is_behind_loses_no_edit_and_no_delete(
+    here: Mirroring, tmp_path: Path
+) -> None:
+    async with mirrored(tmp_path / "theirs") as there:
+        here.banking.clock.pass_days(1)
+        await here.upsert("Ada", role="cook")
+        await here.observe("Bob", "likes tea")
+        await here.relate("Ada", "knows", "Bob")
+        await here.follow()
+        there.path.parent.mkdir()
+        there.path.write_bytes(here.path.read_bytes())
+        await there.meet()
+        await there.upsert("Ada", role="chef")
+        await there.follow()
+        await there.unrelate("knows")
+        await there.follow()
+        await there.delete("Bob")
+        await there.follow()
+        await there.observe("Ada", "likes milk")
+        await there.follow()
+        here.path.write_bytes(there.path.read_bytes())
+        await here.meet()
+        assert await here.stored() == await there.stored() == here.told()
+        assert (await here.stored())[0] == {("Ada", "thing"): {"role": "chef"}}
+
+
 async def test_what_is_empty_here_gives_way_at_the_first_meeting(here: Mirroring) -> None:
     early = here.clock()
     await here.upsert("Ada")

@@ -1,6 +1,7 @@
 """Log and records stay together, whoever edits what, and wherever a process ends."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mirroring import (
     LOG,
     MARKER,
+    CountedRecords,
     Crash,
     Mirroring,
     as_lines,
@@ -24,10 +26,12 @@ from mirroring import (
     replay,
     upserted,
 )
-from recollect.core.entities import new_entity
-from recollect.core.records import Batch, Insert
+from recollect.core.entities import ENTITY, new_entity
+from recollect.core.records import Batch, Insert, Where
+from recollect.engines.memory.store import MemoryStore
+from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import Refused
-from recollect.families.bank.graph_changes import Moved, Own, events_of
+from recollect.families.bank.graph_changes import Moved, Own, events_of, mark_of
 
 NAMES = ("Ada", "Bob", "Cleo", "Dan")
 
@@ -48,7 +52,9 @@ def foreign(name: str, at: int) -> dict[str, Any]:
 
 
 async def test_a_correction_of_the_log_waits_for_a_change(here: Mirroring) -> None:
-    here.append(foreign("Ada", here.clock()))
+    await here.upsert("Ada")
+    await here.follow()
+    here.path.write_bytes(as_lines(MARKER))
     brought = here.path.read_bytes()
     assert await here.meet() == []
     assert (await here.stored())[0].keys() == {("Ada", "thing")}
@@ -66,14 +72,12 @@ async def test_a_correction_of_the_log_waits_for_a_change(here: Mirroring) -> No
 
 
 async def test_who_wrote_corrects_the_log_though_nothing_came_of_it(here: Mirroring) -> None:
-    here.append(foreign("Ada", here.clock()))
+    await here.upsert("Ada")
+    await here.follow()
+    here.path.write_bytes(as_lines(MARKER))
     await here.meet()
     await here.follow()
-    assert [line["type"] for line in here.lines[1:]] == [
-        "entity_upsert",
-        "entity_upsert",
-        "entity_delete",
-    ]
+    assert [line["type"] for line in here.lines[1:]] == ["entity_upsert"]
     assert here.told() == await here.stored()
 
 
@@ -130,7 +134,7 @@ async def test_what_a_call_did_is_not_told_again_where_somebody_told_it(here: Mi
     at = here.clock()
     bob = new_entity("Bob", "thing", "thing", at)
     change = await (await here.store()).commit(Batch((Insert(bob),), at, "test"))
-    own = Own(Moved(events_of([(None, bob)], [], [], at), change.seq), after)
+    own = Own(Moved(events_of([(None, bob)], [], [], at), change.seq, mark_of(change)), after)
     for _ in range(2):
         assert await here.mirror.follow(here.bank, None, own) == []
     await here.upsert("Cleo")
@@ -148,6 +152,56 @@ async def test_a_project_that_is_made_anew_takes_the_log_in_again(here: Mirrorin
     assert (await here.stored())[0].keys() == {("Ada", "thing")}
 
 
+async def test_a_cursor_of_another_project_does_not_hide_the_log(here: Mirroring) -> None:
+    await here.upsert("Ada")
+    await here.follow()
+    other = CountedRecords("another", MemoryStore())
+    here.restart(records=other)
+    assert await here.meet() == []
+    assert [record.name for record in await other.store.scan(Where(kinds=(ENTITY,)))] == ["Ada"]
+
+
+@pytest.mark.parametrize("written", [0, 2, 5])
+async def test_what_an_older_file_of_the_project_lacks_comes_back_from_the_log(
+    tmp_path: Path, written: int
+) -> None:
+    """Others may have written since it was put back, up to the numbers of before and beyond."""
+    data = tmp_path / "data"
+
+    async def work(*names: str, follows: bool = True) -> set[str]:
+        library = SqliteLibrary(data)
+        async with mirrored(tmp_path, library) as here:
+            here.banking.clock.at = at[0]
+            for name in names:
+                await here.upsert(name)
+                if follows:
+                    await here.follow()
+            await here.meet()
+            stored = {name for name, _ in (await here.stored())[0]}
+            if follows:
+                await here.follow()
+                assert here.told() == await here.stored()
+            at[0] = here.clock()
+        await library.close()
+        return stored
+
+    at = [1_700_000_000_000_000]
+    await work("Ada", "Bob")
+    shutil.copytree(data / "projects", tmp_path / "old")
+    await work("Cleo", "Dan", "Eve")
+    shutil.rmtree(data / "projects")
+    shutil.copytree(tmp_path / "old", data / "projects")
+    new = [f"new {number}" for number in range(written)]
+    everybody = {"Ada", "Bob", "Cleo", "Dan", "Eve", *new}
+    assert await work(*new, follows=False) == everybody
+    assert await work("last") == everybody | {"last"}
+    library = SqliteLibrary(data)
+    async with mirrored(tmp_path, library) as here:
+        await here.mirror.rebuild(here.bank)
+        assert {name for name, _ in here.told()[0]} == everybody | {"last"}
+    await library.close()
+
+
 async def test_another_first_line_is_told_with_the_ways_out(here: Mirroring) -> None:
     await here.upsert("Ada")
     here.path.parent.mkdir()
@@ -158,6 +212,26 @@ async def test_another_first_line_is_told_with_the_ways_out(here: Mirroring) -> 
     here.path.rename(here.path.with_name("moved.jsonl"))
     assert await here.follow() == []
     assert here.told() == await here.stored()
+
+
+async def test_others_have_their_turns_while_a_large_log_is_compared() -> None:
+    here = mirrored_in_memory()
+    at = here.clock()
+    await here.files.write(LOG, as_lines(MARKER, *(upserted(f"Nr {n}", at) for n in range(700))))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    working = asyncio.create_task(others())
+    await here.meet()
+    await here.follow()
+    working.cancel()
+    assert turns > 1
+    assert len((await here.stored())[0]) == 700
 
 
 class LogAndRecords(RuleBasedStateMachine):

@@ -151,3 +151,25 @@ def test_the_list_is_what_was_asked_for_and_nothing_else_is_lost(
 def test_the_same_list_again_changes_nothing(text: str, wanted: list[str]) -> None:
     edited = with_list(text, TASKS, wanted)
     assert with_list(edited, TASKS, wanted) == edited
+
+
+def test_a_thousand_headings_of_one_meaning_become_one() -> None:
+    text = "# T\n\n" + "".join(f"## Tasks\n\n- {n}\n\n" for n in range(3_000))
+    tasks = listed(text, TASKS)
+    assert len(tasks) == 3_000
+    edited = with_list(text, TASKS, [*tasks, "new"])
+    assert listed(edited, TASKS) == [*tasks, "new"]
+    assert len(sections(edited)) == 2
+
+
+def test_headings_inside_each_other_go_when_nothing_is_left_below() -> None:
+    text = "## Ongoing Tasks\n\n- a\n\n## Tasks\n\n### Current Tasks\n\n- b\n\n## End\n"
+    edited = with_list(text, TASKS, ["a", "b"])
+    assert edited == "## Ongoing Tasks\n\n- a\n- b\n\n## End\n"
+
+
+def test_a_task_that_moves_is_no_part_of_the_one_before() -> None:
+    text = "## Ongoing Tasks\n\n- a\n\n## Tasks\n\n   - b\n     more of b\n\n\t c\n"
+    edited = with_list(text, TASKS, listed(text, TASKS))
+    assert edited.startswith("## Ongoing Tasks\n\n- a\n- b\n  more of b\n")
+    assert len(listed(edited, TASKS)) == 2

@@ -259,3 +259,9 @@ def _is_within(text: str, edited: str) -> bool:
     """Whether all lines of the text are in the other one, in their order."""
     rest = iter([line.rstrip("\r\n") for line in lines_of(edited.removeprefix("\ufeff"))])
     return all(line.rstrip("\r\n") in rest for line in lines_of(text.removeprefix("\ufeff")))
+
+
+def test_free_text_of_nothing_but_underlines_is_no_structure() -> None:
+    for line in ("-", "=", "## #", "***"):
+        text = contained("a\n" + f"{line}\n" * 20_000)
+        assert not sections(text)

@@ -7,8 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from mirroring import LOG, Mirroring, entity_deleted, mirrored, observed, related, replay, upserted
-from recollect.errors import BankNotFound, InvalidInput, NotFound
+from mirroring import (
+    LOG,
+    Mirroring,
+    as_lines,
+    entity_deleted,
+    mirrored,
+    observed,
+    related,
+    replay,
+    upserted,
+)
+from recollect.errors import BankNotFound, InvalidInput, MarkerMismatch, NotFound
 from recollect.families.bank.mirror_tools import MirrorExtras, MirrorTools
 
 
@@ -87,13 +97,83 @@ async def test_a_compaction_keeps_the_graph_and_a_copy(here: Mirroring) -> None:
     put_team_log(here)
     before = here.path.read_bytes()
     answer = await here.banking("graph_compact")
-    assert (answer["success"], answer["before"], answer["after"]) == (True, 7, 6)
+    assert (answer["success"], answer["before"], answer["after"]) == (True, 7, 7)
     assert (here.banking.folder / answer["copy"]).read_bytes() == before
     assert here.told() == await here.stored() == replay(before)
     assert here.lines[-1]["type"] == "snapshot_written"
     size = here.path.stat().st_size
     assert await here.meet() == await here.follow() == []
     assert here.path.stat().st_size == size
+
+
+async def test_a_compaction_remembers_what_was_deleted_lately_and_no_more(
+    here: Mirroring,
+) -> None:
+    await here.observe("Ada", "likes tea")
+    await here.relate("Ada", "knows", "Bob")
+    await here.delete("Bob")
+    await here.follow()
+    here.banking.clock.pass_days(60)
+    await here.relate("Ada", "knows", "Cleo")
+    await here.follow()
+    await here.unrelate("knows")
+    await here.forget("likes tea")
+    await here.follow()
+    await here.banking("graph_compact")
+    kinds = [line["type"] for line in here.lines[1:-1]]
+    drops = ["entity_delete", "relation_remove", "observation_delete"]
+    assert kinds == [*drops, "entity_upsert", "entity_upsert"]
+    assert here.told() == await here.stored()
+    here.banking.clock.pass_days(60)
+    await here.banking("graph_compact")
+    assert [line["type"] for line in here.lines[1:3]] == drops[1:]
+    here.banking.clock.pass_days(60)
+    await here.banking("graph_compact")
+    assert len(here.lines) == 4
+    assert here.told() == await here.stored()
+
+
+async def test_what_was_deleted_stays_so_where_the_compacted_log_is_pulled(
+    here: Mirroring, tmp_path: Path
+) -> None:
+    async with mirrored(tmp_path / "theirs") as there:
+        there.banking.clock = here.banking.clock
+        await here.observe("Ada", "likes tea")
+        await here.relate("Ada", "knows", "Bob")
+        await here.upsert("Cleo")
+        await here.follow()
+        pull(here, there)
+        await there.meet()
+        await here.delete("Bob")
+        await here.forget("likes tea")
+        await here.follow()
+        here.append(entity_deleted("Cleo", here.clock()))
+        await here.banking("graph_compact")
+        pull(here, there)
+        await there.meet()
+        await there.follow()
+        assert await there.stored() == await here.stored()
+        assert (await there.stored())[0].keys() == {("Ada", "thing")}
+
+
+def pull(here: Mirroring, there: Mirroring) -> None:
+    there.path.parent.mkdir(exist_ok=True)
+    there.path.write_bytes(here.path.read_bytes())
+
+
+async def test_a_compaction_puts_a_log_in_place_of_what_is_none(here: Mirroring) -> None:
+    broken = as_lines(upserted("Bob", here.clock()))
+    here.path.parent.mkdir()
+    here.path.write_bytes(broken)
+    with pytest.raises(MarkerMismatch):
+        await here.banking("graph_compact")
+    assert here.path.read_bytes() == broken
+    await here.upsert("Ada")
+    answer = await here.banking("graph_compact")
+    assert (here.banking.folder / answer["copy"]).read_bytes() == broken
+    assert (answer["before"], answer["after"]) == (1, 3)
+    assert here.told() == await here.stored()
+    assert await here.meet() == await here.follow() == []
 
 
 async def test_only_the_last_copy_is_kept(here: Mirroring) -> None:
@@ -120,7 +200,7 @@ async def test_maintaining_does_the_same_under_one_name(here: Mirroring) -> None
     rebuilt = await here.banking("graph_maintain", operation="rebuild")
     assert rebuilt["stats"] == stats["stats"]
     compacted = await here.banking("graph_maintain", operation="compact")
-    assert (compacted["before"], compacted["after"]) == (7, 6)
+    assert (compacted["before"], compacted["after"]) == (7, 7)
     with pytest.raises(InvalidInput):
         await here.banking("graph_maintain", operation="polish")
 

@@ -4,10 +4,14 @@ from pathlib import Path
 import pytest
 
 from banking import Banking, bank_in
+from recollect.core.files import FileStore
 from recollect.core.sessions import Session
-from recollect.errors import BankNotFound, InvalidInput, Refused
+from recollect.errors import BankNotFound, InvalidInput, Refused, Unavailable
+from recollect.families.bank.banks import Banks
 from recollect.families.bank.mode_tools import ACTIVE_AGAIN, UPDATING, ModeTools
 from recollect.families.bank.model import BankOptions
+from recollect.families.bank.registry import Registry
+from recollect.filestores.finding import Files
 
 RULES = "mode: debug\ninstructions:\n  general: [Look twice.]\n  umb: {trigger: '^sync$'}\n"
 
@@ -166,3 +170,21 @@ async def test_sessions_do_not_share_their_mode(bank: Banking) -> None:
     await bank("switch_mode", mode="ask")
     bank.session = Session(client="another")
     assert (await bank("get_current_mode"))["mode"] == "code"
+
+
+@pytest.mark.parametrize("tool", ["get_current_mode", "switch_mode"])
+async def test_a_machine_that_is_off_leaves_the_built_in_rules(tmp_path: Path, tool: str) -> None:
+    class Off(Files):
+        async def at(self, address: str) -> FileStore:
+            raise Unavailable("The host is off.")
+
+    async with bank_in(tmp_path) as banking:
+        place = BankOptions(place="ssh://me@example.invalid/project")
+        banks = Banks(Off(), Registry(banking.library), place)
+        banking.offer(ModeTools(banks))
+        answer = await banking.result(tool, **({"mode": "ask"} if tool == "switch_mode" else {}))
+    assert answer.structured["status"] == "INACTIVE"
+    assert answer.structured["instructions"]
+    (warned,) = answer.structured["warnings"]
+    assert warned["code"] == "bank_unreachable"
+    assert "The host is off." in answer.text

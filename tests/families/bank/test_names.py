@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import InvalidInput, Refused
+from recollect.errors import FileNotFound, InvalidInput, RecollectError, Refused
 from recollect.families.bank.model import CORE_FILES, LEGACY_NAMES
 from recollect.families.bank.names import (
     candidates,
@@ -156,3 +156,17 @@ def test_what_is_written_under_a_name_is_found_under_it(name: str) -> None:
     assert matching([written, "other.md", *CORE_FILES], name) == written
     assert written_name(written) == written
     assert written in candidates(name)
+
+
+def test_a_message_shows_what_cannot_be_seen_in_a_name() -> None:
+    turned = "a\u202edm.exe"
+    for attempt in (
+        lambda: checked_name(turned),
+        lambda: matching(["X\u202e.md", "x\u202e.MD"], "x\u202e.mD"),
+    ):
+        with pytest.raises(RecollectError) as caught:
+            attempt()
+        assert "\u202e" not in str(caught.value)
+        assert "\\u202e" in str(caught.value)
+    assert "\\u202e" in str(FileNotFound("a\u202e.md"))
+    assert "größe.md" in str(FileNotFound("größe.md"))

@@ -283,3 +283,20 @@ async def test_a_name_that_is_blank_is_no_name(tmp_path: Path) -> None:
         bank.offer(ProgressTools(bank.banks, Time(AT - SECOND)))
         answer = await bank("track_progress", action="A", description="d")
         assert answer["entry"] == "- [2026-02-13 10:30:00] [Unknown User] - A: d"
+
+
+async def test_a_context_that_cannot_be_updated_says_what_was_attempted(bank: Banking) -> None:
+    bank.put("active-context.md", b"a\0b")
+    with pytest.raises(RecollectError) as caught:
+        await bank("update_active_context", tasks=["x"])
+    assert str(caught.value).startswith("Error updating active context: active-context.md was not")
+    assert str(caught.value).count("Error updating") == 1
+
+
+async def test_a_file_of_fifty_megabytes_takes_one_more_line(bank: Banking) -> None:
+    text = "# Progress\n\n## Update History\n\n" + f"- {'x' * 9_997}\n" * 5_000
+    bank.put("progress.md", text)
+    await bank("track_progress", action="Work", description="done")
+    after = bank.get("progress.md")
+    assert len(after) > len(text) > 50_000_000
+    assert "] - Work: done\n- xxx" in after[:200]

@@ -12,6 +12,7 @@ from recollect.core.times import iso
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import Unavailable
+from recollect.families.bank import section_records
 from recollect.families.bank.banks import Bank
 from recollect.families.bank.model import INDEX_BANK, INDEXED_FILE, SECTION, BankOptions
 from recollect.families.bank.section_writing import ROWS
@@ -281,3 +282,18 @@ async def scopes(searched: Searched) -> set[str]:
     """The addresses of all banks that the index knows files of."""
     files = await (await searched.store()).scan(Where(kinds=(INDEXED_FILE,)))
     return {file.facets["bank"] for file in files}
+
+
+async def test_of_very_many_entries_the_first_are_indexed_and_it_is_said_each_time(
+    searched: Searched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(section_records, "MOST_PARTS", 3)
+    long = "of many words " * 60
+    entries = [f"- [2026-02-13 10:30:0{number}] entry {long}{number}\n" for number in range(5)]
+    searched.at.put("progress.md", "# Progress\n\n" + "".join(entries))
+    searched.at.put("notes.md", "# Notes\n\nshort\n")
+    for index in (searched, searched, searched.beside()):
+        assert (await index.sync()).partly == ["progress.md"]
+    assert len([text for text in await texts(searched) if "entry" in text]) == 3
+    searched.at.put("progress.md", "# Progress\n\n" + "".join(entries[:3]))
+    assert (await searched.sync()).partly == []

@@ -42,3 +42,11 @@ def test_picked_one_after_another_the_lines_are_the_file(data: bytes, size: int)
     total = picked("a.md", data, None, None).total
     parts = [picked("a.md", data, at, at + size - 1).data for at in range(1, total + 1, size)]
     assert b"".join(parts) == data
+
+
+def test_a_carriage_return_alone_ends_a_line_too() -> None:
+    data = b"one\rtwo\r\nthree\n\rfive"
+    assert picked("a.md", data, 2, 2).data == b"two\r\n"
+    assert picked("a.md", data, 4, None).data == b"\rfive"
+    assert picked("a.md", data, 1, None).total == 5
+    assert picked("a.md", b"one\r", 1, None).total == 1

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from recollect.core.files import FileInfo
 from recollect.core.finishing import finished
@@ -15,6 +16,7 @@ from recollect.errors import (
     Refused,
     visible,
 )
+from recollect.families.bank.aside import aside
 from recollect.families.bank.banks import Bank
 from recollect.families.bank.encodings import as_bytes, as_text, check_editable
 from recollect.families.bank.markdown import left_open
@@ -29,7 +31,6 @@ from recollect.families.bank.names import (
 )
 
 LOCK = "bank"
-LARGE = 1_000_000  # bytes of a file from which on others have their turn while it is parsed
 
 # Gets the text of a file, None where there is no file; gives the new one, None to leave it.
 Change = Callable[[str | None], str | None]
@@ -117,10 +118,8 @@ async def edit_locked(bank: Bank, changes: Mapping[str, Change]) -> dict[str, Fi
     for name, change in changes.items():
         found = await found_name(bank, name)
         before = None if found is None else await _bytes_or_none(bank, found)
-        if before is not None and len(before) > LARGE:
-            new = await asyncio.to_thread(_changed, found or name, before, change)
-        else:
-            new = _changed(found or name, before, change)
+        work = partial(_changed, found or name, before, change)
+        new = await aside(len(before or b""), work)
         if new is not None:
             planned.append(_Planned(name, found, before, as_bytes(new)))
             texts.append(new)
@@ -192,7 +191,7 @@ def _check_still_open(name: str, old: str, new: str) -> None:
     """A fence in the new text could end one that nothing closes, and hide the sections between."""
     if (opened := left_open(old)) and not left_open(new):
         raise Refused(
-            f"{name} was not changed: {opened}, and the new text would end it.",
+            f"{visible(name)} was not changed: {opened}, and the new text would end it.",
             hint="Close it where it should end, then try again.",
             filename=name,
         )

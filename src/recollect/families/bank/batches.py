@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from recollect.errors import FileNotFound, InvalidInput, NotFound, RecollectError
+from recollect.errors import FileNotFound, InvalidInput, NotFound, RecollectError, visible
 from recollect.families.bank.bank_files import (
     LOCK,
     etag_of,
@@ -83,9 +83,9 @@ def _check_once(files: Sequence[FileWrite]) -> None:
     if pair := repeated(file.filename for file in files):
         first, second = pair
         raise InvalidInput(
-            f'"{first}" and "{second}" are one file.'
+            f'"{visible(first)}" and "{visible(second)}" are one file.'
             if first != second
-            else f'"{first}" is there twice.',
+            else f'"{visible(first)}" is there twice.',
             hint="Give each file once.",
             argument="files",
             value=second,

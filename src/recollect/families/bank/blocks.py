@@ -208,6 +208,12 @@ def _ends_open_block(line: str) -> bool:
     return found is not None and found[1] > 1 and bool(found[0])
 
 
+def may_be_mark(line: str) -> bool:
+    """Whether it makes a heading or a rule in some surroundings."""
+    bare = line.rstrip("\r\n")
+    return bool(_UNDERLINE.match(bare) or RULE.match(bare) or _marked_heading(bare))
+
+
 def _marked_heading(line: str) -> tuple[str, int] | None:
     """The title and the level of a heading with `#`, which may close it too.
 

@@ -106,7 +106,7 @@ def digest_of(
         also_unfinished=_also_unfinished(read) or None,
         recent_progress=recent_progress(progress)[:most_progress],
         recent_decisions=recent_decisions(read.get(DECISIONS, ""))[:most_decisions],
-        system_patterns="".join(lines_of(patterns)[:PATTERN_LINES]).rstrip()
+        system_patterns="".join(lines_of(patterns[:MOST_READ])[:PATTERN_LINES]).rstrip()
         if shows_patterns
         else None,
         graph_summary=graph_summary,

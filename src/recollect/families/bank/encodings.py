@@ -3,7 +3,7 @@
 import codecs
 import re
 
-from recollect.errors import Refused
+from recollect.errors import Refused, visible
 from recollect.tools.tool import Warned
 
 # Those of UTF-32 first: the one of UTF-16 is how one of them begins.
@@ -46,7 +46,7 @@ def check_editable(name: str, data: bytes) -> None:
     """Refused for what an edit could not keep whole; single bytes that are no UTF-8 can be kept."""
     if reason := _no_text(data):
         raise Refused(
-            f"{name} was not changed: {reason}, and an edit would break it.",
+            f"{visible(name)} was not changed: {reason}, and an edit would break it.",
             hint="Save it as UTF-8 first.",
             filename=name,
         )
@@ -56,14 +56,14 @@ def decoding_warning(name: str, data: bytes) -> Warned | None:
     """About a file that is no plain UTF-8, for who is shown its text."""
     if reason := _no_text(data):
         advice = "tools that edit refuse it until it is saved as UTF-8."
-        return Warned(NOT_UTF8, f"{name}: {reason}; {advice}")
+        return Warned(NOT_UTF8, f"{visible(name)}: {reason}; {advice}")
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         return Warned(
             NOT_UTF8,
-            f"{name} is not UTF-8 (first at byte {error.start}): what cannot be decoded appears as "
-            "U+FFFD, and writing this text back would lose it.",
+            f"{visible(name)} is not UTF-8 (first at byte {error.start}): what cannot be decoded "
+            "appears as U+FFFD, and writing this text back would lose it.",
         )
     return None
 

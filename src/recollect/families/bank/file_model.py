@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from recollect.errors import InvalidInput
+from recollect.errors import InvalidInput, visible
 from recollect.families.bank.digest import Digest
 from recollect.tools.schema import Field
 from recollect.tools.tool import Warned
@@ -189,7 +189,8 @@ def checked_content(content: str, filename: str) -> str:
     # A character takes four bytes at most: short texts need no counting.
     if len(content) * 4 > CONTENT_LIMIT and (size := len(content.encode())) > CONTENT_LIMIT:
         raise InvalidInput(
-            f"The content of {filename} has {size:,} bytes; at most {CONTENT_LIMIT:,} are allowed.",
+            f"The content of {visible(filename)} has {size:,} bytes; at most {CONTENT_LIMIT:,} are "
+            "allowed.",
             hint="Split it into several files.",
             argument="content",
             limit=CONTENT_LIMIT,

@@ -1,20 +1,19 @@
 """The tools for the files of a bank: making one, reading and writing, and the whole at a glance."""
 
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 from recollect.core.sessions import Call
-from recollect.core.text import clipped
 from recollect.core.times import Clock, iso
 from recollect.errors import (
     BankNotFound,
     EtagMismatch,
     FileNotFound,
     InvalidInput,
-    RecollectError,
+    visible,
 )
 from recollect.families.bank.addresses import reached
+from recollect.families.bank.attempts import attempting
 from recollect.families.bank.bank_files import etag_of, file_names, read_bytes, write
 from recollect.families.bank.banks import NOWHERE, Bank, BankRecords, Banks
 from recollect.families.bank.batches import read_batch, write_batch
@@ -82,7 +81,7 @@ class FileTools(Family):
         ] = False,
     ) -> Initialized:
         """Create a memory bank, or what is missing of it, and make it the active one."""
-        with _saying("Failed to initialize Memory Bank"):
+        with attempting("Failed to initialize Memory Bank"):
             bank = await self._banks.in_folder(await reached(self._banks, path))
             prepared = await prepare(bank)
             rules = await write_rules(bank) if create_mode_rules else []
@@ -143,7 +142,7 @@ class FileTools(Family):
     ) -> FileContent:
         """Read a file of the memory bank."""
         bank = await self._banks.existing(call, store_id)
-        with _saying(f"Error reading file {_shown(filename)}", filename):
+        with attempting("Error reading file", filename):
             name, data = await read_bytes(bank, filename)
             part = None
             if start_line is not None or end_line is not None:
@@ -167,13 +166,13 @@ class FileTools(Family):
     ) -> FileWritten:
         """Create or replace a file of the memory bank."""
         bank = await self._banks.existing(call, store_id)
-        attempt, known = f"Error writing file {_shown(filename)}", (EtagMismatch, FileNotFound)
-        with _saying(attempt, filename, unless=known):
+        known = (EtagMismatch, FileNotFound)
+        with attempting("Error writing file", filename, unless=known):
             checked_content(content, filename)
             written = await write(bank, filename, content, if_match_etag)
         return FileWritten(
             True,
-            f"File {written.name} successfully written to Memory Bank",
+            f"File {visible(written.name)} successfully written to Memory Bank",
             written.name,
             written.etag,
             await self._secrets({written.name: content}),
@@ -274,35 +273,6 @@ class FileTools(Family):
 
     def _now(self) -> str:
         return iso(self._clock())
-
-
-@contextmanager
-def _saying(
-    beginning: str, filename: str | None = None, *, unless: tuple[type[RecollectError], ...] = ()
-) -> Generator[None, None, None]:
-    """Errors begin with what was attempted, and name the file only there."""
-    try:
-        yield
-    except RecollectError as error:
-        if not isinstance(error, unless):
-            error.message = f"{beginning}: {_unnamed(error, filename)}"
-        raise
-
-
-def _unnamed(error: RecollectError, filename: str | None) -> str:
-    if filename is None:
-        return error.message
-    said = error.message.removesuffix(f": {filename}.")
-    if said != error.message:
-        return f"{said}."
-    shown = error.facts.get("name", filename)
-    quoted = f'"{shown}" '
-    return f"it {said.removeprefix(quoted)}" if said.startswith(quoted) else said
-
-
-def _shown(filename: str) -> str:
-    """Nobody needs a thousand characters of a name that is wrong."""
-    return clipped(filename, 120) if filename.isprintable() else ascii(clipped(filename, 120))[1:-1]
 
 
 def _no_files() -> InvalidInput:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from recollect.families.bank.aside import aside
 from recollect.families.bank.bank_files import Change
 from recollect.families.bank.edit_warnings import edit_warnings
 from recollect.families.bank.entries import (
@@ -95,9 +96,10 @@ class Finalizing:
             done.append(f"Progress entry added: {one_line(outcome.progress_entry.summary)}")
         return done
 
-    @property
-    def warnings(self) -> list[Warned]:
-        return [*(self._tasks.warnings if self._tasks else ()), *edit_warnings(self._texts)]
+    async def warnings(self) -> list[Warned]:
+        size = sum(map(len, self._texts.values()))
+        found = await aside(size, lambda: edit_warnings(self._texts))
+        return [*(self._tasks.warnings if self._tasks else ()), *found]
 
     def _with_tasks(self, text: str) -> str:
         edit = self._outcome.tasks

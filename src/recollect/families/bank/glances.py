@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from recollect.errors import FileNotFound, NotFound, RecollectError
+from recollect.families.bank.aside import aside
 from recollect.families.bank.bank_files import etag_of, read_bytes
 from recollect.families.bank.banks import Bank
 from recollect.families.bank.context import BY_USE, Fitted, fitting_digest, fitting_files
@@ -39,6 +41,10 @@ class _Core:
     etags: Mapping[str, str]
     warnings: Sequence[str]
 
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.texts.values()))
+
 
 async def bundle_of(
     bank: Bank, timestamp: str, *, with_etags: bool, max_tokens: int | None
@@ -70,7 +76,7 @@ async def bundle_of(
 
     if max_tokens is None:
         return build(Fitted(core.texts, frozenset(), []))
-    return build(fitting_files(core.texts, build, max_tokens))
+    return build(await aside(core.size, lambda: fitting_files(core.texts, build, max_tokens)))
 
 
 async def digest_in_short(
@@ -78,15 +84,15 @@ async def digest_in_short(
 ) -> ContextDigest:
     core = await _core(bank)
     summary, warnings = await _summary(bank, graph_summary)
-    full, more = limited(
-        digest_of(
-            core.texts,
-            most_progress=wishes.most_progress,
-            most_decisions=wishes.most_decisions,
-            with_patterns=wishes.with_patterns,
-            graph_summary=summary,
-        )
+    whole = partial(
+        digest_of,
+        core.texts,
+        most_progress=wishes.most_progress,
+        most_decisions=wishes.most_decisions,
+        with_patterns=wishes.with_patterns,
+        graph_summary=summary,
     )
+    full, more = limited(await aside(core.size, whole))
 
     def build(digest: Digest, left_out: Sequence[str]) -> ContextDigest:
         said = [*core.warnings, *warnings, *more, *left_out]

@@ -7,7 +7,7 @@ from typing import TypeVar
 from recollect.core.entities import ENTITY, OBSERVATION
 from recollect.core.ports import RecordStore
 from recollect.core.records import Change, Edit, Link, Record, Ref, Where
-from recollect.families.bank.graph_model import public_id
+from recollect.families.bank.graph_model import own_id, public_id
 from recollect.families.bank.graph_placing import Former
 from recollect.families.bank.graph_records import LOOKS, shown
 from recollect.families.bank.graph_state import Event, GraphState, difference
@@ -24,6 +24,7 @@ class Moved:
 
     events: list[Event]
     seq: int
+    mark: str  # by which that change is known again
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +57,56 @@ def events_of(
     return steps.events()
 
 
-async def moved(store: RecordStore, after: int) -> Moved | None:
-    """None where the log does not say what happened, or says too much."""
+def mark_of(change: Change) -> str:
+    """Another store, or the same after an older file was put back, has another at that number."""
+    return f"{change.at} {change.tool}"
+
+
+async def mark_at(store: RecordStore, seq: int) -> str | None:
+    """The mark of a change; None where there is none with this number."""
+    if seq == 0:
+        return ""
+    found = await store.changes(after=seq - 1, limit=1)
+    return mark_of(found[0]) if found and found[0].seq == seq else None
+
+
+async def moved(store: RecordStore, after: int, mark: str | None = None) -> Moved | None:
+    """None where the log does not say what happened, or says too much.
+
+    Likewise where the change with the number `after` has another mark than the one given.
+    """
     result: Moved | None = None
     for _ in range(LOOKS):
-        result = await glimpsed(store, after)
+        result = await glimpsed(store, after, mark)
         if result is None or result.seq == after or await store.revision() == result.seq:
             break
     return result
 
 
-async def glimpsed(store: RecordStore, after: int) -> Moved | None:
+async def glimpsed(store: RecordStore, after: int, mark: str | None = None) -> Moved | None:
     """The same, exact only if `seq` is still the newest change when this returns.
 
     Otherwise the events may tell some of what came later, which would be told again.
     """
-    changes = await store.changes(after=after, limit=FAR)
-    if not changes:
-        return Moved([], after)
-    if len(changes) == FAR or any(_erases(change) for change in changes):
+    known, changes = await _changes_from(store, after)
+    if known is None or mark not in (None, known):
         return None
-    return Moved((await _read(store, changes)).events(), changes[-1].seq)
+    if not changes:
+        return Moved([], after, known)
+    if len(changes) >= FAR or any(_erases(change) for change in changes):
+        return None
+    events = (await _read(store, changes)).events()
+    return Moved(events, changes[-1].seq, mark_of(changes[-1]))
+
+
+async def _changes_from(store: RecordStore, seq: int) -> tuple[str | None, list[Change]]:
+    """The mark of a change, and what came after it, in one question."""
+    if seq == 0:
+        return "", await store.changes(limit=FAR)
+    changes = await store.changes(after=seq - 1, limit=FAR + 1)
+    if not changes or changes[0].seq != seq:
+        return None, []
+    return mark_of(changes[0]), changes[1:]
 
 
 async def erased_since(store: RecordStore, after: int) -> bool:
@@ -98,7 +128,7 @@ async def former_ids(
         name, kind = before.get("name", entity.name), before.get("type", entity.type)
         then[edit.id] = replace(entity, name=name, type=kind)
         [change] = await store.changes(after=seq - 1, limit=1)
-        found.setdefault(public_id(then[edit.id]), []).append(Former(edit.id, change.at))
+        found.setdefault(own_id(then[edit.id]), []).append(Former(edit.id, change.at))
     return found
 
 

@@ -7,11 +7,12 @@ from typing import Any, cast
 from zlib import crc32
 
 from recollect.core.files import FileInfo
-from recollect.core.ports import Library
+from recollect.core.ports import Library, RecordStore
 from recollect.core.text import normalised
 from recollect.core.times import iso
 from recollect.errors import NotFound
 from recollect.families.bank.banks import Bank, last_part
+from recollect.families.bank.graph_changes import mark_at
 from recollect.families.bank.graph_events import (
     INDEX,
     LOG,
@@ -23,8 +24,8 @@ from recollect.families.bank.graph_events import (
     written,
 )
 from recollect.families.bank.graph_markdown import VIEW, view, without_time
-from recollect.families.bank.graph_merge import Base
-from recollect.families.bank.graph_state import Event, GraphState, difference, replayed
+from recollect.families.bank.graph_merge import Base, is_newer
+from recollect.families.bank.graph_state import Event, GraphState, Put, difference, replayed
 
 LOCK = "graph"
 FOLDER = "graph"
@@ -44,13 +45,37 @@ class Cursor:
     checksum: int  # of all of it; it goes on with each append without a reading of the rest
     ends_line: bool
     owes: bool = False  # it was taken in, but lacks what the records have
+    has_doubles: bool = False  # it tells some of it under ids that the records do not show
+    newest: int = 0  # the time of the newest event
+    mark: str = ""  # of the change: an older file of the project that was put back lacks it
 
     @classmethod
-    def of(cls, project: str, seq: int, data: bytes | None, modified_at: int) -> "Cursor":
-        if data is None:
-            return cls(project, seq, -1, 0, 0, True)
-        ends_line = not data or data.endswith(b"\n")
-        return cls(project, seq, len(data), modified_at, crc32(data), ends_line)
+    def of(cls, project: str, seq: int, mark: str) -> "Cursor":
+        """Of a log that is not there."""
+        return cls(project, seq, -1, 0, 0, True, mark=mark)
+
+    def holding(self, data: bytes, modified_at: int = 0) -> "Cursor":
+        return replace(
+            self,
+            size=len(data),
+            modified_at=modified_at,
+            checksum=crc32(data),
+            ends_line=not data or data.endswith(b"\n"),
+        )
+
+    def told(self, seq: int, mark: str) -> "Cursor":
+        return replace(self, seq=seq, mark=mark)
+
+    def with_times_of(self, events: Sequence[Event]) -> "Cursor":
+        return replace(self, newest=max([self.newest, *(event.at for event in events)]))
+
+    def is_ahead_of(self, events: Sequence[Event]) -> bool:
+        """Whether some of them are older than what the log has: some clock was wrong."""
+        return any(is_newer(self.newest, event.at) for event in events)
+
+    async def is_known_to(self, store: RecordStore) -> bool:
+        """Whether the store is the one that the log was written for, and no older one."""
+        return await mark_at(store, self.seq) == self.mark
 
     def fits(self, info: FileInfo | None) -> bool:
         """Whether the log is as we left it, as far as can be said without reading it."""
@@ -63,15 +88,17 @@ class Cursor:
 
     def can_grow(self, events: Sequence[Event]) -> bool:
         """Whether the log says all that was before these events, so that they can follow it."""
+        if self.has_doubles and not all(isinstance(event, Put) for event in events):
+            return False  # what goes must go under all of its ids
         return not self.owes and (self.size >= 0 or not events)
 
     def is_of(self, data: bytes) -> bool:
         return len(data) == max(self.size, 0) and crc32(data) == self.checksum
 
-    def base(self, data: bytes, log: Log, project: str) -> Base | None:
+    def base(self, data: bytes, log: Log) -> Base | None:
         """What we left, where the log still begins with it."""
         ours = data[: max(self.size, 0)]
-        if self.project != project or self.size > len(data) or crc32(ours) != self.checksum:
+        if self.size > len(data) or crc32(ours) != self.checksum:
             return None
         return Base(replayed(log.up_to(self.size)), self.seq)
 
@@ -98,17 +125,16 @@ class GraphFiles:
         except NotFound:
             return None
 
-    async def append(self, cursor: Cursor, seq: int, data: bytes) -> Cursor | None:
+    async def append(self, cursor: Cursor, data: bytes) -> Cursor | None:
         """None where somebody without the lock wrote at the same time: then nothing is noted."""
         await self._files.append(LOG, data)
         checksum = crc32(data, cursor.checksum)
-        grown = replace(cursor, seq=seq, size=cursor.size + len(data), checksum=checksum)
-        return await self._left(grown)
+        return await self._left(replace(cursor, size=cursor.size + len(data), checksum=checksum))
 
-    async def write(self, project: str, seq: int, data: bytes) -> Cursor | None:
+    async def write(self, cursor: Cursor, data: bytes) -> Cursor | None:
         """Like `append`, in place of all that was there."""
         await self._files.write(LOG, data)
-        return await self._left(Cursor.of(project, seq, data, 0))
+        return await self._left(replace(cursor.holding(data), has_doubles=False))
 
     async def _left(self, cursor: Cursor) -> Cursor | None:
         info = await self.info()
@@ -126,10 +152,12 @@ class GraphFiles:
         await self._files.write(_COPY, data)
         return _COPY
 
-    async def set_aside(self, at: int) -> None:
+    async def set_aside(self, at: int) -> str:
         """Gives what is no log of ours a name of its own, under which it stays."""
         time = iso(at).replace(":", "-").replace(".", "-")
-        await self._files.rename(LOG, f"{FOLDER}/{_COPY_PREFIX}{time}{_COPY_ENDING}")
+        name = f"{FOLDER}/{_COPY_PREFIX}{time}{_COPY_ENDING}"
+        await self._files.rename(LOG, name)
+        return name
 
     async def forget(self, state: GraphState, lines: int, at: int) -> None:
         """Leaves nothing but this state in what was made of the log: copies go."""
@@ -191,9 +219,10 @@ async def noted_banks(library: Library) -> dict[str, str]:
     }
 
 
-def whole_log(state: GraphState) -> bytes:
-    """The shortest log that tells this state."""
-    return MARKER_LINE + written(difference(GraphState(), state, lambda key: state.times[key]))
+def whole_log(state: GraphState, drops: Sequence[Event] = ()) -> bytes:
+    """The shortest log that tells this state, and of what was dropped lately."""
+    puts = difference(GraphState(), state, lambda key: state.times[key])
+    return MARKER_LINE + written(drops) + written(puts)
 
 
 def _pretty(value: Any) -> bytes:

@@ -11,11 +11,16 @@ from recollect.core.entities import ENTITY, OBSERVATION, candidate, candidates
 from recollect.core.ports import RecordStore
 from recollect.core.records import Record, Where
 from recollect.core.text import normalised
-from recollect.core.times import iso
 from recollect.errors import AmbiguousName
 from recollect.families.bank.banks import Bank, BankRecords
-from recollect.families.bank.graph_ids import ENTITY_PREFIX, LENGTH, observation_id
-from recollect.families.bank.graph_model import attrs_of, observation_public_id, public_id
+from recollect.families.bank.graph_ids import ENTITY_PREFIX, LENGTH
+from recollect.families.bank.graph_model import (
+    attrs_of,
+    observation_id_below,
+    observation_public_id,
+    own_id,
+    public_id,
+)
 
 PAGE = 2_000  # records that are read at once to build a directory
 FAR = 1_000  # changes behind which it is quicker to build it anew than to follow them
@@ -31,6 +36,7 @@ class Card(NamedTuple):
     name: str  # normalised, as the type is
     type: str
     attrs: str  # lower-case JSON; empty where there are none
+    own_id: str
 
     @classmethod
     def of(cls, record: Record) -> "Card":
@@ -40,6 +46,7 @@ class Card(NamedTuple):
             record.name_key or normalised(record.name or ""),
             normalised(record.type or ""),
             json.dumps(attrs, ensure_ascii=False).lower() if attrs else "",
+            own_id(record),
         )
 
 
@@ -146,7 +153,7 @@ class Directory:
         for record in records:
             owner = self.cards.get(record.parent or "")
             if owner is not None and self.observations is not None:
-                public = observation_id(owner.public_id, record.text, iso(record.at))
+                public = observation_id_below(owner.own_id, owner.public_id, record)
                 self.observations.put(record.id, public)
 
 
@@ -178,9 +185,13 @@ class Lookup:
         A name that fits two is an error that lists them.
         """
         names = list(dict.fromkeys(names))
-        found = await self._by_id(bank, store, names)
+        found = await self._by_id(
+            bank, store, [x for x in names if _ENTITY_ID.fullmatch(x.strip())]
+        )
         others = [name for name in names if name not in found]
         found |= await candidates(store, others) if others else {}
+        # Other programs make ids in their own ways.
+        found |= await self._by_id(bank, store, [name for name in others if not found[name]])
         for name, meant in found.items():
             if len(meant) > 1:
                 raise ambiguous(name, meant)
@@ -199,9 +210,8 @@ class Lookup:
         return [pair for pair in pairs if observation_public_id(*pair) == public]
 
     async def _by_id(
-        self, bank: Bank, store: RecordStore, names: Sequence[str]
+        self, bank: Bank, store: RecordStore, asked: Sequence[str]
     ) -> dict[str, list[Record]]:
-        asked = [name for name in names if _ENTITY_ID.fullmatch(name.strip())]
         if not asked:
             return {}
         directory = await self.directory(bank, store)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Edit, Link, Record, Ref
-from recollect.families.bank.graph_ids import entity_id, relation_id
-from recollect.families.bank.graph_model import observation_public_id
+from recollect.core.times import iso
+from recollect.families.bank.graph_ids import entity_id, observation_id, relation_id
+from recollect.families.bank.graph_model import observation_public_id, public_id
 from recollect.families.bank.graph_placing import MILLISECOND, Index, Masking, Placing
 from recollect.families.bank.graph_records import attrs_among
 from recollect.families.bank.graph_state import (
@@ -108,6 +109,7 @@ class Merge:
         return list(dict.fromkeys(refs))
 
     def plan(self, known: Touches) -> Placing:
+        self._name()
         for entity, records in self._contradicted:
             if self._prevails(entity, records, known):
                 self._placing.describe(entity, self._keys[entity.id])
@@ -123,6 +125,18 @@ class Merge:
                 self._placing.remove(things)
         return self._placing
 
+    def _name(self) -> None:
+        """What stands in the log under an id that was made in another way has it here, too."""
+        given: dict[str, list[str]] = {}
+        for key, own in self._own_keys.items():
+            if self._keys[key] == own:
+                given.setdefault(own, []).append(key)
+        for own, keys in given.items():
+            first = own if own in keys else min(keys, key=lambda key: self._log.told[key][0].at)
+            for record in self._index.live.get(own, ()):
+                if public_id(record) not in keys:
+                    self._placing.name(record, own, first)
+
     def _own_key(self, entity: EntityState) -> str:
         # What stands in the records as it is needs no looking for secrets.
         key = entity_id(entity.name, entity.type)
@@ -135,7 +149,7 @@ class Merge:
         return place[0], self._masking.text(observation.text)
 
     def _key(self, entity: str, at: int) -> str:
-        """The public id here of the entity that the log meant at this time."""
+        """Our id of the entity that the log meant at this time."""
         # An entity is no younger than what is said of it, whatever the times say.
         first = min(put.at for put in self._log.told[entity])
         known = self._log.entities[entity].at
@@ -176,6 +190,8 @@ class Merge:
 
     def _comes_in(self, key: str, entity: EntityState) -> bool:
         before = self._base.entities.get(key) if self._base else None
+        if before is not None and self._own_key(before) != self._own_keys[key]:
+            before = None  # that was another one
         dead = self._index.dead.get(self._keys[key])
         if before is not None and (dead is None or before.says_the_same(entity)):
             return False  # purged here since, renamed or deleted
@@ -185,10 +201,13 @@ class Merge:
         entity = self._entities[observation.entity_id]
         place = self._place(observation, at)
         known_before = self._base is not None and observation.id in self._base.observations
+        if place[0] != self._own_keys[observation.entity_id]:
+            # What goes to an entity that was renamed here is told anew.
+            observation = replace(observation, id=observation_id(*place, iso(observation.at)))
         if there := self._index.observed.get(place):
             # Two who noted the same agree on the earlier time.
             if is_newer(there.at, observation.at) and not known_before and there.id:
-                self._placing.redate(there, observation.at)
+                self._placing.redate(there, place[0], observation)
                 self._index.observed[place] = replace(there, id="", occurred_at=observation.at)
             return
         if known_before or not self._may_return([place[0]], at):
@@ -199,7 +218,7 @@ class Merge:
 
     def _relate(self, relation: RelationState, at: int) -> None:
         ends = (self._key(relation.from_id, at), self._key(relation.to_id, at))
-        key = relation_id(ends[0], self._masking.text(relation.type), ends[1])
+        key = self._relation_key(relation, at)
         known_before = self._base is not None and relation.id in self._base.relations
         if key in self._related or key in self._index.linked:
             return
@@ -210,6 +229,10 @@ class Merge:
             entities = self._entities[relation.from_id], self._entities[relation.to_id]
             self._placing.relate(entities, ends, relation)
             self._related.add(key)
+
+    def _relation_key(self, relation: RelationState, at: int) -> str:
+        ends = (self._key(relation.from_id, at), self._key(relation.to_id, at))
+        return relation_id(ends[0], self._masking.text(relation.type), ends[1])
 
     def _may_return(self, owners: Sequence[str], at: int) -> bool:
         """Whether a part is newer than the deletion of what it belongs to."""
@@ -224,30 +247,71 @@ class Merge:
         """Live things that the log drops, with all that would go with them."""
         if not self._log.dropped:
             return {}
-        observed = {
-            observation_public_id(record, self._index.entities[record.parent or ""]): record
-            for record in self._index.observed.values()
-        }
+        named = _Named(self._index)
         said = {self._place(observation, at) for observation, at in self._observations}
+        related = {self._relation_key(relation, at) for relation, at in self._relations}
         living = set(self._keys.values())
         found: dict[str, list[Record | Link]] = {}
         for key in self._log.dropped:
             if self._base is not None and not _stands_in(self._base, key):
                 continue  # it was made here since
-            if key in self._index.live and key not in living:
-                found[key] = self._index.family(self._index.live[key])
-            elif (record := observed.get(key)) is not None:
-                # The same text may live on in the log under another time.
+            own = self._own_id(key) or named.entities.get(key, key)
+            # The same may live on in the log under another id.
+            if own in self._index.live:
+                if own not in living:
+                    found[key] = self._index.family(self._index.live[own])
+            elif (record := self._dropped_observation(key) or named.observed.get(key)) is not None:
                 if (self._index.ids[record.parent or ""], record.text) not in said:
                     found[key] = [record]
-            elif key in self._index.linked:
-                found[key] = [*self._index.linked[key]]
+            else:
+                relation = self._dropped_relation(key) or named.linked.get(key, key)
+                if relation in self._index.linked and relation not in related:
+                    found[key] = [*self._index.linked[relation]]
         return found
+
+    def _own_id(self, key: str) -> str | None:
+        """Our id of an entity that the log tells of, dead or not."""
+        thing = self._log.last[key].thing if key in self._log.last else None
+        return self._own_key(thing) if isinstance(thing, EntityState) else None
+
+    def _dropped_observation(self, key: str) -> Record | None:
+        thing = self._log.last[key].thing if key in self._log.last else None
+        if not isinstance(thing, ObservationState):
+            return None
+        owner = self._own_id(thing.entity_id) or thing.entity_id
+        there = self._index.observed.get((owner, thing.text))
+        return there or self._index.observed.get((owner, self._masking.text(thing.text)))
+
+    def _dropped_relation(self, key: str) -> str | None:
+        thing = self._log.last[key].thing if key in self._log.last else None
+        if not isinstance(thing, RelationState):
+            return None
+        ends = [self._own_id(end) or end for end in (thing.from_id, thing.to_id)]
+        return relation_id(ends[0], self._masking.text(thing.type), ends[1])
 
     def _falls(self, at: int, things: Sequence[Record | Link], known: Touches) -> bool:
         here = [moment for thing in things if (moment := known.of(thing.ref)) is not None]
         made = [thing.created_at for thing in things] if self._base is None else []
         return all(is_newer(at, moment) for moment in (*here, *made))
+
+
+class _Named:
+    """Live parts of the records by the ids that they have for others."""
+
+    def __init__(self, index: Index) -> None:
+        live = [record for records in index.live.values() for record in records]
+        public = {record.id: public_id(record) for record in live}
+        self.entities = {public[record.id]: index.ids[record.id] for record in live}
+        self.observed = {
+            observation_public_id(record, index.entities[record.parent or ""]): record
+            for record in index.observed.values()
+        }
+        self.linked = {
+            relation_id(public[link.source], link.verb, public[link.target]): key
+            for key, links in index.linked.items()
+            for link in links
+            if link.source in public and link.target in public
+        }
 
 
 def restoring(state: GraphState, index: Index, masking: Masking) -> Placing:
@@ -271,7 +335,7 @@ def restoring(state: GraphState, index: Index, masking: Masking) -> Placing:
             entity = state.entities[observation.entity_id]
             placing.observe(entity, key, observation, observation.at)
         elif there.at // MILLISECOND != observation.at // MILLISECOND:
-            placing.redate(there, observation.at)
+            placing.redate(there, key, observation)
     related: set[str] = set()
     for relation in state.relations.values():
         ends = keys[relation.from_id], keys[relation.to_id]

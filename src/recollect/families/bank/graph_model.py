@@ -17,6 +17,8 @@ LIST_LIMIT = 100  # results of a search
 
 ATTRS = "attrs"  # the facet of an entity that holds its free attributes
 SOURCE = "source"  # the facet of an observation that says where it comes from
+# The facet of what a log has under an id that is computed otherwise: our id, and the log's.
+LOG_IDS = "log_ids"
 KINDS = ("manual", "tool", "import", "agent")  # of sources
 
 EntityRef = Annotated[
@@ -192,12 +194,41 @@ class DocPointer:
     warnings: list[Warned] | None = None
 
 
-def public_id(entity: Record) -> str:
+def own_id(entity: Record) -> str:
+    """The id that is computed from name and type, by which entities are the same."""
     return entity_id(entity.name or "", entity.type or "")
 
 
+def public_id(entity: Record) -> str:
+    """The id it has for others: our own, unless it came with another one."""
+    own = own_id(entity)
+    return _log_id(entity, own) or own
+
+
 def observation_public_id(observation: Record, owner: Record) -> str:
-    return observation_id(public_id(owner), observation.text, iso(observation.at))
+    own = own_id(owner)
+    return observation_id_below(own, _log_id(owner, own) or own, observation)
+
+
+def observation_id_below(own: str, public: str, observation: Record) -> str:
+    """Likewise, by both ids of the entity it belongs to."""
+    at = iso(observation.at)
+    if observation.facets.get(LOG_IDS):
+        given = _log_id(observation, observation_id(own, observation.text, at))
+        if given is not None:
+            return given
+    return observation_id(public, observation.text, at)
+
+
+def with_log_id(facets: Mapping[str, Any], own: str, given: str) -> dict[str, Any]:
+    """The facets with the id that a log has in place of our own, for as long as that is so."""
+    others = {name: value for name, value in facets.items() if name != LOG_IDS}
+    return others | ({LOG_IDS: {own: given}} if own != given else {})
+
+
+def _log_id(record: Record, own: str) -> str | None:
+    found = record.facets.get(LOG_IDS)
+    return cast(Mapping[str, str], found).get(own) if isinstance(found, Mapping) else None
 
 
 def attrs_of(record: Record) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, cast
 from uuid import uuid4
 
@@ -9,8 +10,17 @@ from recollect.core.entities import OBSERVATION, UNKNOWN_TYPE, describe_stub, is
 from recollect.core.records import Delete, Insert, Link, Record, Restore, Step, Update
 from recollect.core.secrets import masked, masked_json
 from recollect.core.text import digest, normalised
-from recollect.families.bank.graph_ids import entity_id, relation_id
-from recollect.families.bank.graph_model import SOURCE, attrs_of, public_id, with_attrs
+from recollect.core.times import iso
+from recollect.families.bank.graph_ids import entity_id, observation_id, relation_id
+from recollect.families.bank.graph_model import (
+    SOURCE,
+    attrs_of,
+    observation_public_id,
+    own_id,
+    public_id,
+    with_attrs,
+    with_log_id,
+)
 from recollect.families.bank.graph_records import GraphRecords
 from recollect.families.bank.graph_state import EntityState, ObservationState, RelationState
 
@@ -54,7 +64,7 @@ class Index:
         self.linked: dict[str, list[Link]] = {}
         self.unlinked: dict[str, Link] = {}
         self.beside: dict[str, list[Link]] = {}
-        self.ids = {record.id: public_id(record) for record in graph.entities.values()}
+        self.ids = {record.id: own_id(record) for record in graph.entities.values()}
         self.entities = graph.entities
         self._former = former or {}
         self._places = {
@@ -84,6 +94,17 @@ class Index:
             return None
         held = [former for former in self._former.get(key, ()) if at <= former.until]
         return min(held, key=lambda former: former.until).record if held else None
+
+    @cached_property
+    def shown(self) -> dict[str, str]:
+        """The ids that live entities and observations have for others, and the records."""
+        live = [record for records in self.live.values() for record in records]
+        below = self.observed.values()
+        return {public_id(record): record.id for record in live} | {
+            observation_public_id(record, self.entities[record.parent or ""]): record.id
+            for record in below
+            if record.id
+        }
 
     def is_taken(self, dead: Record) -> bool:
         """Whether a live entity has the place of a deleted one, as where types do not count."""
@@ -175,11 +196,12 @@ class Placing:
         self._kept = kept  # the public ids of entities that must stay what they are
         self._placed: dict[str, str] = {}
         self._removed: set[str] = set()
+        self._amended: dict[str, int] = {}  # records, and the steps that change their facets
 
     def owner(self, entity: EntityState, key: str) -> str:
         """The id of the live record of an entity, which is made or restored where it is not.
 
-        `key` is the public id that it has here.
+        `key` is the id that we compute for it.
         """
         if key in self._placed:
             return self._placed[key]
@@ -188,7 +210,10 @@ class Placing:
         elif (dead := self.index.dead.get(key)) and not self.index.is_taken(dead):
             self._placed[key] = dead.id
             self.steps.append(Restore(dead.ref))
-            self._amend(dead, self._masking.attrs(entity.attrs))
+            facets = with_attrs(dead.facets, self._masking.attrs(entity.attrs))
+            # One that was renamed here has an id of ours.
+            given = entity.id if self._masking.key(entity) == key else key
+            self._amend(dead, self._with_id(facets, key, given))
             self.taken.entities += 1
         else:
             self._placed[key] = self._made(entity)
@@ -199,8 +224,13 @@ class Placing:
         """Gives a live entity these attributes."""
         records = self.index.live[key]
         holder = next((record for record in records if attrs_of(record)), records[0])
-        if self._amend(holder, self._masking.attrs(entity.attrs)):
+        facets = self._facets(holder)
+        if self._amend(holder, with_attrs(facets, self._masking.attrs(entity.attrs))):
             self.taken.entities += 1
+
+    def name(self, record: Record, own: str, given: str) -> None:
+        """Gives a live entity the id that it has in the log."""
+        self._amend(record, self._with_id(self._facets(record), own, given))
 
     def observe(
         self, entity: EntityState, key: str, observation: ObservationState, at: int
@@ -208,11 +238,15 @@ class Placing:
         owner, text = self.owner(entity, key), self._masking.text(observation.text)
         dead = self.index.forgotten.get((key, text))
         self.taken.observations += 1
+        own = observation_id(key, text, iso(observation.at))
         if dead is not None and dead.parent == owner:
             self.steps.append(Restore(dead.ref))
-            if dead.at != observation.at:
-                self.steps.append(Update(dead.id, {"occurred_at": observation.at}, dead.version))
+            facets = self._with_id(dead.facets, own, observation.id)
+            if (dead.at, dead.facets) != (observation.at, facets):
+                values = {"occurred_at": observation.at, "facets": facets}
+                self.steps.append(Update(dead.id, values, dead.version))
             return replace(dead, id="", occurred_at=observation.at)
+        source = {SOURCE: self._masking.attrs(observation.source)} if observation.source else {}
         record = Record(
             id=str(uuid4()),
             kind=OBSERVATION,
@@ -220,15 +254,19 @@ class Placing:
             name_key=digest(text),
             parent=owner,
             occurred_at=observation.at,
-            facets={SOURCE: self._masking.attrs(observation.source)} if observation.source else {},
+            facets=self._with_id(source, own, observation.id),
             created_at=at,
             updated_at=at,
         )
         self.steps.append(Insert(record))
         return replace(record, id="")
 
-    def redate(self, record: Record, at: int) -> None:
-        self.steps.append(Update(record.id, {"occurred_at": at}, record.version))
+    def redate(self, record: Record, key: str, observation: ObservationState) -> None:
+        """Gives an observation of the entity with this id the time that the log has."""
+        own = observation_id(key, record.text, iso(observation.at))
+        facets = self._with_id(record.facets, own, observation.id, record)
+        values = {"occurred_at": observation.at, "facets": facets}
+        self.steps.append(Update(record.id, values, record.version))
         self.taken.observations += 1
 
     def relate(
@@ -264,6 +302,7 @@ class Placing:
         fresh = new_entity(name, kind, normalised(kind), entity.created_at)
         is_unknown = normalised(kind) == UNKNOWN_TYPE and not attrs
         facets = {"stub": True} if is_unknown else with_attrs({}, attrs)
+        facets = self._with_id(facets, entity_id(name, kind), entity.id)
         fresh = replace(fresh, updated_at=entity.updated_at, facets=facets)
         stub = self.index.stubs.get(fresh.name_key or "")
         if stub is None or is_unknown or self.index.ids[stub.id] in self._kept:
@@ -274,9 +313,26 @@ class Placing:
         self.steps.append(replace(described, values={**described.values, "facets": facets}))
         return stub.id
 
-    def _amend(self, record: Record, attrs: Mapping[str, Any]) -> bool:
-        if attrs_of(record) == attrs:
+    def _with_id(
+        self, facets: Mapping[str, Any], own: str, given: str, record: Record | None = None
+    ) -> dict[str, Any]:
+        """With the id that the log has, unless something else has it here."""
+        if own != given and self.index.shown.get(given) not in (None, record and record.id):
+            given = own
+        return with_log_id(facets, own, given)
+
+    def _facets(self, record: Record) -> Mapping[str, Any]:
+        """As they are after the steps so far."""
+        step = self.steps[self._amended[record.id]] if record.id in self._amended else None
+        return step.values["facets"] if isinstance(step, Update) else record.facets
+
+    def _amend(self, record: Record, facets: Mapping[str, Any]) -> bool:
+        if self._facets(record) == facets:
             return False
-        values = {"facets": with_attrs(record.facets, attrs)}
-        self.steps.append(Update(record.id, values, record.version))
+        step = Update(record.id, {"facets": facets}, record.version)
+        if record.id in self._amended:
+            self.steps[self._amended[record.id]] = step
+        else:
+            self._amended[record.id] = len(self.steps)
+            self.steps.append(step)
         return True

@@ -1,15 +1,21 @@
 """The graph as a project's records hold it, and what the public format shows of it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recollect.core.entities import ENTITY, OBSERVATION
 from recollect.core.ports import RecordStore
 from recollect.core.records import Link, Record, Where
-from recollect.core.times import iso
-from recollect.families.bank.graph_ids import observation_id, relation_id
-from recollect.families.bank.graph_model import SOURCE, attrs_of, public_id
+from recollect.families.bank.graph_ids import relation_id
+from recollect.families.bank.graph_model import (
+    LOG_IDS,
+    SOURCE,
+    attrs_of,
+    observation_id_below,
+    own_id,
+    public_id,
+)
 from recollect.families.bank.graph_state import (
     EntityState,
     GraphState,
@@ -84,9 +90,13 @@ def shown(
         groups.setdefault(ids[entity.id], []).append(entity)
         note(ids[entity.id], entity)
     state.entities = {key: _entity_state(key, records) for key, records in groups.items()}
-    for record in observations:
-        if (owner := ids.get(record.parent or "")) is not None:
-            observation = _observation_state(owner, record)
+    # Of two with one id it is the one of the log that gives way.
+    for record in sorted(observations, key=lambda record: LOG_IDS in record.facets):
+        if (owner := among.get(record.parent or "")) is not None:
+            observation = _observation_state(owner, ids[owner.id], record)
+            if observation.says_something_else_than(state.observations.get(observation.id)):
+                plain = replace(record, facets={**record.facets, LOG_IDS: {}})
+                observation = _observation_state(owner, ids[owner.id], plain)
             state.observations[observation.id] = observation
             note(observation.id, record)
     for link in sorted(links, key=lambda link: (link.created_at, link.id)):
@@ -117,9 +127,11 @@ def attrs_among(records: Iterable[Record]) -> dict[str, Any]:
     return next((found for record in records if (found := attrs_of(record))), nothing)
 
 
-def _observation_state(owner: str, record: Record) -> ObservationState:
-    key = observation_id(owner, record.text, iso(record.at))
-    return ObservationState(key, owner, record.text, record.facets.get(SOURCE), record.at)
+def _observation_state(owner: Record, public: str, record: Record) -> ObservationState:
+    # Our own id of the owner matters only where a log has others.
+    own = own_id(owner) if LOG_IDS in record.facets else public
+    key = observation_id_below(own, public, record)
+    return ObservationState(key, public, record.text, record.facets.get(SOURCE), record.at)
 
 
 def _changed_at(thing: Record | Link) -> int:

@@ -30,6 +30,9 @@ class ObservationState:
     source: Mapping[str, Any] | None
     at: int
 
+    def says_something_else_than(self, other: "ObservationState | None") -> bool:
+        return other is not None and (self.entity_id, self.text) != (other.entity_id, other.text)
+
 
 @dataclass(frozen=True, slots=True)
 class RelationState:
@@ -130,7 +133,7 @@ def replayed(events: Iterable[Event]) -> GraphState:
 
 def _put(state: GraphState, thing: Thing, hanging: dict[str, set[str]]) -> None:
     """What belongs to an entity that is not there is nothing."""
-    owners = _owners(thing)
+    owners = owners_of(thing)
     if not all(owner in state.entities for owner in owners):
         return
     key = thing.id
@@ -218,6 +221,7 @@ class Heard:
     told: dict[str, list[Put]] = field(default_factory=dict[str, list[Put]])  # of entities, all
     drops: dict[str, int] = field(default_factory=dict[str, int])  # the last of each, dead or not
     added: dict[str, int] = field(default_factory=dict[str, int])  # to entities, the last of all
+    last: dict[str, Put] = field(default_factory=dict[str, Put])  # of each thing, dead or not
 
     def at(self, key: str) -> int:
         """The time of the newest word about a part; 0 where there is none."""
@@ -237,7 +241,7 @@ def heard(events: Sequence[Event]) -> Heard:
             key = event.thing.id
             if key not in puts or puts[key][0] < stamp:
                 puts[key] = (stamp, event)
-            for owner in _owners(event.thing):
+            for owner in owners_of(event.thing):
                 result.added[owner] = max(event.at, result.added.get(owner, 0))
             if isinstance(event.thing, EntityState):
                 result.told.setdefault(key, []).append(event)
@@ -258,7 +262,7 @@ def _sort_out(
     }
     cascaded: list[tuple[str, list[str]]] = []
     for key, (stamp, put) in puts.items():
-        ends = _owners(put.thing)
+        ends = owners_of(put.thing)
         if not ends or not all(end in puts for end in ends):
             continue
         if stamp <= drops.get(key, never):
@@ -271,7 +275,8 @@ def _sort_out(
             result.observations[key] = put
         else:
             result.relations[key] = put
-    result.entities = {key: puts[key][1] for key in living}
+    result.last = {key: put for key, (_, put) in puts.items()}
+    result.entities = {key: put for key, put in result.last.items() if key in living}
     result.drops = {key: at for key, (at, _) in drops.items()}
     result.dropped = {
         key: at
@@ -284,7 +289,8 @@ def _sort_out(
             result.dropped[key] = max(drops.get(end, never)[0] for end in ends)
 
 
-def _owners(thing: Thing) -> list[str]:
+def owners_of(thing: Thing) -> list[str]:
+    """The entities that a part belongs to."""
     match thing:
         case ObservationState():
             return [thing.entity_id]

@@ -1,7 +1,9 @@
 """Bringing a graph's log and the project's records together, by whoever holds the log's lock."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from recollect.core.entities import ENTITY
 from recollect.core.ports import Library, RecordStore
@@ -10,19 +12,31 @@ from recollect.core.sessions import Report
 from recollect.core.times import Clock
 from recollect.errors import Conflict, MarkerMismatch
 from recollect.families.bank.banks import Bank, BankRecords
-from recollect.families.bank.graph_changes import Moved, erased_since, former_ids, moved
+from recollect.families.bank.graph_aligning import aligned
+from recollect.families.bank.graph_changes import Moved, erased_since, former_ids, mark_at, moved
 from recollect.families.bank.graph_events import LOG, MARKER_LINE, Log, read_log, written
 from recollect.families.bank.graph_file import Cursor, GraphFiles, whole_log
 from recollect.families.bank.graph_merge import (
     Base,
     Merge,
+    Touches,
     is_newer,
     touches,
 )
 from recollect.families.bank.graph_model import masking_warnings
-from recollect.families.bank.graph_placing import MILLISECOND, Index, Masking, Taken
+from recollect.families.bank.graph_placing import (
+    MILLISECOND,
+    Former,
+    Index,
+    Masking,
+    Placing,
+    Taken,
+)
 from recollect.families.bank.graph_records import GraphRecords, loaded
 from recollect.families.bank.graph_state import (
+    DropEntity,
+    DropObservation,
+    DropRelation,
     EntityState,
     Event,
     GraphState,
@@ -30,15 +44,21 @@ from recollect.families.bank.graph_state import (
     ObservationState,
     Put,
     RelationState,
-    difference,
     heard,
+    owners_of,
     replayed,
 )
 from recollect.families.bank.model import TAKE_IN
 from recollect.tools.tool import Warned
 
 ATTEMPTS = 20  # others may commit between our reading and our writing
+# Microseconds for which a short log remembers what was deleted: who pulls it may have it still.
+REMEMBERED = 90 * 24 * 3600 * 1_000_000
+LARGE = 100_000  # bytes of a log, of which a comparison would hold everybody else up
+LARGE_GRAPH = 500  # entities, likewise
 STEPS_AT_ONCE = 1_000  # more in one commit would hold everybody else up
+
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -51,6 +71,7 @@ class Synced:
     warnings: list[Warned] = field(default_factory=list[Warned])
     state: GraphState = field(default_factory=GraphState)  # of a whole comparison alone
     lines: int = 0  # likewise
+    drops: list[Event] = field(default_factory=list[Event])  # likewise: the recent ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +93,7 @@ class Sync:
         self._records = records
         self._clock = clock
         self._mask = mask
+        self._is_large = False
         self.files = GraphFiles(bank, library)
 
     async def run(
@@ -80,14 +102,21 @@ class Sync:
         """`store` is the project's, to read; `ahead` is what is known already."""
         if ahead is not None and (done := await self._continued(store, ahead)) is not None:
             return done
-        cursor = await self.files.cursor()
-        if cursor is None or not cursor.stands(project, await self.files.info()):
+        cursor = await self.cursor(project, store)
+        if cursor is None or not cursor.fits(await self.files.info()):
             return await self.compared()
-        news = await moved(store, cursor.seq)
+        news = await moved(store, cursor.seq, cursor.mark)
         if news is None or not cursor.can_grow(news.events):
             # The log is as we left it: what it has and the records lack was erased from them.
             return await self.compared(merging=False)
         return Synced(await self._appended(cursor, news))
+
+    async def cursor(self, project: str | None, store: RecordStore) -> Cursor | None:
+        """None where the log was last written for another project, or for one that is gone."""
+        cursor = await self.files.cursor()
+        if cursor is None or cursor.project != project or not await cursor.is_known_to(store):
+            return None
+        return cursor
 
     async def _continued(self, store: RecordStore, ahead: Ahead) -> Synced | None:
         """None where what was known before the lock was ours is not enough.
@@ -105,20 +134,20 @@ class Sync:
 
     async def met(self, project: str | None, store: RecordStore) -> Synced:
         """Takes in what the log has, and leaves it as it is. Raises MarkerMismatch."""
-        cursor = await self.files.cursor()
-        if cursor is not None and cursor.stands(project, await self.files.info()):
+        cursor = await self.cursor(project, store)
+        if cursor is not None and cursor.fits(await self.files.info()):
             return Synced(cursor)
-        told = cursor.seq if cursor is not None and cursor.project == project else None
-        news = None if told is None else await moved(store, told)
+        news = None if cursor is None else await moved(store, cursor.seq, cursor.mark)
         both = await self._read_both()
         if isinstance(both, Synced):
             return both
         left = both.left
-        if both.erased or both.events():
+        if both.erased or both.events:
             # What only corrects the log goes along with the next change. What changed is still
             # to be told, as the number says up to which it was.
-            is_quiet = told is None or (news is not None and not news.events)
-            left = replace(left, seq=left.seq if is_quiet else told, owes=True)
+            left = replace(left, owes=True)
+            if cursor is not None and (news is None or news.events):
+                left = left.told(cursor.seq, cursor.mark)
         both.result.cursor = await self.files.note(left)
         return both.result
 
@@ -131,18 +160,38 @@ class Sync:
         if isinstance(both, Synced):
             return both
         result, left = both.result, both.left
+        result.drops = await self._apart(lambda: both.recent_drops(told=True))
         if both.erased and await self._forgotten(both):
             return result
-        events = both.events()
+        events = both.events
         if not events:
             result.cursor = await self.files.note(left)
             return result
         lines = both.log.beginning + written(events)
+        left = left.with_times_of(events)
         if both.data is None:
-            result.cursor = await self.files.write(left.project, left.seq, lines)
+            result.cursor = await self.files.write(left, lines)
         else:
-            result.cursor = await self.files.append(left, left.seq, lines)
+            result.cursor = await self.files.append(left, lines)
         result.lines += len(events) + (both.log.lines == 0)
+        return result
+
+    async def anew(self, project: str | None, store: RecordStore) -> Synced:
+        """As after a comparison with a log that says nothing. Raises MarkerMismatch if all would.
+
+        For a file that is no log; the only thing that tells of a graph must not go.
+        """
+        data = await self.files.read() or b""
+        graph = await loaded(store)
+        state = graph.live()
+        if state.is_empty:
+            _read(data)
+        cursor = Cursor.of(
+            project or "", graph.revision, await mark_at(store, graph.revision) or ""
+        )
+        result = Synced(cursor, state=state, lines=len(data.splitlines()))
+        both = _Both(_read(b""), data, cursor, graph, Heard(), False, result, self._clock())
+        result.drops = both.recent_drops()
         return result
 
     async def _read_both(
@@ -151,7 +200,8 @@ class Sync:
         """All is said and done where there is neither a log nor a project."""
         info = await self.files.info()
         data = await self.files.read()
-        log = _read(data or b"")
+        self._is_large = len(data or b"") > LARGE
+        log = await self._apart(lambda: _read(data or b""))
         result = Synced(skipped=log.skipped, lines=log.lines)
         if log.skipped:
             result.warnings.append(_skipped(log.skipped))
@@ -159,23 +209,39 @@ class Sync:
             return result
         store = await self._records.to_write(self._bank)
         project = await self._records.project_id(self._bank) or ""
-        cursor = await self.files.cursor()
-        base = cursor.base(data or b"", log, project) if cursor else None
-        word = heard(log.events)
+        cursor = await self.cursor(project, store)
+        base = await self._apart(lambda: cursor.base(data or b"", log)) if cursor else None
+        word = await self._apart(lambda: heard(log.events))
         graph = await self._take_in(store, word, base, result, report) if merging else None
-        graph = graph or await loaded(store)
-        result.state = graph.live()
-        left = Cursor.of(project, graph.revision, data, info.modified_at if info else 0)
+        graph = graph or await self._loaded(store)
+        left = Cursor.of(project, graph.revision, await mark_at(store, graph.revision) or "")
+        if data is not None:
+            left = left.holding(data, info.modified_at if info else 0)
         erased = base is not None and await erased_since(store, base.seq)
-        return _Both(log, data, left, graph, word, erased, result, self._clock())
+        both = _Both(log, data, left, graph, word, erased, result, self._clock())
+        await self._apart(lambda: both.compare(Masking(self._mask)))
+        return both
+
+    async def _loaded(self, store: RecordStore) -> GraphRecords:
+        graph = await loaded(store)
+        self._is_large = self._is_large or len(graph.entities) > LARGE_GRAPH
+        return graph
+
+    async def _apart(self, work: Callable[[], R]) -> R:
+        """What takes long and touches nothing else leaves the others their turns."""
+        return await asyncio.to_thread(work) if self._is_large else work()
 
     async def _appended(self, cursor: Cursor, news: Moved) -> Cursor | None:
         if news.events:
-            data = (b"" if cursor.ends_line else b"\n") + written(news.events)
-            return await self.files.append(cursor, news.seq, data)
+            events = news.events
+            if cursor.is_ahead_of(events):
+                events = _restamped(events, heard(_read(await self.files.read() or b"").events))
+            data = (b"" if cursor.ends_line else b"\n") + written(events)
+            left = cursor.told(news.seq, news.mark).with_times_of(events)
+            return await self.files.append(left, data)
         if news.seq == cursor.seq:
             return cursor
-        return await self.files.note(replace(cursor, seq=news.seq))
+        return await self.files.note(cursor.told(news.seq, news.mark))
 
     async def _take_in(
         self,
@@ -188,12 +254,12 @@ class Sync:
         """Gives the records where they are as they were read."""
         masking = Masking(self._mask)
         for attempt in range(1, ATTEMPTS + 1):
-            graph = await loaded(store)
+            graph = await self._loaded(store)
             seq = base.seq if base else 0
             former = await former_ids(store, graph.entities.values(), seq)
-            merge = Merge(word, base, Index(graph, former), masking)
+            merge = await self._apart(_merge_of(word, base, graph, former, masking))
             known = await touches(store, merge.disputed(), seq)
-            placing = merge.plan(known)
+            placing = await self._apart(_plan_of(merge, known))
             if not placing.steps:
                 result.warnings += masking_warnings(masking.kinds)
                 return graph
@@ -225,10 +291,10 @@ class Sync:
         Says whether the log had to be written anew.
         """
         state, left, result = both.result.state, both.left, both.result
-        is_known = both.is_known()
+        is_known = await self._apart(both.is_known)
         if not is_known:
-            data = whole_log(state)
-            result.cursor = await self.files.write(left.project, left.seq, data)
+            data = whole_log(state, both.recent_drops())
+            result.cursor = await self.files.write(left, data)
             result.lines = data.count(b"\n")
             message = f"{LOG} was written anew, without what was purged; its past is gone."
             result.warnings.append(Warned("graph_file_rewritten", message))
@@ -248,11 +314,14 @@ class _Both:
     erased: bool  # something was, since both agreed last
     result: Synced
     now: int
+    events: list[Event] = field(default_factory=list[Event])  # that the log lacks
 
-    def events(self) -> list[Event]:
-        """What the log lacks."""
-        state = self.result.state
-        return difference(replayed(self.log.events), state, self._times(state))
+    def compare(self, masking: Masking) -> None:
+        self.result.state = state = self.graph.live()
+        told = aligned(replayed(self.log.events), state, masking)
+        left = replace(self.left, has_doubles=told.has_doubles)
+        self.left = left.with_times_of(self.log.events)
+        self.events = told.lacks(state, self.times(state))
 
     def is_known(self) -> bool:
         """Whether the records hold every word of the log, if only as deleted."""
@@ -261,26 +330,53 @@ class _Both:
             any(_holds(state, event) for state in states) for event in self.log.events
         )
 
-    def _times(self, state: GraphState) -> Callable[[str], int]:
+    def recent_drops(self, *, told: bool = False) -> list[Event]:
+        """What was deleted lately; with what only the log tells of where it is `told`."""
+        live, deleted, at = self.result.state, self.graph.deleted(), self.times(self.result.state)
+        found: dict[str, Event] = {}
+        if told:
+            gone = self.word.dropped
+            found = {e.id: e for e in self.log.events if not isinstance(e, Put) and e.id in gone}
+        found |= {key: DropEntity(key, at(key)) for key in deleted.entities}
+        for key, one in deleted.observations.items():
+            if one.entity_id in live.entities:
+                found[key] = DropObservation(key, one.entity_id, at(key))
+        for key, one in deleted.relations.items():
+            if {one.from_id, one.to_id} <= live.entities.keys():
+                found[key] = DropRelation(one.from_id, one.to_id, one.type, at(key))
+        alive = live.entities.keys() | live.observations.keys() | live.relations.keys()
+        since = self.now - REMEMBERED
+        recent = [drop for key, drop in found.items() if key not in alive and drop.at >= since]
+        return sorted(recent, key=lambda drop: drop.at)
+
+    def times(self, state: GraphState) -> Callable[[str], int]:
         deleted = self.graph.deleted()
         word = self.word
 
         def at(key: str) -> int:
-            """Later than what it contradicts, so that others take it for the last word."""
             own = state.times.get(key) or deleted.times.get(key) or self.now
-            words = [word.drops.get(part, 0) for part in _with_owners(state, key)]
-            said = max(word.at(key), word.added.get(key, 0), *words)
-            return own if is_newer(own, said) or not said else said + MILLISECOND
+            thing = state.observations.get(key) or state.relations.get(key)
+            return _later(own, word, key, owners_of(thing) if thing else [])
 
         return at
 
 
-def _with_owners(state: GraphState, key: str) -> list[str]:
-    if observation := state.observations.get(key):
-        return [key, observation.entity_id]
-    if relation := state.relations.get(key):
-        return [key, relation.from_id, relation.to_id]
-    return [key]
+def _later(own: int, word: Heard, key: str, owners: Sequence[str]) -> int:
+    """Later than what it contradicts, so that others take it for the last word."""
+    said = max(
+        word.at(key),
+        word.added.get(key, 0),
+        *(word.drops.get(part, 0) for part in (key, *owners)),
+    )
+    return own if is_newer(own, said) or not said else said + MILLISECOND
+
+
+def _restamped(events: Sequence[Event], word: Heard) -> list[Event]:
+    return [replace(event, at=_later(event.at, word, event.id, _owners(event))) for event in events]
+
+
+def _owners(event: Event) -> list[str]:
+    return owners_of(event.thing) if isinstance(event, Put) else []
 
 
 def _holds(state: GraphState, event: Event) -> bool:
@@ -301,14 +397,28 @@ def _holds(state: GraphState, event: Event) -> bool:
             return relation is not None and relation.type == told.type
 
 
+def _merge_of(
+    word: Heard,
+    base: Base | None,
+    graph: GraphRecords,
+    former: Mapping[str, Sequence[Former]],
+    masking: Masking,
+) -> Callable[[], Merge]:
+    return lambda: Merge(word, base, Index(graph, former), masking)
+
+
+def _plan_of(merge: Merge, known: Touches) -> Callable[[], Placing]:
+    return lambda: merge.plan(known)
+
+
 def _read(data: bytes) -> Log:
     try:
         return read_log(data)
     except MarkerMismatch as error:
         raise MarkerMismatch(
             f"{error.message} It is left as it is; the graph is safe in the store.",
-            hint="Move the file away, and it is written anew, or restore its first line: "
-            + MARKER_LINE.decode().strip(),
+            hint="Move the file away or call graph_compact, and it is written anew; or restore "
+            "its first line: " + MARKER_LINE.decode().strip(),
             path=LOG,
         ) from error
 

@@ -30,7 +30,7 @@ from recollect.core.text import digest, normalised
 from recollect.core.writing import Planned, Writer
 from recollect.errors import NotFound
 from recollect.families.bank.banks import Bank
-from recollect.families.bank.graph_changes import Moved, Own, events_of
+from recollect.families.bank.graph_changes import Moved, Own, events_of, mark_of
 from recollect.families.bank.graph_lookup import Lookup, ambiguous
 from recollect.families.bank.graph_model import (
     Source,
@@ -94,7 +94,7 @@ class GraphEdits:
                 case _:
                     return None
         events = events_of(records, links, self._around, change.at)
-        return Own(Moved(events, change.seq), self.told)
+        return Own(Moved(events, change.seq, mark_of(change)), self.told)
 
     async def upsert(self, name: str, entity_type: str, attrs: Mapping[str, Any]) -> Record:
         """The entity of that name and type, with these attributes and no others."""

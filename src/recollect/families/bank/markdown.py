@@ -6,11 +6,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from recollect.core.text import normalised
-from recollect.families.bank.blocks import BOM, ITEM, RULE, Item, indentation_of, lines_of, outline
+from recollect.families.bank.blocks import (
+    BOM,
+    ITEM,
+    RULE,
+    Item,
+    indentation_of,
+    lines_of,
+    may_be_mark,
+    outline,
+)
 
 REMEMBERED = 8  # texts whose sections are known still
 MOST_REMEMBERED = 1_000_000  # characters of one
 
+_MOST_TURNS = 5  # an ordinary text needs two
 _BOX = re.compile(r"\[([ xX])\](?:\s+|$)")
 _OPENING = re.compile(r"```|~~~|<!--")
 
@@ -155,17 +165,21 @@ def contained(text: str) -> str:
 
     Headings and rules get a backslash in front, and what is left open is closed. Code stays.
     """
-    while True:
-        lines = lines_of(text)
-        found = outline(lines, strict=True)
+    lines = lines_of(text)
+    found = outline(lines, strict=True)
+    # A line that is a mark no more may make one of the next: what goes on so is no code.
+    for turn in range(_MOST_TURNS):
         # Of a heading with a line below it, that line is what makes it one.
         marks = {part.first - 1 for part in found.headings} | set(found.rules)
         if not marks:
             break
+        if turn == _MOST_TURNS - 1:
+            marks = {at for at, line in enumerate(lines) if may_be_mark(line)}
         for at in marks:
             blanks = len(lines[at]) - len(lines[at].lstrip(" "))
             lines[at] = f"{lines[at][:blanks]}\\{lines[at][blanks:]}"
-        text = "".join(lines)
+        found = outline(lines, strict=True)
+    text = "".join(lines)
     return f"{text.rstrip()}\n{found.closing}" if found.closing else text
 
 

@@ -1,5 +1,6 @@
 """The bank's `graph/graph.jsonl`: it follows the records, which take in what others put there."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from recollect.families.bank.graph_file import LOCK, Cursor, noted_banks, whole_
 from recollect.families.bank.graph_markdown import summary
 from recollect.families.bank.graph_merge import restoring
 from recollect.families.bank.graph_placing import Index, Masking, Taken
-from recollect.families.bank.graph_records import loaded
+from recollect.families.bank.graph_records import GraphRecords, loaded
 from recollect.families.bank.graph_state import GraphState, replayed
 from recollect.families.bank.graph_sync import ATTEMPTS, Ahead, Sync, Synced, has_graph
 from recollect.tools.tool import Warned
@@ -151,16 +152,20 @@ class Mirror:
         self._check_writable()
         async with bank.files.lock(LOCK):
             sync = self._sync(bank)
-            done = self._kept(bank, await sync.compared(report=report))
+            at = self._clock()
+            copy: str | None = None
+            try:
+                done = self._kept(bank, await sync.compared(report=report))
+            except MarkerMismatch:
+                done = await sync.anew(*await self._reached(bank))
+                copy = await sync.files.set_aside(at)
             if not done.lines:
                 return Compacted(0, 0, None, done.warnings)
             if done.cursor is None:
                 raise Conflict(f"{LOG} was changed at the same time.", hint="Try again.")
-            at = self._clock()
-            copy = await sync.files.keep_copy(await sync.files.read() or b"")
-            new = whole_log(done.state) + snapshot_written(done.state.stats(), at)
-            seq, project = done.cursor.seq, done.cursor.project
-            done.cursor = await sync.files.write(project, seq, new)
+            copy = copy or await sync.files.keep_copy(await sync.files.read() or b"")
+            new = whole_log(done.state, done.drops) + snapshot_written(done.state.stats(), at)
+            done.cursor = await sync.files.write(done.cursor, new)
             self._kept(bank, done)
             after = new.count(b"\n")
             await sync.files.write_derived(done.state, after, at)
@@ -194,6 +199,8 @@ class Mirror:
 
     async def summary(self, bank: Bank) -> str | None:
         """A short overview; None without a graph."""
+        if not self._read_only:
+            await self.meet(bank)
         project = await self._records.project_id(bank)
         if project is None:
             return None
@@ -202,7 +209,7 @@ class Mirror:
         known = self._summaries.get(bank.address)
         if known is None or known[:2] != (project, revision):
             text = known[2] if known and await _is_quiet(store, project, known[:2]) else None
-            text = text or summary((await loaded(store)).live())
+            text = text or await asyncio.to_thread(_summary_of, await loaded(store))
             self._summaries[bank.address] = known = (project, revision, text)
         return known[2]
 
@@ -218,7 +225,7 @@ class Mirror:
             viewed and await _is_quiet(store, project, viewed)
         ):
             files = self._sync(bank).files
-            state = (await loaded(store)).live()
+            state = await asyncio.to_thread((await loaded(store)).live)
             there = await files.read_view()
             if there is not None or not state.is_empty:
                 await files.refresh_view(state, there, self._clock())
@@ -252,12 +259,13 @@ class Mirror:
     async def _ahead(
         self, bank: Bank, project: str | None, store: RecordStore, own: Own | None
     ) -> Ahead:
-        cursor = self._cursors.get(bank.address) or await self._sync(bank).files.cursor()
+        known = self._cursors.get(bank.address)
+        cursor = known or await self._sync(bank).files.cursor()
         if cursor is None or cursor.project != project:
             return Ahead()
-        if own is not None and own.after == cursor.seq:
+        if known is not None and own is not None and own.after == cursor.seq:
             return Ahead(cursor, own.news, is_exact=True)
-        return Ahead(cursor, await glimpsed(store, cursor.seq))
+        return Ahead(cursor, await glimpsed(store, cursor.seq, cursor.mark))
 
     async def _is_told(
         self, bank: Bank, store: RecordStore, ahead: Ahead, *, corrects: bool
@@ -274,16 +282,17 @@ class Mirror:
         """Whether the log is as we left it, or as another process did and noted."""
         cursor = self._cursors.get(bank.address)
         if cursor is None or not cursor.stands(project, info):
-            cursor = await self._sync(bank).files.cursor()
-            if cursor is None or not cursor.stands(project, info):
+            store = await self._records.to_read(bank)
+            cursor = await self._sync(bank).cursor(project, store)
+            if cursor is None or not cursor.fits(info):
                 return False
             self._cursors[bank.address] = cursor
         return True
 
     async def _not_taken_in(self, bank: Bank, info: FileInfo) -> list[Warned]:
         """For who may not write; a log that was only touched has nothing new."""
-        files = self._sync(bank).files
-        cursor, data = await files.cursor(), await files.read()
+        sync = self._sync(bank)
+        cursor, data = await sync.cursor(*await self._reached(bank)), await sync.files.read()
         same = cursor is not None and cursor.is_of(data or b"")
         found = () if same else (Warned("graph_file_not_taken_in", NOT_TAKEN_IN),)
         self._odd[bank.address] = _Seen(info, found)
@@ -337,6 +346,10 @@ class Mirror:
     def _check_writable(self) -> None:
         if self._read_only:
             raise ReadOnly(f"Nothing may be written here, {LOG} included.")
+
+
+def _summary_of(graph: GraphRecords) -> str | None:
+    return summary(graph.live())
 
 
 async def _is_quiet(store: RecordStore, project: str, known: tuple[str, int]) -> bool:

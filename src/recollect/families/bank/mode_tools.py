@@ -7,7 +7,7 @@ from typing import Annotated
 
 from recollect.core.sessions import Call
 from recollect.core.text import clipped
-from recollect.errors import InvalidInput, Refused
+from recollect.errors import InvalidInput, Refused, Unavailable
 from recollect.families.bank.banks import Banks, exists
 from recollect.families.bank.built_in_rules import END
 from recollect.families.bank.model import Mode, StoreId
@@ -182,8 +182,15 @@ class ModeTools(Family):
         return self._viewed(ModeView, call, found, status)
 
     async def _found(self, call: Call, store_id: str | None, mode: Mode) -> tuple[Found, str]:
-        bank = await self._banks.chosen(call, store_id)
-        is_there = bank is not None and await exists(bank)
+        """A bank that cannot be reached is no reason to say nothing: the built-in rules count."""
+        try:
+            bank = await self._banks.chosen(call, store_id)
+            is_there = bank is not None and await exists(bank)
+        except (Refused, Unavailable) as error:
+            found = await rules_of(None, mode)
+            message = f"The bank cannot be reached, so the built-in rules count. {error}"
+            warned = Warned("bank_unreachable", message)
+            return Found(found.rules, [warned, *found.warnings]), "INACTIVE"
         return await rules_of(bank, mode), "ACTIVE" if is_there else "INACTIVE"
 
     def _viewed(self, kind: type[ModeView], call: Call, found: Found, status: str) -> ModeView:

@@ -7,6 +7,8 @@ from typing import Annotated
 from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
 from recollect.errors import InvalidInput
+from recollect.families.bank.aside import aside
+from recollect.families.bank.attempts import attempting
 from recollect.families.bank.bank_files import Change, FileText, edit
 from recollect.families.bank.banks import Banks
 from recollect.families.bank.edit_warnings import edit_warnings
@@ -135,7 +137,8 @@ class ProgressTools(Family):
         if not given:
             raise _nothing("tasks", "issues", "nextSteps")
         steps = [partial(_listed, titles=titles, items=items) for titles, items in given]
-        written = await edit(bank, {ACTIVE: in_turn(steps)})
+        with attempting("Error updating active context"):
+            written = await edit(bank, {ACTIVE: in_turn(steps)})
         texts = [item for _, items in given for item in items]
         warnings = await _warnings(written, ACTIVE, texts)
         return ContextUpdated([titles[0] for titles, _ in given], warnings)
@@ -234,7 +237,8 @@ async def _warnings(
     written: Mapping[str, FileText], name: str, texts: Iterable[str]
 ) -> list[Warned] | None:
     """About the files as they are now, and about secrets in the texts for one of them."""
-    found = edit_warnings({file.name: file.text for file in written.values()})
+    edited = {file.name: file.text for file in written.values()}
+    found = await aside(sum(map(len, edited.values())), lambda: edit_warnings(edited))
     return [*found, *(await scan_warnings({name: "\n".join(texts)}) or ())] or None
 
 

@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from recollect.core.files import FileInfo
@@ -16,16 +17,29 @@ from recollect.errors import NotFound, RecollectError
 from recollect.families.bank.banks import Bank, BankRecords, Banks
 from recollect.families.bank.model import INDEXED_FILE
 from recollect.families.bank.section_orphans import forget_moved
-from recollect.families.bank.section_records import MOST_INDEXED, indexed_text
-from recollect.families.bank.section_writing import IndexWriter, Reading, scope_of, stamp_in
+from recollect.families.bank.section_records import indexed_text
+from recollect.families.bank.section_writing import (
+    IndexWriter,
+    Reading,
+    is_partial,
+    scope_of,
+    stamp_in,
+)
 from recollect.families.bank.texts import Stamp, Texts, is_settled, searched_files, stamp_of
 
 TIME_LIMIT = 3.0  # seconds of one look; what is left over is for the next
 MOST_AT_ONCE = 64  # files that are read and written together
 MOST_BYTES_AT_ONCE = 4 * 1024 * 1024
 
-# What a store is known to hold of a bank; None for a file that has to be looked at again.
-Known = dict[str, Stamp | None]
+
+class _Held(NamedTuple):
+    """What a store is known to hold of a file; no stamp where it has to be looked at again."""
+
+    stamp: Stamp | None
+    is_partial: bool
+
+
+Known = dict[str, _Held]
 
 
 @dataclass(slots=True)
@@ -88,12 +102,14 @@ class SectionIndex:
             known = await self._known_of(store, scope_of(bank))
             if is_all:
                 await self._forget(bank, store, known, {info.path for info in files})
-            changed = [info for info in files if known.get(info.path) != stamp_of(info)]
-            synced = Synced(partly=[info.path for info in files if info.size > MOST_INDEXED])
+            changed = [info for info in files if _is_changed(info, known)]
+            synced = Synced()
             if changed:
                 limit = self._time_limit if hurried else None
                 await self._take_in(bank, store, known, changed, synced, report, limit)
                 self._indexing.wake(store)
+            held = {name for name, held in known.items() if held.is_partial}
+            synced.partly = [info.path for info in files if info.path in held]
             return synced
 
     async def _known_of(self, store: RecordStore, scope: str) -> Known:
@@ -108,7 +124,9 @@ class SectionIndex:
         where = Where(kinds=(INDEXED_FILE,), scopes=(scope,))
         if known is None or await store.how_many(where) != len(known):
             found = await store.scan(where)
-            known = banks[scope] = {record.name or "": stamp_in(record) for record in found}
+            known = banks[scope] = {
+                record.name or "": _Held(stamp_in(record), is_partial(record)) for record in found
+            }
         seen[scope] = revision
         return known
 
@@ -145,7 +163,9 @@ class SectionIndex:
             readings = [reading for reading in read if reading is not None]
             late = await self._writer.write(store, bank, readings)
             synced.waiting += [reading.name for reading in late]
-            known.update({r.name: r.stamp for r in readings if r not in late})
+            known.update(
+                {r.name: _Held(r.stamp, r.text.is_partial) for r in readings if r not in late}
+            )
             done += len(some)
 
     async def _read(self, bank: Bank, info: FileInfo, synced: Synced) -> Reading | None:
@@ -160,6 +180,11 @@ class SectionIndex:
         mask = self._banks.options.mask_secrets
         text = await asyncio.to_thread(indexed_text, info.path, data, mask=mask)
         return Reading(info.path, text, stamp_of(info) if is_final else None)
+
+
+def _is_changed(info: FileInfo, known: Known) -> bool:
+    held = known.get(info.path)
+    return held is None or held.stamp != stamp_of(info)
 
 
 def _portions(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:

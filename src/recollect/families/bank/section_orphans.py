@@ -30,7 +30,7 @@ async def forget_moved(
         return
     scopes: defaultdict[str, list[Record]] = defaultdict(list)
     for file in await store.scan(where):
-        if file.scope is not None and file.scope != own:
+        if file.scope != own:
             scopes[file.scope].append(file)
     started = time.monotonic()
     for scope, files in scopes.items():

@@ -15,28 +15,35 @@ from recollect.families.bank.parts import Part, moment_of, parts_of
 from recollect.families.bank.texts import as_shown
 
 MOST_INDEXED = 4 * 1024 * 1024  # bytes from a file's beginning
+MOST_PARTS = 10_000  # likewise: a search waits while they are written
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedText:
-    """What of a file belongs into the index: its parts as they stand there, and without secrets."""
+    """What of a file belongs into the index: its parts as they stand there, and without secrets.
+
+    `is_partial` where they are those of the beginning only.
+    """
 
     etag: str
     parts: list[Part]
     masked: list[Part]
+    is_partial: bool
 
 
 def indexed_text(name: str, data: bytes, *, mask: bool) -> IndexedText:
     """Cut as the file stands there, and masked as a whole: a secret may span two parts."""
     text = _beginning(data)
     parts = _cut(name, text)
+    is_partial = len(as_utf8(data)) > MOST_INDEXED or len(parts) > MOST_PARTS
+    parts = parts[:MOST_PARTS]
     cleaned = list(_masked(parts, secret_spans(text))) if mask else parts
-    return IndexedText(etag_of(data), parts, cleaned)
+    return IndexedText(etag_of(data), parts, cleaned, is_partial)
 
 
 def line_ranges(name: str, data: bytes) -> list[tuple[int, int]]:
     """The first and the last line of each part."""
-    return [(part.line, part.last) for part in _cut(name, _beginning(data))]
+    return [(part.line, part.last) for part in _cut(name, _beginning(data))[:MOST_PARTS]]
 
 
 def plan(

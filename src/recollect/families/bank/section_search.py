@@ -1,6 +1,7 @@
 """The sections of a bank's files that fit a question, as they stand in the files now."""
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from recollect.core.ports import Indexing, RecordStore, SectionHit, SectionsFoun
 from recollect.core.records import Record, Weights, Where
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
-from recollect.errors import RecollectError
+from recollect.errors import BankNotFound, RecollectError
 from recollect.families.bank.bank_files import etag_of
 from recollect.families.bank.banks import Bank, BankRecords, Banks
 from recollect.families.bank.model import SECTION
@@ -36,6 +37,8 @@ SIGNS = replace(SECTIONS, strategy="keyword")  # for a question without a single
 SEARCH_TIME = 2.0  # seconds
 MOST_NAMED = 5  # files in a notice
 OUTLINES = 64  # files whose lines are remembered
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,18 @@ class BankSections:
         bank = await self._banks.existing(call)
         ranked = await self.ranked(call, bank, query, limit)
         return SectionsFound([_hit(found, query) for found in ranked.sections], ranked.notices)
+
+    async def take_in(self, call: Call) -> RecordStore | None:
+        """Indexes all files of the active bank, however long it takes, and gives its records;
+        None where there is no bank."""
+        try:
+            bank = await self._banks.existing(call)
+        except BankNotFound:
+            return None
+        synced = await self._index.sync(bank, hurried=False)
+        for notice in _notices(synced):
+            log.warning("%s", notice)
+        return await self._records.to_read(bank)
 
     async def ranked(
         self,

@@ -113,6 +113,8 @@ class IndexWriter:
                 "form": FORM,
                 "bank": bank.address,
             }
+            if reading.text.is_partial:
+                facets["partial"] = True
             if reading.stamp is not None:
                 facets["stamp"] = list(reading.stamp)
             if holds(file, reading.text.etag):
@@ -148,6 +150,11 @@ def stamp_in(file: Record) -> Stamp | None:
     """What the file had when it was indexed as it is, where that is sure."""
     stamp: list[int] | None = file.facets.get("stamp")
     return (stamp[0], stamp[1]) if stamp and _is_whole(file) else None
+
+
+def is_partial(file: Record) -> bool:
+    """Whether only the beginning of the file is in the index, because it is so large."""
+    return "partial" in file.facets
 
 
 def _is_whole(file: Record) -> bool:

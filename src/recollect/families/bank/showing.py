@@ -1,9 +1,13 @@
 """Bytes of a file as text for people: what is no UTF-8 is marked, and lines can be picked."""
 
+import re
 from dataclasses import dataclass
+from itertools import islice
 
-from recollect.errors import InvalidInput
+from recollect.errors import InvalidInput, visible
 from recollect.families.bank.encodings import as_utf8
+
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +26,12 @@ def shown(data: bytes) -> str:
 
 
 def picked(name: str, data: bytes, start: int | None, end: int | None) -> Lines:
-    """From the line `start` to the line `end`, both included; an end beyond the last is fine."""
-    total = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+    """From the line `start` to the line `end`, both included; an end beyond the last is fine.
+
+    Line feeds and carriage returns end a line, as everywhere.
+    """
+    ends = data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
+    total = ends + (not data.endswith((b"\n", b"\r")) and bool(data))
     first, last = start or 1, total if end is None else min(end, total)
     if end is not None and end < first:
         raise InvalidInput(
@@ -31,7 +39,9 @@ def picked(name: str, data: bytes, start: int | None, end: int | None) -> Lines:
         )
     if first > max(total, 1):
         raise InvalidInput(
-            f"`startLine` is {first}; {name} has {total} lines.", argument="startLine", lines=total
+            f"`startLine` is {first}; {visible(name)} has {total} lines.",
+            argument="startLine",
+            lines=total,
         )
     begin = _after_lines(data, 0, first - 1)
     return Lines(data[begin : _after_lines(data, begin, last - first + 1)], first, last, total)
@@ -39,9 +49,7 @@ def picked(name: str, data: bytes, start: int | None, end: int | None) -> Lines:
 
 def _after_lines(data: bytes, at: int, count: int) -> int:
     """Where the line begins that comes so many lines after the one that begins at `at`."""
-    for _ in range(count):
-        found = data.find(b"\n", at)
-        if found < 0:
-            return len(data)
-        at = found + 1
-    return at
+    if not count:
+        return at
+    found = next(islice(_LINE_END.finditer(data, at), count - 1, None), None)
+    return len(data) if found is None else found.end()

@@ -136,7 +136,7 @@ class ThinkingTools(Family):
         finalizing = Finalizing(at, outcome)
         await edit(bank, finalizing.changes())
         secrets = await scan_warnings(outcome.texts)
-        warnings = [*finalizing.warnings, *(secrets or ())]
+        warnings = [*(await finalizing.warnings()), *(secrets or ())]
         return Finalized(True, finalizing.actions(), iso(at), session_id, warnings or None)
 
 

@@ -1,0 +1,14 @@
+"""Work on large texts, done aside so that others have their turn meanwhile."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+LARGE = 1_000_000  # characters or bytes; what is smaller is done before a thread would begin
+
+T = TypeVar("T")
+
+
+async def aside(size: int, work: Callable[[], T]) -> T:
+    """The result of work that only computes, on a text of so many characters."""
+    return await asyncio.to_thread(work) if size > LARGE else work()
