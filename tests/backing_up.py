@@ -11,10 +11,10 @@ from breaking import BreakingStores, Fuse
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
 from recollect.errors import InvalidInput
-from recollect.families.bank.backup_tools import BackupTools
 from recollect.families.bank.banks import Bank, Banks
+from recollect.families.bank.care.backup_tools import BackupTools
+from recollect.families.bank.care.store_tools import StoreTools
 from recollect.families.bank.model import BankOptions
-from recollect.families.bank.store_tools import StoreTools
 from recollect.filestores.finding import Files
 from recollect.tools.tool import Warned
 from sshing import LOOPBACK, Keys, asyncssh_server

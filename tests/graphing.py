@@ -12,10 +12,10 @@ from recollect.core.ports import Library, RecordStore
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.families.bank.banks import Bank
-from recollect.families.bank.doc_pointers import DocPointerTools
-from recollect.families.bank.graph_calls import GraphMirror
-from recollect.families.bank.graph_changes import Own
-from recollect.families.bank.graph_tools import GraphTools
+from recollect.families.bank.graph.calls import GraphMirror
+from recollect.families.bank.graph.doc_pointers import DocPointerTools
+from recollect.families.bank.graph.tools import GraphTools
+from recollect.families.bank.mirror.changes import Own
 from recollect.tools.tool import Warned
 
 

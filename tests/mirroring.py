@@ -24,7 +24,7 @@ from recollect.errors import NotFound
 from recollect.families.bank.banks import Bank, BankRecords, Banks
 from recollect.families.bank.graph_ids import entity_id, observation_id, relation_id
 from recollect.families.bank.graph_model import attrs_of, public_id
-from recollect.families.bank.mirror import Mirror
+from recollect.families.bank.mirror.mirror import Mirror
 from recollect.families.bank.model import BankOptions
 from recollect.families.bank.registry import Registry
 from recollect.filestores.finding import Files

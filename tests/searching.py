@@ -11,10 +11,10 @@ from recollect.core.ports import Library, RecordStore
 from recollect.core.records import Batch, Record, Where
 from recollect.families.bank.banks import Bank, BankRecords
 from recollect.families.bank.model import SECTION, BankOptions
-from recollect.families.bank.search_tools import SearchTools
-from recollect.families.bank.section_index import SectionIndex, Synced
-from recollect.families.bank.section_search import BankSections
-from recollect.families.bank.section_writing import scope_of
+from recollect.families.bank.search.index import SectionIndex, Synced
+from recollect.families.bank.search.ranking import BankSections
+from recollect.families.bank.search.tools import SearchTools
+from recollect.families.bank.search.writing import scope_of
 from remembering import PromptIndexing, Watched
 
 Happens = Callable[[Batch], Awaitable[None]]

@@ -8,7 +8,7 @@ from recollect.core.projects import USER
 from recollect.core.sessions import Call, Session
 from recollect.errors import NotFound, RecollectError
 from recollect.families.bank.banks import Bank, Banks, exists
-from recollect.families.bank.mirror import Mirror
+from recollect.families.bank.mirror.mirror import Mirror
 
 NOT_THERE = "the folder is not there now"
 ELSEWHERE = "it is on another machine; the next call that uses it does it"

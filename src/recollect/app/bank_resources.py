@@ -17,8 +17,11 @@ from recollect.errors import (
     Refused,
     Unavailable,
 )
-from recollect.families.bank.bank_files import found_name
 from recollect.families.bank.banks import Bank, Banks
+from recollect.families.bank.files.bank_files import found_name
+from recollect.families.bank.files.names import matching
+from recollect.families.bank.files.texts import Stamp, as_shown, searched_files, stamp_of
+from recollect.families.bank.files.uris import GRAPH_VIEW, SCHEME, path_in, uri_of
 from recollect.families.bank.model import (
     ACTIVE,
     CORE_FILES,
@@ -28,9 +31,6 @@ from recollect.families.bank.model import (
     PRODUCT,
     PROGRESS,
 )
-from recollect.families.bank.names import matching
-from recollect.families.bank.texts import Stamp, as_shown, searched_files, stamp_of
-from recollect.families.bank.uris import GRAPH_VIEW, SCHEME, path_in, uri_of
 
 MARKDOWN = "text/markdown"
 MOST_LISTED = 100  # documents; others can be read as well

@@ -134,7 +134,7 @@ def _options(settings: Settings, clock: Clock) -> Options:
 def _bank(settings: Settings, library: Library, keeper: Keeper, clock: Clock) -> BankParts:
     from recollect.app.bank_care import BankCare
     from recollect.app.bank_projects import BankProjects
-    from recollect.families.bank.care_tools import Surroundings
+    from recollect.families.bank.care.care_tools import Surroundings
     from recollect.families.bank.model import BankOptions
     from recollect.families.bank.toolset import BankFamily
     from recollect.filestores.finding import Files

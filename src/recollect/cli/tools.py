@@ -19,7 +19,7 @@ from recollect.cli.running import (
     run_with_app,
 )
 from recollect.core.sessions import Session
-from recollect.families.bank.modes import TOOLS as BANK_TOOLS
+from recollect.families.bank.modes.modes import TOOLS as BANK_TOOLS
 from recollect.settings import AUTO, load
 from recollect.tools.schema import Parameter
 from recollect.tools.tool import Effect, Result, Tool

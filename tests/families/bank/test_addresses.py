@@ -10,12 +10,12 @@ from backing_up import LineGraph
 from banking import Banking, bank_in
 from recollect.errors import InvalidInput, Refused
 from recollect.families.bank.addresses import resolved
-from recollect.families.bank.backup_tools import BackupTools
 from recollect.families.bank.banks import Bank
-from recollect.families.bank.file_tools import FileTools
+from recollect.families.bank.care.backup_tools import BackupTools
+from recollect.families.bank.care.store_tools import StoreTools
+from recollect.families.bank.context.file_tools import FileTools
 from recollect.families.bank.model import BankOptions
 from recollect.families.bank.registry import Registered
-from recollect.families.bank.store_tools import StoreTools
 
 START = str(Path.cwd() / "start")
 

@@ -10,7 +10,7 @@ from recollect.app.app import App
 from recollect.core.sessions import Session
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.families.bank.model import MODES
-from recollect.families.bank.modes import tools_of
+from recollect.families.bank.modes.modes import tools_of
 from recollect.settings import load
 from recollect.tools.tool import Tool
 

@@ -6,26 +6,26 @@ from dataclasses import dataclass
 from recollect.core.files import FileStores
 from recollect.core.ports import Indexing, Library
 from recollect.core.times import Clock
-from recollect.families.bank.backup_tools import BackupTools
 from recollect.families.bank.banks import BankRecords, Banks
-from recollect.families.bank.care_tools import CareTools, Surroundings
-from recollect.families.bank.doc_pointers import DocPointerTools
-from recollect.families.bank.file_tools import FileTools
-from recollect.families.bank.graph_tools import GraphTools
-from recollect.families.bank.mirror import Mirror
-from recollect.families.bank.mirror_tools import MirrorExtras, MirrorTools
-from recollect.families.bank.mode_tools import ModeTools
+from recollect.families.bank.care.backup_tools import BackupTools
+from recollect.families.bank.care.care_tools import CareTools, Surroundings
+from recollect.families.bank.care.store_tools import StoreTools
+from recollect.families.bank.context.file_tools import FileTools
+from recollect.families.bank.context.targeted import TargetedTools
+from recollect.families.bank.graph.doc_pointers import DocPointerTools
+from recollect.families.bank.graph.tools import GraphTools
+from recollect.families.bank.mirror.mirror import Mirror
+from recollect.families.bank.mirror.tools import MirrorExtras, MirrorTools
 from recollect.families.bank.model import BankOptions
-from recollect.families.bank.modes import tools_of
+from recollect.families.bank.modes.modes import tools_of
+from recollect.families.bank.modes.tools import ModeTools
 from recollect.families.bank.phrasing import phrased
-from recollect.families.bank.progress_tools import ProgressTools
+from recollect.families.bank.progress.thinking_tools import ThinkingTools
+from recollect.families.bank.progress.tools import ProgressTools
 from recollect.families.bank.registry import Registry
-from recollect.families.bank.search_tools import SearchTools
-from recollect.families.bank.section_index import SectionIndex
-from recollect.families.bank.section_search import BankSections
-from recollect.families.bank.store_tools import StoreTools
-from recollect.families.bank.targeted import TargetedTools
-from recollect.families.bank.thinking_tools import ThinkingTools
+from recollect.families.bank.search.index import SectionIndex
+from recollect.families.bank.search.ranking import BankSections
+from recollect.families.bank.search.tools import SearchTools
 from recollect.tools.tool import Effect, Tool
 
 

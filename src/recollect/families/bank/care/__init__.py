@@ -1,0 +1,1 @@
+"""Backups, stores, and looking after a bank."""

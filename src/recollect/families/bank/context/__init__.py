@@ -1,0 +1,1 @@
+"""What an assistant reads: files, all of them at once, a digest of them."""

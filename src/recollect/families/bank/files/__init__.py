@@ -1,0 +1,1 @@
+"""The files of a bank: their names, reading and writing them."""

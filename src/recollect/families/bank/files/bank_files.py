@@ -1,0 +1,296 @@
+"""The files of a bank: found under any of their names, read with their tags, edited in turn."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from recollect.core.files import FileInfo
+from recollect.core.finishing import finished
+from recollect.errors import (
+    EtagMismatch,
+    FileNotFound,
+    NotFound,
+    RecollectError,
+    Refused,
+    visible,
+)
+from recollect.families.bank.aside import aside
+from recollect.families.bank.banks import Bank
+from recollect.families.bank.files.names import (
+    candidates,
+    checked_name,
+    checked_new_name,
+    leads_astray,
+    matching,
+    written_name,
+)
+from recollect.families.bank.model import LEGACY_NAMES
+from recollect.families.bank.text.encodings import as_bytes, as_text, check_editable
+from recollect.families.bank.text.markdown import left_open
+
+LOCK = "bank"
+
+# Gets the text of a file, None where there is no file; gives the new one, None to leave it.
+Change = Callable[[str | None], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    name: str
+    text: str
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A file that is to get other bytes; `found` and `before` are None where it is new."""
+
+    name: str
+    found: str | None
+    before: bytes | None
+    after: bytes
+
+
+def etag_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+async def read(bank: Bank, name: str) -> FileText:
+    """Raises FileNotFound, and Refused for a name that is none of a bank."""
+    found, data = await read_bytes(bank, name)
+    return FileText(found, as_text(data), etag_of(data))
+
+
+async def read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
+    """The name that the file has, and what it holds."""
+    found = await found_name(bank, name)
+    if found is None:
+        info = await bank.files.info(name)
+        raise _is_folder(name) if info is not None and info.is_folder else FileNotFound(name)
+    try:
+        return found, await bank.files.read(found)
+    except NotFound:
+        raise FileNotFound(name) from None
+
+
+async def write(bank: Bank, name: str, text: str, if_match: str | None = None) -> FileText:
+    """Whole; with `if_match` only where the file still has that tag. Raises EtagMismatch."""
+    async with bank.files.lock(LOCK):
+        return await write_locked(bank, name, text, if_match)
+
+
+async def write_locked(
+    bank: Bank,
+    name: str,
+    text: str,
+    if_match: str | None = None,
+    among: Collection[str] | None = None,
+) -> FileText:
+    """For who holds the lock already, and may know the names of the folder's files."""
+    found = await found_name(bank, name, among)
+    if if_match:
+        before = None if found is None else await _bytes_or_none(bank, found)
+        if before is None:
+            raise FileNotFound(name)
+        if (current := etag_of(before)) != if_match:
+            raise EtagMismatch(found or name, if_match, current)
+    data = as_bytes(text)
+    target = await finished(_put(bank, name, found, data))
+    return FileText(target, text, etag_of(data))
+
+
+async def edit(bank: Bank, changes: Mapping[str, Change]) -> dict[str, FileText]:
+    """Changes files in their order, with nobody in between; what stays as it is, is not written.
+
+    A change that raises, a write that fails, and a caller that is cancelled leave every file as it
+    was. What is no text in UTF-8 is Refused.
+    """
+    async with bank.files.lock(LOCK):
+        return await edit_locked(bank, changes)
+
+
+async def edit_locked(bank: Bank, changes: Mapping[str, Change]) -> dict[str, FileText]:
+    """For who holds the lock already."""
+    planned: list[_Planned] = []
+    texts: list[str] = []
+    for name, change in changes.items():
+        found = await found_name(bank, name)
+        before = None if found is None else await _bytes_or_none(bank, found)
+        work = partial(_changed, found or name, before, change)
+        new = await aside(len(before or b""), work)
+        if new is not None:
+            planned.append(_Planned(name, found, before, as_bytes(new)))
+            texts.append(new)
+    targets = await _Writes(bank, planned).make()
+    return {
+        plan.name: FileText(target, text, etag_of(plan.after))
+        for plan, target, text in zip(planned, targets, texts, strict=True)
+    }
+
+
+async def text_or_none(bank: Bank, name: str) -> str | None:
+    """Of a file by its exact name."""
+    data = await _bytes_or_none(bank, name)
+    return None if data is None else as_text(data)
+
+
+async def found_name(bank: Bank, name: str, among: Collection[str] | None = None) -> str | None:
+    """The name under which a file is there: as given, as it is written today, or as it once was.
+
+    `among` are the names of the folder's files, where they are known.
+    """
+    checked_name(name)
+    if among is not None:
+        return matching(among, name)
+    for candidate in candidates(name):
+        info = await bank.files.info(candidate)
+        if info is not None and not info.is_folder:
+            _check_link(info)
+            return candidate
+    return matching(await file_names(bank), name)
+
+
+async def file_names(bank: Bank) -> list[str]:
+    """Of the files at the root of the bank that tools can reach."""
+    try:
+        entries = await bank.files.list()
+    except NotFound:
+        return []
+    return [
+        entry.name
+        for entry in entries
+        if not entry.is_folder and entry.name[:1] != "." and not leads_astray(entry)
+    ]
+
+
+async def settled_name(bank: Bank, name: str) -> str:
+    """The name to write under; a file that has only its old name gets the new one first."""
+    return await _settled(bank, name, await found_name(bank, name))
+
+
+def _changed(name: str, before: bytes | None, change: Change) -> str | None:
+    """The new text; None where it stays as it is."""
+    if before is None:
+        return change(None)
+    old = as_text(before)
+    try:
+        new = change(old)
+    except RecollectError:
+        check_editable(name, before)  # of which it would not say anything true
+        raise
+    if new is None or new == old:
+        return None
+    check_editable(name, before)
+    _check_still_open(name, old, new)
+    return new
+
+
+def _check_still_open(name: str, old: str, new: str) -> None:
+    """A fence in the new text could end one that nothing closes, and hide the sections between."""
+    if (opened := left_open(old)) and not left_open(new):
+        raise Refused(
+            f"{visible(name)} was not changed: {opened}, and the new text would end it.",
+            hint="Close it where it should end, then try again.",
+            filename=name,
+        )
+
+
+def _check_link(info: FileInfo) -> None:
+    """A link must not make a file of what no name of a bank's file could reach."""
+    if leads_astray(info):
+        raise Refused(
+            f'"{visible(info.name)}" is a link to "{visible(info.target or "")}", which is no file '
+            "of the bank.",
+            hint="A link may lead to a file at the root of the bank that ends in .md or .json.",
+            name=visible(info.name),
+        )
+
+
+def _is_folder(name: str) -> FileNotFound:
+    error = FileNotFound(name)
+    error.message = f'"{visible(name)}" is a folder, not a file.'
+    return error
+
+
+async def _bytes_or_none(bank: Bank, name: str) -> bytes | None:
+    try:
+        return await bank.files.read(name)
+    except NotFound:
+        return None
+
+
+async def _settled(bank: Bank, name: str, found: str | None) -> str:
+    if found is None:
+        new = written_name(checked_new_name(name))
+        if there := await bank.files.info(new):
+            _check_link(there)
+        return new
+    if found in LEGACY_NAMES.values():
+        await bank.files.rename(found, written_name(found))
+        return written_name(found)
+    return found
+
+
+async def _put(bank: Bank, name: str, found: str | None, data: bytes) -> str:
+    """The name that it was written under; what fails leaves the old file under its old name."""
+    target = await _settled(bank, name, found)
+    try:
+        await bank.files.write(target, data)
+    except RecollectError:
+        if found is not None and found != target:
+            await bank.files.rename(target, found)
+        raise
+    return target
+
+
+class _Writes:
+    """Some files that get other bytes: all of them, or none.
+
+    Once begun it ends, though the caller is cancelled, and then takes everything back: whoever
+    calls again would have it twice.
+    """
+
+    def __init__(self, bank: Bank, planned: Sequence[_Planned]) -> None:
+        self._bank = bank
+        self._planned = planned
+        self._done: list[tuple[_Planned, str]] = []
+
+    async def make(self) -> list[str]:
+        """The names that were written."""
+        try:
+            return await finished(self._put_all())
+        except asyncio.CancelledError:
+            await finished(self._put_all_back())
+            raise
+
+    async def _put_all(self) -> list[str]:
+        try:
+            for plan in self._planned:
+                target = await _put(self._bank, plan.name, plan.found, plan.after)
+                self._done.append((plan, target))
+        except RecollectError as error:
+            if changed := await self._put_all_back():
+                error.facts = {**error.facts, "changed": changed}
+            raise
+        return [target for _, target in self._done]
+
+    async def _put_all_back(self) -> list[str]:
+        """The names of those that could not be put back."""
+        done, self._done = self._done, []
+        return [target for plan, target in done if not await _put_back(self._bank, plan, target)]
+
+
+async def _put_back(bank: Bank, plan: _Planned, target: str) -> bool:
+    """Whether the file is as it was before; a store that is in trouble may not let it be."""
+    try:
+        if plan.before is None or plan.found is None:
+            await bank.files.remove(target)
+            return True
+        await bank.files.write(target, plan.before)
+        if plan.found != target:
+            await bank.files.rename(target, plan.found)
+    except RecollectError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The knowledge graph as the tools of a bank see it."""

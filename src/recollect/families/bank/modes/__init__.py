@@ -1,0 +1,1 @@
+"""Ways of working with a bank, and the rules of each."""

@@ -1,0 +1,1 @@
+"""What an assistant notes: progress, tasks, decisions, thoughts."""

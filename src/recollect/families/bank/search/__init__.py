@@ -1,0 +1,1 @@
+"""The sections of the files in the index, and finding them."""

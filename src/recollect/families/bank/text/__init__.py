@@ -1,0 +1,1 @@
+"""Markdown and the entries in it: pure functions over text."""
