@@ -15,6 +15,7 @@ from recollect.engines.memory.store import MemoryStore
 from recollect.errors import NotFound
 from recollect.families.bank.banks import Bank, Banks
 from recollect.families.bank.model import BankOptions
+from recollect.families.bank.phrasing import phrased
 from recollect.families.bank.registry import Registry
 from recollect.filestores.finding import Files
 from recollect.tools.tool import Family, Result
@@ -66,7 +67,7 @@ class Banking:
 
     def offer(self, *families: Family) -> None:
         """From now on the tools of these families can be called."""
-        self.tools = Toolset([tool for family in families for tool in family.tools()])
+        self.tools = Toolset([phrased(tool) for family in families for tool in family.tools()])
 
     def call(self, tool: str = "test") -> Call:
         return Call(self.session, tool)

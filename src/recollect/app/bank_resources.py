@@ -26,10 +26,10 @@ from recollect.families.bank.model import (
     ACTIVE,
     CORE_FILES,
     DECISIONS,
-    LEGACY_NAMES,
     PATTERNS,
     PRODUCT,
     PROGRESS,
+    TODAYS_NAMES,
 )
 
 MARKDOWN = "text/markdown"
@@ -43,7 +43,6 @@ DESCRIPTIONS = {
     DECISIONS: "Decision history",
     PATTERNS: "System architecture patterns",
 }
-_TODAY = {old: new for new, old in LEGACY_NAMES.items()}
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +77,7 @@ class BankResources:
         except RecollectError as error:
             log.warning("the memory bank's documents are not listed: %s", error)
             return []
-        names = {_TODAY.get(info.path, info.path): info for info in files}
+        names = {TODAYS_NAMES.get(info.path, info.path): info for info in files}
         infos = [_info(name) for name in names][:MOST_LISTED]
         return [*infos, *([_info(GRAPH_VIEW)] if graph else [])]
 

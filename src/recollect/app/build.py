@@ -15,6 +15,7 @@ from recollect.app.resources import AllResources, GraphResources, Render, Resour
 from recollect.app.timeline import Timeline
 from recollect.core.ports import Embedder, Library
 from recollect.core.times import Clock, LocalZone
+from recollect.families.bank.model import SECTION
 from recollect.families.graph.toolset import GraphTools, ProjectTools
 from recollect.families.graph.views import graph_page
 from recollect.families.memories.model import MEMORY, Options
@@ -28,7 +29,6 @@ if TYPE_CHECKING:  # the bank's parts are loaded where it is offered
     from recollect.core.files import FileStores
     from recollect.families.bank.toolset import BankFamily
 
-SECTION = "section"  # parts of a bank's files; its family is loaded only where it is offered
 EMBEDDED_KINDS = (MEMORY, SECTION)
 
 

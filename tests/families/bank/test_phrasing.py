@@ -69,4 +69,7 @@ async def test_a_wrong_argument_is_no_failed_attempt(app: App) -> None:
     with pytest.raises(InvalidInput) as caught:
         await app.call(Session(), "restore_backup", {})
     assert caught.value.message == "Argument `backupId` is required."
+    with pytest.raises(InvalidInput) as caught:
+        await app.call(Session(), "read_memory_bank_file", {"filename": ""})
+    assert caught.value.message == "`filename` is empty."
     await app.close()

@@ -24,6 +24,9 @@ LEGACY_NAMES = {
     PATTERNS: "systemPatterns.md",
 }
 
+# The other way round: what a file with a name of earlier days is called today.
+TODAYS_NAMES = {old: today for today, old in LEGACY_NAMES.items()}
+
 SECTION = "section"  # the kind of record that a part of a file is indexed as
 INDEXED_FILE = "bank file"  # the kind of record that says what of a file is in the index
 TAKE_IN = "take in graph file"  # the name in the log of what came with the files

@@ -17,12 +17,15 @@ ATTEMPTED = {
     "graph_delete_observation": "Failed to delete observation",
     "graph_rebuild": "Failed to rebuild snapshot",
     "graph_compact": "Compaction failed",
-    "update_active_context": "Error updating active context",
 }
 # Where a bank that is missing is one that was not initialised.
 _UNSET = "Use set_memory_bank_path or initialize_memory_bank first."
 NOT_INITIALISED = dict.fromkeys(
     (
+        "get_context_bundle",
+        "get_context_digest",
+        "batch_read_files",
+        "batch_write_files",
         "add_progress_entry",
         "add_session_note",
         "update_tasks",

@@ -11,13 +11,12 @@ from recollect.errors import RecollectError
 from recollect.families.bank.banks import Banks, exists
 from recollect.families.bank.care.instructions import instructions
 from recollect.families.bank.files.core_files import migrate_names
-from recollect.families.bank.model import LEGACY_NAMES, StoreId
+from recollect.families.bank.model import TODAYS_NAMES, StoreId
 from recollect.families.bank.modes.modes import Offered, mode_of
 from recollect.tools.schema import Field, to_json
 from recollect.tools.tool import Effect, Family, tool
 
 OURS = "RECOLLECT_"  # beginning of the variables whose names may be told; values never are
-_TODAY = {old: today for today, old in LEGACY_NAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +136,11 @@ class CareTools(Family):
         """Rename core files with camelCase names, as in activeContext.md, to active-context.md."""
         migrated = await migrate_names(await self._banks.existing(call, store_id))
         return NamingMigration(
-            [Renamed(old, _TODAY[old]) for old in migrated.renamed],
-            [Renamed(old, _TODAY[old], f"{_TODAY[old]} exists") for old in migrated.skipped],
+            [Renamed(old, TODAYS_NAMES[old]) for old in migrated.renamed],
+            [
+                Renamed(old, TODAYS_NAMES[old], f"{TODAYS_NAMES[old]} exists")
+                for old in migrated.skipped
+            ],
         )
 
     async def _bank_facts(self, call: Call) -> BankFacts:

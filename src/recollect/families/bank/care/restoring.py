@@ -25,13 +25,12 @@ from recollect.families.bank.care.backups import (
 from recollect.families.bank.files import bank_files
 from recollect.families.bank.mirror.events import INDEX, LOG, SNAPSHOT
 from recollect.families.bank.mirror.markdown import VIEW
-from recollect.families.bank.model import LEGACY_NAMES
+from recollect.families.bank.model import LEGACY_NAMES, TODAYS_NAMES
 from recollect.tools.tool import Warned
 
 # Written by the mirror from the records alone: an older copy would contradict them.
 GRAPH_VIEWS = frozenset({SNAPSHOT, INDEX, VIEW})
 T = TypeVar("T")
-_TODAY = {old: today for today, old in LEGACY_NAMES.items()}
 
 
 class MirroredGraph(Protocol):
@@ -77,7 +76,7 @@ class _Plan:
 
     def target_of(self, path: str) -> str:
         """A core file under its old name goes where it is looked for today."""
-        today = _TODAY.get(path, path)
+        today = TODAYS_NAMES.get(path, path)
         return path if today in self.files else today
 
     def kept(self, before: Iterable[str]) -> list[str]:
@@ -87,7 +86,7 @@ class _Plan:
             touched |= GRAPH_VIEWS | {LOG}
         there = set(before)
         # A file that had only its old name has moved to the new one.
-        moved = {old for old, today in _TODAY.items() if today in touched - there}
+        moved = {old for old, today in TODAYS_NAMES.items() if today in touched - there}
         return sorted(there - touched - moved)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from recollect.core.text import clipped, normalised
 from recollect.families.bank.model import ACTIVE, CORE_FILES, DECISIONS, PATTERNS, PROGRESS
 from recollect.families.bank.text.blocks import lines_of
-from recollect.families.bank.text.entries import SIGNS
+from recollect.families.bank.text.entries import MONTHS, SIGNS
 from recollect.families.bank.text.headings import ISSUES, NEXT_STEPS, SESSION_NOTES, TASKS
 from recollect.families.bank.text.lists import items_below
 from recollect.families.bank.text.markdown import (
@@ -37,8 +37,6 @@ MOST_READ = 200_000  # characters of a file; the newest of a larger one is at on
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2})?)?")
 _LONG_DAY = re.compile(r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}), (\d{1,2}):(\d{2}) ([AP])M")
-_MONTH_NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_MONTHS = {month: place for place, month in enumerate(_MONTH_NAMES, 1)}
 _CHILD = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s+(?=\S)")
 _INNER_BOX = re.compile(_CHILD.pattern + r"\[ \]\s+(.+)")
 _TEMPLATE_TITLE = re.compile(r"Decision \d+")
@@ -163,7 +161,7 @@ def moment_in(text: str) -> datetime | None:
         if found := _LONG_DAY.search(text):
             month, day, year, hour, minute, half = found.groups()
             hours = int(hour) % 12 + (12 if half == "P" else 0)
-            return datetime(int(year), _MONTHS[month], int(day), hours, int(minute))
+            return datetime(int(year), MONTHS.index(month) + 1, int(day), hours, int(minute))
         found = _DAY.search(text)
         return None if found is None else datetime.fromisoformat(found.group()).replace(second=0)
     except (ValueError, KeyError):

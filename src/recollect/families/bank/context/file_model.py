@@ -11,7 +11,9 @@ from recollect.tools.tool import Warned
 CONTENT_LIMIT = 64 * 1024 * 1024  # bytes of one file
 BATCH_LIMIT = 1_000  # files in one call
 
-FileName = Annotated[str, Field("Root-level name ending in .md or .json.", max_length=1_000)]
+FileName = Annotated[
+    str, Field("Root-level name ending in .md or .json.", max_length=1_000, blank=False)
+]
 Etag = Annotated[
     str,
     Field("Write only if the file still has this ETag.", name="ifMatchEtag", max_length=1_000),

@@ -14,7 +14,7 @@ from recollect.errors import (
 )
 from recollect.families.bank.addresses import reached
 from recollect.families.bank.attempts import attempting
-from recollect.families.bank.banks import NOWHERE, Bank, BankRecords, Banks
+from recollect.families.bank.banks import NOWHERE, BankRecords, Banks
 from recollect.families.bank.context.batches import read_batch, write_batch
 from recollect.families.bank.context.file_model import (
     BATCH_LIMIT,
@@ -194,7 +194,7 @@ class FileTools(Family):
         store_id: StoreId | None = None,
     ) -> ContextBundle:
         """Read all core files at once, cut to a token budget if one is given."""
-        bank = await self._initialized(call, store_id)
+        bank = await self._banks.existing(call, store_id)
         return await bundle_of(bank, self._now(), with_etags=include_etags, max_tokens=max_tokens)
 
     @tool()
@@ -214,7 +214,7 @@ class FileTools(Family):
         store_id: StoreId | None = None,
     ) -> ContextDigest:
         """Sum up what is open, what happened and what was decided last, newest first."""
-        bank = await self._initialized(call, store_id)
+        bank = await self._banks.existing(call, store_id)
         wishes = DigestWishes(
             max_progress_entries, max_decisions, include_system_patterns, max_tokens
         )
@@ -229,7 +229,7 @@ class FileTools(Family):
         store_id: StoreId | None = None,
     ) -> BatchRead:
         """Read several files at once."""
-        bank = await self._initialized(call, store_id)
+        bank = await self._banks.existing(call, store_id)
         if not files:
             raise _no_files()
         results, warnings = await read_batch(bank, files, with_etags=include_etags)
@@ -247,21 +247,13 @@ class FileTools(Family):
         store_id: StoreId | None = None,
     ) -> BatchWritten:
         """Write several files in their order; the answer says which were written."""
-        bank = await self._initialized(call, store_id)
+        bank = await self._banks.existing(call, store_id)
         if not files:
             raise _no_files()
         results = await write_batch(bank, files, stop_on_error=stop_on_error)
         failed = [not result.success for result in results.values()]
         written = {f.filename: f.content for f in files if results[f.filename].success}
         return BatchWritten(results, self._counts(failed), await self._secrets(written))
-
-    async def _initialized(self, call: Call, store_id: str | None) -> Bank:
-        try:
-            return await self._banks.existing(call, store_id)
-        except BankNotFound as error:
-            error.message = "Memory Bank not initialized."
-            error.hint = f"Use set_memory_bank_path or initialize_memory_bank first. {error.place}"
-            raise
 
     async def _secrets(self, texts: Mapping[str, str]) -> list[Warned] | None:
         return await scan_warnings(texts) if self._banks.options.mask_secrets else None

@@ -8,6 +8,7 @@ from itertools import pairwise
 from zlib import crc32
 
 from recollect.core.times import parsed
+from recollect.families.bank.text.entries import MONTHS
 from recollect.families.bank.text.markdown import lines_of, sections
 from recollect.families.bank.text.templates import is_placeholder
 
@@ -17,8 +18,7 @@ PATH_SIGN = " > "  # between a heading and the one below it
 
 _MARKER = r"(?:[-*+]|\d{1,9}[.)])[ \t]"
 _ENTRY = re.compile(_MARKER)
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_DATE = rf"\[(?:\d{{4}}-\d\d-\d\d|(?:{'|'.join(_MONTHS)}) \d)"
+_DATE = rf"\[(?:\d{{4}}-\d\d-\d\d|(?:{'|'.join(MONTHS)}) \d)"
 _DATED_ENTRY = re.compile(_MARKER + r"[ \t]*" + _DATE)
 _DATED_TITLE = re.compile(_DATE)
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
@@ -28,7 +28,7 @@ _BEFORE = re.compile(rf"(?:{_MARKER}+)?(?:\[[ xX]\][ \t]+)?(?:\*\*[^*]+(?::\*\*|
 _DAY = re.compile(
     r"\[(?P<entry>\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)\]"
     r"|\*\*Date:\*\*[ \t]*(?P<date>\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?)"
-    rf"|\[(?P<month>{'|'.join(_MONTHS)}) (?P<day>\d\d?), (?P<year>\d{{4}})"
+    rf"|\[(?P<month>{'|'.join(MONTHS)}) (?P<day>\d\d?), (?P<year>\d{{4}})"
 )
 
 
@@ -77,7 +77,7 @@ def moment_of(text: str) -> int | None:
     if found is None:
         return None
     if found["month"]:
-        month = _MONTHS.index(found["month"]) + 1
+        month = MONTHS.index(found["month"]) + 1
         day = f"{found['year']}-{month:02}-{int(found['day']):02}"
     else:
         day = found["entry"] or found["date"]

@@ -34,7 +34,7 @@ SIGNS: dict[Category, str] = {
     "other": "📝",
 }
 THOUGHT = "🧠"
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GITHUB = re.compile(r"(?i:https?://(?:www\.)?github\.com)/([^\s/?#]+)/?")
 UNKNOWN_USER = "Unknown User"
@@ -109,7 +109,7 @@ def clock_time(at: int) -> str:
 def long_date(at: int) -> str:
     """As in Feb 13, 2026, 10:30 AM."""
     moment = _moment(at)
-    return f"{_MONTHS[moment.month - 1]} {moment.day}, {moment.year}, {clock_time(at)}"
+    return f"{MONTHS[moment.month - 1]} {moment.day}, {moment.year}, {clock_time(at)}"
 
 
 def shown_user(name: str) -> str:
