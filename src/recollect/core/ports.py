@@ -1,7 +1,7 @@
 """What the core asks of the outside: stores of records, their library, and vectors for texts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from recollect.core.projects import Project, Status
@@ -30,6 +30,9 @@ Direction = Literal["out", "in", "both"]
 Seen = tuple[str, str] | str
 # A record or link, and values of some of its fields: gives those that are to stand instead.
 Redaction = Callable[[Ref, Mapping[str, Any]], Mapping[str, Any]]
+
+
+KEPT_SEARCHES = 10_000  # questions that a library remembers
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,11 @@ class RecordStore(Protocol):
         """The sequence number of the newest change, whoever made it; 0 before the first."""
         ...
 
+    async def stamp(self) -> tuple[int, int]:
+        """Two numbers of which one grows with each change and one with each vector that comes or
+        goes: while both are as they were, every question has the answer that it had."""
+        ...
+
     async def check(self) -> list[str]:
         """What is wrong with the stored data; nothing when all is well."""
         ...
@@ -228,6 +236,19 @@ class RecordStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Search:
+    """A question that somebody asked, as this machine keeps it: no secret is in it."""
+
+    at: int
+    tool: str
+    query: str
+    results: int
+    milliseconds: float
+    session: str | None = None
+    filters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
     """A bearer token as it is kept: its hash, never itself."""
 
@@ -263,6 +284,10 @@ class Library(Protocol):
         """The store of what belongs to the user and to no project; made when it is missing."""
         ...
 
+    async def history(self) -> RecordStore:
+        """The store of past conversations, of all projects; made when it is missing."""
+        ...
+
     async def project_of_workspace(self, path: str) -> Project | None: ...
 
     async def assign_workspace(self, path: str, project: Project) -> Project:
@@ -277,6 +302,18 @@ class Library(Protocol):
 
     async def notes(self, prefix: str) -> Mapping[str, str]:
         """All whose key begins with this."""
+        ...
+
+    async def add_searches(self, searches: Sequence[Search]) -> None:
+        """Keeps them; the oldest go when there are too many."""
+        ...
+
+    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
+        """The newest first, of all sessions or of one."""
+        ...
+
+    async def forget_searches(self) -> int:
+        """Removes them all; says how many there were."""
         ...
 
     async def tokens(self) -> list[Token]: ...
@@ -346,6 +383,16 @@ class Indexing(Protocol):
         ...
 
 
+class SearchBook(Protocol):
+    """Keeps what was asked, in the background: no reader waits for it."""
+
+    def note(self, search: Search) -> None: ...
+
+    async def newest(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
+        """With what is noted but not stored yet, the newest first."""
+        ...
+
+
 class AccessBook(Protocol):
     """Counts what is given out, in batches: it is no change, and no reader waits for it."""
 
@@ -381,6 +428,50 @@ class SectionSearch(Protocol):
 
     async def sections(self, call: Call, query: str, limit: int) -> SectionsFound:
         """In the files that the call means; NotFound where there are none."""
+        ...
+
+
+SearchType = Literal["semantic", "keyword", "graph"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that one family found, in a form that all share."""
+
+    id: str
+    type: str  # as in `memory`, `entity`, `section`, `conversation`, `code`
+    content: str
+    score: float  # 0 to 1
+    search_type: SearchType
+    title: str | None = None
+    project: str | None = None
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The best first; `notices` are sentences about what could not be looked at."""
+
+    hits: list[Finding]
+    notices: list[str] = field(default_factory=list[str])
+
+
+class Finder(Protocol):
+    """Searches what one family keeps, for a search over all of them."""
+
+    @property
+    def name(self) -> str:
+        """What is searched, as a person calls it: `memories`."""
+        ...
+
+    async def find(
+        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
+    ) -> Findings:
+        """By those of the ways that it knows; nothing where there is nothing to be searched."""
+        ...
+
+    async def stamp(self, call: Call) -> object:
+        """Another value once an answer may be another."""
         ...
 
 

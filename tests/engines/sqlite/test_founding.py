@@ -184,7 +184,7 @@ def test_of_several_that_make_the_users_file_at_once_all_use_the_same(tmp_path: 
 
     def use(number: int) -> None:
         starting.wait()
-        founding.make_user(tmp_path)
+        founding.make_store(tmp_path / "user.db")
         with closing(connect(tmp_path / "user.db", PROJECT)) as db:
             db.execute("INSERT INTO changes(at, tool) VALUES (?, '')", (number,))
 

@@ -1,10 +1,12 @@
 """The reference engine's library: all projects while the process lives."""
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from uuid import uuid4
 
-from recollect.core.ports import Token
+from recollect.core.ports import KEPT_SEARCHES, Search, Token
 from recollect.core.projects import Project, Status, checked_project_name
 from recollect.core.times import Clock, now
 from recollect.engines.memory.store import MemoryStore
@@ -27,6 +29,8 @@ class MemoryLibrary:
         self._notes: dict[str, str] = {}
         self._tokens: dict[str, tuple[Token, str]] = {}
         self._user = MemoryStore(clock)
+        self._history = MemoryStore(clock)
+        self._searches: deque[Search] = deque(maxlen=KEPT_SEARCHES)
 
     async def projects(self, status: Status | None = None) -> list[Project]:
         found = (self._shelves[name].project for name in sorted(self._shelves))
@@ -64,6 +68,9 @@ class MemoryLibrary:
     async def user(self) -> MemoryStore:
         return self._user
 
+    async def history(self) -> MemoryStore:
+        return self._history
+
     async def project_of_workspace(self, path: str) -> Project | None:
         wanted = self._workspaces.get(path)
         return next((s.project for s in self._shelves.values() if s.project.id == wanted), None)
@@ -85,6 +92,18 @@ class MemoryLibrary:
 
     async def notes(self, prefix: str) -> Mapping[str, str]:
         return {key: value for key, value in self._notes.items() if key.startswith(prefix)}
+
+    async def add_searches(self, searches: Sequence[Search]) -> None:
+        self._searches.extend(searches)
+
+    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
+        meant = (s for s in reversed(self._searches) if session in (None, s.session))
+        return list(islice(meant, limit))
+
+    async def forget_searches(self) -> int:
+        count = len(self._searches)
+        self._searches.clear()
+        return count
 
     async def tokens(self) -> list[Token]:
         return sorted((t for t, _ in self._tokens.values()), key=lambda t: (t.created_at, t.id))

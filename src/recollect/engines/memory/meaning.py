@@ -19,6 +19,7 @@ class Meaning:
     def __init__(self, find: Find) -> None:
         self._find = find
         self._vectors: dict[str, tuple[str, NDArray[np.float32]]] = {}
+        self.moves = 0  # vectors that came or went
         self._accesses: dict[str, Access] = {}
 
     def put(self, model: str, items: Sequence[Embedded]) -> int:
@@ -30,6 +31,7 @@ class Meaning:
             and record.version == item.version
         ]
         self._vectors |= {item.id: (model, item.vector) for item in fitting}
+        self.moves += len(fitting)
         return len(fitting)
 
     def has(self, model: str, record_id: str) -> bool:
@@ -50,7 +52,7 @@ class Meaning:
 
     def forget(self, ids: Sequence[str], *, vectors_only: bool = False) -> None:
         for record_id in ids:
-            self._vectors.pop(record_id, None)
+            self.moves += self._vectors.pop(record_id, None) is not None
             if not vectors_only:
                 self._accesses.pop(record_id, None)
 

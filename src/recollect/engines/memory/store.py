@@ -204,6 +204,9 @@ class MemoryStore:
     async def revision(self) -> int:
         return self._seq
 
+    async def stamp(self) -> tuple[int, int]:
+        return self._seq, self._meaning.moves
+
     async def check(self) -> list[str]:
         return []
 

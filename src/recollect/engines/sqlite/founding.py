@@ -1,6 +1,6 @@
-"""Making the files that a data folder has once: `user.db`, and `_meta.db`.
+"""Making the files that a data folder has once: `user.db`, `history.db` and `_meta.db`.
 
-The latter is empty, or lists the project files that are there already.
+The last is empty, or lists the project files that are there already.
 """
 
 import logging
@@ -30,6 +30,7 @@ from recollect.errors import StoreDamaged, Unavailable
 
 log = logging.getLogger(__name__)
 
+FOUNDED = ("_meta", "user", "history")
 STALE = 600.0  # seconds after which a draft was left by a crash
 
 
@@ -52,14 +53,14 @@ def make_library(folder: Path, clock: Clock) -> None:
         _list_files(folder, draft, clock)
 
 
-def make_user(folder: Path) -> None:
-    """Makes `user.db`, which belongs to no project; of several that do so at once, one wins."""
-    with _drafted(folder / "user.db") as draft:
+def make_store(path: Path) -> None:
+    """Makes a store that belongs to no project; of several that do so at once, one wins."""
+    with _drafted(path) as draft:
         create(draft, PROJECT)
 
 
 def remove_stale_drafts(folder: Path) -> None:
-    for draft in (*folder.glob("_meta.*.new*"), *folder.glob("user.*.new*")):
+    for draft in (found for name in FOUNDED for found in folder.glob(f"{name}.*.new*")):
         with suppress(FileNotFoundError):
             if time.time() - draft.stat().st_mtime > STALE:
                 draft.unlink()

@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 from collections import OrderedDict
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +14,15 @@ from weakref import WeakSet
 
 import apsw
 
-from recollect.core.ports import RecordStore, Token
+from recollect.core.ports import RecordStore, Search, Token
 from recollect.core.projects import Project, Status, checked_project_name
 from recollect.core.text import forbidden_in_text
 from recollect.core.times import Clock, iso, now, parsed
+from recollect.engines.sqlite import search_log
 from recollect.engines.sqlite.absent import AbsentStore
 from recollect.engines.sqlite.connections import Synchronous
 from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.founding import make_library, make_user, remove_stale_drafts
+from recollect.engines.sqlite.founding import make_library, make_store, remove_stale_drafts
 from recollect.engines.sqlite.moves import (
     Place,
     discard,
@@ -74,7 +75,7 @@ class SqliteLibrary:
         self._stores: OrderedDict[str, tuple[SqliteStore, Database]] = OrderedDict()
         # Also those that were dropped from the stores but are in use somewhere, and so open again.
         self._databases: WeakSet[Database] = WeakSet()
-        self._user: SqliteStore | None = None
+        self._owned: dict[str, SqliteStore] = {}
         self._opening = asyncio.Lock()
         self._read_only = False
 
@@ -145,19 +146,26 @@ class SqliteLibrary:
             await discard(await self._meta(), place)
 
     async def user(self) -> RecordStore:
+        return await self._own("user", "The file of the user's own memories")
+
+    async def history(self) -> RecordStore:
+        return await self._own("history", "The file of past conversations")
+
+    async def _own(self, name: str, title: str) -> RecordStore:
+        """One of the stores that belong to no project."""
         await self._meta()
-        path = self._folder / "user.db"
+        path = self._folder / f"{name}.db"
         async with self._opening:
-            if self._user is not None:
-                return self._user
+            if name in self._owned:
+                return self._owned[name]
             with usable(path):
                 if not await asyncio.to_thread(path.exists):
                     if self._read_only:
                         return AbsentStore(path)
-                    await asyncio.to_thread(make_user, self._folder)
-            database = self._database(path, PROJECT, title="The file of the user's own memories")
-            self._user = SqliteStore(database, "user", 1, self._clock)
-            return self._user
+                    await asyncio.to_thread(make_store, path)
+            database = self._database(path, PROJECT, title=title)
+            self._owned[name] = SqliteStore(database, name, 1, self._clock)
+            return self._owned[name]
 
     async def project_of_workspace(self, path: str) -> Project | None:
         meta = await self._meta()
@@ -206,6 +214,15 @@ class SqliteLibrary:
         )
         return dict(found)
 
+    async def add_searches(self, searches: Sequence[Search]) -> None:
+        await (await self._meta()).write(lambda db: search_log.add(db, searches))
+
+    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
+        return await (await self._meta()).read(lambda db: search_log.newest(db, session, limit))
+
+    async def forget_searches(self) -> int:
+        return await (await self._meta()).write(search_log.forget)
+
     async def tokens(self) -> list[Token]:
         meta = await self._meta()
         rows = await meta.read(
@@ -248,7 +265,8 @@ class SqliteLibrary:
     async def close(self) -> None:
         """Ends within moments: what still runs is interrupted, what was acknowledged is kept."""
         self._stores.clear()
-        self._meta_db = self._user = None
+        self._meta_db = None
+        self._owned.clear()
         # Again and again: a call that comes meanwhile opens what it uses anew.
         while opened := [database for database in self._databases if database.is_open]:
             for database in opened:

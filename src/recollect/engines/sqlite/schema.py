@@ -198,6 +198,19 @@ CREATE TABLE tokens(
     created_at INTEGER NOT NULL) WITHOUT ROWID;
 """
 
+# What was asked of the past, on this machine alone.
+_LIBRARY_2 = """
+CREATE TABLE searches(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    tool TEXT NOT NULL,
+    query TEXT NOT NULL,
+    results INTEGER NOT NULL,
+    milliseconds REAL NOT NULL,
+    session TEXT,
+    filters TEXT NOT NULL);
+"""
+
 PROJECT = Schema(
     "project",
     0x52434C50,  # "RCLP"
@@ -209,7 +222,7 @@ PROJECT = Schema(
 LIBRARY = Schema(
     "library",
     0x52434C4D,  # "RCLM"
-    (_LIBRARY_1,),
+    (_LIBRARY_1, _LIBRARY_2),
     "It was not touched. Restore it from a backup, or move it away: the next start lists the "
     "projects anew from their files. Tokens and the projects of working folders are lost then.",
 )

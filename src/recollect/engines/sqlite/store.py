@@ -135,6 +135,11 @@ class SqliteStore:
         # SQLite's own data_version would begin anew when the file is closed and opened again.
         return await self._database.read(commit.newest_change)
 
+    async def stamp(self) -> tuple[int, int]:
+        return await self._database.read(
+            lambda db: (commit.newest_change(db), meaning.newest_vector(db))
+        )
+
     async def check(self) -> list[str]:
         return await self._database.read(_findings)
 

@@ -1,0 +1,1 @@
+"""Past conversations, found again: what was said, decided and coded."""

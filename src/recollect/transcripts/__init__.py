@@ -1,0 +1,1 @@
+"""Reads the transcripts that assistants leave on this machine."""
