@@ -7,10 +7,13 @@ import pytest
 
 from making import batch, memory
 from recollect.app.indexing import BATCH, EAGER_BATCHES, Indexer
+from recollect.app.leases import Lease
 from recollect.core.ports import Embedded
 from recollect.core.records import Update
+from recollect.core.times import now
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.embedders.onnx import OnnxEmbedder
+from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.memory.store import MemoryStore
 from recollect.errors import ModelUnavailable
 
@@ -207,4 +210,56 @@ async def test_a_long_queue_is_worked_off_without_a_pause_while_somebody_waits(
     indexer.wake(store)
     assert await indexer.settled(PATIENCE)
     assert pauses == []
+    await indexer.close()
+
+
+async def test_a_long_queue_lets_another_store_in_between(
+    embedder: Counting, store: MemoryStore
+) -> None:
+    other = MemoryStore()
+    await store.commit(batch(*(memory(f"old {i}") for i in range((EAGER_BATCHES + 9) * BATCH))))
+    await other.commit(batch(memory("new")))
+    indexer = Indexer(embedder, KINDS)
+    indexer.wake(store)
+    indexer.wake(other)
+    while (await other.vector_counts(embedder.name, KINDS))[1]:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert (await store.vector_counts(embedder.name, KINDS))[1]
+    assert await indexer.settled(PATIENCE)
+    assert (await store.vector_counts(embedder.name, KINDS))[1] == 0
+    await indexer.close()
+
+
+async def test_two_long_queues_take_turns(embedder: Counting, store: MemoryStore) -> None:
+    stores = [store, MemoryStore()]
+    many = [memory(f"old {i}") for i in range((EAGER_BATCHES + 3) * BATCH)]
+    indexer = Indexer(embedder, KINDS)
+    for one in stores:
+        await one.commit(batch(*many))
+        indexer.wake(one)
+    while any([(await one.vector_counts(embedder.name, KINDS))[1] for one in stores]):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    await indexer.close()
+
+
+async def test_one_process_at_a_time_works_off_a_long_queue(
+    embedder: Counting, store: MemoryStore
+) -> None:
+    library = MemoryLibrary()
+    theirs = Lease(library, "vectors", now)
+    assert await theirs.take()
+    await store.commit(batch(*(memory(f"old {i}") for i in range((EAGER_BATCHES + 9) * BATCH))))
+    indexer = Indexer(embedder, KINDS, Lease(library, "vectors", now))
+    indexer.wake(store)
+    while len(embedder.sizes) < EAGER_BATCHES:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    fresh = MemoryStore()
+    await fresh.commit(batch(memory("new")))
+    indexer.wake(fresh)  # what is new does not wait for the other process
+    while (await fresh.vector_counts(embedder.name, KINDS))[1]:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    assert (await store.vector_counts(embedder.name, KINDS))[1]
+    await theirs.end()
+    assert await indexer.settled(PATIENCE)
+    assert (await store.vector_counts(embedder.name, KINDS))[1] == 0
     await indexer.close()

@@ -4,9 +4,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from recollect.app.leases import Lease
 from recollect.core.freeing import return_freed_memory
 from recollect.core.ports import Embedded, Embedder, RecordStore
 from recollect.core.records import Record
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 BATCH = 16  # texts; larger ones take memory, and keep a question waiting
 EAGER_BATCHES = 8  # a longer queue is worked off at half speed, so that the machine stays free
+TURN_INTERVAL = 5.0  # seconds between two looks whether another process is still at it
 REPORTED_EVERY = 1_000  # texts between two lines in the log
 
 Progress = Callable[[int, int], None]
@@ -32,14 +35,20 @@ class Indexer:
     The model is loaded by the first text, in a thread.
     """
 
-    def __init__(self, embedder: Embedder | None, kinds: Sequence[str]) -> None:
+    def __init__(
+        self, embedder: Embedder | None, kinds: Sequence[str], lease: Lease | None = None
+    ) -> None:
+        """With a lease, one process at a time works off a long queue."""
+        self._lease = lease
         self._embedder = embedder
         self._kinds = tuple(kinds)
         self._fault: ModelUnavailable | None = None
         self._waiting: list[RecordStore] = []
         self._met: WeakSet[RecordStore] = WeakSet()
+        self._long: WeakSet[RecordStore] = WeakSet()  # whose newest are done, and many are left
         self._task: asyncio.Task[None] | None = None
         self._awaited = 0
+        self._called = asyncio.Event()  # somebody wants something soon
 
     @property
     def embedder(self) -> Embedder | None:
@@ -59,6 +68,8 @@ class Indexer:
         if self._embedder is None or self.fault is not None:
             return
         self._met.add(store)
+        self._long.discard(store)  # something new stands before what is left
+        self._called.set()
         if store not in self._waiting:
             self._waiting.append(store)
         if self._task is None or self._task.done():
@@ -74,6 +85,7 @@ class Indexer:
         if self._task is None:
             return True
         self._awaited += 1
+        self._called.set()
         try:
             done, _ = await asyncio.wait([self._task], timeout=within)
         finally:
@@ -99,6 +111,7 @@ class Indexer:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+            await self._end_turn()
         if self._embedder is not None:
             await self._embedder.close()
 
@@ -115,21 +128,50 @@ class Indexer:
             except RecollectError as error:
                 # An archived project, a full disk: the records stay queued for the next time.
                 log.info("vectors have to wait: %s", error)
+            await self._end_turn()
             if not self._waiting:
                 await asyncio.to_thread(return_freed_memory)  # who wakes us meanwhile is served
 
     async def _work_off(self, embedder: Embedder, store: RecordStore) -> None:
         done = batches = 0
         started = time.monotonic()
-        while count := await self._embed_some(embedder, store):
+        while True:
+            is_long = store in self._long and not self._awaited
+            if is_long:
+                await asyncio.sleep(time.monotonic() - started)
+                if not await self._is_our_turn():
+                    self._waiting.append(store)
+                    return
+                started = time.monotonic()
+            count = await self._embed_some(embedder, store)
+            if not count:
+                self._long.discard(store)
+                return
             done += count
             batches += 1
-            if batches > EAGER_BATCHES and not self._awaited:
-                await asyncio.sleep(time.monotonic() - started)
+            if batches == EAGER_BATCHES:
+                self._long.add(store)
             if done % REPORTED_EVERY < count and done >= REPORTED_EVERY:
                 _, left = await store.vector_counts(embedder.name, self._kinds)
                 log.info("embedded %d texts, %d are waiting", done, left)
-            started = time.monotonic()
+            if is_long and self._waiting:
+                self._waiting.append(store)  # behind those that may have something new
+                return
+
+    async def _is_our_turn(self) -> bool:
+        """Whether no other process works off a long queue just now; says so after a while."""
+        self._called.clear()
+        if self._lease is None or await self._lease.take():
+            return True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0 if self._waiting else TURN_INTERVAL):
+                await self._called.wait()
+        return False
+
+    async def _end_turn(self) -> None:
+        if self._lease is not None:
+            with suppress(RecollectError):  # it ends by itself
+                await self._lease.end()
 
     async def _embed_some(self, embedder: Embedder, store: RecordStore) -> int:
         records = await store.unembedded(embedder.name, self._kinds, BATCH)
