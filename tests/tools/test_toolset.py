@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from recollect.core.sessions import Call
@@ -28,6 +30,21 @@ def test_toolsets_are_combined_in_order() -> None:
 def test_a_name_that_stands_twice_is_a_conflict() -> None:
     with pytest.raises(Conflict):
         combined([made("a")], [made("a")])
+
+
+def test_a_tool_is_called_by_its_aliases_and_listed_by_its_name() -> None:
+    tools = combined([replace(made("a"), aliases=("old_a", "older_a"))])
+    assert names(tools) == ["a"]
+    assert tools.get("older_a").name == "a"
+    assert "old_a" in filtered(tools, lambda item: True)
+    assert "old_a" not in filtered(tools, lambda item: False)
+
+
+@pytest.mark.parametrize("others", [[("b", "old")], [("old", "")], [("b", "a")]])
+def test_an_alias_that_is_a_name_already_is_a_conflict(others: list[tuple[str, str]]) -> None:
+    first = replace(made("a"), aliases=("old",))
+    with pytest.raises(Conflict):
+        combined([first], [replace(made(name), aliases=(alias,)) for name, alias in others])
 
 
 def test_a_filter_keeps_what_fits() -> None:

@@ -135,6 +135,7 @@ class App:
     ) -> Result:
         """Runs one tool and logs one line about it. Deliberate errors come out as they are."""
         tool = self._parts.tools.get(name)
+        name = tool.name  # it may have been called by another
         if name not in self.tools:
             raise ReadOnly(f"{name} writes, and only reading is allowed here.", tool=name)
         call = Call(session, name) if report is None else Call(session, name, report)

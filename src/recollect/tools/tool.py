@@ -3,9 +3,9 @@
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from enum import Enum
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from recollect.core.sessions import Call
 from recollect.errors import InvalidInput
@@ -85,6 +85,7 @@ class Tool:
     output_schema: JSON | None = None
     parameters: tuple[Parameter, ...] = ()
     adds_each_time: bool = False  # where the effect alone does not say so
+    aliases: tuple[str, ...] = ()  # names that calls may use, and no list shows
 
     @property
     def annotations(self) -> JSON:
@@ -98,8 +99,17 @@ class Tool:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Marking:
+    """What a signature does not say of a tool."""
+
+    effect: Effect
+    adds_each_time: bool
+    aliases: tuple[str, ...]
+
+
 def tool(
-    effect: Effect = Effect.READS, *, adds_each_time: bool = False
+    effect: Effect = Effect.READS, *, adds_each_time: bool = False, aliases: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Marks a method as a tool. The method stays an ordinary method.
 
@@ -107,8 +117,7 @@ def tool(
     """
 
     def mark(method: Callable[..., Any]) -> Callable[..., Any]:
-        method.__tool_effect__ = effect  # type: ignore[attr-defined]
-        method.__tool_adds__ = adds_each_time  # type: ignore[attr-defined]
+        method.__tool__ = _Marking(effect, adds_each_time, aliases)  # type: ignore[attr-defined]
         return method
 
     return mark
@@ -119,20 +128,22 @@ class Family:
 
     def tools(self) -> list[Tool]:
         marked = [
-            (name, attribute.__tool_effect__, attribute.__tool_adds__)
+            (name, cast(_Marking, attribute.__tool__))
             for kind in reversed(type(self).__mro__)
             for name, attribute in vars(kind).items()
-            if hasattr(attribute, "__tool_effect__")
+            if hasattr(attribute, "__tool__")
         ]
         return [
-            tool_from_method(getattr(self, name), effect, adds_each_time=adds)
-            for name, effect, adds in marked
+            replace(
+                tool_from_method(getattr(self, name), marking.effect),
+                adds_each_time=marking.adds_each_time,
+                aliases=marking.aliases,
+            )
+            for name, marking in marked
         ]
 
 
-def tool_from_method(
-    method: Callable[..., Awaitable[Any]], effect: Effect, *, adds_each_time: bool = False
-) -> Tool:
+def tool_from_method(method: Callable[..., Awaitable[Any]], effect: Effect) -> Tool:
     """Name, description, schemas and validation, all from the signature."""
     name: str = method.__name__
     hints = get_type_hints(method, include_extras=True)
@@ -157,7 +168,6 @@ def tool_from_method(
         run=run,
         effect=effect,
         parameters=parameters,
-        adds_each_time=adds_each_time,
     )
 
 

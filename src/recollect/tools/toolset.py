@@ -9,14 +9,17 @@ from recollect.tools.tool import Tool
 
 
 class Toolset:
-    """Tools by name, in a fixed order. A name stands once."""
+    """Tools by name, in a fixed order. A name stands once, aliases included."""
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self._by_alias: dict[str, Tool] = {}
         for item in tools:
-            if item.name in self._tools:
-                raise Conflict(f'Two tools are named "{item.name}".', tool=item.name)
+            for name in (item.name, *item.aliases):
+                if name in self:
+                    raise Conflict(f'Two tools are named "{name}".', tool=name)
             self._tools[item.name] = item
+            self._by_alias |= dict.fromkeys(item.aliases, item)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
@@ -25,10 +28,10 @@ class Toolset:
         return len(self._tools)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tools
+        return name in self._tools or name in self._by_alias
 
     def get(self, name: str) -> Tool:
-        found = self._tools.get(name)
+        found = self._tools.get(name) or self._by_alias.get(name)
         if found is None:
             close = nearest(name, list(self._tools))
             hint = f"Did you mean `{close}`?" if close else "tools/list names what there is."

@@ -57,6 +57,6 @@ def test_every_tool_of_the_bank_has_its_mode() -> None:
         name
         for kind in families
         for name, attribute in vars(kind).items()
-        if hasattr(attribute, "__tool_effect__")
+        if hasattr(attribute, "__tool__")
     }
     assert tools == TOOLS
