@@ -2,14 +2,18 @@
 
     python bench/retrieval.py FILE      any file in LoCoMo's format
     python bench/retrieval.py --coding  the memories of a coding assistant, kept beside this file
+    python bench/retrieval.py FILE --history   the same as past conversations: imported, recalled
 
 Each turn of a conversation is a memory; each question knows the turns that answer it. Recall is
 the share of those among the first results. `with` means that memories have author, session and
-place in it, `without` that they are texts with a date. One store for each conversation.
+place in it, `without` that they are texts with a date. One store for each conversation. With
+`--history` a conversation is a transcript that is imported; `sessions@5` is the share of the
+sessions that answer a question among the first five.
 """
 
 import argparse
 import asyncio
+import json
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -20,9 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from question_sets import ADVERSARIAL, Memory, Question, QuestionSet, coding_set, conversations
 from recollect.app.app import App
+from recollect.app.past import Wanted
 from recollect.core.sessions import Session
 from recollect.core.times import now
 from recollect.embedders.onnx import OnnxEmbedder
+from recollect.families.history.model import turn_id
 from recollect.families.memories.model import MEMORIES, MEMORY
 from recollect.retrieval.search import Place, search
 from recollect.settings import load
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
 
 CUTS = (5, 10, 20)
 DEPTH = 20
+SESSIONS = 5
 RANKS = "RRF"
 WAYS = {"words alone": "keyword", "vectors alone": "vector", RANKS: RANKS, "hybrid": "hybrid"}
 PATIENCE = 0.02  # seconds between two looks at the queue of vectors
@@ -121,14 +128,57 @@ class Assistant:
         return (await self._app.call(self._session, name, arguments)).structured
 
 
+class Historian:
+    """Imports conversations, and finds their turns again."""
+
+    def __init__(self, folder: Path, embedder: Remembered) -> None:
+        settings = load({"data_dir": folder, "recall_time_limit": 600.0}, {})
+        self._folder = folder
+        self._app = App(settings, embedder=embedder)
+        self._session = Session("bench")
+        self._turns: dict[str, Memory] = {}
+
+    async def take_in(self, turns: Sequence[Memory]) -> None:
+        lines = [json.dumps(_line(turn)) for turn in turns]
+        path = self._folder / "conversation.jsonl"
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        await self._app.past.take_in(Wanted(("jsonl",), (path,)), lambda _done, _total: None)
+        await self._app.past.embed(lambda _done, _total: None)
+        self._turns = {turn_id("jsonl", f"{turn.session}:{turn.key}"): turn for turn in turns}
+
+    async def answer(self, question: Question) -> "Recalled":
+        arguments = {"query": question.text, "limit": 50}
+        found = await self._app.call(self._session, "recall_previous_discussions", arguments)
+        turns = [self._turns[result["id"]] for result in found.structured["results"]]
+        answer = Answer(question, [frozenset((turn.key,)) for turn in turns])
+        wanted = {t.session for t in self._turns.values() if t.key in question.wanted}
+        sessions = list(dict.fromkeys(turn.session for turn in turns))[:SESSIONS]
+        return Recalled(answer, len(wanted.intersection(sessions)) / len(wanted))
+
+    async def close(self) -> None:
+        await self._app.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What was found, and the share of the sessions that it should come from."""
+
+    answer: Answer
+    sessions: float
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("file", type=Path, nargs="?", help="conversations in LoCoMo's format")
     parser.add_argument("--coding", action="store_true", help="the set of our own")
+    parser.add_argument("--history", action="store_true", help="as past conversations")
     parser.add_argument("--quick", action="store_true", help="the first conversation alone")
     options = parser.parse_args()
     if options.file is None and not options.coding:
         parser.error("name a file, or --coding")
+    if options.history and options.file is not None:
+        asyncio.run(_measure_history(options.file, quick=options.quick))
+        return
     asyncio.run(_measure(options.file, coding=options.coding, quick=options.quick))
 
 
@@ -142,6 +192,34 @@ async def _measure(file: Path | None, *, coding: bool, quick: bool) -> None:
     if coding:
         sets = [coding_set(datetime.now(UTC))]
         _report("Coding assistant", await _answers(sets, embedder, with_metadata=True))
+
+
+async def _measure_history(file: Path, *, quick: bool) -> None:
+    embedder = Remembered()
+    recalled: list[Recalled] = []
+    for one in conversations(file)[: 1 if quick else None]:
+        with tempfile.TemporaryDirectory(prefix="recollect-bench-") as folder:
+            historian = Historian(Path(folder), embedder)
+            try:
+                await historian.take_in(one.memories)
+                recalled += [await historian.answer(question) for question in one.questions]
+            finally:
+                await historian.close()
+        print(f"{one.name}: {len(one.questions)} questions", file=sys.stderr)
+    _report("Past conversations", {"recall_previous_discussions": [r.answer for r in recalled]})
+    fair = [r.sessions for r in recalled if r.answer.question.category != ADVERSARIAL]
+    print(f"\nsessions@{SESSIONS}: {_mean(fair):.3f}")
+
+
+def _line(turn: Memory) -> dict[str, Any]:
+    said = turn.text.removeprefix(f"{turn.author}: ")
+    return {
+        "session": turn.session,
+        "author": turn.author,
+        "timestamp": turn.at.isoformat(),
+        "text": said,
+        "id": turn.key,
+    }
 
 
 async def _answers(
