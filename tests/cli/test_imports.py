@@ -3,7 +3,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Run = Callable[..., Any]
+
+SAMPLES = Path(__file__).parents[1] / "transcripts" / "samples"
+UUID = "55555555-6666-4777-8888-999999999999"
 
 
 def test_a_file_of_the_official_server_is_taken_in_once(recollect: Run, tmp_path: Path) -> None:
@@ -29,3 +34,75 @@ def test_a_file_of_the_official_server_is_taken_in_once(recollect: Run, tmp_path
 
 def test_a_missing_file_is_the_callers_mistake(recollect: Run, tmp_path: Path) -> None:
     assert recollect("import", "server-memory", str(tmp_path / "none")).status == 2
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "home"
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(place))
+    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    places = {
+        "claude_code_session.jsonl": ".claude/projects/-home-dev-shop-api/1111.jsonl",
+        "codex_rollout.jsonl": ".codex/sessions/2026/03/02/rollout-1.jsonl",
+        "gemini_session.jsonl": ".gemini/tmp/abc/chats/session-1.jsonl",
+        "gemini_session_legacy.json": ".gemini/tmp/abc/chats/session-0.json",
+        "cursor_agent_transcript.jsonl": f".cursor/projects/s/agent-transcripts/{UUID}/a.jsonl",
+    }
+    for sample, name in places.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((SAMPLES / sample).read_bytes())
+    return place
+
+
+def test_conversations_of_every_program_are_found_and_read_once(recollect: Run, home: Path) -> None:
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    first = recollect("import", "history", "--json").json
+    assert set(first["sources"]) == {"claude-code", "codex", "gemini", "cursor"}
+    assert first["failures"] == []
+    assert first["total"]["turns"] == 14
+    again = recollect("import", "history")
+    assert "Read 0 of 5 transcripts (5 unchanged)" in again.out
+    only = recollect("import", "history", "--source", "codex", "--json").json
+    assert set(only["sources"]) == {"codex"}
+    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+
+
+def test_what_is_older_comes_in_when_it_is_asked_for(recollect: Run, home: Path) -> None:
+    since = ("import", "history", "--since", "2026-03-02T10:30:00Z", "--json")
+    early = recollect(*since).json["total"]["turns"]
+    assert 0 < early < 14
+    assert recollect("import", "history", "--json").json["total"]["turns"] == 14 - early
+
+
+def test_with_its_vectors_at_once_nothing_waits(recollect: Run, home: Path) -> None:
+    outcome = recollect("import", "history", "--source", "codex", "--embed")
+    assert "found by meaning" not in outcome.out
+    assert recollect("index").out == "Nothing was waiting.\n"
+
+
+def test_no_conversations_are_said_to_be_none(
+    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path / "nobody"))
+    assert "No conversations were found" in recollect("import", "history").out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--source", "aol"),
+        ("--source", "jsonl"),
+        ("--since", "once upon a time"),
+        ("--source", "jsonl", "missing.jsonl"),
+    ],
+)
+def test_an_import_that_makes_no_sense_is_refused(
+    recollect: Run, home: Path, arguments: tuple[str, ...]
+) -> None:
+    outcome = recollect("import", "history", *arguments)
+    assert outcome.status == 2
+    assert outcome.err.startswith("recollect: ")

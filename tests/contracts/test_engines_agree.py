@@ -141,6 +141,7 @@ WHERES = st.builds(
     types=st.sampled_from([(), (), ("red",)]),
     scopes=st.sampled_from([(), ("project",), ("session", "")]),
     sessions=st.sampled_from([None, None, ("s1",), ("s1", "s2")]),
+    places=st.sampled_from([None, None, (("s1", 1), ("s2", 2)), ()]),
     visible_to=st.sampled_from([None, "s1", "s3"]),
     tags=st.sampled_from([(), (), ("x",), ("y", "z")]),
     min_importance=st.sampled_from([None, None, 0.0, 0.5]),

@@ -123,7 +123,9 @@ async def test_an_update_to_what_is_there_already_leaves_no_change(store: Record
 async def library_of_memories(store: RecordStore) -> None:
     await store.commit(
         batch(
-            memory("p1", scope="project", session="s1", tags=("x", "y"), importance=0.9),
+            memory(
+                "p1", scope="project", session="s1", position=4, tags=("x", "y"), importance=0.9
+            ),
             memory("p2", scope="project", type="semantic", tags=("y",), importance=0.5),
             memory("s1", scope="session", session="s1", type="episodic", author="Ada"),
             memory("s2", scope="session", session="s2", tags=("z",), created_at=DAY_ONE + DAY),
@@ -147,6 +149,8 @@ WHERES = [
     (Where(sessions=("s1",)), ["p1", "s1"]),
     (Where(sessions=("s1", "s2"), scopes=("session",)), ["s1", "s2"]),
     (Where(sessions=()), []),
+    (Where(places=(("s1", 4), ("s2", 4), ("s1", 3))), ["p1"]),
+    (Where(places=()), []),
     (Where(visible_to="s1"), ["p1", "p2", "s1", "old", "new", "Ada"]),
     (Where(visible_to="s3", scopes=("session", "project")), ["p1", "p2"]),
     (Where(tags=("x",)), ["p1"]),

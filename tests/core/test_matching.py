@@ -1,6 +1,8 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from recollect.core.matching import fields_of, matches, score
+from recollect.core.matching import HEARD, fields_of, heard, matches, score
 from recollect.core.records import Weights
 from recollect.core.words import parse_query
 
@@ -42,3 +44,24 @@ def test_a_hit_counts_by_the_part_it_is_in_and_by_its_length() -> None:
     wanted = parse_query("shop").any_term()
     assert wanted is not None
     assert in_text > score(fields_of("", "the shop around the corner", ""), wanted, weights)
+
+
+@given(text=st.text(max_size=HEARD), before=st.booleans())
+def test_a_short_text_beside_is_heard_as_a_whole(text: str, *, before: bool) -> None:
+    assert heard(text, before=before) == text
+
+
+def test_of_a_long_text_beside_the_nearest_whole_words_are_heard() -> None:
+    words = [f"word{number}" for number in range(HEARD)]
+    text = " ".join(words)
+    end, beginning = heard(text, before=True), heard(text, before=False)
+    assert text.endswith(" " + end)
+    assert text.startswith(beginning + " ")
+    for part in (end, beginning):
+        assert HEARD - 10 < len(part) <= HEARD
+        assert set(part.split()) <= set(words)
+
+
+def test_a_long_text_without_blanks_is_cut_anywhere() -> None:
+    text = "日" * (2 * HEARD)
+    assert heard(text, before=True) == heard(text, before=False) == "日" * HEARD

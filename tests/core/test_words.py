@@ -19,7 +19,9 @@ from recollect.core.words import (
     WordQuery,
     index_text,
     indexed_prefix,
+    joined_texts,
     parse_query,
+    prepared,
     to_fts5,
 )
 
@@ -560,3 +562,9 @@ def test_folding_happens_in_place(text: str, folded: str) -> None:
 )
 def test_other_ways_to_write_a_word_follow_the_text(text: str, added: str) -> None:
     assert index_text(text) == (f"{fold(text)}\n{added}" if added else fold(text))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(SOUP | SPACED_SOUP, max_size=4))
+def test_texts_prepared_apart_are_indexed_as_one_with_a_line_for_each(texts: list[str]) -> None:
+    assert joined_texts([prepared(text) for text in texts]) == index_text("\n".join(texts))

@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from recollect.embedders.cached import KEPT, CachedEmbedder
+from recollect.embedders.cached import KEPT, KEPT_FOR, CachedEmbedder
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.embedders.onnx import OnnxEmbedder
 from recollect.errors import ModelUnavailable
@@ -18,6 +20,14 @@ class Counting(HashingEmbedder):
     async def embed(self, texts: Sequence[str]) -> Any:
         self.asked.append(list(texts))
         return await super().embed(texts)
+
+
+class Now:
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __call__(self) -> int:
+        return self.at
 
 
 @pytest.fixture
@@ -42,14 +52,53 @@ async def test_many_texts_at_once_are_not_kept(inner: Counting) -> None:
     assert len(inner.asked) == 2
 
 
-async def test_the_oldest_questions_are_forgotten(inner: Counting) -> None:
+async def test_what_was_not_asked_for_longest_makes_room(inner: Counting) -> None:
     cached = CachedEmbedder(inner)
-    for number in range(KEPT + 1):
+    for number in range(KEPT):
         await cached.embed([f"q{number}"])
-    await cached.embed([f"q{KEPT}"])
+    await cached.embed(["q0"])
+    await cached.embed(["one more"])
     assert len(inner.asked) == KEPT + 1
     await cached.embed(["q0"])
+    assert len(inner.asked) == KEPT + 1
+    await cached.embed(["q1"])
     assert len(inner.asked) == KEPT + 2
+
+
+async def test_a_question_is_kept_for_a_day_from_when_it_was_last_asked(inner: Counting) -> None:
+    now = Now()
+    cached = CachedEmbedder(inner, now)
+    await cached.embed(["q"])
+    now.at += KEPT_FOR - 1
+    await cached.embed(["q"])
+    now.at += KEPT_FOR - 1
+    await cached.embed(["q"])
+    assert len(inner.asked) == 1
+    now.at += KEPT_FOR
+    await cached.embed(["q"])
+    assert len(inner.asked) == 2
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, KEPT_FOR + 1)), max_size=30))
+async def test_only_what_is_new_or_a_day_old_is_made(asked: list[tuple[str, int]]) -> None:
+    inner, now = Counting(), Now()
+    cached = CachedEmbedder(inner, now)
+    last: dict[str, int] = {}
+    made = 0
+    for text, later in asked:
+        now.at += later
+        made += text not in last or now.at - last[text] >= KEPT_FOR
+        last[text] = now.at
+        assert (await cached.embed([text]) == await HashingEmbedder().embed([text])).all()
+    assert len(inner.asked) == made
+
+
+async def test_any_text_is_a_question(inner: Counting) -> None:
+    cached = CachedEmbedder(inner)
+    for text in ("", "\ud800", "x" * 100_000):
+        await cached.embed([text])
+        await cached.embed([text])
+    assert len(inner.asked) == 3
 
 
 async def test_who_gives_up_takes_nothing_from_the_others(inner: Counting) -> None:
@@ -59,6 +108,17 @@ async def test_who_gives_up_takes_nothing_from_the_others(inner: Counting) -> No
     await asyncio.sleep(0)
     impatient.cancel()
     assert (await patient == await HashingEmbedder().embed(["x"])).all()
+
+
+def test_what_one_event_loop_has_made_serves_the_next(inner: Counting) -> None:
+    cached = CachedEmbedder(inner)
+    for _ in range(2):
+        asyncio.run(_ask(cached))
+    assert len(inner.asked) == 1
+
+
+async def _ask(cached: CachedEmbedder) -> None:
+    await cached.embed(["x"])
 
 
 async def test_a_failure_is_not_kept(tmp_path: Path) -> None:

@@ -175,3 +175,18 @@ def test_only_those_that_are_asked_for_are_looked_at(monkeypatch: pytest.MonkeyP
         wanted = np.array([7, 1_500, 99_999])
         keys, _ = index.nearest(floats[3], 10, disk.fetch, wanted)
         assert set(keys.tolist()) == {7, 1_500}
+
+
+def test_signs_alone_find_what_the_vectors_would() -> None:
+    floats = directions(500, 10).astype(np.float16)
+    disk, index = Disk(), VectorIndex(DIMENSIONS, exact=False)
+    disk.put(index, np.arange(250), floats[:250])
+    disk.floats.update(zip(range(250, 500), floats[250:].astype(np.float32), strict=True))
+    order = np.random.default_rng(1).permutation(np.arange(250, 500))
+    index.put_signs(order, vectors.signs(floats[order]))
+    other = VectorIndex(DIMENSIONS, exact=False)
+    other.put(np.arange(500), floats)
+    assert (len(index), index.nbytes) == (len(other), other.nbytes)
+    for query in directions(5, 11):
+        by_signs, by_vectors = (i.nearest(query, 20, disk.fetch)[0] for i in (index, other))
+        assert by_signs.tolist() == by_vectors.tolist()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.retrieval.dates import OTHER_YEAR, fit, spans, without_dates
+from recollect.retrieval.dates import OTHER_YEAR, fit, said, spans, without_dates
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOW = datetime(2024, 5, 15, 12, tzinfo=UTC)  # a Wednesday
@@ -158,11 +158,18 @@ def test_dates_leave_a_text_without_a_trace() -> None:
     assert without_dates("what may I do?") == "what may I do?"
 
 
+def test_what_is_said_about_times_is_given_in_its_own_words() -> None:
+    asked = "On 8 May 2023, two weeks ago or in March, what may I do by Friday?"
+    assert said(asked) == ("8 May 2023", "two weeks ago", "in March", "Friday")
+    assert said("what may I do?") == ()
+
+
 @given(st.text(), st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)))
 def test_no_text_is_an_error(text: str, now: datetime) -> None:
     for span in spans(text, micros(now)):
         assert span.start < span.end
     without_dates(text)
+    assert all(words in text for words in said(text))
 
 
 @given(

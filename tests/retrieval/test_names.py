@@ -34,6 +34,10 @@ def test_an_author_is_asked_about_by_any_part_of_the_name(text: str, named: set[
     assert authors_named(text, ["Ann Lee", "Will", "José"]) == named
 
 
+def test_who_has_no_name_but_a_role_is_not_asked_about() -> None:
+    assert authors_named("Does the user see the Assistant?", ["user", "assistant"]) == set()
+
+
 def test_names_leave_a_text_with_their_endings() -> None:
     text = "What is Ann's favourite book, Ann Lee?"
     assert without_names(text, ["Ann Lee"]) == "What is favourite book, ?"

@@ -4,7 +4,15 @@ from typing import Any
 import pytest
 
 from recollect.errors import InvalidInput, Refused
-from recollect.settings import Settings, chosen_toolsets, explained, load, remote_bank
+from recollect.settings import (
+    DEFAULT_TOOLSETS,
+    TOOLSETS,
+    Settings,
+    chosen_toolsets,
+    explained,
+    load,
+    remote_bank,
+)
 from recollect.settings.sources import REMOTE_FLAGS
 from recollect.settings.values import shown
 
@@ -56,19 +64,19 @@ def test_a_home_folder_in_the_data_folder_is_resolved() -> None:
 
 
 def test_toolsets_are_chosen_by_name(tmp_path: Path) -> None:
-    assert chosen_toolsets(Settings(tmp_path)) == ("memories", "graph")
+    assert chosen_toolsets(Settings(tmp_path)) == ("memories", "graph", "history")
     assert chosen_toolsets(Settings(tmp_path, toolsets=" graph, ")) == ("graph",)
-    assert chosen_toolsets(Settings(tmp_path, toolsets="all")) == ("memories", "graph", "bank")
+    assert chosen_toolsets(Settings(tmp_path, toolsets="all")) == TOOLSETS
     for wrong in ("magic", " , "):
         with pytest.raises(InvalidInput):
             chosen_toolsets(Settings(tmp_path, toolsets=wrong))
 
 
 def test_a_setting_of_the_memory_bank_adds_its_tools_unless_tools_were_chosen() -> None:
-    assert chosen_toolsets(load({"mode": "ask"}, {})) == ("memories", "graph", "bank")
-    assert chosen_toolsets(load({}, {"RECOLLECT_USERNAME": "Ada"})) == ("memories", "graph", "bank")
+    assert chosen_toolsets(load({"mode": "ask"}, {})) == (*DEFAULT_TOOLSETS, "bank")
+    assert chosen_toolsets(load({}, {"RECOLLECT_USERNAME": "Ada"})) == (*DEFAULT_TOOLSETS, "bank")
     assert chosen_toolsets(load({"mode": "ask", "toolsets": "graph"}, {})) == ("graph",)
-    assert chosen_toolsets(load({"known_hosts": "x"}, {})) == ("memories", "graph")
+    assert chosen_toolsets(load({"known_hosts": "x"}, {})) == DEFAULT_TOOLSETS
 
 
 def test_a_bank_on_another_machine_needs_its_user_host_and_path() -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from recollect.app.bank_mirrors import Mirrors
     from recollect.app.build import Parts
     from recollect.app.keeping import Shelf
+    from recollect.app.past import Past
     from recollect.app.projects import ProjectRule
     from recollect.app.resources import AllResources, Watcher
     from recollect.app.timeline import Timeline
@@ -36,11 +37,9 @@ KEEP_MEMORIES = (
 )
 RECALL_GRAPH = "search_nodes finds people, systems and how they are related."
 KEEP_GRAPH = "Keep such facts with create_entities, add_observations, create_relations."
+RECALL_HISTORY = "recall_previous_discussions finds what was said in past conversations."
 READ_BANK = "get_context_digest tells the state of the project's memory bank; read it first."
-KEEP_BANK = (
-    "Keep it current: track_progress for what is done, log_decision for decisions, update_tasks "
-    "for what is open."
-)
+KEEP_BANK = "Keep it current with track_progress, log_decision and update_tasks."
 CHOOSE = "These need a project: {tools} first when none is active."
 
 SUMMING_UP = 0.5  # seconds that the end of a server may take for it
@@ -90,6 +89,10 @@ class App:
         return self._parts.shelf
 
     @property
+    def past(self) -> "Past":
+        return self._parts.past
+
+    @property
     def resources(self) -> "AllResources":
         return self._parts.resources
 
@@ -122,6 +125,8 @@ class App:
             if ours and not settings.project:
                 choosing = ["switch_project"] + ["create_project"] * writes
                 sentences.append(CHOOSE.format(tools=" or ".join(choosing)))
+        if "history" in families:
+            sentences.append(RECALL_HISTORY)
         if "bank" in families:
             sentences += [READ_BANK] + [KEEP_BANK] * (writes and not settings.mode_tools)
         return " ".join(sentences)
@@ -175,4 +180,5 @@ class App:
             if self._parts.bank is not None:
                 await self._parts.bank.close()
             await self._parts.keeper.close()
+            await self._parts.searches.close()
             await self.library.close()

@@ -1,6 +1,8 @@
 """The composition root: settings become the parts of an application."""
 
 import os
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,27 +11,39 @@ from recollect import __version__
 from recollect.app.accesses import BatchedAccesses
 from recollect.app.indexing import Indexer
 from recollect.app.keeping import Keeper, Shelf
+from recollect.app.leases import Lease
 from recollect.app.memory_resources import MemoryResources
+from recollect.app.past import Past
 from recollect.app.projects import DEFAULT_PROJECT, ProjectRule
 from recollect.app.resources import AllResources, GraphResources, Render, Resources, Watcher
+from recollect.app.search_log import BatchedSearches
 from recollect.app.timeline import Timeline
-from recollect.core.ports import Embedder, Library
+from recollect.core.ports import Embedder, Finder, Library
 from recollect.core.times import Clock, LocalZone
 from recollect.families.bank.model import SECTION
 from recollect.families.graph.toolset import GraphTools, ProjectTools
 from recollect.families.graph.views import graph_page
+from recollect.families.history.model import CODE, TURN, HistoryOptions
 from recollect.families.memories.model import MEMORY, Options
 from recollect.families.memories.toolset import MemoryTools
-from recollect.settings import AUTO, Settings, chosen_toolsets, environment_names, remote_bank
+from recollect.settings import (
+    AUTO,
+    Settings,
+    chosen_toolsets,
+    client_environment,
+    environment_names,
+    remote_bank,
+)
 from recollect.tools.tool import Effect, Tool
 from recollect.tools.toolset import Toolset, combined, filtered
 
 if TYPE_CHECKING:  # the bank's parts are loaded where it is offered
     from recollect.app.bank_care import BankCare
     from recollect.core.files import FileStores
+    from recollect.core.transcripts import Transcripts
     from recollect.families.bank.toolset import BankFamily
 
-EMBEDDED_KINDS = (MEMORY, SECTION)
+EMBEDDED_KINDS = (MEMORY, SECTION, TURN, CODE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +58,8 @@ class Parts:
     keeper: Keeper
     shelf: Shelf
     memories: MemoryTools
+    searches: BatchedSearches
+    past: Past
     bank: "BankParts | None"
 
 
@@ -66,21 +82,33 @@ def build(
     """Touches no file: the library opens its databases at the first call."""
     library = library or _library(settings, clock)
     choice = _graph_rule(settings, library)
-    indexer = Indexer(embedder or _embedder(settings), EMBEDDED_KINDS)
+    lease = Lease(library, "vectors", clock)
+    indexer = Indexer(embedder or _embedder(settings), EMBEDDED_KINDS, lease)
     keeper = Keeper(library, indexer, BatchedAccesses(clock), clock)
     rule = _memory_rule(settings, library, keeper)
     options = _options(settings, clock)
     bank = _bank(settings, library, keeper, clock) if "bank" in _families(settings) else None
     sections = bank.family.sections if bank else None
     memories = MemoryTools(rule, library, indexer, keeper.accesses, clock, options, sections)
-    tools = _tools(settings, library, choice, memories, bank, clock)
+    searches = BatchedSearches(library)
+    history = _history_options(settings)
+    past = Past(library, _transcripts, indexer, clock, history)
+    families = {
+        "memories": memories.tools,
+        "graph": lambda: _graph_tools(settings, library, choice, clock),
+        "history": lambda: _history_tools(
+            library, indexer, searches, clock, history, _finders(library, rule, memories, bank)
+        ),
+        "bank": lambda: _bank_tools(settings, bank),
+    }
+    tools = combined(*(families[name]() for name in _families(settings)))
     documents: dict[str, Resources] = {
-        "memories": MemoryResources(memories, rule, library, options),
+        "memories": MemoryResources(memories, rule, library, options, searches),
         "graph": GraphResources(library, choice, _graph_document(settings)),
     }
     if bank is not None:
         documents["bank"] = _bank_documents(bank, clock)
-    resources = AllResources([documents[name] for name in _families(settings)])
+    resources = AllResources([documents[n] for n in _families(settings) if n in documents])
     return Parts(
         library=library,
         choice=choice,
@@ -92,6 +120,8 @@ def build(
         keeper=keeper,
         shelf=Shelf(library, rule, keeper, bank.family.sections.take_in if bank else None),
         memories=memories,
+        searches=searches,
+        past=past,
         bank=bank,
     )
 
@@ -219,32 +249,69 @@ def _memory_rule(settings: Settings, library: Library, keeper: Keeper) -> Projec
     return ProjectRule(library, workspace=folder, on_open=keeper.meet)
 
 
-def _tools(
-    settings: Settings,
-    library: Library,
-    choice: ProjectRule,
-    memories: MemoryTools,
-    bank: BankParts | None,
-    clock: Clock,
-) -> Toolset:
+def _graph_tools(
+    settings: Settings, library: Library, choice: ProjectRule, clock: Clock
+) -> list[Tool]:
     mask = settings.mask_secrets
     if settings.dialect == "server-memory":
         from recollect.families.graph.server_memory import ServerMemoryTools
 
-        return Toolset(ServerMemoryTools(choice, clock, mask=mask).tools())
-    families = {
-        "memories": memories.tools,
-        "graph": lambda: [
-            *ProjectTools(library, choice).tools(),
-            *GraphTools(choice, clock, mask=mask).tools(),
-        ],
-    }
+        return ServerMemoryTools(choice, clock, mask=mask).tools()
+    projects, graph = ProjectTools(library, choice), GraphTools(choice, clock, mask=mask)
+    return [*projects.tools(), *graph.tools()]
+
+
+def _history_options(settings: Settings) -> HistoryOptions:
+    return HistoryOptions(
+        mask_secrets=settings.mask_secrets,
+        excluded=tuple(
+            part.strip() for part in settings.history_exclude.split(",") if part.strip()
+        ),
+        time_limit=settings.recall_time_limit,
+        session_id=settings.session_id if settings.transport == "stdio" else None,
+        zone=LocalZone(),
+    )
+
+
+def _history_tools(
+    library: Library,
+    indexer: Indexer,
+    searches: BatchedSearches,
+    clock: Clock,
+    options: HistoryOptions,
+    finders: Sequence[Finder],
+) -> list[Tool]:
+    from recollect.families.history.toolset import HistoryTools
+    from recollect.families.history.unified.unified import UnifiedSearch
+
+    unified = UnifiedSearch(library, finders, indexer, clock, options)
+    return HistoryTools(library, indexer, searches, clock, options, unified).tools()
+
+
+def _finders(
+    library: Library, rule: ProjectRule, memories: MemoryTools, bank: BankParts | None
+) -> list[Finder]:
+    """What a search over everything asks beside past conversations."""
+    from recollect.app.finders import BankFinder, GraphFinder, MemoryFinder
+
+    finders: list[Finder] = [MemoryFinder(memories, rule, library), GraphFinder(rule)]
     if bank is not None:
-        families["bank"] = lambda: _bank_tools(settings, bank)
-    return combined(*(families[name]() for name in _families(settings)))
+        family = bank.family
+        finders.append(BankFinder(family.sections, family.banks, family.records))
+    return finders
 
 
-def _bank_tools(settings: Settings, bank: BankParts) -> list[Tool]:
+def _transcripts(known: Sequence[str]) -> "Transcripts":
+    from recollect.transcripts.finding import MachineTranscripts
+    from recollect.transcripts.places import client_folders
+
+    folders = client_folders(client_environment(), Path.home(), sys.platform)
+    return MachineTranscripts(folders, known)
+
+
+def _bank_tools(settings: Settings, bank: BankParts | None) -> list[Tool]:
+    if bank is None:
+        return []
     from recollect.families.bank.toolset import Surface
 
     surface = Surface(extras=settings.bank_extras, of_mode=settings.mode_tools)

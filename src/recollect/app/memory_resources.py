@@ -1,7 +1,7 @@
 """The four documents of the memories: status, this session, the graph, the user's preferences."""
 
 from recollect.app.resources import Document, ResourceInfo
-from recollect.core.ports import Library, ProjectChoice
+from recollect.core.ports import Library, ProjectChoice, SearchBook
 from recollect.core.sessions import Call, Session
 from recollect.errors import NotFound, RecollectError
 from recollect.families.memories.model import Options
@@ -48,8 +48,14 @@ class MemoryResources:
     """Fixed addresses; what they show is the caller's own project and session."""
 
     def __init__(
-        self, tools: MemoryTools, choice: ProjectChoice, library: Library, options: Options
+        self,
+        tools: MemoryTools,
+        choice: ProjectChoice,
+        library: Library,
+        options: Options,
+        searches: SearchBook,
     ) -> None:
+        self._searches = searches
         self._tools = tools
         self._choice = choice
         self._library = library
@@ -93,4 +99,6 @@ class MemoryResources:
             return await graph_text(project, session)
         use = self._tools.uses.of(session or "")
         user = await self._library.user()
-        return await session_text(project, user, session, self._options.started_at, use)
+        searches = await self._searches.newest(session=session) if session else []
+        started = self._options.started_at
+        return await session_text(project, user, session, started, use, searches)

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from recollect.core.text import clipped
-from recollect.families.bank.search.excerpts import excerpt
+from recollect.retrieval.excerpts import excerpt
 
 Row = Mapping[str, Any]
 

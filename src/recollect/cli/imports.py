@@ -1,5 +1,7 @@
-"""`recollect import`: taking in what other memory servers keep."""
+"""`recollect import`: taking in what other programs keep."""
 
+import asyncio
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,20 +9,26 @@ import click
 
 from recollect.app.app import App
 from recollect.app.imports import Imported, import_server_memory
+from recollect.app.past import Wanted
 from recollect.app.projects import DEFAULT_PROJECT
 from recollect.cli.mirrored import settled
+from recollect.cli.moments import moment
 from recollect.cli.options import common
 from recollect.cli.progress import bar
 from recollect.cli.running import command_session, print_json, run_with_app
 from recollect.core.sessions import Call
+from recollect.core.text import counted
+from recollect.families.history.importing.counts import Counts
+from recollect.families.history.importing.counts import Imported as Conversations
 from recollect.tools.schema import to_json
 
 SHOWN_LINES = 10
+WATCH_INTERVAL = 2.0  # seconds between two looks at the transcripts
 
 
 @click.group("import")
 def import_() -> None:
-    """Take in what another memory server keeps."""
+    """Take in what other programs keep."""
 
 
 @import_.command("server-memory")
@@ -60,3 +68,97 @@ def server_memory(as_json: bool, file: Path, project: str | None, **flags: Any) 
     if len(outcome.unreadable) > SHOWN_LINES:
         rest = len(outcome.unreadable) - SHOWN_LINES
         click.echo(f"  … and {rest} more lines; --json lists them all.", err=True)
+
+
+@import_.command("history")
+@common
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--source", "sources", multiple=True, metavar="NAME", help="Only of this program.")
+@click.option("--since", metavar="TIME", help="Only what was said since: 2026-03-01, last week, …")
+@click.option("--watch", is_flag=True, help="Go on, and take in what comes.")
+@click.option("--embed", is_flag=True, help="Make what is new found by meaning at once.")
+def history(
+    as_json: bool,
+    files: tuple[Path, ...],
+    sources: tuple[str, ...],
+    since: str | None,
+    watch: bool,
+    embed: bool,
+    **flags: Any,
+) -> None:
+    """Read the conversations that assistants have left on this machine.
+
+    It finds those of Claude Code, Codex CLI, Gemini CLI and Cursor by itself, or reads the FILES
+    that are named: `--source jsonl FILE` for lines with session, author, timestamp and text.
+    Running it again adds only what is new, and goes on where it was stopped.
+    """
+    wanted = Wanted(sources, files, moment(since, "since"))
+
+    async def once(app: App) -> Conversations:
+        with bar("Reading conversations") as progress:
+            outcome = await app.past.take_in(wanted, progress)
+        if embed:
+            with bar("Embedding") as progress:
+                await app.past.embed(progress)
+        return outcome
+
+    async def work(app: App) -> None:
+        outcome = await once(app)
+        _tell_of(outcome, await app.past.waiting(), as_json=as_json)
+        while watch:
+            await asyncio.sleep(WATCH_INTERVAL)
+            outcome = await once(app)
+            if outcome.total.turns or outcome.total.turns_changed:
+                _tell_of(outcome, await app.past.waiting(), as_json=as_json)
+
+    try:
+        run_with_app(work, writes=True, **flags)
+    except KeyboardInterrupt:
+        click.echo("Stopped; what was read is kept. Run it again to go on.", err=True)
+        raise
+
+
+def _tell_of(outcome: Conversations, waiting: int, *, as_json: bool) -> None:
+    total = outcome.total
+    if as_json:
+        print_json({**to_json(outcome), "total": to_json(total), "without_vectors": waiting})
+        return
+    if not total.transcripts:
+        click.echo("No conversations were found on this machine.")
+        return
+    click.echo(
+        f"Read {total.read} of {counted(total.transcripts, 'transcript')}"
+        f" ({total.unchanged} unchanged): {counted(total.conversations, 'new conversation')},"
+        f" {counted(total.turns, 'new turn')}, {counted(total.code, 'piece', 'pieces')} of code,"
+        f" {counted(total.decisions, 'decision')}."
+    )
+    for line in _remarks(total):
+        click.echo(f"  {line}", err=True)
+    for failure in outcome.failures[:SHOWN_LINES]:
+        click.echo(f"  {failure.name} could not be read: {failure.reason}", err=True)
+    if len(outcome.failures) > SHOWN_LINES:
+        rest = len(outcome.failures) - SHOWN_LINES
+        click.echo(f"  … and {rest} more; --json lists them all.", err=True)
+    if waiting:
+        click.echo(
+            f"{counted(waiting, 'text')} will be found by meaning once a server or "
+            "`recollect index` has embedded them; by words they are found now."
+        )
+
+
+def _remarks(total: Counts) -> Iterator[str]:
+    if total.turns_changed or total.turns_removed:
+        yield f"changed {counted(total.turns_changed, 'turn')}, took back {total.turns_removed}"
+    if total.conversations_left_out or total.turns_left_out:
+        yield (
+            f"left out {counted(total.conversations_left_out, 'conversation')}, "
+            f"{counted(total.turns_left_out, 'turn')}: excluded, marked, forgotten or too old"
+        )
+    if total.masked:
+        yield f"masked on the way in: {_listed(total.masked)}"
+    if total.skipped:
+        yield f"skipped records: {_listed(total.skipped)}"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))

@@ -36,6 +36,8 @@ OBVIOUS = {
     "graph_delete_entity": "entity",
 }
 WORD = "word"
+# Of tools that can answer in text for a person, which is who commands are for.
+FORMAT, MARKDOWN = "format", "markdown"
 
 # Settings that say which bank is meant, as far as the tool has no such argument itself.
 OF_THE_BANK = {
@@ -63,6 +65,8 @@ def command_for(name: str, tool: Tool) -> click.Command:
         if flags.get("path") is not None:
             flags["path"] = flags["path"].expanduser().resolve()
         arguments = _arguments(tool, own, given)
+        if not as_json and FORMAT in given:
+            arguments.setdefault(FORMAT, MARKDOWN)
         takes_project = len(own) < len(tool.parameters)
         if takes_project and not _makes(tool) and flags[PROJECT] not in (None, AUTO):
             # Only what writes makes a project that is missing: a mistyped name must not look
@@ -80,6 +84,8 @@ def command_for(name: str, tool: Tool) -> click.Command:
         result, note = run_with_app(call, **flags)
         if as_json:
             print_json(result.structured)
+        elif arguments.get(FORMAT) == MARKDOWN:
+            click.echo(result.text)
         else:
             render(result)
             if note is not None:

@@ -14,6 +14,7 @@ def fits(record: Record, where: Where) -> bool:
         and (not where.types or record.type in where.types)
         and (not where.scopes or record.scope in where.scopes)
         and (where.sessions is None or record.session in where.sessions)
+        and (where.places is None or (record.session, record.position) in where.places)
         and (
             where.visible_to is None
             or record.scope != SESSION_SCOPE

@@ -13,11 +13,25 @@ from recollect.core.words import (
     indexed_prefix,
 )
 
+HEARD = 500  # characters of a text beside a record that it is found by; the nearest ones
+
 Fields = tuple[list[str], list[str], list[str]]  # the stems of name, text and context
 
 
 def fields_of(name: str, text: str, context: str) -> Fields:
     return _stems(name), _stems(text), _stems(context)
+
+
+def heard(text: str, *, before: bool) -> str:
+    """What counts of a text just before a record, or just after it: the end, or the beginning."""
+    if len(text) <= HEARD:
+        return text
+    # No half word, where there are blanks between words.
+    if before:
+        near = text[-HEARD:]
+        return near.partition(" ")[2] or near
+    near = text[:HEARD]
+    return near.rpartition(" ")[0] or near
 
 
 def matches(fields: Fields, query: WordQuery) -> bool:

@@ -180,6 +180,7 @@ class Where:
     types: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
     sessions: tuple[str, ...] | None = None
+    places: tuple[tuple[str, int], ...] | None = None  # a session, and a position in it
     visible_to: str | None = None  # a session: what others keep in session scope stays out
     tags: tuple[str, ...] = ()  # any of them
     pinned: bool = False  # True: only those whose facet `pinned` is set

@@ -26,6 +26,17 @@ class Session:
     id: str = field(default_factory=lambda: uuid4().hex)
 
 
+def conversation_of(session: Session, given: str | None, default: str | None) -> str | None:
+    """The conversation that a call belongs to: the one it names, else that of the process, else
+    the connection's own; None on a connection that keeps none."""
+    if given is not None:
+        return given.strip()
+    if default is not None:
+        return default
+    converses = session.stateful and session.is_conversation
+    return f"session:{session.id}" if converses else None
+
+
 async def _unheard(_done: float, _total: float | None, _message: str | None) -> None:
     """Progress that nobody asked for."""
 

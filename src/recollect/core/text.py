@@ -44,3 +44,8 @@ def _is_broken(text: str) -> bool:
     except UnicodeEncodeError:
         return True
     return False
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """As a person says it: `1 turn`, `2,500 turns`."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"

@@ -3,7 +3,10 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
+from recollect.core.compounds import compounds, joined, other_ways, parts_of, segments_of
 from recollect.core.folding import fold, tokens, unspaced_runs
 from recollect.core.stemming import stem
 
@@ -11,7 +14,6 @@ MAX_TERMS = 64  # typed words of a query that count; more of them find nothing m
 MAX_PHRASE_WORDS = 64
 MAX_EXPRESSION = 2_000  # characters; what is longer was pasted, and its words are plain
 MAX_NESTING = 6  # parentheses inside parentheses; FTS5's parser has a stack of 100 symbols
-MAX_JOINED = 64  # characters of a compound that someone may write as one word
 
 _ENGLISH = """
     a about all also am an and any are arent as at be because been being but by can cant could
@@ -79,25 +81,31 @@ class Query:
 
 def index_text(text: str) -> str:
     """What goes into the word index for a text: the folded text and other ways to write it."""
+    return joined_texts([prepared(text)])
+
+
+class Prepared(NamedTuple):
+    """A folded text, and other ways to write the words in it."""
+
+    folded: str
+    added: tuple[str, ...]
+
+
+def prepared(text: str) -> Prepared:
+    """For who indexes a text more than once: see `joined_texts`."""
     folded = fold(text)
     unusual = [
         chunk
         for chunk in dict.fromkeys(folded.split())
         if len(chunk) > 2 and not (chunk.isalpha() and (chunk.islower() or chunk.istitle()))
     ]
-    if not unusual:
-        return folded
-    added: dict[str, None] = {}
-    for compound in _COMPOUND.findall(" ".join(unusual)):
-        if compound.isalpha() and compound.islower():
-            continue
-        segments = _JOIN.split(compound)
-        parts = _parts(segments)
-        if len(parts) > len(segments):
-            added[" ".join(parts)] = None
-        if joined := _joined(compound, segments):
-            added[joined] = None
-    return "\n".join((folded, *added))
+    return Prepared(folded, tuple(other_ways(" ".join(unusual))) if unusual else ())
+
+
+def joined_texts(texts: Sequence[Prepared]) -> str:
+    """What goes into the word index for all of these, each a line: as for one text of them."""
+    added = dict.fromkeys(chain.from_iterable([text.added for text in texts]))
+    return "\n".join([*(text.folded for text in texts), *added])
 
 
 def parse_query(text: str) -> Query:
@@ -147,36 +155,6 @@ def _unstemmed(word: str) -> str:
     return f"{word}ness" if stem(word) != word == stem(f"{word}ness") else word
 
 
-_LOWER = r"[^\W\d_A-Z]"
-# A picture's word has letters and digits, but no parts.
-_COMPOUND = re.compile(r"(?<![^\W_])(?!emoji[0-9a-f]{4})[^\W_]+(?:[-_.'][^\W_]+)*")
-_JOIN = re.compile(r"[-_.']")
-_HEX = re.compile(r"[0-9a-f]{4,}")
-# URLs is one part, as are HTTP and Server in HTTPServer.
-_PART = re.compile(rf"[A-Z]{{2,}}s(?!{_LOWER})|[A-Z]+(?!{_LOWER})|[A-Z]?{_LOWER}+|\d+")
-
-
-def _parts(segments: Sequence[str]) -> list[str]:
-    """The segments with each broken at its humps and digits."""
-    parts: list[str] = []
-    for segment in segments:
-        pieces = _PART.findall(segment)
-        # A hash or a key is no row of words.
-        is_noise = len(pieces) > 1 and (
-            (len(pieces) > 3 and len(segment) < 2.5 * len(pieces)) or _HEX.fullmatch(segment)
-        )
-        parts += [segment] if is_noise else pieces
-    return parts
-
-
-def _joined(compound: str, segments: Sequence[str]) -> str | None:
-    if len(segments) == 1 or len(compound) > MAX_JOINED:
-        return None
-    joined = "".join(segments)
-    # A date or a telephone number may be written in one; 1.2.3 is not 123.
-    return None if joined.isdigit() and "." in compound else joined
-
-
 # Commas part words, as in "redis,postgres", but not digits, as in "1,000".
 _TYPED = re.compile(r"[()]|(?:[^\s(),;、，。；！？]|,(?=\d))+")
 _PARENTHESES = frozenset("()")
@@ -208,14 +186,14 @@ def _term(typed: str) -> WordQuery | None:
     phrases = _phrases(tokens(folded), prefix=prefix)
     if not phrases:
         return None
-    compounds = _COMPOUND.findall(folded)
-    respelled = _respelled(compounds[0], prefix=prefix) if len(compounds) == 1 else []
+    found = compounds(folded)
+    respelled = _respelled(found[0], prefix=prefix) if len(found) == 1 else []
     return _any_of([*phrases, *respelled])
 
 
 def _respelled(compound: str, *, prefix: bool) -> list[WordQuery]:
-    segments = _JOIN.split(compound)
-    parts = _parts(segments)
+    segments = segments_of(compound)
+    parts = parts_of(segments)
     spellings: list[WordQuery] = []
     if len(parts) > len(segments):
         words = tokens(" ".join(parts))[:MAX_PHRASE_WORDS]
@@ -226,8 +204,8 @@ def _respelled(compound: str, *, prefix: bool) -> list[WordQuery]:
             spellings += [AllOf((*(Phrase((word,)) for word in first), final))] if final else []
         else:
             spellings += _phrases(words, prefix=prefix)
-    if joined := _joined(compound, segments):
-        spellings += _phrases(tokens(joined), prefix=prefix)
+    if word := joined(compound, segments):
+        spellings += _phrases(tokens(word), prefix=prefix)
     return spellings
 
 

@@ -10,6 +10,7 @@ Floats = NDArray[np.float32]
 Halves = NDArray[np.float16]
 Keys = NDArray[np.int64]
 Rows = NDArray[np.intp]
+Signs = NDArray[np.uint8]
 
 EXACT_LIMIT = 20_000  # vectors; up to here 30 MB buy an exact answer in a millisecond
 RESCORED = 400  # candidates of a scan over codes whose floats are read
@@ -26,9 +27,9 @@ class VectorIndex:
     best few hundred of a scan over these codes are rescored with the floats that `fetch` reads.
     """
 
-    def __init__(self, dimensions: int) -> None:
+    def __init__(self, dimensions: int, *, exact: bool = True) -> None:
         self._dimensions = dimensions
-        self._is_exact = True
+        self._is_exact = exact
         self._most, self._tail = self._empty(), self._empty()
 
     def __len__(self) -> int:
@@ -41,13 +42,20 @@ class VectorIndex:
 
     def put(self, keys: Keys, vectors: Floats | Halves) -> None:
         """Adds vectors or replaces those of keys that are there; each key comes once."""
+        self._put(keys, self._form(vectors))
+
+    def put_signs(self, keys: Keys, signs: Signs) -> None:
+        """Adds vectors of which no more is known than their signs; the index is not exact."""
+        self._put(keys, _columns(signs))
+
+    def _put(self, keys: Keys, data: NDArray[Any]) -> None:
         order = np.argsort(keys)
-        keys, data = keys[order], self._form(vectors[order])
+        keys, data = keys[order], np.take(data, order, axis=self._most.axis)
         for part in self._parts:
             is_new = part.replace(keys, data)
             keys, data = keys[is_new], np.compress(is_new, data, axis=part.axis)
         self._tail.insert(keys, data)
-        if self._is_exact and len(self) > EXACT_LIMIT:
+        if self._is_exact and not is_exact(len(self)):
             self._become_codes()
         if len(self._tail.keys) > TAIL:
             self._most.insert(self._tail.keys, self._tail.data)
@@ -146,6 +154,11 @@ class _Part:
         return rows[is_known], is_known
 
 
+def is_exact(count: int) -> bool:
+    """Whether an index of so many vectors keeps their floats."""
+    return count <= EXACT_LIMIT
+
+
 def best(keys: Keys, scores: NDArray[Any], limit: int) -> tuple[Keys, NDArray[Any]]:
     """The highest scores with their keys, best first; of equal ones the smaller key."""
     if limit < len(keys):
@@ -156,16 +169,23 @@ def best(keys: Keys, scores: NDArray[Any], limit: int) -> tuple[Keys, NDArray[An
     return keys[order], scores[order]
 
 
-def _codes(vectors: NDArray[Any]) -> NDArray[np.uint64]:
-    """The sign of each dimension, as columns of 64: sums over rows would be slow."""
+def signs(vectors: NDArray[Any]) -> Signs:
+    """A bit for each dimension, in whole rows of eight bytes."""
     if vectors.dtype == np.float16:
         # The same question of the same bits, without making floats of them first.
         vectors = vectors.view(np.int16)
     packed = np.packbits(vectors > 0, axis=1)
     missing = -packed.shape[1] % 8
-    if missing:
-        packed = np.pad(packed, ((0, 0), (0, missing)))
-    return np.ascontiguousarray(packed.view(np.uint64).T)
+    return np.pad(packed, ((0, 0), (0, missing))) if missing else packed
+
+
+def _codes(vectors: NDArray[Any]) -> NDArray[np.uint64]:
+    return _columns(signs(vectors))
+
+
+def _columns(signs: Signs) -> NDArray[np.uint64]:
+    """The signs as columns of 64: sums over rows would be slow."""
+    return np.ascontiguousarray(signs.view(np.uint64).T)
 
 
 def _cut(distances: NDArray[np.uint16], at_least: int) -> int:

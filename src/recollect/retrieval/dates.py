@@ -38,6 +38,16 @@ def spans(text: str, now: int, zone: tzinfo = UTC) -> tuple[Span, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def said(text: str) -> tuple[str, ...]:
+    """What a text says about times, in its own words and in their order."""
+    left = text[:LONGEST]
+    found: list[tuple[int, str]] = []
+    for pattern, _ in _PATTERNS:
+        found += [(match.start(), match[0]) for match in pattern.finditer(left)]
+        left = pattern.sub(lambda match: "|" * len(match[0]), left)
+    return tuple(words for _, words in sorted(found))
+
+
 def without_dates(text: str) -> str:
     """The text without what it says about times."""
     for pattern, _ in _PATTERNS:

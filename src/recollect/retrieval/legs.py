@@ -85,9 +85,12 @@ async def by_meaning(
 async def understood(places: Sequence[Place], text: str) -> Question:
     """The query without what has a place of its own: dates, authors, words as common as names."""
     asked = text[:LONGEST_QUESTION]
-    known = await asyncio.gather(*(place.store.authors() for place in places))
+    # At once: what each store is asked here stands before the longer questions for the words.
+    known, common_names = await asyncio.gather(
+        asyncio.gather(*(place.store.authors() for place in places)),
+        _common_names(places, asked),
+    )
     authors = authors_named(asked, (author for some in known for author in some))
-    common_names = await _common_names(places, asked)
     meant = without_names(without_dates(asked), [*authors, *common_names])
     return Question(meant if tells(meant) else asked, authors)
 

@@ -7,10 +7,12 @@ not what she said. So names stay in the word query and leave the one for meaning
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from recollect.core.transcripts import ASSISTANT, USER
 from recollect.core.words import STOP_WORDS
 
 COMMON = 0.08  # of the records: a capitalised word that stands in more is a name to all intents
 FEWEST_RECORDS = 50  # below, one record is a share too large to say anything
+ROLES = frozenset((USER, ASSISTANT))  # authors without a name: "user" is a word of many questions
 FEWEST_WORDS = 2  # that tell something, for a question to be left of it
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*")
@@ -43,7 +45,7 @@ def authors_named(text: str, authors: Iterable[str]) -> frozenset[str]:
             for word in _WORD.findall(author)
         )
 
-    return frozenset(author for author in authors if is_named(author))
+    return frozenset(author for author in authors if author not in ROLES and is_named(author))
 
 
 def without_names(text: str, names: Sequence[str]) -> str:

@@ -22,9 +22,9 @@ DeploymentMode = Literal["embedded-file", "embedded-memory"]
 EmbeddingModel = Literal["all-MiniLM-L6-v2", "none"]
 BankMode = Literal["architect", "ask", "code", "debug", "test"]
 
-TOOLSETS = ("memories", "graph", "bank")
+TOOLSETS = ("memories", "graph", "history", "bank")
 # A list of tools stands in every conversation's context, so not all are offered unasked.
-DEFAULT_TOOLSETS = ("memories", "graph")
+DEFAULT_TOOLSETS = ("memories", "graph", "history")
 # Whoever sets one of these wants the memory bank.
 OF_THE_BANK = frozenset(
     {
@@ -39,6 +39,16 @@ OF_THE_BANK = frozenset(
         "bank_extras",
         "mode_tools",
     }
+)
+# Of the programs whose conversations are read.
+CLIENT_VARIABLES = (
+    "APPDATA",
+    "CLAUDE_CONFIG_DIR",
+    "CODEX_HOME",
+    "GEMINI_CLI_HOME",
+    "HOME",
+    "USERPROFILE",
+    "XDG_CONFIG_HOME",
 )
 AUTO = "auto"
 DEFAULT = "default"
@@ -84,6 +94,8 @@ class Settings:
     mask_secrets: bool = True
     #: Seconds after which a search answers with what it has found so far.
     recall_time_limit: float = 2.0
+    #: History: folders whose conversations are left out, with commas; `*` stands for anything.
+    history_exclude: str = ""
     #: Memory bank: the mode of working to begin with.
     mode: BankMode = "code"
     #: Memory bank: name of its folder inside the working folder.
@@ -198,6 +210,11 @@ def remote_bank(settings: Settings) -> str | None:
     # A path that is not absolute lies in the home folder there, as ssh itself has it.
     place = path.lstrip("/") if path.startswith("/") else f"~/{path.removeprefix('~/')}"
     return f"ssh://{quote(user)}@{host}/{quote(place, safe='/~')}"
+
+
+def client_environment() -> dict[str, str]:
+    """Where other programs keep their files, as far as variables say so."""
+    return {name: os.environ[name] for name in CLIENT_VARIABLES if os.environ.get(name)}
 
 
 def environment_names() -> tuple[str, ...]:

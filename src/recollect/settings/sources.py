@@ -29,7 +29,7 @@ REMOTE_FLAGS = {
     "ssh_path": "--remote-path",
 }
 NOT_IN_A_FILE = frozenset({"config"})
-LISTS = frozenset({"toolsets"})
+LISTS = frozenset({"toolsets", "history_exclude"})
 PASSWORDS = frozenset({"remote_pass"})
 REMOTE_KEYS = ("remote_url", "remote_user", "remote_pass")
 REMOTE_MODES = ("local-server", "remote")

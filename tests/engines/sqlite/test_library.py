@@ -3,15 +3,20 @@ import contextlib
 import threading
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 from making import batch, entity, record_ref
+from processes import Actor
+from recollect.core.ports import Embedded, Search
 from recollect.core.records import Where
 from recollect.engines.sqlite import library as libraries
 from recollect.engines.sqlite import moves
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import ReadOnly, RecollectError
+
+PROJECT_NAME = "project"
 
 
 async def test_nothing_is_made_before_the_first_call(folder: Path) -> None:
@@ -183,3 +188,55 @@ async def test_a_folder_that_cannot_be_written_has_an_empty_store_of_the_user(
             await attempt
     library._read_only = False
     await (await library.user()).commit(batch(entity("mine")))
+
+
+async def test_what_other_processes_store_shows_in_the_stamp(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    _, store = await library.open(PROJECT_NAME)
+    before = await store.stamp()
+    Actor("commit_numbers", folder, PROJECT_NAME, "other", 2).finish()
+    after = await store.stamp()
+    assert after == (before[0] + 2, before[1])
+    other = SqliteLibrary(folder)
+    _, theirs = await other.open(PROJECT_NAME)
+    await theirs.put_vectors("model", [Embedded("kept", 1, np.ones(2, np.float32))])
+    assert await store.stamp() == (after[0], after[1] + 1)
+    await other.close()
+
+
+async def test_a_stamp_is_the_same_after_a_restart(library: SqliteLibrary, folder: Path) -> None:
+    _, store = await library.open(PROJECT_NAME)
+    await store.put_vectors("model", [Embedded("kept", 1, np.ones(2, np.float32))])
+    before = await store.stamp()
+    await library.close()
+    again = SqliteLibrary(folder)
+    _, store = await again.open(PROJECT_NAME)
+    assert await store.stamp() == before
+    await again.close()
+
+
+async def test_searches_are_kept_on_the_disk_and_shared(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    other = SqliteLibrary(folder)
+    for asking, query in ((library, "ours"), (other, "theirs")):
+        await asking.add_searches([Search(1, "search", query, 0, 1.0)])
+    for asking in (library, other):
+        assert [search.query for search in await asking.searches()] == ["theirs", "ours"]
+    assert await other.forget_searches() == 2
+    assert await library.searches() == []
+    await other.close()
+    assert (folder / "_meta.db").stat().st_mode & 0o777 == 0o600
+
+
+async def test_the_store_of_conversations_is_made_once_whoever_asks_first(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    other = SqliteLibrary(folder)
+    ours, theirs = await asyncio.gather(library.history(), other.history())
+    await ours.commit(batch(entity("ours")))
+    await theirs.commit(batch(entity("theirs")))
+    assert [record.id for record in await ours.scan(Where())] == ["ours", "theirs"]
+    await other.close()
+    assert names(folder, "history.*") <= {"history.db", "history.db-wal", "history.db-shm"}

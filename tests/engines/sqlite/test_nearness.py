@@ -98,6 +98,76 @@ async def test_what_another_window_stores_replaces_and_removes_is_seen_at_the_ne
     assert "m7" not in await near(store, floats[9], limit=60)
 
 
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many whole vectors were put into an index at a time."""
+    counts: list[int] = []
+    putting = vectors.VectorIndex.put
+
+    def noted(index: vectors.VectorIndex, keys: vectors.Keys, found: vectors.Floats) -> None:
+        counts.append(len(keys))
+        putting(index, keys, found)
+
+    monkeypatch.setattr(vectors.VectorIndex, "put", noted)
+    return counts
+
+
+@pytest.mark.parametrize("at_once", [7, 100])
+async def test_an_index_of_many_begins_with_the_signs_of_their_vectors(
+    store: SqliteStore,
+    other: SqliteStore,
+    taken: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    at_once: int,
+) -> None:
+    monkeypatch.setattr(vectors, "EXACT_LIMIT", 50)
+    monkeypatch.setattr(nearness, "SIGNS", at_once)
+    floats = directions(120)
+    await store.commit(batch(*memories(120)))
+    await embed(store, floats[:100])
+    await store.put_vectors("another", [Embedded("m4", 1, floats[4])])
+    await store.commit(batch(Update("m5", {"text": "another"}, 1)))
+    for number in (3, 99):
+        assert await near(other, floats[number], limit=1) == [f"m{number}"]
+    assert not {"m4", "m5"} & set(await near(other, floats[4], limit=100))
+    assert taken == []
+    await embed(store, floats[100:], first=100)
+    assert await near(other, floats[119], limit=1) == ["m119"]
+    assert taken == [20]
+
+
+async def test_vectors_without_signs_are_found_as_well(
+    store: SqliteStore, other: SqliteStore, form: None, taken: list[int]
+) -> None:
+    floats = directions(100)
+    await store.commit(batch(*memories(100)))
+    await embed(store, floats)
+    await store._database.write(lambda db: db.execute("UPDATE vectors SET code = NULL"))
+    for number in (3, 99):
+        assert await near(other, floats[number], limit=1) == [f"m{number}"]
+    assert sum(taken) == 100
+
+
+async def test_what_a_filter_lets_through_is_read_again_after_a_change(
+    store: SqliteStore, form: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sifting, "SPARE", 0)
+    monkeypatch.setattr(sifting, "MOST_TRIED", 0)
+    floats = directions(100)
+    await store.commit(batch(*memories(100)))
+    await embed(store, floats)
+    where = Where(min_importance=0.95)
+    for _ in range(2):
+        assert set(await near(store, floats[0], where)) == {f"m{n}" for n in range(95, 100)}
+    await store.commit(
+        batch(Update("m3", {"importance": 1.0}, 1), Update("m99", {"importance": 0.1}, 1))
+    )
+    assert set(await near(store, floats[0], where)) == {"m3", *(f"m{n}" for n in range(95, 99))}
+    for least in np.arange(0.5, 0.99, 0.05).tolist():
+        found = await near(store, floats[0], Where(min_importance=least), limit=3)
+        assert len(found) == 3
+
+
 async def test_a_filter_costs_a_handful_of_statements_at_most(
     store: SqliteStore, form: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

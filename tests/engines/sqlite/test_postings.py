@@ -13,7 +13,9 @@ from recollect.core.words import AnyOf, parse_query
 from recollect.engines.sqlite import postings
 from recollect.engines.sqlite.connections import create
 from recollect.engines.sqlite.database import Database
+from recollect.engines.sqlite.doclists import Doclist
 from recollect.engines.sqlite.schema import PROJECT
+from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import SqliteStore
 
 VOCABULARY = [f"w{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(400)]
@@ -145,14 +147,25 @@ STEPS = st.lists(
 )
 
 
-@given(steps=STEPS, followed=st.sampled_from([0, 2, 256]))
-@settings(max_examples=40, deadline=None)
+@given(
+    steps=STEPS,
+    kept=st.sampled_from([1, 20]),
+    near_end=st.sampled_from([0, 5, 10_000]),
+    quicker=st.sampled_from([0, 5, 300]),
+)
+@settings(max_examples=60, deadline=None)
 async def test_arrays_follow_whatever_is_committed(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[Any, ...]], followed: int
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: list[tuple[Any, ...]],
+    kept: int,
+    near_end: int,
+    quicker: int,
 ) -> None:
     beside = Beside(tmp_path_factory.mktemp("postings") / "project.db")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postings, "FOLLOWED", followed)
+        patch.setattr(postings, "KEPT_ROWS", kept)
+        patch.setattr(postings, "NEAR_END", near_end)
+        patch.setattr(postings, "QUICKER", quicker)
         await beside.arrays.commit(batch(*talk(60)))
         await beside.arrays.commit(batch(note("1-0", "waa wab", name="wac")))
         await beside.both(QUERIES[0])
@@ -189,38 +202,88 @@ async def test_a_record_that_was_gone_before_it_was_seen_is_no_trouble(beside: B
     await beside.both("wab wac")
 
 
-async def test_the_arrays_of_common_words_are_read_once(
-    beside: Beside, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await beside.arrays.commit(batch(*talk(1_000)))
-    read: list[str] = []
-    reading = postings._read
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The terms whose arrays are read as a whole."""
+    terms: list[str] = []
+    reading = postings.read_term
 
-    def counted(places: str | None) -> Any:
-        read.append("")
-        return reading(places)
+    def noted(db: Connection, term: str) -> Doclist:
+        terms.append(term)
+        return reading(db, term)
 
-    monkeypatch.setattr(postings, "_read", counted)
-    for _ in range(5):
+    monkeypatch.setattr(postings, "read_term", noted)
+    return terms
+
+
+async def test_the_arrays_of_common_words_are_read_once(beside: Beside, read: list[str]) -> None:
+    await beside.arrays.commit(batch(*talk(2_000)))
+    for _ in range(3):
         await beside.both("wab wac")
-    assert len(read) == 2
-    await beside.arrays.commit(batch(*talk(10, seed=7)))
+    for number in range(5):
+        await beside.arrays.commit(batch(*talk(40, seed=7 + number, session=f"new {number}")))
+        await beside.both("wab wac")
+    assert read == ["wab", "wac"]
+
+
+async def test_an_array_is_read_anew_when_most_of_it_is_new(
+    beside: Beside, read: list[str]
+) -> None:
+    await beside.arrays.commit(batch(*talk(2_000)))
     await beside.both("wab wac")
-    assert len(read) == 2
-    await beside.arrays.commit(batch(*talk(300, seed=8)))
+    await beside.arrays.commit(batch(*talk(2_000, seed=7)))
     await beside.both("wab wac")
-    assert len(read) == 4
+    assert read == ["wab", "wac"] * 2
+
+
+async def test_what_changed_long_ago_is_asked_for_row_by_row(
+    beside: Beside, read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postings, "NEAR_END", 10)
+    monkeypatch.setattr(postings, "QUICKER", 1)
+    await beside.arrays.commit(batch(*talk(2_000)))
+    await beside.both("wab wac")
+    await beside.arrays.commit(
+        batch(
+            Update("1-5", {"text": "wab wab wab"}, 1),
+            Update("1-500", {"text": "nothing"}, 1),
+            Delete(record_ref("1-700")),
+        )
+    )
+    found = await beside.both("wab wac", limit=2_000)
+    assert "1-5" in {match.id for match in found}
+    assert "1-700" not in {match.id for match in found}
+    assert read == ["wab", "wac"]
+
+
+@pytest.mark.parametrize("query", ["wab.wac waa", "getWabWac waa", "wzz.wac waa", "getWabWab waa"])
+async def test_words_that_belong_together_count_as_in_fts5(beside: Beside, query: str) -> None:
+    await beside.arrays.commit(batch(*talk(2_000), note("1-0", "getWabWab wab.wac wab-wac")))
+    for weights in (Weights(), Weights(name=1.0, text=2.5, context=0.0)):
+        await beside.both(query, limit=500, weights=weights)
+
+
+async def test_a_word_may_be_in_a_row_any_number_of_times(beside: Beside) -> None:
+    often = [note("1-0", "waa " * times) for times in (255, 256, 3_000)]
+    await beside.arrays.commit(batch(*talk(600), *often[:1]))
+    await beside.both("waa wab")
+    await beside.arrays.commit(batch(*often[1:]))
+    await beside.both("waa wab")
 
 
 async def test_no_more_arrays_are_kept_than_there_is_room_for(
     beside: Beside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postings, "KEPT_BYTES", 5_000)
+    monkeypatch.setattr(postings, "KEPT_ROWS", 10)
     await beside.arrays.commit(batch(*talk(1_000)))
-    for query in ("waa wab", "wac wad", "waa wad", "wae waf wag"):
+    for number, query in enumerate(("waa wab", "wac wad", "waa wad", "wae waf wag")):
         await beside.both(query)
-    kept = beside.arrays._arrays()._kept
-    assert sum(posting.nbytes for posting in kept.values()) <= 5_000
+        await beside.arrays.commit(batch(*talk(20, seed=100 + number, name=None)))
+    arrays = beside.arrays._arrays()
+    sizes = [kept.doclist.nbytes for kept in arrays._kept.values()]
+    assert 0 < sum(sizes) <= 5_000
+    assert sum(sizes) == arrays._kept_bytes
 
 
 async def test_small_stores_ask_fts5(beside: Beside) -> None:

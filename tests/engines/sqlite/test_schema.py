@@ -8,18 +8,21 @@ import pytest
 
 from making import DAY_ONE, batch, entity, record_ref
 from processes import said_by
-from recollect.core.ports import Embedded
+from recollect.core.ports import Embedded, Search, Token
 from recollect.core.records import Edit, Restore, Update, Weights, Where
 from recollect.core.words import parse_query
-from recollect.engines.sqlite import meaning, queries
+from recollect.engines.sqlite import meaning, queries, sifting
 from recollect.engines.sqlite.connections import connect, create
 from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.schema import PROJECT
+from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.engines.sqlite.schema import LIBRARY, PROJECT
 from recollect.engines.sqlite.sql import Connection, Rows
 from recollect.engines.sqlite.store import SqliteStore
 from recollect.errors import ReadOnly
 
 VERSION_1 = replace(PROJECT, migrations=PROJECT.migrations[:1], temporary="")
+VERSION_2 = replace(PROJECT, migrations=PROJECT.migrations[:2], temporary="")
+LIBRARY_1 = replace(LIBRARY, migrations=LIBRARY.migrations[:1])
 CONTENT = f"""
 INSERT INTO records(id, kind, type, name, name_key, text, facets, created_at, updated_at)
     VALUES ('Ada', 'entity', 'person', 'Ada', 'ada', 'wrote a program', '{{"n": 1}}',
@@ -73,6 +76,25 @@ async def test_a_file_of_the_first_version_is_brought_up_to_date_with_all_it_hol
     assert said_by("rows_of_view", old, "entities")[0]["name"] == "Ada"
 
 
+async def test_vectors_of_the_second_version_stay_where_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "project.db"
+    create(path, VERSION_2)
+    connection = connect(path, VERSION_2)
+    connection.execute(CONTENT)
+    vector = np.ones(8, "<f2").tobytes()
+    connection.execute("INSERT INTO vectors VALUES (1, 'model', 1, ?)", (vector,))
+    connection.execute(
+        "UPDATE meta SET value = 1 WHERE key = 'vectors'; UPDATE records SET embedded = 'model'"
+    )
+    connection.close()
+    database = Database(path, PROJECT)
+    store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
+    assert [m.id for m in await store.near("model", np.ones(8, np.float32), Where(), 5)] == ["Ada"]
+    assert [record.id for record in await store.scan(Where(after=DAY_ONE))] == ["Ada"]
+    assert await store.check() == []
+    await database.close()
+
+
 async def test_several_connections_bring_a_file_up_to_date_once(old: Path) -> None:
     databases = [Database(old, PROJECT) for _ in range(4)]
     for database in databases:
@@ -87,6 +109,48 @@ async def test_an_old_file_that_cannot_be_written_says_so(old: Path) -> None:
     with pytest.raises(ReadOnly):
         await SqliteStore(database, "project", 1, lambda: DAY_ONE).scan(Where())
     await database.close()
+
+
+@pytest.fixture
+def old_library(tmp_path: Path) -> Path:
+    """A data folder whose `_meta.db` is of the first version."""
+    folder = tmp_path / "data"
+    (folder / "projects").mkdir(parents=True)
+    path = folder / "_meta.db"
+    create(path, LIBRARY_1)
+    connection = connect(path, LIBRARY_1)
+    connection.execute(
+        "INSERT INTO notes VALUES ('default', 'shop');"
+        f"INSERT INTO tokens VALUES ('1', 'laptop', 'hash', {DAY_ONE})"
+    )
+    connection.close()
+    return folder
+
+
+async def test_a_library_of_the_first_version_is_brought_up_to_date_with_all_it_holds(
+    old_library: Path,
+) -> None:
+    library = SqliteLibrary(old_library)
+    assert await library.searches() == []
+    await library.add_searches([Search(DAY_ONE, "search", "words", 1, 0.5)])
+    assert await library.note("default") == "shop"
+    assert await library.tokens() == [Token("1", "laptop", DAY_ONE)]
+    await library.create("shop", "")
+    await (await library.history()).commit(batch(entity("a turn")))
+    await library.close()
+    again = SqliteLibrary(old_library)
+    assert [search.query for search in await again.searches()] == ["words"]
+    assert [project.name for project in await again.projects()] == ["shop"]
+    await again.close()
+
+
+async def test_two_programs_bring_a_library_up_to_date_once(old_library: Path) -> None:
+    libraries = [SqliteLibrary(old_library) for _ in range(4)]
+    for library in libraries:
+        await library.add_searches([Search(DAY_ONE, "search", "words", 1, 0.5)])
+    assert len(await libraries[0].searches()) == 4
+    for library in libraries:
+        await library.close()
 
 
 def test_another_program_finds_no_table_that_it_cannot_open(tmp_path: Path) -> None:
@@ -159,6 +223,23 @@ def test_few_are_found_by_what_makes_them_few(explained: Any, where: Where, inde
     queries.scan(explained, where, limit=20)
     assert index in explained.plan
     assert "records_kind" not in explained.plan
+
+
+@pytest.mark.parametrize(
+    ("where", "index"),
+    [
+        (Where(kinds=MEMORY, after=DAY_ONE), "records_at"),
+        (Where(kinds=("turn", "code"), after=DAY_ONE, before=DAY_ONE), "records_at"),
+        (Where(kinds=("turn", "code"), scopes=("/src",)), "records_scope"),
+        (Where(kinds=("turn", "code"), scopes=("/src",), types=("decision",)), "records_live"),
+    ],
+    ids=repr,
+)
+def test_the_keys_of_all_that_fit_are_read_from_an_index(
+    explained: Any, where: Where, index: str
+) -> None:
+    sifting._all_keys(explained, where)
+    assert f"USING COVERING INDEX {index} " in explained.plan
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from recollect.core.fitting import fits, hears
-from recollect.core.matching import Fields, fields_of, matches, score
+from recollect.core.matching import Fields, fields_of, heard, matches, score
 from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
 from recollect.core.records import (
     AMENDABLE,
@@ -58,7 +58,8 @@ class MemoryStore:
         except BaseException:
             self._records, self._links = kept
             raise
-        retold = [e.id for e in edits if e.id and e.before and e.before.keys() & {"text", "name"}]
+        outdated = {"text", "name", "deleted_at"} if batch.derived else {"text", "name"}
+        retold = [e.id for e in edits if e.id and e.before and e.before.keys() & outdated]
         self._meaning.forget(retold, vectors_only=True)
         if batch.derived:
             edits = without_traces(self._records, edits)
@@ -423,19 +424,14 @@ class MemoryStore:
     def _fields(self, record: Record) -> Fields:
         parent = self._records.get(record.parent or "")
         described = "\n".join(part for part in (record.type, record.text) if part)
-        beside = (other.text for other in self._records.values() if hears(record, other))
-        around = ((parent and parent.name) or "", *beside)
+        beside = (other for other in self._records.values() if hears(record, other))
+        said = (heard(o.text, before=(o.position or 0) < (record.position or 0)) for o in beside)
+        around = ((parent and parent.name) or "", *said)
         return fields_of(record.name or "", described, "\n".join(around))
 
     def _waiting(self, model: str, kinds: Sequence[str]) -> list[Record]:
-        return [
-            r
-            for r in reversed(self._records.values())
-            if r.kind in kinds
-            and r.deleted_at is None
-            and r.text
-            and not self._meaning.has(model, r.id)
-        ]
+        live = (r for r in reversed(self._records.values()) if r.deleted_at is None and r.text)
+        return [r for r in live if r.kind in kinds and not self._meaning.has(model, r.id)]
 
     def _log(
         self, at: int, tool: str, client: str, undoes: int | None, edits: tuple[Edit, ...]

@@ -26,6 +26,7 @@ from recollect.engines.sqlite.rows import (
     INSERTED,
     before_to,
     facets_to,
+    inserted,
     listed,
     read,
     stored,
@@ -60,6 +61,8 @@ _EMPTY = (
 _EMBEDDED = frozenset(("text", "name"))
 # What those beside a record in its session are found by, and whether they are.
 _HEARD = frozenset(("text", "session", "position", "scope"))
+# What a record itself is found by, and whom it hears.
+_WORDED = _HEARD | {"name", "type"}
 
 
 def apply(connection: Connection, batch: Batch) -> Change:
@@ -101,9 +104,8 @@ class _Commit:
 
     def insert_record(self, record: Record) -> None:
         parent = None if record.parent is None else self._live_record(record.parent)
-        columns = [stored(name, getattr(record, name)) for name in INSERTED]
         try:
-            self._db.execute(_INSERT, (parent, waiting(record.text), *columns))
+            self._db.execute(_INSERT, (parent, waiting(record.text), *inserted(record)))
         except apsw.ConstraintError as error:
             raise _taken(record.kind, record.name or record.id) from error
         key = self._keys[record.id] = self._db.last_insert_rowid()
@@ -242,7 +244,8 @@ class _Commit:
         self, key: int, kind: str, old: Mapping[str, Any], altered: Mapping[str, Any]
     ) -> None:
         """Brings all that is derived from a record's values in step with an update."""
-        self._indexed.add(key)
+        if altered.keys() & _WORDED:
+            self._indexed.add(key)
         if "name" in altered:
             self._renamed.add(key)
         if "tags" in altered:

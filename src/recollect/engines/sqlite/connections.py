@@ -119,6 +119,7 @@ def connect(
                 migrate(connection, schema)
             _refuse_if_older(connection, path, schema, title or path.name)
             connection.execute(schema.temporary)
+            connection.register_fts5_function("occurrences", _occurrences)
         except BaseException:
             # The last one to close folds the log in; a file that is refused stays as it is.
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -286,6 +287,14 @@ def _typed(connection: apsw.Connection) -> Connection:
 
 def _lowered(text: str | None) -> str | None:
     return None if text is None else text.lower()
+
+
+def _occurrences(found: apsw.FTS5ExtensionApi) -> int:
+    """How often a row has the phrase of a query in its three columns, in 16 bits each."""
+    packed = 0
+    for places in found.phrase_locations(0):
+        packed = packed << 16 | min(len(places), 0xFFFF)
+    return packed
 
 
 def _version(connection: Connection) -> int:

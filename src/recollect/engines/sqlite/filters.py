@@ -1,5 +1,6 @@
 """Which records a question means, as conditions of a statement over `records r`."""
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +54,13 @@ def _add_places(where: Where, found: Conditions) -> None:
         found.add(f"{column} {_among(where.scopes)}", *where.scopes)
     if where.sessions is not None:
         found.add("r.session IN (SELECT value FROM json_each(?))", listed(where.sessions))
+    if where.places is not None:
+        # An index that leaves out what has no session is used only where that is said.
+        found.add(
+            "r.session IS NOT NULL AND (r.session, r.position) IN "
+            "(SELECT value ->> 0, value ->> 1 FROM json_each(?))",
+            json.dumps(where.places),
+        )
     if where.visible_to is not None:
         found.add(f"(r.scope <> '{SESSION_SCOPE}' OR r.session = ?)", where.visible_to)
 

@@ -1,6 +1,7 @@
 """Vectors and access counts of records: beside them, no change, and no part of an undo."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recollect.core.ports import Access, Embedded
@@ -53,16 +54,30 @@ def waiting(text: str) -> str | None:
     return "" if text else None
 
 
-def put_vectors(db: Connection, model: str, items: Sequence[tuple[str, int, bytes]]) -> int:
-    """Of each item its id, its version and its vector; says how many were kept."""
+@dataclass(frozen=True, slots=True)
+class Halved:
+    """A vector as it is kept."""
+
+    id: str
+    version: int
+    vector: bytes
+    code: bytes
+
+
+def put_vectors(db: Connection, model: str, items: Sequence[Halved]) -> int:
+    """Says how many were kept."""
     keys = [
         db.execute(
             "SELECT key FROM records WHERE id = ? AND version = ? AND deleted_at IS NULL",
-            (record_id, version),
+            (item.id, item.version),
         ).get
-        for record_id, version, _ in items
+        for item in items
     ]
-    kept = {key: blob for key, (_, _, blob) in zip(keys, items, strict=True) if key is not None}
+    kept = {
+        key: (item.vector, item.code)
+        for key, item in zip(keys, items, strict=True)
+        if key is not None
+    }
     _set_vectors(db, model, list(kept.items()))
     db.executemany(
         "UPDATE records SET embedded = ?1 WHERE key = ?2 AND embedded IS NOT ?1",
@@ -78,17 +93,19 @@ def forget_vectors(db: Connection, keys: Iterable[int]) -> None:
         "AND model IS NOT NULL",
         (listed(keys),),
     )
-    _set_vectors(db, None, [(key, None) for (key,) in rows])
+    _set_vectors(db, None, [(key, (None, None)) for (key,) in rows])
 
 
 def _set_vectors(
-    db: Connection, model: str | None, items: Sequence[tuple[int, bytes | None]]
+    db: Connection,
+    model: str | None,
+    items: Sequence[tuple[int, tuple[bytes, bytes] | tuple[None, None]]],
 ) -> None:
     if items:
         seen = newest_vector(db)
         db.executemany(
-            "INSERT OR REPLACE INTO vectors(record, model, seq, vector) VALUES (?,?,?,?)",
-            [(key, model, seen + n, blob) for n, (key, blob) in enumerate(items, 1)],
+            "INSERT OR REPLACE INTO vectors(record, model, seq, vector, code) VALUES (?,?,?,?,?)",
+            [(key, model, seen + n, *blobs) for n, (key, blobs) in enumerate(items, 1)],
         )
         db.execute("UPDATE meta SET value = ? WHERE key = 'vectors'", (seen + len(items),))
 
@@ -98,9 +115,15 @@ def newest_vector(db: Connection) -> int:
     return db.execute("SELECT value FROM meta WHERE key = 'vectors'").get
 
 
-def halved(items: Sequence[Embedded]) -> list[tuple[str, int, bytes]]:
+def halved(items: Sequence[Embedded]) -> list[Halved]:
     """The vectors as they are kept: half the size, and no cosine changes by more than 0.0001."""
-    return [(item.id, item.version, item.vector.astype("<f2").tobytes()) for item in items]
+    from recollect.engines.vectors import signs
+
+    halves = [item.vector.astype("<f2") for item in items]
+    return [
+        Halved(item.id, item.version, half.tobytes(), signs(half[None, :]).tobytes())
+        for item, half in zip(items, halves, strict=True)
+    ]
 
 
 def vectors(db: Connection, model: str, ids: Sequence[str]) -> "dict[str, NDArray[np.float32]]":

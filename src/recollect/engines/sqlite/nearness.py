@@ -11,12 +11,19 @@ from numpy.typing import NDArray
 from recollect.core.records import Match, Where
 from recollect.engines.sqlite.meaning import newest_vector
 from recollect.engines.sqlite.rows import PARENT_ID, listed
-from recollect.engines.sqlite.sifting import Keys, sift
+from recollect.engines.sqlite.sifting import Keys, Sieve
 from recollect.engines.sqlite.sql import Connection, Row
-from recollect.engines.vectors import Floats, Halves, VectorIndex
+from recollect.engines.vectors import Floats, Halves, VectorIndex, is_exact
 
 CHUNK = 8_192  # vectors that are read at once
+SIGNS = 262_144  # likewise, where the signs are enough
 MANY = 20_000  # vectors that take a reader too long: a tenth of a second
+
+_SIGNS = (
+    "SELECT group_concat(record), CAST(group_concat(code, '') AS BLOB) FROM ("
+    "SELECT record, code FROM vectors INDEXED BY vectors_code "
+    "WHERE model = ? AND record > ? ORDER BY record LIMIT ?)"
+)
 
 
 class Nearness:
@@ -25,7 +32,8 @@ class Nearness:
     Where that is much, somebody else has to do it, so that whoever reads can answer others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sieve: Sieve) -> None:
+        self._sieve = sieve
         self._followers: dict[str, _Follower] = {}
         # While a file is being closed, a second thread may read it already.
         self._lock = Lock()
@@ -58,14 +66,15 @@ class Nearness:
             self._follower(model).follow(db)
 
     def _follower(self, model: str) -> "_Follower":
-        return self._followers.setdefault(model, _Follower(model))
+        return self._followers.setdefault(model, _Follower(model, self._sieve))
 
 
 class _Follower:
     """The index of one model, and how far it has read."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, sieve: Sieve) -> None:
         self._model = model
+        self._sieve = sieve
         self._seen = 0
         self._index: VectorIndex | None = None
 
@@ -89,7 +98,7 @@ class _Follower:
         def rank(limit: int, among: Keys | None) -> tuple[Keys, NDArray[Any]]:
             return index.nearest(vector, limit, fetch, among)
 
-        return sift(db, where, rank, limit)
+        return self._sieve.sift(db, where, rank, limit)
 
     def follow(self, db: Connection, most: int | None = None) -> bool:
         """Reads what is new, unless there is more than `most` of it; says whether it is read."""
@@ -107,6 +116,15 @@ class _Follower:
                 (self._seen, self._model),
             )
             self._index.drop(np.fromiter((row[0] for row in lost), np.int64))
+        if self._index is None and _are_signs_enough(db, self._model):
+            self._begin_with_signs(db)
+        else:
+            self._take_in(db)
+        self._seen = newest
+        return True
+
+    def _take_in(self, db: Connection) -> None:
+        """The vectors that came since."""
         # All of them are read quicker in the order they lie in than by their numbers.
         number = "+seq" if self._index is None else "seq"
         rows = iter(
@@ -119,8 +137,25 @@ class _Follower:
             keys, halves = _unpacked(chunk)
             self._index = self._index or VectorIndex(halves.shape[1])
             self._index.put(keys, halves)
-        self._seen = newest
-        return True
+
+    def _begin_with_signs(self, db: Connection) -> None:
+        """All vectors, of which an index of many needs no more than this."""
+        last = -1
+        while (found := db.execute(_SIGNS, (self._model, last, SIGNS)).get)[0] is not None:
+            keys = np.fromstring(found[0], np.int64, sep=",")
+            signs = np.frombuffer(found[1], np.uint8).reshape(len(keys), -1)
+            self._index = self._index or VectorIndex(8 * signs.shape[1], exact=False)
+            self._index.put_signs(keys, signs)
+            last = int(keys[-1])
+
+
+def _are_signs_enough(db: Connection, model: str) -> bool:
+    """Not for few vectors; and those that an older program has stored have none."""
+    count, signed = db.execute(
+        "SELECT count(*), count(code) FROM vectors INDEXED BY vectors_code WHERE model = ?",
+        (model,),
+    ).get
+    return not is_exact(count) and signed == count
 
 
 def _scores(db: Connection, model: str, vector: Floats, ids: Sequence[str]) -> list[Match]:

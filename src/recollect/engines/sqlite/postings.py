@@ -3,12 +3,12 @@
 FTS5 looks up the length of each row that it ranks, one by one, and for common words that is most
 of the work. Here a word is an array of the rows that have it, and the scores of all rows are sums
 of such arrays. The index of FTS5 stays the only truth: all of this is read from it, and kept for
-common words as long as the log of changes says what has become of them.
+words of many rows as long as the log of changes says what has become of them.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
 from threading import Lock
 from typing import Any
@@ -16,69 +16,64 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.core.matching import fields_of
 from recollect.core.records import Match, Weights, Where
 from recollect.core.stemming import stem
-from recollect.core.words import AnyOf, Phrase, WordQuery, to_fts5
+from recollect.core.words import AllOf, AnyOf, Phrase, WordQuery, to_fts5
 from recollect.engines.sqlite.commit import newest_change
+from recollect.engines.sqlite.doclists import (
+    COLUMNS,
+    Doclist,
+    common_keys,
+    read_after,
+    read_between,
+    read_term,
+    read_these,
+    rows_of_term,
+)
 from recollect.engines.sqlite.rows import listed
-from recollect.engines.sqlite.sifting import Keys, sift
-from recollect.engines.sqlite.sql import Connection, Rows
-from recollect.engines.sqlite.word_index import index_parts, totals, varints
+from recollect.engines.sqlite.sifting import Keys, Sieve
+from recollect.engines.sqlite.sql import Connection
+from recollect.engines.sqlite.word_index import totals
 from recollect.engines.vectors import best
 
-KEPT_SHARE = 0.01  # of all rows: the arrays of a word that is in more of them are kept
-KEPT_BYTES = 24_000_000
-FOLLOWED = 256  # changed records whose words are counted here; after more, all is read anew
+KEPT_ROWS = 256  # that a word is in, for its array to be kept; fewer are read as quickly
+KEPT_BYTES = 96_000_000
+NEAR_END = 10_000  # keys; what changes among the newest of them is read anew with what is new
+# Rows of an array that are read anew in the time in which one single row is looked up.
+QUICKER = 300
 
 # As in FTS5's bm25().
 _K1, _B = 1.2, 0.75
 _LEAST_IDF = 1e-6
 
-_COLUMNS = 3  # name, text and context
-_PLACES = (
-    "SELECT group_concat(doc * 4 + CASE col WHEN 'name' THEN 0 WHEN 'text' THEN 1 ELSE 2 END) "
-    "FROM word_places WHERE term = ?"
-)
 _CHANGED = (
-    "SELECT item FROM edits WHERE change > ?1 AND subject = 'record' UNION "
-    "SELECT value FROM changes, json_each(changes.reindexed) WHERE seq > ?1"
+    "SELECT item FROM edits WHERE change > ?1 AND subject = 'record' AND item <= ?2 UNION "
+    "SELECT value FROM changes, json_each(changes.reindexed) WHERE seq > ?1 AND value <= ?2"
 )
+_SIZES = "SELECT group_concat(id), CAST(group_concat(sz, '') AS BLOB) FROM words_docsize WHERE "
 
 Scores = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class _Posting:
-    """The rows that have a word, and how often they have it in each column."""
+@dataclass(slots=True)
+class _Kept:
+    """A word's array: of all rows up to one, but for those that have changed since."""
 
-    keys: NDArray[np.int32]
-    counts: NDArray[np.uint16]  # a row for each column
-
-    @property
-    def nbytes(self) -> int:
-        return self.keys.nbytes + self.counts.nbytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    """Who has a word: as it was read, and of those that have changed since as it is now."""
-
-    kept: _Posting
-    changed: _Posting
-    having: int  # rows
+    doclist: Doclist
+    up_to: int
+    changed: set[int] = field(default_factory=set[int])
 
 
 class Postings:
     """The arrays of one file. A question first follows what anyone has changed since the last."""
 
-    def __init__(self) -> None:
-        self._seen = -1
+    def __init__(self, sieve: Sieve) -> None:
+        self._sieve = sieve
+        self._seen = -1  # the last change that was followed
+        self._newest = 0  # the largest key
         self._lengths = np.zeros(0, np.uint32)  # the words of each row, by its key
-        self._kept: OrderedDict[str, _Posting] = OrderedDict()
-        # What the kept arrays do not know of yet: records with their words of each column.
-        self._changed: dict[int, tuple[Counter[str], ...]] = {}
-        self._is_changed = np.zeros(0, np.bool)  # the same, by key
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept_bytes = 0
         # While a file is being closed, a second thread may read it already.
         self._lock = Lock()
 
@@ -87,28 +82,33 @@ class Postings:
     ) -> list[Match]:
         with self._lock:
             self._follow(db)
-            keys, scores = self._scored(db, words, weights)
+            is_found, scores = self._scored(db, words, weights)
+        found = np.flatnonzero(is_found)
 
         def rank(limit: int, among: Keys | None) -> tuple[Keys, NDArray[Any]]:
-            if among is None:
-                return best(keys, scores, limit)
-            is_meant = np.isin(keys, among)
-            return best(keys[is_meant], scores[is_meant], limit)
+            keys = found if among is None else among[is_found[among]]
+            return best(keys, scores[keys], limit)
 
-        return sift(db, where, rank, limit)
+        return self._sieve.sift(db, where, rank, limit)
 
     def frequencies(self, db: Connection, words: Sequence[str]) -> dict[str, float]:
         with self._lock:
             self._follow(db)
             rows = max(totals(db)[0], 1)
-            return {word: self._word(db, stem(word), rows).having / rows for word in words}
+            return {word: self._rows_of(db, word) / rows for word in words}
 
-    def _scored(self, db: Connection, words: AnyOf, weights: Weights) -> tuple[Keys, Scores]:
-        """All rows that have one of the words, each with the sum of what these count."""
+    def _rows_of(self, db: Connection, word: str) -> int:
+        term = stem(word)
+        if term in self._kept:
+            return len(self._doclist(db, Phrase((word,))).keys)
+        return rows_of_term(db, term)
+
+    def _scored(
+        self, db: Connection, words: AnyOf, weights: Weights
+    ) -> tuple[NDArray[np.bool], Scores]:
+        """Who has one of the words, and the sum of what these count there, both by key."""
         rows, *column_words = totals(db)
-        parts = [(part, _term(part)) for part in _alternatives(words)]
-        terms = [self._word(db, term, rows) for _, term in parts if term is not None]
-        relative = self._lengths * (rows / max(sum(column_words), 1))
+        scale = rows / max(sum(column_words), 1)
         scores = np.zeros(len(self._lengths))
         is_found = np.zeros(len(self._lengths), np.bool)
 
@@ -116,41 +116,70 @@ class Postings:
             scores[keys] += shares
             is_found[keys] = True
 
-        for word in terms:
-            add(word.kept.keys, _shares(word.kept, word.having, weights, rows, relative))
-        if self._changed:
-            changed = list(self._changed)
-            scores[changed] = 0.0
-            is_found[changed] = False
-            for word in terms:
-                add(word.changed.keys, _shares(word.changed, word.having, weights, rows, relative))
-        for part in (part for part, term in parts if term is None):
-            add(*_asked(db, part, weights))
-        found = np.flatnonzero(is_found)
-        return found, scores[found]
+        for part in _alternatives(words):
+            counted = self._counted(db, part)
+            if counted is None:
+                add(*_asked(db, part, weights))
+                continue
+            for doclist, having in counted:
+                times = np.array([weights.name, weights.text, weights.context]) @ doclist.counts
+                relative = self._lengths[doclist.keys] * scale
+                add(doclist.keys, _shares(times, relative, having, rows))
+        return is_found, scores
 
-    def _word(self, db: Connection, term: str, rows: int) -> "_Word":
-        kept = self._kept.get(term)
-        if kept is None:
-            kept = _read(db.execute(_PLACES, (term,)).get)
-            if len(kept.keys) > KEPT_SHARE * rows:
-                self._kept[term] = kept
-                while sum(each.nbytes for each in self._kept.values()) > KEPT_BYTES:
-                    self._kept.popitem(last=False)
+    def _counted(self, db: Connection, part: WordQuery) -> list[tuple[Doclist, int]] | None:
+        """Rows that fit with how often they have a word, and how many have it; None: ask FTS5."""
+        words = _plain_words(part)
+        if len(words) == 1:
+            doclist = self._doclist(db, words[0])
+            return [(doclist, len(doclist.keys))]
+        # To read the arrays of all words for this alone would take longer than FTS5 does.
+        has_arrays = words and all(_term(word) in self._kept for word in words)
+        doclists = [self._doclist(db, word) for word in words] if has_arrays else []
+        keys = common_keys(doclists) if doclists else None
+        if keys is not None and not len(keys):
+            return []
+        if words and isinstance(part, Phrase):
+            within = (0, self._newest) if keys is None else (int(keys[0]), int(keys[-1]))
+            found = read_between(db, part, *within)
+            return [(found, len(found.keys))]
+        if keys is None:
+            return None
+        return [(doclist.among(keys), len(doclist.keys)) for doclist in doclists]
+
+    def _doclist(self, db: Connection, word: Phrase) -> Doclist:
+        """All rows that have a word now."""
+        term = _term(word)
+        kept = self._kept.pop(term, None)
+        if kept is not None:
+            self._kept_bytes -= kept.doclist.nbytes
+        if kept is None or self._is_outdated(kept):
+            kept = _Kept(read_term(db, term), self._newest)
         else:
-            self._kept.move_to_end(term)
-        changed = self._changed_posting(term)
-        outdated = int(self._is_changed[kept.keys].sum()) if self._changed else 0
-        return _Word(kept, changed, len(kept.keys) - outdated + len(changed.keys))
+            self._update(db, word, kept)
+        if len(kept.doclist.keys) >= KEPT_ROWS:
+            self._kept[term] = kept
+            self._kept_bytes += kept.doclist.nbytes
+            while self._kept_bytes > KEPT_BYTES:
+                _, oldest = self._kept.popitem(last=False)
+                self._kept_bytes -= oldest.doclist.nbytes
+        return kept.doclist
 
-    def _changed_posting(self, term: str) -> _Posting:
-        having = {
-            key: [column[term] for column in columns]
-            for key, columns in self._changed.items()
-            if any(term in column for column in columns)
-        }
-        counts = np.array(list(having.values()), np.uint16).reshape(-1, _COLUMNS).T
-        return _Posting(np.array(list(having), np.int32), counts)
+    def _is_outdated(self, kept: _Kept) -> bool:
+        """Whether all of it is read sooner than what has changed."""
+        return self._newest - kept.up_to > kept.up_to // 8 or len(kept.changed) * QUICKER > len(
+            kept.doclist.keys
+        )
+
+    def _update(self, db: Connection, word: Phrase, kept: _Kept) -> None:
+        changed = {key for key in kept.changed if key <= kept.up_to}
+        if changed:
+            now = read_these(db, word, changed)
+            kept.doclist = kept.doclist.without(changed).joined(now)
+        if kept.up_to < self._newest:
+            kept.doclist = kept.doclist.joined(read_after(db, word, kept.up_to))
+        kept.up_to = self._newest
+        kept.changed.clear()
 
     def _follow(self, db: Connection) -> None:
         newest = newest_change(db)
@@ -158,10 +187,12 @@ class Postings:
             return
         if self._is_beyond_following(db, newest):
             self._forget()
-            self._lengths = np.zeros(0, np.uint32)
-            self._measure(db.execute("SELECT id, sz FROM words_docsize"))
+            self._measure(db, "1")
         else:
-            self._take_in({row[0] for row in db.execute(_CHANGED, (self._seen,))}, db)
+            changed = {row[0] for row in db.execute(_CHANGED, (self._seen, self._newest))}
+            self._note(changed)
+            self._measure(db, "id IN (SELECT value FROM json_each(?))", listed(changed))
+            self._measure(db, "id > ?", self._newest)
         self._seen = newest
 
     def _is_beyond_following(self, db: Connection, newest: int) -> bool:
@@ -174,39 +205,36 @@ class Postings:
             > 0
         )
 
-    def _take_in(self, keys: set[int], db: Connection) -> None:
-        self._measure(
-            db.execute(
-                "SELECT id, sz FROM words_docsize WHERE id IN (SELECT value FROM json_each(?))",
-                (listed(keys),),
-            )
-        )
-        if len(self._changed.keys() | keys) > FOLLOWED:
-            self._forget()
-            return
-        parts = index_parts(db, keys)
-        self._make_room(max(keys, default=0))  # those that are not indexed any more have keys too
-        for key in keys:
-            self._changed[key] = tuple(map(Counter, fields_of(*parts.get(key, ("", "", "")))))
-        self._is_changed = np.zeros(len(self._lengths), np.bool)
-        self._is_changed[list(self._changed)] = True
+    def _note(self, changed: set[int]) -> None:
+        """Leaves what has changed to whoever needs a word the next time."""
+        recent = self._newest - NEAR_END
+        end = min((key for key in changed if key > recent), default=self._newest + 1) - 1
+        far = {key for key in changed if key <= recent}
+        for kept in self._kept.values():
+            kept.changed |= far
+            if end < kept.up_to:
+                self._kept_bytes -= kept.doclist.nbytes
+                kept.doclist, kept.up_to = kept.doclist.up_to(end), end
+                self._kept_bytes += kept.doclist.nbytes
 
     def _forget(self) -> None:
         self._kept.clear()
-        self._changed.clear()
+        self._kept_bytes = 0
+        self._newest = 0
+        self._lengths = np.zeros(0, np.uint32)
 
-    def _measure(self, rows: Rows) -> None:
-        sizes = {row[0]: _length(row[1]) for row in rows}
-        self._make_room(max(sizes, default=0))
-        keys = np.fromiter(sizes, np.int64, len(sizes))
-        self._lengths[keys] = np.fromiter(sizes.values(), np.uint32, len(sizes))
-
-    def _make_room(self, key: int) -> None:
-        missing = key + 1 - len(self._lengths)
+    def _measure(self, db: Connection, which: str, *bindings: Any) -> None:
+        ids, sizes = db.execute(_SIZES + which, bindings).get
+        if ids is None:
+            return
+        keys = np.fromstring(ids, np.int64, sep=",")
+        self._newest = max(self._newest, int(keys.max()))
+        missing = self._newest + 1 - len(self._lengths)
         if missing > 0:
             # And for some more, so that not each new record copies all.
             room = missing + len(self._lengths) // 16
             self._lengths = np.concatenate([self._lengths, np.zeros(room, np.uint32)])
+        self._lengths[keys] = _numbers(sizes).reshape(-1, COLUMNS).sum(axis=1)
 
 
 def _alternatives(words: WordQuery) -> Iterator[WordQuery]:
@@ -218,16 +246,25 @@ def _alternatives(words: WordQuery) -> Iterator[WordQuery]:
         yield words
 
 
-def _term(part: WordQuery) -> str | None:
-    """What the index calls a single word; None for all else."""
-    if not isinstance(part, Phrase) or part.prefix or len(part.words) != 1:
-        return None
-    term = stem(part.words[0])
-    return None if "\ufffd" in term else term  # half a character, which only FTS5 can ask for
+def _term(word: Phrase) -> str:
+    """What the index calls a single word."""
+    return stem(word.words[0])
+
+
+def _plain_words(part: WordQuery) -> list[Phrase]:
+    """The words that a row must have, in a row or anyhow; none where arrays cannot tell."""
+    if isinstance(part, AllOf):
+        nested = [_plain_words(each) if isinstance(each, Phrase) else [] for each in part.parts]
+        return [words[0] for words in nested] if all(len(words) == 1 for words in nested) else []
+    if not isinstance(part, Phrase) or part.prefix:
+        return []
+    # Half a character is what only FTS5 can ask for.
+    is_whole = all("\ufffd" not in stem(word) for word in part.words)
+    return [Phrase((word,)) for word in part.words] if is_whole else []
 
 
 def _asked(db: Connection, part: WordQuery, weights: Weights) -> tuple[Keys, Scores]:
-    """What FTS5 says of a phrase, a beginning or words that belong together: they are rarer."""
+    """What FTS5 says of a beginning, or of words that are not wanted."""
     found = db.execute(
         "SELECT rowid, -bm25(words, ?, ?, ?) FROM words WHERE words MATCH ?",
         (weights.name, weights.text, weights.context, to_fts5(part)),
@@ -236,24 +273,19 @@ def _asked(db: Connection, part: WordQuery, weights: Weights) -> tuple[Keys, Sco
     return keys, np.fromiter((row[1] for row in found), np.float64, len(found))
 
 
-def _shares(
-    posting: _Posting, having: int, weights: Weights, rows: int, relative: NDArray[Any]
-) -> Scores:
-    """What a word counts in each row; `relative` are the lengths of all, 1 being the average."""
-    times = np.array([weights.name, weights.text, weights.context]) @ posting.counts
+def _shares(times: NDArray[Any], relative: NDArray[Any], having: int, rows: int) -> Scores:
+    """What a word counts in rows that have it so many times; a length of 1 is the average."""
     idf = max(log((rows - having + 0.5) / (having + 0.5)), _LEAST_IDF)
-    return idf * times * (_K1 + 1) / (times + _K1 * (1 - _B + _B * relative[posting.keys]))
+    return idf * times * (_K1 + 1) / (times + _K1 * (1 - _B + _B * relative))
 
 
-def _read(places: str | None) -> _Posting:
-    """From a list of numbers, each of them four times the row and the column."""
-    found, counts = np.unique(np.fromstring(places or "", np.int64, sep=","), return_counts=True)
-    keys, rows = np.unique(found >> 2, return_inverse=True)
-    table = np.zeros((_COLUMNS, len(keys)), np.uint16)
-    table[found & 3, rows] = np.minimum(counts, np.iinfo(np.uint16).max)
-    return _Posting(keys.astype(np.int32), table)
-
-
-def _length(sizes: bytes) -> int:
-    # Nearly always one byte each.
-    return sum(sizes) if len(sizes) == _COLUMNS else sum(varints(sizes))
+def _numbers(packed: bytes) -> NDArray[np.uint32]:
+    """As SQLite packs them: seven bits a byte, the highest first."""
+    data = np.frombuffer(packed, np.uint8)
+    ends = np.flatnonzero(data < 0x80)
+    sizes = np.diff(ends, prepend=-1)
+    numbers = np.zeros(len(ends), np.uint32)
+    for place in range(int(sizes.max(initial=0))):
+        has_more = sizes > place
+        numbers[has_more] |= (data[ends[has_more] - place] & 0x7F).astype(np.uint32) << 7 * place
+    return numbers

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 from recollect.core.records import AMENDABLE, Link, Record
@@ -43,6 +44,8 @@ FIELDS = tuple(field.name for field in fields(Record))
 _FACETS, _TAGS = FIELDS.index("facets"), FIELDS.index("tags")
 # What an insert gives: the parent is a key in its column, and a record begins live.
 INSERTED = tuple(name for name in FIELDS if name not in ("parent", "deleted_at", "version"))
+_values = attrgetter(*INSERTED)
+_FORMED = tuple((INSERTED.index(name), form) for name, form in _FORMS.items())
 AMENDED = tuple(name for name in FIELDS if name in AMENDABLE)
 
 PARENT_ID = "(SELECT p.id FROM records p WHERE p.key = r.parent)"
@@ -61,6 +64,14 @@ def stored(name: str, value: Any) -> Any:
 def read(name: str, value: Any) -> Any:
     """What a column has, as the field's value."""
     return _FORMS[name].read(value) if name in _FORMS else value
+
+
+def inserted(record: Record) -> list[Any]:
+    """The columns of INSERTED."""
+    columns = list(_values(record))
+    for place, form in _FORMED:
+        columns[place] = form.stored(columns[place])
+    return columns
 
 
 def record_from(row: tuple[Any, ...]) -> Record:

@@ -173,6 +173,21 @@ INSERT INTO sqlite_stat1(tbl, idx, stat) VALUES
 ANALYZE sqlite_schema;
 """
 
+# What happened in a stretch of time is found without reading all. `code` has the signs of a vector,
+# which an index of many is made of: its own index is read in a tenth of the time that the vectors
+# take. Merging the word index in larger steps saves a long import a fifth of its time.
+_PROJECT_3 = """
+CREATE INDEX records_at ON records(kind, coalesce(occurred_at, created_at), deleted_at)
+    WHERE deleted_at IS NULL;
+ALTER TABLE vectors ADD COLUMN code BLOB;
+CREATE INDEX vectors_code ON vectors(model, record, code) WHERE model IS NOT NULL;
+INSERT INTO sqlite_stat1(tbl, idx, stat) VALUES
+    ('records', 'records_at', '100000 5000 2 2'),
+    ('vectors', 'vectors_code', '100000 50000 1 1');
+ANALYZE sqlite_schema;
+INSERT INTO words(words, rank) VALUES ('automerge', 8);
+"""
+
 # `generation` grows each time a project's file is put away or brought back, and `transition`
 # names a move that has begun, so that the next start can finish it.
 _LIBRARY_1 = """
@@ -214,7 +229,7 @@ CREATE TABLE searches(
 PROJECT = Schema(
     "project",
     0x52434C50,  # "RCLP"
-    (_PROJECT_1, _PROJECT_2),
+    (_PROJECT_1, _PROJECT_2, _PROJECT_3),
     "It was not touched. Restore it from a backup, or move it away.",
     "CREATE VIRTUAL TABLE temp.word_counts USING fts5vocab(main, words, row);"
     "CREATE VIRTUAL TABLE temp.word_places USING fts5vocab(main, words, instance);",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # numpy is loaded by the first question that needs it
 
     from recollect.engines.sqlite.nearness import Nearness
     from recollect.engines.sqlite.postings import Postings
+    from recollect.engines.sqlite.sifting import Sieve
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ class SqliteStore:
         self.generation = generation
         self._nearness: Nearness | None = None
         self._postings: Postings | None = None
+        self._sieve: Sieve | None = None
 
     async def commit(self, batch: Batch) -> Change:
         return await self._write(lambda db: commit.apply(db, batch))
@@ -212,15 +214,22 @@ class SqliteStore:
         if self._nearness is None:
             from recollect.engines.sqlite.nearness import Nearness
 
-            self._nearness = Nearness()
+            self._nearness = Nearness(self._filters())
         return self._nearness
 
     def _arrays(self) -> "Postings":
         if self._postings is None:
             from recollect.engines.sqlite.postings import Postings
 
-            self._postings = Postings()
+            self._postings = Postings(self._filters())
         return self._postings
+
+    def _filters(self) -> "Sieve":
+        if self._sieve is None:
+            from recollect.engines.sqlite.sifting import Sieve
+
+            self._sieve = Sieve()
+        return self._sieve
 
     def _check_generation(self, db: Connection) -> None:
         found = generation_of(db)

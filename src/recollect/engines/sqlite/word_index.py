@@ -3,9 +3,10 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from recollect.core.matching import heard
 from recollect.core.records import SESSION_SCOPE
 from recollect.core.stemming import stem
-from recollect.core.words import index_text
+from recollect.core.words import joined_texts, prepared
 from recollect.engines.sqlite.rows import listed
 from recollect.engines.sqlite.sql import Connection
 
@@ -14,7 +15,7 @@ _BESIDE = (
     "AND n.position IN ({0}.position - 1, {0}.position + 1) AND n.deleted_at IS NULL"
 )
 _AROUND = (
-    "SELECT r.key, n.text FROM records r "
+    "SELECT r.key, n.text, n.position < r.position FROM records r "
     # CROSS JOIN: from a record to its neighbours, never the other way round.
     f"CROSS JOIN records n INDEXED BY records_session ON {_BESIDE.format('r')} "
     "WHERE r.key IN (SELECT value FROM json_each(?)) "
@@ -72,21 +73,34 @@ def children(db: Connection, keys: Collection[int]) -> set[int]:
 
 def index(db: Connection, keys: Collection[int]) -> None:
     """Makes the index hold of each of these what it is now, and of a deleted one nothing."""
-    rows = index_parts(db, keys)
+    rows = _parts(db, keys)
     db.executemany(
         "DELETE FROM words WHERE rowid = ?", [(key,) for key in sorted({*keys} - rows.keys())]
     )
+    # A text stands in the context of its neighbours too, and is prepared once.
+    texts = {text for columns in rows.values() for column in columns for text in column}
+    ready = {text: prepared(text) for text in texts}
     db.executemany(
         "INSERT OR REPLACE INTO words(rowid, name, text, context) VALUES (?,?,?,?)",
-        [(key, *map(index_text, parts)) for key, parts in rows.items()],
+        [
+            (key, *(joined_texts([ready[text] for text in column]) for column in columns))
+            for key, columns in rows.items()
+        ],
     )
 
 
-def index_parts(db: Connection, keys: Collection[int]) -> dict[int, tuple[str, str, str]]:
+def index_parts(db: Connection, keys: Collection[int]) -> dict[int, list[str]]:
     """Of each live one name, type with text, and context: its parent's name and texts around."""
+    return {
+        key: ["\n".join(column) for column in columns] for key, columns in _parts(db, keys).items()
+    }
+
+
+def _parts(db: Connection, keys: Collection[int]) -> dict[int, list[list[str]]]:
+    """The texts of each column."""
     around: dict[int, list[str]] = {}
-    for key, text in db.execute(_AROUND, (listed(keys),)):
-        around.setdefault(key, []).append(text)
+    for key, text, is_before in db.execute(_AROUND, (listed(keys),)):
+        around.setdefault(key, []).append(heard(text, before=is_before))
     rows = db.execute(
         "SELECT r.key, r.name, r.type, r.text, p.name FROM records r "
         "LEFT JOIN records p ON p.key = r.parent "
@@ -94,11 +108,11 @@ def index_parts(db: Connection, keys: Collection[int]) -> dict[int, tuple[str, s
         (listed(keys),),
     )
     return {
-        key: (
-            name or "",
-            "\n".join(part for part in (kind, text) if part),
-            "\n".join((parent or "", *around.get(key, ()))),
-        )
+        key: [
+            [name or ""],
+            [part for part in (kind, text) if part],
+            [parent or "", *around.get(key, ())],
+        ]
         for key, name, kind, text, parent in rows
     }
 

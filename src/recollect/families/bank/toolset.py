@@ -51,6 +51,7 @@ class BankFamily:
         surroundings: Surroundings,
     ) -> None:
         mask = options.mask_secrets
+        self.records = records
         self.banks = Banks(files, Registry(library), options)
         self.mirror = Mirror(records, library, clock, mask=mask, read_only=options.read_only)
         index = SectionIndex(records, indexing, clock, self.banks)

@@ -42,8 +42,8 @@ NO_PROJECT = "No project is currently active. Use switch_project to select one."
 PENDING = 'Project "{name}" is active; it is made at the first write.'
 
 ProjectName = Annotated[str, Field("Project name.")]
-InProject = Annotated[str, Field("Project; default the active one.")]
-Cursor = Annotated[str, Field("next_cursor of the previous page.")]
+InProject = Annotated[str, Field("Default: the active one.")]
+Cursor = Annotated[str, Field("From the page before.")]
 
 
 class ProjectTools(Family):

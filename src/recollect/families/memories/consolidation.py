@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from recollect.core.records import SESSION_SCOPE, Record
+from recollect.core.sentences import beginning
 from recollect.families.memories.clustering import groups, likeness, rarity
 from recollect.families.memories.identity import derived_memory_id, text_key
 from recollect.families.memories.likeness import telling_words
 from recollect.families.memories.model import DEFAULT_IMPORTANCE, DERIVED_FROM, TAG_LIMIT
-from recollect.families.memories.sentences import beginning, central_sentences
-from recollect.families.memories.topics import DULL_STEMS
+from recollect.families.memories.sentences import central_sentences
+from recollect.retrieval.topics import DULL_STEMS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal, cast
 
+from recollect.core.fencing import as_data
 from recollect.core.records import SESSION_SCOPE, Record, Where
 from recollect.core.times import ago
 from recollect.core.tokens import token_count
-from recollect.families.memories.fencing import as_data, fenced
+from recollect.families.memories.fencing import fenced
 from recollect.families.memories.filling import Entry, Filling
 from recollect.families.memories.identity import text_key
 

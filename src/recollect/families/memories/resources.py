@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from recollect.core.entities import ENTITY, OBSERVATION
-from recollect.core.ports import RecordStore
+from recollect.core.fencing import as_data
+from recollect.core.ports import RecordStore, Search
 from recollect.core.records import Link, Where
 from recollect.core.text import clipped
 from recollect.core.times import iso
-from recollect.families.memories.fencing import as_data, fenced
+from recollect.families.memories.fencing import fenced
 from recollect.families.memories.model import MEMORY, SESSION
 from recollect.families.memories.sessions import NO_SESSION, Use, stored_by
 from recollect.families.memories.status import MemoryStatus
@@ -25,6 +26,7 @@ PREFERENCES = "memory://user/preferences"
 
 MOST_SUMMED_UP = 1_000  # memories, the newest
 MOST_PREFERENCES = 50
+MOST_SEARCHES = 10
 MOST_ENTITIES = 30
 MOST_VERBS = 20
 MOST_LINKS = 10_000  # from memories that are counted for their entities
@@ -36,9 +38,14 @@ def status_text(status: MemoryStatus) -> str:
 
 
 async def session_text(
-    project: RecordStore, user: RecordStore, session: str | None, started_at: int, use: Use
+    project: RecordStore,
+    user: RecordStore,
+    session: str | None,
+    started_at: int,
+    use: Use,
+    searches: Sequence[Search] = (),
 ) -> str:
-    """What the session has stored and recalled so far."""
+    """What the session has stored, recalled and searched for so far."""
     if session is None:
         return "## Session Memory Summary\nThis connection keeps no session.\n"
     stores = (project, user)
@@ -59,9 +66,27 @@ async def session_text(
             f"{len(use.served)} unique memories served",
             f"**Memories consolidated:** {consolidated}",
             fenced(f"**Key topics:** {topics}\n") if topics else "**Key topics:** none yet",
+            *_searched(searches),
             "",
         ]
     )
+
+
+def _searched(searches: Sequence[Search]) -> list[str]:
+    """What was asked of past conversations, the newest first."""
+    if not searches:
+        return []
+    lines = [
+        f"- {search.tool}: {_short(search.query)}{_filters(search)}; "
+        f"{search.results} result{'' if search.results == 1 else 's'}\n"
+        for search in searches[:MOST_SEARCHES]
+    ]
+    return [f"**Past conversations searched:** {len(searches)} times", fenced("".join(lines))]
+
+
+def _filters(search: Search) -> str:
+    named = ", ".join(f"{name} {value}" for name, value in search.filters.items())
+    return f" ({_short(named)})" if named else ""
 
 
 async def graph_text(project: RecordStore, session: str | None = None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Batch, Insert, Record, Restore, Step, Update, Where
-from recollect.core.sessions import Call
+from recollect.core.sessions import Call, conversation_of
 from recollect.errors import Conflict, InvalidInput, RecollectError
 from recollect.families.memories.model import MEMORY, SESSION, Options
 from recollect.families.memories.topics import session_summary
@@ -20,12 +20,7 @@ MOST_SESSIONS = 1_000  # whose use is remembered; more clients at once have one 
 
 def session_of(call: Call, given: str | None, options: Options) -> str | None:
     """None on a connection that keeps none."""
-    if given is not None:
-        return given.strip()
-    if options.session_id is not None:
-        return options.session_id
-    converses = call.session.stateful and call.session.is_conversation
-    return f"session:{call.session.id}" if converses else None
+    return conversation_of(call.session, given, options.session_id)
 
 
 def required_session(call: Call, given: str | None, options: Options) -> str:

@@ -1,45 +1,15 @@
 """What a session was about, in a line: how many memories of which type, and their key topics."""
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
-from recollect.core.folding import fold, tokens
 from recollect.core.records import Record
-from recollect.core.stemming import stem
-from recollect.core.words import STOP_WORDS
-from recollect.families.memories.sentences import beginning, sentences
-
-Topic = tuple[str, ...]  # stems
-Term = tuple[Topic, str]  # with a spelling of it
+from recollect.core.sentences import beginning
+from recollect.retrieval import topics
 
 TYPES = ("episodic", "semantic", "procedural", "working")
-MOST_TOPICS = 5
 LONGEST_TEXT = 2_000  # characters of a memory that are read
 MOST_READ = 200_000  # characters in all: a summary at shutdown has no time for more
-TAG_WEIGHT = 2.0  # somebody chose it as the topic
-NAME_WEIGHT = 1.5  # of an entity that memories are linked to
-CACHED_WORDS = 4_096
-
-_DULL = """
-    add added adding after again agreed already always amazing another asked asks awesome back
-    became before began best better bit call called change changed changes check checked code
-    come cool decided did different discussed done each every feel feeling few file files first
-    fixed found gave get gets getting give given glad go goes good got great hey hi hope
-    instead just keep kept last later like likes long look lot lots love made make makes making
-    many memory method more most much must need needed needs never new next nice note noted now
-    okay old once one only other over prefers pretty project put ran really remember removed
-    replaced run running runs said same say says see seen session set short since still sure
-    switched take thank thanks thing things time today took totally tried try two under until
-    up updated us use used user users uses using via want wanted wants way well went within
-    without work worked working works wow yeah yesterday
-"""
-# What memories of every topic say.
-DULL_STEMS = frozenset(stem(word) for word in _DULL.split())
-_WORD = re.compile(r"[^\W_][\w+#'’-]*")
-_SHORTEST = 3  # characters of a word that may be a topic
-_LONGEST = 30
 
 
 def session_summary(records: Sequence[Record], names: Sequence[str] = ()) -> str:
@@ -50,30 +20,15 @@ def session_summary(records: Sequence[Record], names: Sequence[str] = ()) -> str
     listed = ", ".join(f"{counts[kind]} {kind}" for kind in TYPES if counts[kind])
     noun = "memory" if len(records) == 1 else "memories"
     line = f"{len(records)} {noun} ({listed})." if listed else f"{len(records)} {noun}."
-    topics = key_topics(records, names)
-    return f"{line} Key topics: {', '.join(topics)}" if topics else line
+    named = key_topics(records, names)
+    return f"{line} Key topics: {', '.join(named)}" if named else line
 
 
 def key_topics(
-    records: Sequence[Record], names: Sequence[str] = (), limit: int = MOST_TOPICS
+    records: Sequence[Record], names: Sequence[str] = (), limit: int = topics.MOST_TOPICS
 ) -> list[str]:
     """What most of the memories speak of, spelled as they do, the weightiest first."""
-    counts: defaultdict[Topic, float] = defaultdict(float)
-    spellings: defaultdict[Topic, Counter[str]] = defaultdict(Counter)
-
-    def note(terms: Iterable[Term], weight: float) -> None:
-        topics: set[Topic] = set()
-        for topic, spelled in terms:
-            spellings[topic][spelled] += 1
-            topics.add(topic)
-        for topic in topics - {()}:
-            counts[topic] += weight
-
-    for text, tags in _read(records):
-        note(_terms(text), 1.0)
-        note(((_topic(tag), tag) for tag in tags), TAG_WEIGHT)
-    note(((_topic(name), name) for name in names), NAME_WEIGHT)
-    return [_spelled(spellings[topic]) for topic in _chosen(counts, limit)]
+    return topics.key_topics(_read(records), names, limit)
 
 
 def _read(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[str]]]:
@@ -85,61 +40,3 @@ def _read(records: Sequence[Record]) -> Iterator[tuple[str, Sequence[str]]]:
         text = beginning(record.text, LONGEST_TEXT)
         yield text, record.tags
         left -= len(text) + sum(map(len, record.tags))
-
-
-def _terms(text: str) -> Iterator[Term]:
-    """Telling words, and pairs of them that stand side by side."""
-    for sentence in sentences(text):
-        before: Term | None = None
-        for place, word in enumerate(_WORD.findall(sentence)):
-            if not _is_telling(word):
-                before = None
-                continue
-            # A capital that begins a sentence may not be the word's own.
-            spelled = word.lower() if place == 0 and word.istitle() else word
-            term = _topic(spelled), spelled
-            yield term
-            if before is not None:
-                yield before[0] + term[0], f"{before[1]} {spelled}"
-            before = term
-
-
-@lru_cache(CACHED_WORDS)
-def _is_telling(word: str) -> bool:
-    folded = word.lower().replace("'", "").replace("’", "")
-    is_word = _SHORTEST <= len(folded) <= _LONGEST or (len(folded) == 2 and not folded.isascii())
-    return is_word and not folded[0].isdigit() and not _is_dull(folded)
-
-
-def _is_dull(word: str) -> bool:
-    return word in STOP_WORDS or stem(word) in DULL_STEMS
-
-
-@lru_cache(CACHED_WORDS)
-def _topic(term: str) -> Topic:
-    """Equal for the spellings of one topic."""
-    return tuple(stem(word) for word in tokens(fold(term.replace("-", " ").replace("_", " "))))
-
-
-def _chosen(counts: Mapping[Topic, float], limit: int) -> list[Topic]:
-    """The words of a pair give way to it where they mostly come together."""
-    most = max(counts.values(), default=0.0)
-    strengths = {topic: _strength(topic, counts) for topic in counts}
-    chosen: list[Topic] = []
-    said: set[str] = set()
-    for topic in sorted(strengths, key=lambda topic: (-strengths[topic], topic)):
-        is_rare = counts[topic] <= 1.0 and (most > 1.0 or len(topic) > 1)
-        if not is_rare and said.isdisjoint(topic):
-            chosen.append(topic)
-            said |= {*topic}
-    return chosen[:limit]
-
-
-def _strength(topic: Topic, counts: Mapping[Topic, float]) -> float:
-    alone = max(counts.get((word,), 0.0) for word in topic)
-    is_one_thing = len(topic) > 1 and 2 * counts[topic] >= alone
-    return alone + counts[topic] / 2 if is_one_thing else counts[topic]
-
-
-def _spelled(spellings: Counter[str]) -> str:
-    return min(spellings, key=lambda term: (-spellings[term], len(term), term))

@@ -17,11 +17,11 @@ from recollect.families.bank.files.bank_files import etag_of
 from recollect.families.bank.files.texts import searched_files
 from recollect.families.bank.files.uris import uri_of
 from recollect.families.bank.model import SECTION
-from recollect.families.bank.search.excerpts import excerpt
 from recollect.families.bank.search.index import SectionIndex, Synced
 from recollect.families.bank.search.records import indexed_text, line_ranges
 from recollect.families.bank.search.vectors import SectionVectors
 from recollect.families.bank.search.writing import holds, scope_of
+from recollect.retrieval.excerpts import excerpt
 from recollect.retrieval.search import Place, Profile, search
 
 # Where no word is in common: of 36 questions that a bank answers 29 had a best cosine of 0.28 and

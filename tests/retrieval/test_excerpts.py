@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.bank.search.excerpts import MOST_TEXT, Excerpt, excerpt
+from recollect.retrieval.excerpts import MOST_TEXT, Excerpt, excerpt
 
 LOG = "## Log\n\n" + "".join(f"- entry {i}\n" for i in range(200))
 
@@ -47,3 +47,18 @@ def test_what_is_shown_stands_there(text: str, query: str) -> None:
     quoted = shown.text.removeprefix("… ").removesuffix("…")
     assert quoted in text
     assert bool(quoted) == bool(text.strip())
+
+
+@pytest.mark.parametrize(
+    ("line", "query"),
+    [
+        ("un café noir", "cafe"),
+        ("call refreshAccessToken()", "access token"),
+        ("C# and F# only", "c#"),
+        ("東京都の天気", "東京"),
+        ("he studied again", "studies"),
+    ],
+)
+def test_every_form_of_a_word_is_seen(line: str, query: str) -> None:
+    shown = excerpt(f"{LOG}{line}\n{LOG}", query)
+    assert shown.text.startswith(f"… {line}")

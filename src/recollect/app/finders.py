@@ -1,0 +1,212 @@
+"""What a search over everything asks of each family: memories, the graph, the memory bank."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+from weakref import ref
+
+from recollect.core.entities import ENTITY, OBSERVATION
+from recollect.core.ports import (
+    Finding,
+    Findings,
+    Library,
+    ProjectChoice,
+    RecordStore,
+    SearchType,
+    SectionHit,
+    SectionSearch,
+)
+from recollect.core.records import Link, Record
+from recollect.core.sessions import Call
+from recollect.core.text import normalised
+from recollect.core.times import parsed
+from recollect.errors import NoActiveProject, NotFound
+from recollect.families.graph.views import observations_of, relations_at
+from recollect.families.memories.model import MEMORIES, MemoryView, RecalledMemories
+from recollect.families.memories.toolset import MemoryTools
+from recollect.retrieval.coverage import coverage
+from recollect.retrieval.excerpts import stems
+from recollect.retrieval.search import Place, Profile, search
+
+if TYPE_CHECKING:  # the bank's parts are loaded where it is offered
+    from recollect.families.bank.banks import BankRecords, Banks
+
+SHOWN_OBSERVATIONS = 5  # of an entity
+MOST_RELATIONS = 5  # of what was found, so that they do not fill a page alone
+ENTITIES = Profile(kinds=(ENTITY, OBSERVATION), merge_children=True)
+NAMED = 0.95  # score of an entity whose name stands in the question
+BESIDE = 0.9  # what the score of an entity leaves for its relations
+_BROUGHT_ALONG = frozenset({"importance", "recency"})  # parts of a score that are no relevance
+
+
+class MemoryFinder:
+    """What the session, the project and the user remember; each memory counts as given out."""
+
+    name = "memories"
+
+    def __init__(self, memories: MemoryTools, choice: ProjectChoice, library: Library) -> None:
+        self._memories = memories
+        self._choice = choice
+        self._library = library
+
+    async def find(
+        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
+    ) -> Findings:
+        found = cast(
+            RecalledMemories,
+            await self._memories.recall_memories(call, query, limit=limit, explain=True),
+        )
+        way: SearchType = "keyword" if found.strategy_used == "keyword" else "semantic"
+        hits = [_memory(memory, way) for memory in found.memories]
+        hits.sort(key=lambda hit: -hit.score)
+        return Findings(hits, [warning.message for warning in found.warnings or ()])
+
+    async def stamp(self, call: Call) -> object:
+        project = await self._choice.to_read(call, None)
+        user = await self._library.user()
+        return (ref(project), await project.stamp(), await user.stamp(), call.session.id)
+
+
+class GraphFinder:
+    """Entities of the call's project, and the relations between them."""
+
+    name = "graph"
+
+    def __init__(self, choice: ProjectChoice) -> None:
+        self._choice = choice
+
+    async def find(
+        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
+    ) -> Findings:
+        store = await self._store(call)
+        if store is None:
+            return Findings([])
+        found = await search([Place(store)], query, ENTITIES, limit=limit)
+        entities = [hit.record for hit in found.hits]
+        described = await _described(store, entities)
+        asked = stems(query)
+        names = f" {normalised(query)} "
+        way: SearchType = "graph" if "graph" in ways else "keyword"
+        hits = [
+            Finding(
+                id=record.id,
+                type=ENTITY,
+                content=text,
+                score=_score(record, text, names, asked),
+                search_type=way,
+                title=record.name,
+                at=record.updated_at,
+            )
+            for record, text in zip(entities, described, strict=True)
+        ]
+        if way == "graph":
+            hits += await _relations(store, entities, {hit.id: hit.score for hit in hits})
+        hits.sort(key=lambda hit: -hit.score)
+        return Findings(hits[:limit])
+
+    async def stamp(self, call: Call) -> object:
+        store = await self._store(call)
+        return None if store is None else (ref(store), await store.stamp())
+
+    async def _store(self, call: Call) -> RecordStore | None:
+        try:
+            return await self._choice.to_read(call, None)
+        except NoActiveProject:
+            return None
+
+
+class BankFinder:
+    """Sections of the files of the memory bank that the call means."""
+
+    name = "bank"
+
+    def __init__(self, sections: SectionSearch, banks: "Banks", records: "BankRecords") -> None:
+        self._sections = sections
+        self._banks = banks
+        self._records = records
+
+    async def find(
+        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
+    ) -> Findings:
+        try:
+            found = await self._sections.sections(call, query, limit)
+        except NotFound:
+            return Findings([])
+        return Findings([_section(hit) for hit in found.hits], found.notices)
+
+    async def stamp(self, call: Call) -> object:
+        """A listing of the files tells whether one has changed; over a network it takes as long as
+        a search does, so that there every moment counts as another."""
+        from recollect.families.bank.files.texts import searched_files
+
+        try:
+            bank = await self._banks.existing(call)
+        except NotFound:
+            return None
+        if bank.files.is_remote:
+            return object()
+        files = await searched_files(bank)
+        store = await self._records.to_read(bank)
+        listed = tuple((info.path, info.size, info.modified_at) for info in files)
+        return (bank.address, listed, ref(store), await store.stamp())
+
+
+def _memory(memory: MemoryView, way: SearchType) -> Finding:
+    """Its score is how well it fits alone: what is important to remember fits no better."""
+    parts = memory.why or {}
+    fit = sum(value for part, value in parts.items() if part not in _BROUGHT_ALONG)
+    return Finding(
+        id=memory.id,
+        type="memory",
+        content=memory.content,
+        score=min(max(fit / MEMORIES.shares.relevance, 0.0), 1.0),
+        search_type=way,
+        at=parsed(memory.occurred_at or memory.created_at),
+    )
+
+
+async def _described(store: RecordStore, entities: Sequence[Record]) -> list[str]:
+    observations = await observations_of(store, [entity.id for entity in entities])
+    return [
+        "\n".join(
+            (
+                f"{entity.name} ({entity.type})",
+                *(f"- {o.text}" for o in observations.get(entity.id, [])[:SHOWN_OBSERVATIONS]),
+            )
+        )
+        for entity in entities
+    ]
+
+
+def _score(entity: Record, text: str, names: str, asked: frozenset[str]) -> float:
+    """An engine's own figures say only what is better; this says how good."""
+    if f" {entity.name_key} " in names:
+        return NAMED
+    return min(coverage(asked, text), NAMED)
+
+
+async def _relations(
+    store: RecordStore, entities: Sequence[Record], scores: dict[str, float]
+) -> list[Finding]:
+    links, names = await relations_at(store, entities)
+
+    def score(link: Link) -> float:
+        return BESIDE * max(scores.get(link.source, 0.0), scores.get(link.target, 0.0))
+
+    telling = sorted(links, key=lambda link: (-score(link), -link.created_at))
+    return [
+        Finding(
+            id=link.id,
+            type="relation",
+            content=f"{names[link.source]} {link.verb} {names[link.target]}",
+            score=score(link),
+            search_type="graph",
+            title=link.verb,
+            at=link.created_at,
+        )
+        for link in telling[:MOST_RELATIONS]
+    ]
+
+
+def _section(hit: SectionHit) -> Finding:
+    title = hit.file if hit.heading is None else f"{hit.file}: {hit.heading}"
+    return Finding(f"{hit.file}:{hit.line}", "section", hit.text, hit.score, "semantic", title)

@@ -1,0 +1,197 @@
+"""`recollect history`: what is kept of past conversations, what is left out, and forgetting."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recollect.app.app import App
+from recollect.cli.options import common
+from recollect.cli.progress import bar
+from recollect.cli.render import console, table_of
+from recollect.cli.running import confirmed, print_json, run_with_app
+from recollect.core.ports import Search
+from recollect.core.records import Record
+from recollect.core.text import clipped, counted
+from recollect.core.times import iso
+from recollect.errors import InvalidInput
+from recollect.families.history.importing.forgetting import Forgotten
+from recollect.tools.schema import to_json
+
+
+@click.group()
+def history() -> None:
+    """Past conversations: what is kept, what is left out."""
+
+
+@history.command("list")
+@common
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+def list_(as_json: bool, limit: int, project: str | None, **flags: Any) -> None:
+    """List conversations, the newest first."""
+    found = run_with_app(lambda app: app.past.conversations(limit, project), **flags)
+    rows = [_conversation(record) for record in found]
+    if as_json:
+        print_json({"conversations": rows})
+    elif not rows:
+        click.echo("No conversation is kept yet: `recollect import history` takes them in.")
+    else:
+        for row in rows:
+            when = row["ended"][:16].replace("T", " ")
+            place = row["project_path"] or "no project"
+            click.echo(f"{when}  {row['source']}  {place}  {counted(row['turns'], 'turn')}")
+            click.echo(f"  {row['id']}  {row['title']}")
+
+
+@history.command()
+@common
+@click.option("--conversation", "conversations", multiple=True, metavar="ID", help="This one.")
+@click.option("--searches", is_flag=True, help="What was searched for, instead.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def forget(
+    as_json: bool,
+    project: str | None,
+    conversations: tuple[str, ...],
+    searches: bool,
+    yes: bool,
+    **flags: Any,
+) -> None:
+    """Remove conversations for good: those of a --project, or single ones.
+
+    A project is its folder, or the last part of it. What is forgotten is not taken in again; of a
+    project nothing new is either, until `recollect history include` names its folder.
+    """
+    if not (project or conversations or searches):
+        raise InvalidInput(
+            "Nothing is named.", hint="Say --project FOLDER, --conversation ID or --searches."
+        )
+    if not confirmed(f"Remove {_named(project, conversations, searches)} for good?", yes=yes):
+        return
+
+    async def work(app: App) -> tuple[Forgotten, list[str], int]:
+        with bar("Forgetting") as progress:
+            gone, folders = await app.past.forget(project, conversations, progress)
+        return gone, folders, await app.past.forget_searches() if searches else 0
+
+    gone, folders, asked = run_with_app(work, writes=True, **flags)
+    if as_json:
+        print_json({**to_json(gone), "excluded": folders, "searches": asked})
+        return
+    if project or conversations:
+        conversations_ = counted(gone.conversations, "conversation")
+        click.echo(f"Removed {conversations_} with {counted(gone.turns, 'turn')}.")
+        if not gone.complete:
+            click.echo("A reader keeps old pages alive; run it again later.", err=True)
+    for folder in folders:
+        click.echo(f"{folder} is left out from now on; `recollect history include` ends that.")
+    if searches:
+        click.echo(f"Removed {counted(asked, 'search', 'searches')}.")
+
+
+@history.command()
+@common
+@click.argument("folder")
+def exclude(as_json: bool, folder: str, **flags: Any) -> None:
+    """Take no conversation of FOLDER in any more, nor of what lies below it.
+
+    `*` stands for any name. What is in stays; `recollect history forget` removes it.
+    """
+    name = _folder(folder)
+    changed = run_with_app(lambda app: app.past.exclude(name), writes=True, **flags)
+    if as_json:
+        print_json({"excluded": name, "changed": changed})
+    else:
+        click.echo(f"{name} is left out{' from now on' if changed else ' already'}.")
+
+
+@history.command()
+@common
+@click.argument("folder")
+def include(as_json: bool, folder: str, **flags: Any) -> None:
+    """Take the conversations of FOLDER in again, with the next import.
+
+    What was forgotten stays forgotten.
+    """
+    name = _folder(folder)
+    changed = run_with_app(lambda app: app.past.include(name), writes=True, **flags)
+    if as_json:
+        print_json({"included": name, "changed": changed})
+    else:
+        done = "is taken in again, with the next import" if changed else "was not left out"
+        click.echo(f"{name} {done}.")
+
+
+@history.command()
+@common
+def excluded(as_json: bool, **flags: Any) -> None:
+    """Show which folders are left out."""
+
+    async def work(app: App) -> list[dict[str, str]]:
+        by_command = [{"folder": f, "by": "command"} for f in await app.past.excluded()]
+        of_settings = [{"folder": f, "by": "history_exclude"} for f in app.past.excluded_always]
+        return of_settings + by_command
+
+    rows = run_with_app(work, **flags)
+    if as_json:
+        print_json({"excluded": rows})
+    elif rows:
+        console().print(table_of("excluded", rows))
+    else:
+        click.echo("No folder is left out.")
+
+
+@history.command()
+@common
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+def searches(as_json: bool, limit: int, **flags: Any) -> None:
+    """Show what was searched for, the newest first. It is kept on this machine alone."""
+    found = run_with_app(lambda app: app.past.searches(limit), **flags)
+    rows = [_search(search) for search in found]
+    if as_json:
+        print_json({"searches": rows})
+    elif rows:
+        shown = [row | {"at": row["at"][:16].replace("T", " ")} for row in rows]
+        columns = ("at", "tool", "query", "results")
+        console().print(table_of("searches", [{c: row[c] for c in columns} for row in shown]))
+    else:
+        click.echo("Nothing was searched for yet.")
+
+
+def _conversation(record: Record) -> dict[str, Any]:
+    facets = record.facets
+    return {
+        "id": record.id,
+        "session_id": record.session,
+        "title": clipped(record.name or "", 80),
+        "source": facets.get("source", ""),
+        "project_path": record.scope,
+        "turns": facets.get("turns", 0),
+        "started": iso(record.at),
+        "ended": iso(facets.get("ended") or record.at),
+    }
+
+
+def _search(search: Search) -> dict[str, Any]:
+    return {
+        "at": iso(search.at),
+        "tool": search.tool,
+        "query": search.query,
+        "filters": dict(search.filters),
+        "results": search.results,
+        "milliseconds": search.milliseconds,
+    }
+
+
+def _named(project: str | None, conversations: Sequence[str], searches: bool) -> str:
+    parts = [f"all conversations of {project}"] if project else []
+    parts += [f"conversation {name}" for name in conversations]
+    return " and ".join([*parts, "all that was searched for"] if searches else parts)
+
+
+def _folder(typed: str) -> str:
+    """A folder that is here gets its whole name; a pattern stays as it was typed."""
+    if not typed.strip():
+        raise InvalidInput("The folder is blank.", argument="folder", value=typed)
+    path = Path(typed).expanduser()
+    return str(path.absolute()) if path.is_dir() else typed.rstrip("/\\") or typed

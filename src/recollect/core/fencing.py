@@ -1,0 +1,79 @@
+"""Stored text shown as data: without what passes for structure, inside a fence it cannot close."""
+
+import re
+from hashlib import blake2b
+
+_MARK_DIGITS = 6
+
+# What nobody sees, but a model reads: what Unicode lets a program ignore (directions of writing,
+# variation selectors, fillers, tag characters), but not the two joiners, which scripts and emoji
+# need.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_JOINERS = re.compile("[\u200c\u200d]+")
+_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+_SPEAKERS = (
+    "memor|conversation|system|assistant|human|user|developer|instruction|prompt|tool|function"
+    "|antml|im_"
+)
+# Closing tags, comments, and tags that stand for somebody who speaks.
+_MARKUP = re.compile(rf"<(?=\s*(?:[/!?|]|{_SPEAKERS}))", re.IGNORECASE)
+# In code a closing tag is a closing tag.
+_SPEAKER = re.compile(rf"<(?=\s*(?:\||/?\s*(?:{_SPEAKERS})))", re.IGNORECASE)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_BACKTICKS = re.compile("`+")
+_NO_LANGUAGE = re.compile(r"[^\w+#.-]")
+_CODE_FENCE = re.compile(r"`{3,}|~{3,}")
+_HEADING = re.compile(r"(?:^#|(?<=\s)##)#*(?=\s|$)")
+_LEADING = re.compile(r"^(?=[-+*>=_|:]|\d+[.)])")
+
+
+def as_data(text: str) -> str:
+    """The text on one line, without what Markdown or a model could take for structure."""
+    line = _JOINERS.sub(_joining, _INVISIBLE.sub("", text))
+    line = _BLANKS.sub(" ", line).strip()
+    line = _MARKUP.sub("‹", line)
+    line = _CODE_FENCE.sub("''", line)
+    line = _HEADING.sub(lambda found: "＃" * len(found[0]), line)
+    return _LEADING.sub(r"\\", line)
+
+
+def as_quotation(text: str) -> str:
+    """The text with its lines, each of them quoted."""
+    lines = (f"> {line}".rstrip() for line in _readable(text).split("\n"))
+    return "\n".join(lines)
+
+
+def as_code(text: str, language: str | None = None) -> str:
+    """The text as a block of code, whose fence is longer than any in it."""
+    code = _readable(text)
+    fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(code)), default=0))
+    return f"{fence}{_NO_LANGUAGE.sub('', language or '')}\n{code}\n{fence}"
+
+
+def _readable(text: str) -> str:
+    """With line feeds alone, and nothing that is hidden or speaks for somebody."""
+    lines = _JOINERS.sub(_joining, _INVISIBLE.sub("", text)).splitlines()
+    return _SPEAKER.sub("‹", "\n".join(_CONTROL.sub(" ", line).rstrip() for line in lines))
+
+
+def _joining(found: re.Match[str]) -> str:
+    """One joiner between two letters of a script that needs it; others carry hidden text."""
+    text, (start, end) = found.string, found.span()
+    before, after = text[max(start - 1, 0) : start], text[end : end + 1]
+    joins = end - start == 1 and before > "\x7f" and after > "\x7f"
+    return found[0] if joins else ""
+
+
+def fenced(body: str, notice: str, tag: str) -> str:
+    """The notice, and the body between two tags whose number depends on it.
+
+    Nobody can store the closing tag: `as_data` breaks it, and its number is known only when all
+    lines are. It is made of digits, so that the frame takes as many tokens for every body.
+    """
+    mark = blake2b(body.encode("utf-8"), digest_size=8).digest()
+    number = str(int.from_bytes(mark, "big"))[-_MARK_DIGITS:].zfill(_MARK_DIGITS)
+    return f"{notice}\n<{tag}-{number}>\n{body}</{tag}-{number}>"

@@ -1,0 +1,1 @@
+"""Taking the transcripts of other programs in, exactly once, and out again."""

@@ -1,0 +1,128 @@
+"""How far a transcript was read, under which conditions, and what must be known to read on."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from recollect.core.records import Insert, Record, Step, Update
+from recollect.core.transcripts import Mark, Transcript
+from recollect.families.history.importing.exclusion import Exclusion
+from recollect.families.history.model import TRANSCRIPT, transcript_id
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The turn before, for the next one of its session, which may not say all by itself."""
+
+    session: str
+    at: int | None = None
+    project: str | None = None
+    copied: str | None = None  # the session that it is a copy from
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where a transcript is read on from.
+
+    `since` and `excluded` are what turns were left out by: once they hold no longer, all has to be
+    read again.
+    """
+
+    id: str
+    stored: Record | None
+    mark: Mark | None = None
+    size: int | None = None
+    modified: int | None = None
+    skipped: Mapping[str, int] | None = None
+    since: int | None = None
+    excluded: tuple[str, ...] = ()
+    previous: Previous | None = None
+    title: tuple[str, str] | None = None  # of a session of which no turn was kept yet
+
+    @classmethod
+    def of(cls, transcript: Transcript, record: Record | None) -> "Checkpoint":
+        found = transcript_id(transcript.source, transcript.name)
+        facets: Mapping[str, Any] = {} if record is None else record.facets
+        previous = cast(Mapping[str, Any] | None, facets.get("previous"))
+        title = cast(list[str] | None, facets.get("title"))
+        return cls(
+            found,
+            record,
+            facets.get("mark"),
+            facets.get("size"),
+            facets.get("modified"),
+            facets.get("skipped"),
+            facets.get("since"),
+            tuple(cast(list[str], facets.get("excluded", []))),
+            Previous(**previous) if previous else None,
+            (title[0], title[1]) if title else None,
+        )
+
+    def covers(self, since: int | None, exclusion: Exclusion) -> bool:
+        """Whether what was left out would be left out now."""
+        is_early = self.since is None or (since is not None and since >= self.since)
+        return is_early and set(self.excluded) <= set(exclusion.patterns)
+
+    def is_of(self, size: int, modified: int) -> bool:
+        """Whether all was read of a transcript that is as large and as old as this."""
+        return (self.size, self.modified) == (size, modified)
+
+    def from_start(self) -> "Checkpoint":
+        return Checkpoint(self.id, self.stored)
+
+    def moved(
+        self,
+        mark: Mark | None,
+        skipped: Mapping[str, int],
+        seen: tuple[int, int] | None,
+    ) -> "Checkpoint":
+        """With what a portion says; `seen` is given with the last one."""
+        counts = Counter(self.skipped or {}) + Counter(skipped)
+        size, modified = seen or (None, None)
+        return replace(self, mark=mark, size=size, modified=modified, skipped=dict(counts))
+
+    def step(self, source: str, name: str, at: int) -> Step:
+        facets = self._facets(source)
+        if self.stored is not None:
+            return Update(self.id, {"facets": facets}, self.stored.version)
+        return Insert(
+            Record(
+                id=self.id,
+                kind=TRANSCRIPT,
+                created_at=at,
+                updated_at=at,
+                name=name,
+                facets=facets,
+            )
+        )
+
+    def committed(self, step: Step) -> "Checkpoint":
+        """As it is once its step is stored."""
+        if isinstance(step, Insert):
+            return replace(self, stored=cast(Record, step.item))
+        stored = cast(Record, self.stored)
+        facets = cast(Update, step).values["facets"]
+        version = stored.version + (facets != stored.facets)
+        return replace(self, stored=replace(stored, facets=facets, version=version))
+
+    def _facets(self, source: str) -> dict[str, Any]:
+        previous = self.previous and {
+            name: value
+            for name in ("session", "at", "project", "copied")
+            if (value := getattr(self.previous, name)) is not None
+        }
+        facets: dict[str, Any] = {
+            "source": source,
+            "mark": self.mark,
+            "size": self.size,
+            "modified": self.modified,
+            "skipped": self.skipped or None,
+            "since": self.since,
+            "excluded": list(self.excluded) or None,
+            "previous": previous,
+            "title": self.title and list(self.title),
+        }
+        known = {name: value for name, value in facets.items() if value is not None}
+        return json.loads(json.dumps(known))  # as the store gives it back

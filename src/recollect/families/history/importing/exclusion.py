@@ -1,0 +1,79 @@
+"""What is not to be kept: folders that a user excludes, and conversations that carry a marker."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+_MARKER = re.compile(
+    r"<\s*INSTRUCTIONS-TO-EPISODIC-MEMORY\s*>\s*DO\s+NOT\s+INDEX\s+THIS\s+CHAT\s*"
+    r"<\s*/\s*INSTRUCTIONS-TO-EPISODIC-MEMORY\s*>"
+    r"|<!--\s*recollect\s*:\s*do\s+not\s+index\s*-->",
+    re.IGNORECASE,
+)
+_BEGINS = re.compile(r"<\s*instructions-to-ep|<!--\s*recollect", re.IGNORECASE)
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+
+
+def has_marker(text: str) -> bool:
+    """Whether it asks to be left out, in a quotation too: nobody can tell that from a wish."""
+    return "<" in text and bool(_BEGINS.search(text)) and bool(_MARKER.search(text))
+
+
+class Exclusion:
+    """Folders that are left out, with all below them.
+
+    A pattern is a folder, in which `*` and `?` stand for any characters of one name and `**` for
+    any names; `~` is the home folder. One without a slash means folders of that name anywhere.
+    """
+
+    def __init__(self, patterns: Sequence[str], *, home: Path | None = None) -> None:
+        self.patterns = tuple(dict.fromkeys(p.strip() for p in patterns if p.strip()))
+        self._forms = [(p, _at_home(p, home)) for p in self.patterns]
+        self.pattern_of = lru_cache(4_096)(self._pattern_of)
+
+    def _pattern_of(self, folder: str) -> str | None:
+        """The pattern that leaves a folder out."""
+        path, is_windows = _plain(folder), bool(_WINDOWS.match(folder))
+        return next(
+            (pattern for pattern, form in self._forms if _regex(form, is_windows).match(path)), None
+        )
+
+    def leaves_out(self, folder: str | None) -> bool:
+        return bool(folder) and self.pattern_of(folder or "") is not None
+
+
+def is_within(folder: str | None, others: Sequence[str]) -> bool:
+    """Whether a folder is one of these or below one; no character stands for others."""
+    path = _plain(folder) if folder else ""
+    return any(
+        path == other or path.startswith(f"{other}/") for other in map(_plain, others) if path
+    )
+
+
+def _at_home(pattern: str, home: Path | None) -> str:
+    if pattern != "~" and not pattern.startswith(("~/", "~\\")):
+        return pattern
+    return str(home or Path.home()) + pattern[1:]
+
+
+def _plain(folder: str) -> str:
+    """With slashes alone; on Windows, whose file names know no case, without it."""
+    if _WINDOWS.match(folder):
+        folder = folder.replace("\\", "/").lower()
+    return folder.rstrip("/") or "/"
+
+
+@lru_cache(1_024)
+def _regex(pattern: str, is_windows: bool) -> re.Pattern[str]:
+    path = _plain(pattern)
+    anywhere = "" if "/" in path else r"(?:.*/)?"
+    below = ".*" if path == "/" else r"(?:/.*)?\Z"
+    flags = re.DOTALL | (re.IGNORECASE if is_windows else 0)
+    return re.compile(f"{anywhere}{_translated(path)}{below}", flags)
+
+
+def _translated(path: str) -> str:
+    signs = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*+|\*|\?)", path)
+    return "".join(signs.get(part[:2], re.escape(part)) for part in parts)

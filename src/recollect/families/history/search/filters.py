@@ -1,0 +1,94 @@
+"""Which turns a question means: since when, and of which projects."""
+
+import difflib
+import re
+from calendar import monthrange
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Literal
+
+TimeRange = Literal["today", "week", "month", "all"]
+
+NEAR_ENOUGH = 0.5  # likeness of two names from which one may be meant by the other
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SEPARATORS = re.compile(r"[/\\]+")
+_DRIVE = re.compile(r"[a-z]:$")
+
+
+def since(time_range: TimeRange, now: int, zone: tzinfo) -> int | None:
+    """The first moment that counts: local midnight, seven days ago, a calendar month ago."""
+    moment = (_EPOCH + timedelta(microseconds=now)).astimezone(zone)
+    match time_range:
+        case "today":
+            start = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+        case "week":
+            start = moment - timedelta(days=7)
+        case "month":
+            start = _month_back(moment)
+        case "all":
+            return None
+    return (start.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
+def _month_back(moment: datetime) -> datetime:
+    """The same day of the month before, or its last one."""
+    year, month = (moment.year, moment.month - 1) if moment.month > 1 else (moment.year - 1, 12)
+    return moment.replace(year=year, month=month, day=min(moment.day, monthrange(year, month)[1]))
+
+
+def projects_meant(wanted: str, known: Iterable[str]) -> list[str]:
+    """The folders that a filter means: one by its path or its last parts, and all below it."""
+    folders = {folder: _parts(folder) for folder in known if folder}
+    asked = _parts(wanted)
+    if not asked:
+        return []
+    if _is_whole(asked):
+        return [folder for folder, parts in folders.items() if parts[: len(asked)] == asked]
+    named = [parts for parts in folders.values() if parts[-len(asked) :] == asked]
+    if named:
+        return [folder for folder, parts in folders.items() if _is_below_any(parts, named)]
+    return [folder for folder, parts in folders.items() if _holds(parts, asked)]
+
+
+def nearest_project(wanted: str, known: Sequence[str]) -> str | None:
+    """The folder whose name is most like what was asked for, if any is."""
+    asked = _parts(wanted)
+    last = asked[-1] if asked else ""
+
+    def likeness(folder: str) -> float:
+        parts = _parts(folder)
+        names = ((wanted.lower(), folder.lower()), (last, parts[-1] if parts else ""))
+        return max(difflib.SequenceMatcher(None, *pair).ratio() for pair in names)
+
+    best = max(filter(None, known), key=likeness, default=None)
+    return best if best is not None and likeness(best) >= NEAR_ENOUGH else None
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    """A path as it is compared: whatever its case, its separators, and a slash at its end.
+
+    An absolute one begins with an empty part, or with its drive. `~` stands for a folder that is
+    not known here, so that what follows it must do.
+    """
+    plain = path.strip().lower()
+    parts = _SEPARATORS.split(plain)
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    if parts[0] in ("~", "."):
+        parts = parts[1:]
+    return tuple(parts) if any(parts) else ()
+
+
+def _is_whole(parts: tuple[str, ...]) -> bool:
+    return not parts[0] or bool(_DRIVE.match(parts[0]))
+
+
+def _is_below_any(parts: tuple[str, ...], folders: Iterable[tuple[str, ...]]) -> bool:
+    return any(parts[: len(folder)] == folder for folder in folders)
+
+
+def _holds(parts: tuple[str, ...], asked: tuple[str, ...]) -> bool:
+    return any(
+        parts[start : start + len(asked)] == asked for start in range(len(parts) - len(asked) + 1)
+    )

@@ -1,0 +1,98 @@
+"""Highlights: the short phrases of a text that say what was asked, with those words marked."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from recollect.core.sentences import sentences
+from recollect.retrieval.excerpts import stems
+
+MOST = 3  # phrases
+LONGEST = 100  # characters of a phrase, without its marks
+BESIDE = 24  # characters that are shown on each side of the words
+MARK = "**"
+CACHED_WORDS = 8_192
+
+_WORD = re.compile(r"\S+")
+_CORE = re.compile(r"\w(?:\S*\w)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A part of a line from its first word that was asked for to its last, and how many there
+    are."""
+
+    text: str
+    asked: frozenset[str]
+
+
+def highlights(text: str, query: str) -> list[str]:
+    """The phrases with most of the words, in the order of the text; none where no word is there."""
+    asked = stems(query)
+    phrases = [
+        phrase
+        for sentence in sentences(text)
+        for line in sentence.splitlines()
+        if (phrase := _phrase(line, asked)) is not None
+    ]
+    chosen: list[Phrase] = []
+    told: set[str] = set()
+    by_words = sorted(range(len(phrases)), key=lambda i: (-len(phrases[i].asked), i))
+    for number in by_words:
+        # Another phrase with the same words tells nothing, but for the first one.
+        if len(chosen) < MOST and not phrases[number].asked <= told:
+            chosen.append(phrases[number])
+            told |= phrases[number].asked
+    return [phrase.text for phrase in phrases if phrase in chosen]
+
+
+def _phrase(line: str, asked: frozenset[str]) -> Phrase | None:
+    """The words that were asked for and what stands between them, with a little on both sides."""
+    found = [(word, said) for word in _WORD.finditer(line) if (said := _said(word[0]) & asked)]
+    if not found:
+        return None
+    first, last = found[0][0], found[0][0]
+    said = found[0][1]
+    marked = [first]
+    for word, more in found[1:]:
+        if word.end() - first.start() <= LONGEST - 2 * BESIDE:
+            last, said = word, said | more
+            marked.append(word)
+    start = _earlier(line, first.start())
+    end = _later(line, last.end())
+    pieces: list[str] = []
+    at = start
+    for word in marked:
+        left, right = _core(word)
+        pieces += [line[at:left], MARK, line[left:right][:LONGEST], MARK]
+        at = right
+    shown = " ".join("".join([*pieces, line[at:end]]).split())
+    return Phrase(("… " if start else "") + shown + ("…" if end < len(line) else ""), said)
+
+
+@lru_cache(CACHED_WORDS)
+def _said(word: str) -> frozenset[str]:
+    return stems(word)
+
+
+def _core(word: "re.Match[str]") -> tuple[int, int]:
+    """Where a word begins and ends without the punctuation at its edges."""
+    found = _CORE.search(word[0])
+    if found is None:
+        return word.span()
+    return word.start() + found.start(), word.start() + found.end()
+
+
+def _earlier(line: str, at: int) -> int:
+    """A place before, where a word begins."""
+    if at <= BESIDE:
+        return 0
+    blank = line.find(" ", at - BESIDE, at)
+    return at if blank < 0 else blank + 1
+
+
+def _later(line: str, at: int) -> int:
+    if len(line) - at <= BESIDE:
+        return len(line)
+    blank = line.rfind(" ", at, at + BESIDE)
+    return at if blank < 0 else blank

@@ -1,0 +1,190 @@
+"""The three searches of past conversations: filtered, found, put in order and presented."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from recollect.core.ports import RecordStore
+from recollect.core.records import Where
+from recollect.core.text import clipped
+from recollect.core.times import parsed
+from recollect.families.history.code.languages import named_language
+from recollect.families.history.model import CODE, CONVERSATION, DECISION, TURN
+from recollect.families.history.search.answers import MemoryResult, MemorySearchResult
+from recollect.families.history.search.code_search import code_like, languages
+from recollect.families.history.search.filters import (
+    TimeRange,
+    nearest_project,
+    projects_meant,
+    since,
+)
+from recollect.families.history.search.presenting import presented, stats_of
+from recollect.families.history.search.recalling import Asking, found, in_order
+from recollect.families.history.search.similar import question, similar
+from recollect.families.history.search.summaries import (
+    CODE_PIECES,
+    DECISIONS,
+    DISCUSSIONS,
+    PROBLEMS,
+    Noun,
+    Told,
+    summary,
+    topics_of,
+)
+from recollect.families.history.search.surroundings import surroundings
+from recollect.retrieval.profile import Found, Notice
+from recollect.tools.tool import Warned
+
+Kind = Literal["all", "conversation", "code", "decision"]
+
+NO_HISTORY = "No past conversations are here yet. `recollect import history` reads them in."
+MOST_LISTED = 10  # languages in a sentence
+KINDS: dict[Kind, tuple[str, ...]] = {
+    "all": (TURN, CODE),
+    "conversation": (TURN,),
+    "code": (CODE,),
+    "decision": (TURN,),
+}
+NOUNS: dict[Kind, Noun] = {
+    "all": DISCUSSIONS,
+    "conversation": DISCUSSIONS,
+    "code": CODE_PIECES,
+    "decision": DECISIONS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What was found; the sentence about it is made when it is told, as it speaks of now.
+
+    What is not `lasting` was found in a hurry, and another try may find more.
+    """
+
+    results: list[MemoryResult] = field(default_factory=list[MemoryResult])
+    topics: list[str] = field(default_factory=list[str])
+    warnings: tuple[Warned, ...] = ()
+    noun: Noun = DISCUSSIONS
+    lasting: bool = True
+
+    def told(self, query: str, now: int, *more: Warned) -> MemorySearchResult:
+        results = [
+            Told(
+                result.relevance_score,
+                parsed(result.context.timestamp),
+                result.context.project_path,
+            )
+            for result in self.results
+        ]
+        return MemorySearchResult(
+            results=self.results,
+            summary=summary(query, results, self.topics, now, self.noun),
+            stats=stats_of(self.results),
+            topics=self.topics,
+            warnings=[*self.warnings, *more] or None,
+        )
+
+
+async def recalled(
+    store: RecordStore,
+    query: str,
+    kind: Kind,
+    project: str | None,
+    time_range: TimeRange,
+    limit: int,
+    asking: Asking,
+) -> Answered:
+    scopes: Sequence[str] = ()
+    if project is not None:
+        known = [tally.scope for tally in await store.tally((CONVERSATION,))]
+        scopes = projects_meant(project, known)
+        if not scopes:
+            return await _none(store, NOUNS[kind], _unknown_project(project, known))
+    answer = await found(
+        store,
+        query,
+        kinds=KINDS[kind],
+        types=(DECISION,) if kind == "decision" else (),
+        scopes=scopes,
+        after=since(time_range, asking.now, asking.zone),
+        limit=limit,
+        asking=asking,
+    )
+    hits = in_order(answer.hits)
+    around = await surroundings(store, [hit.record for hit in hits])
+    results = presented(hits, query, around, decisions=kind != "conversation")
+    return await _answered(store, query, answer, results, NOUNS[kind])
+
+
+async def solved(
+    store: RecordStore, description: str, code: str | None, limit: int, asking: Asking
+) -> Answered:
+    answer = await similar(store, description, code, limit, asking)
+    hits = in_order(answer.found.hits)
+    around = await surroundings(store, [hit.record for hit in hits])
+    query = question(description, code)
+    results = presented(hits, query, around, resolutions=answer.resolutions)
+    return await _answered(store, description, answer.found, results, PROBLEMS)
+
+
+async def coded(
+    store: RecordStore,
+    query: str,
+    language: str | None,
+    limit: int,
+    asking: Asking,
+    *,
+    with_context: bool,
+) -> Answered:
+    meant = named_language(language) if language is not None else None
+    if language is not None:
+        known = await languages(store)
+        if meant not in known:
+            return await _none(store, CODE_PIECES, _unknown_language(language, known))
+    answer = await code_like(store, query, meant, limit, asking)
+    hits = in_order(answer.hits)
+    around = await surroundings(store, [hit.record for hit in hits], beside=with_context)
+    results = presented(hits, query, around, with_context=with_context)
+    return await _answered(store, query, answer, results, CODE_PIECES)
+
+
+async def _answered(
+    store: RecordStore, query: str, answer: Found, results: list[MemoryResult], noun: Noun
+) -> Answered:
+    if not results and await _is_empty(store):
+        return Answered(warnings=(Warned("no_history", NO_HISTORY),), noun=noun)
+    return Answered(
+        results,
+        topics_of([result.content for result in results], query),
+        _warned(answer.notices),
+        noun,
+        lasting=not answer.notices,
+    )
+
+
+async def _none(store: RecordStore, noun: Noun, reason: Warned) -> Answered:
+    """Where a filter leaves nothing; a store that is empty has a better reason for it."""
+    if await _is_empty(store):
+        reason = Warned("no_history", NO_HISTORY)
+    return Answered(warnings=(reason,), noun=noun)
+
+
+async def _is_empty(store: RecordStore) -> bool:
+    return not await store.scan(Where(kinds=(TURN,)), limit=1)
+
+
+def _warned(notices: Sequence[Notice]) -> tuple[Warned, ...]:
+    return tuple(Warned(notice.code, notice.message) for notice in notices)
+
+
+def _unknown_project(project: str, known: Sequence[str]) -> Warned:
+    near = nearest_project(project, known)
+    hint = f" The nearest is `{near}`." if near else ""
+    return Warned(
+        "unknown_project", f"No conversation is about a project `{clipped(project)}`.{hint}"
+    )
+
+
+def _unknown_language(language: str, known: Sequence[str]) -> Warned:
+    listed = ", ".join(known[:MOST_LISTED])
+    there = f" There is code in {listed}." if listed else ""
+    return Warned("unknown_language", f"No code is in `{clipped(language)}`.{there}")

@@ -1,0 +1,103 @@
+"""Similar problems: turns in which something went wrong, and those that say how it was solved."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from recollect.core.ports import RecordStore
+from recollect.core.records import Record
+from recollect.families.history.search.profiles import SIMILAR
+from recollect.families.history.search.recalling import Asking, found
+from recollect.families.history.search.surroundings import turns_between
+from recollect.retrieval.profile import Found, Hit
+
+PROBLEM, FIX = "problem", "fix"  # facets of turns
+AHEAD = 40  # turns after a problem in which its solution is looked for
+POOL = 3  # times the results that are wanted, as one solution is shown once
+LONGEST_DESCRIPTION = 600  # characters, where code comes with it: both are to be heard
+# What is left of the score of a turn that is no problem, and of one that nobody solved.
+NO_PROBLEM, UNSOLVED = 0.85, 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """What was found, best first, and the turn that solved each by its id, where one did."""
+
+    found: Found
+    resolutions: Mapping[str, Record]
+
+
+async def similar(
+    store: RecordStore, description: str, code: str | None, limit: int, asking: Asking
+) -> Solved:
+    """Turns that are like the problem; those first that name an error and were solved later."""
+    query = question(description, code)
+    answer = await found(store, query, profile=SIMILAR, limit=max(limit * POOL, 20), asking=asking)
+    resolutions = await _resolutions(store, [hit.record for hit in answer.hits])
+    judged = sorted(
+        (_judged(hit, resolutions) for hit in answer.hits),
+        key=lambda hit: (-hit.score, -hit.record.at, hit.record.id),
+    )
+    hits = _one_for_each_solution(judged, resolutions)[:limit]
+    return Solved(replace(answer, hits=hits), resolutions)
+
+
+def question(description: str, code: str | None) -> str:
+    """The problem with its code: of what is long, the beginning of both."""
+    if not code or not code.strip():
+        return description
+    return f"{description[:LONGEST_DESCRIPTION]}\n{code.strip()}"
+
+
+def _judged(hit: Hit, resolutions: Mapping[str, Record]) -> Hit:
+    facets = hit.record.facets
+    score = hit.score
+    if not facets.get(PROBLEM):
+        score *= NO_PROBLEM
+    if not facets.get(FIX) and hit.record.id not in resolutions:
+        score *= UNSOLVED
+    return replace(hit, score=score)
+
+
+def _one_for_each_solution(hits: Sequence[Hit], resolutions: Mapping[str, Record]) -> list[Hit]:
+    """A problem is spoken of in many turns; the best one is enough, and its solution is with it."""
+    told: set[str] = set()
+    kept: list[Hit] = []
+    for hit in hits:
+        solution = resolutions.get(hit.record.id, hit.record)
+        if not told & {solution.id, hit.record.id}:
+            kept.append(hit)
+            told |= {solution.id, hit.record.id}
+    return kept
+
+
+async def _resolutions(store: RecordStore, turns: Sequence[Record]) -> dict[str, Record]:
+    """For each turn the first one after it in its conversation that says that it is solved."""
+    conversations: dict[tuple[str, str], list[Record]] = {}
+    for turn in turns:
+        if turn.parent and turn.session is not None and turn.position is not None:
+            conversations.setdefault((turn.parent, turn.session), []).append(turn)
+    found_fixes = await asyncio.gather(
+        *(_fixes(store, *place, some) for place, some in conversations.items())
+    )
+    return {
+        turn.id: fix
+        for some, fixes in zip(conversations.values(), found_fixes, strict=True)
+        for turn in some
+        if (fix := _first_after(turn, fixes)) is not None
+    }
+
+
+async def _fixes(
+    store: RecordStore, conversation: str, session: str, turns: Sequence[Record]
+) -> list[Record]:
+    positions = [turn.position or 0 for turn in turns]
+    first, last = min(positions) + 1, max(positions) + AHEAD
+    after = await turns_between(store, conversation, session, first, last)
+    return [turn for turn in after if turn.facets.get(FIX)]
+
+
+def _first_after(turn: Record, fixes: Sequence[Record]) -> Record | None:
+    place = turn.position or 0
+    within = (fix for fix in fixes if place < (fix.position or 0) <= place + AHEAD)
+    return next(within, None)

@@ -1,0 +1,83 @@
+"""The sentence that sums up a search, in the first person."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from recollect.core.text import clipped
+from recollect.core.times import ago
+from recollect.retrieval.excerpts import stems
+from recollect.retrieval.topics import key_topics
+
+MOST_NAMED = 3  # topics in the sentence
+MOST_TOPICS = 5
+SURE = 0.9  # score from which the best result is spoken of
+LONG_SPAN = 30  # days, from which the results' span is told
+LONGEST_QUERY = 80  # characters of the question that are repeated
+
+_DAY = 86_400 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Noun:
+    """What is searched for, one and many."""
+
+    one: str
+    many: str
+
+    def counted(self, count: int) -> str:
+        return f"1 {self.one}" if count == 1 else f"{count} {self.many}"
+
+
+DISCUSSIONS = Noun("relevant discussion", "relevant discussions")
+DECISIONS = Noun("decision", "decisions")
+CODE_PIECES = Noun("piece of code", "pieces of code")
+PROBLEMS = Noun("similar problem", "similar problems")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the sentence needs to know of a result."""
+
+    score: float
+    at: int
+    project: str
+
+
+def summary(
+    query: str,
+    results: Sequence[Told],
+    topics: Sequence[str],
+    now: int,
+    noun: Noun = DISCUSSIONS,
+) -> str:
+    """How many were found about what; where there are none, that there are none."""
+    asked = f'"{clipped(query, LONGEST_QUERY)}"'
+    if not results:
+        none = f"I couldn't find any {noun.many.removeprefix('relevant ')} about {asked}."
+        return f"{none} This might be a new topic that we haven't explored together yet."
+    sentence = f"I found {noun.counted(len(results))} about {asked}"
+    if topics:
+        sentence += f" covering {', '.join(topics[:MOST_NAMED])}"
+    projects = {result.project for result in results if result.project}
+    if len(projects) > 1:
+        sentence += f" across {len(projects)} projects"
+    times = [result.at for result in results]
+    days = (max(times) - min(times)) / _DAY
+    if days > LONG_SPAN:
+        sentence += f" spanning {_months(days)}"
+    best = results[0]
+    if best.score > SURE:
+        return f"{sentence}. The most relevant one was {ago(best.at, now)}."
+    return f"{sentence}."
+
+
+def topics_of(texts: Sequence[str], query: str) -> list[str]:
+    """What the results speak of besides the words of the question."""
+    asked = stems(query)
+    found = key_topics(((text, ()) for text in texts), limit=MOST_TOPICS + len(asked))
+    return [topic for topic in found if not stems(topic) <= asked][:MOST_TOPICS]
+
+
+def _months(days: float) -> str:
+    count = max(round(days / 30), 1)
+    return "1 month" if count == 1 else f"{count} months"

@@ -1,0 +1,295 @@
+"""The five tools: past conversations, searched and read."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from time import perf_counter
+from typing import Annotated, Any
+
+from recollect.core.ports import Indexing, Library, RecordStore, Search, SearchBook
+from recollect.core.secrets import masked
+from recollect.core.sessions import Call, conversation_of
+from recollect.core.text import clipped, digest
+from recollect.core.times import Clock
+from recollect.errors import InvalidInput
+from recollect.families.history.model import HistoryOptions
+from recollect.families.history.search import markdown
+from recollect.families.history.search.answers import ConversationPage, MemorySearchResult
+from recollect.families.history.search.caching import LIFETIME, AnswerCache
+from recollect.families.history.search.conversations import opened, page_of, read
+from recollect.families.history.search.filters import TimeRange
+from recollect.families.history.search.recalling import Asking
+from recollect.families.history.search.searching import Answered, Kind, coded, recalled, solved
+from recollect.families.history.unified.answers import UnifiedAnswer
+from recollect.families.history.unified.showing import as_markdown
+from recollect.families.history.unified.unified import UnifiedSearch
+from recollect.tools.schema import Field
+from recollect.tools.tool import Family, Warned, tool
+
+QUERY_LIMIT = 10_000  # characters
+CODE_LIMIT = 50_000
+NAME_LIMIT = 1_000
+MOST_RESULTS, DEFAULT_RESULTS = 50, 10
+MOST_TURNS, DEFAULT_TURNS = 100, 20
+FORMATS = ("json", "markdown")
+LONGEST_NOTED = 500  # characters of a question that the log keeps
+NO_PEERS = Warned("no_peers", "No team members' servers are configured; this machine was searched.")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Bounds and defaults are checked here and not advertised: the schemas of all tools stand in every
+# client's context.
+Query = Annotated[str, Field("Question.", max_length=QUERY_LIMIT, blank=False)]
+Limit = Annotated[int, Field("At most.")]
+Format = Annotated[str, Field("Or markdown.")]
+
+
+@dataclass(frozen=True, slots=True)
+class UnifiedOptions:
+    limit: int | None = None
+    merge_results: bool | None = None
+    include_graph: bool | None = None
+
+
+class HistoryTools(Family):
+    """Past conversations of all projects and programs."""
+
+    def __init__(
+        self,
+        library: Library,
+        indexing: Indexing,
+        searches: SearchBook,
+        clock: Clock,
+        options: HistoryOptions,
+        unified: UnifiedSearch,
+    ) -> None:
+        self._library = library
+        self._indexing = indexing
+        self._searches = searches
+        self._clock = clock
+        self._options = options
+        self._unified = unified
+        self._answers: AnswerCache[Answered] = AnswerCache(clock, _weight)
+        self._everything: AnswerCache[UnifiedAnswer] = AnswerCache(clock, _weight_of_everything)
+
+    @tool(aliases=("search_memory", "find_past_conversations"))
+    async def recall_previous_discussions(
+        self,
+        call: Call,
+        query: Query,
+        type: Annotated[Kind, Field("Default all.")] | None = None,
+        project_filter: Annotated[str, Field("Folder.", max_length=NAME_LIMIT, blank=False)]
+        | None = None,
+        time_range: Annotated[TimeRange, Field("Default all.")] | None = None,
+        include_peers: Annotated[bool, Field("Peers too.")] | None = None,
+        limit: Limit | None = None,
+        format: Format | None = None,
+    ) -> MemorySearchResult:
+        """Search past conversations of all projects. Use it when earlier work comes up."""
+        form, most = _form(format), _results(limit)
+        wanted, when = type or "all", time_range or "all"
+        asking = self._asking()
+
+        async def make(store: RecordStore) -> Answered:
+            return await recalled(store, query, wanted, project_filter, when, most, asking)
+
+        filters = {
+            "type": wanted,
+            "project_filter": project_filter,
+            "time_range": when,
+            "limit": most,
+        }
+        answer = await self._answer(call, _Asked(query, filters, period=self._period(when)), make)
+        return self._told(answer, query, form, *([NO_PEERS] if include_peers else []))
+
+    @tool()
+    async def find_similar_problems(
+        self,
+        call: Call,
+        problem_description: Annotated[
+            str, Field("The problem.", max_length=QUERY_LIMIT, blank=False)
+        ],
+        code_context: Annotated[str, Field("Its code.", max_length=CODE_LIMIT)] | None = None,
+        limit: Limit | None = None,
+        format: Format | None = None,
+    ) -> MemorySearchResult:
+        """Find how a similar problem was solved."""
+        form, most = _form(format), _results(limit)
+        asking = self._asking()
+
+        async def make(store: RecordStore) -> Answered:
+            return await solved(store, problem_description, code_context, most, asking)
+
+        filters = {"with_code": True if code_context else None, "limit": most}
+        asked = _Asked(problem_description, filters, code_context or "", self._period())
+        return self._told(await self._answer(call, asked, make), problem_description, form)
+
+    @tool()
+    async def search_code_history(
+        self,
+        call: Call,
+        query: Annotated[str, Field("Name or concept.", max_length=QUERY_LIMIT, blank=False)],
+        language: Annotated[str, Field("Only this.", max_length=NAME_LIMIT, blank=False)]
+        | None = None,
+        include_context: Annotated[bool, Field("Default true.")] | None = None,
+        limit: Limit | None = None,
+        format: Format | None = None,
+    ) -> MemorySearchResult:
+        """Search code of past conversations."""
+        form, most = _form(format), _results(limit)
+        with_context = include_context is not False
+        asking = self._asking()
+
+        async def make(store: RecordStore) -> Answered:
+            return await coded(store, query, language, most, asking, with_context=with_context)
+
+        filters = {"language": language, "include_context": with_context, "limit": most}
+        answer = await self._answer(call, _Asked(query, filters, period=self._period()), make)
+        return self._told(answer, query, form)
+
+    @tool()
+    async def unified_memory_search(
+        self,
+        call: Call,
+        query: Query,
+        options: Annotated[UnifiedOptions, Field("More.")] | None = None,
+        format: Format | None = None,
+    ) -> UnifiedAnswer:
+        """Search everything remembered at once."""
+        started = perf_counter()
+        given = options or UnifiedOptions()
+        form, limit = _form(format), _results(given.limit, "options.limit")
+        merge, graph = given.merge_results is not False, given.include_graph is not False
+        filters = {"limit": limit, "merge_results": merge, "include_graph": graph}
+        # What is seen of memories and graph depends on who asks.
+        asker = (call.session.id, call.session.project, call.session.bank)
+        asked = _Asked(query, filters, period=(*self._period(), *asker))
+        answer = await self._everything.get(
+            asked.key(call.tool),
+            lambda: self._unified.stamp(call),
+            lambda: self._unified.search(
+                call, query, limit=limit, merge=merge, include_graph=graph
+            ),
+        )
+        self._note(call, asked, len(answer.found), started)
+        if form == "json":
+            return answer
+        return answer.worded(as_markdown(answer, query, self._clock()))
+
+    @tool(aliases=("retrieve_memory_chunk",))
+    async def read_conversation(
+        self,
+        id: Annotated[
+            str,
+            Field(
+                "Of a result.",
+                aliases=("chunk_id", "conversation_id", "session_id"),
+                max_length=NAME_LIMIT,
+                blank=False,
+            ),
+        ],
+        limit: Annotated[int, Field("Turns.")] | None = None,
+        cursor: Annotated[str, Field("Of a page.", max_length=NAME_LIMIT)] | None = None,
+        include_adjacent: Annotated[bool, Field("Default true.")] | None = None,
+        format: Format | None = None,
+    ) -> ConversationPage:
+        """Read a past conversation around a result."""
+        form, most = _form(format), _within(limit, DEFAULT_TURNS, MOST_TURNS, "limit")
+        store = await self._library.history()
+        place = await opened(store, id)
+        reading = await read(store, place, 1 if include_adjacent is False else most, cursor)
+        answer = page_of(place, reading)
+        return answer if form == "json" else answer.worded(markdown.conversation(answer))
+
+    async def _answer(
+        self, call: Call, asked: "_Asked", make: Callable[[RecordStore], Awaitable[Answered]]
+    ) -> Answered:
+        """From the cache, or made now; either way somebody has searched."""
+        started = perf_counter()
+        store = await self._library.history()
+        answer = await self._answers.get(asked.key(call.tool), store.stamp, lambda: make(store))
+        self._note(call, asked, len(answer.results), started)
+        return answer
+
+    def _note(self, call: Call, asked: "_Asked", results: int, started: float) -> None:
+        query, _ = masked(asked.query)
+        self._searches.note(
+            Search(
+                at=self._clock(),
+                tool=call.tool,
+                query=clipped(query, LONGEST_NOTED),
+                results=results,
+                milliseconds=round((perf_counter() - started) * 1000, 1),
+                session=conversation_of(call.session, None, self._options.session_id),
+                filters={name: value for name, value in asked.filters.items() if value is not None},
+            )
+        )
+
+    def _told(
+        self, answer: Answered, query: str, form: str, *warnings: Warned
+    ) -> MemorySearchResult:
+        now = self._clock()
+        told = answer.told(query, now, *warnings)
+        return told if form == "json" else told.worded(markdown.searched(told, now))
+
+    def _asking(self) -> Asking:
+        options = self._options
+        return Asking(self._indexing.embedder, self._clock(), options.zone, options.time_limit)
+
+    def _period(self, time_range: TimeRange = "all") -> tuple[object, ...]:
+        """While it is the same, a question means the same time: words such as `yesterday` mean
+        another one after midnight, and what a week ago is moves with each moment."""
+        now = self._clock()
+        day = (_EPOCH + timedelta(microseconds=now)).astimezone(self._options.zone).date()
+        moves = time_range in ("week", "month")
+        return (day.isoformat(), now // LIFETIME if moves else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question with all that its answer depends on, but for what is stored."""
+
+    query: str
+    filters: Mapping[str, Any]
+    code: str = ""
+    period: tuple[object, ...] = ()
+
+    def key(self, tool: str) -> str:
+        """The case of a question counts: names and months are known by it."""
+        parts = [tool, self.query.strip(), self.code.strip(), dict(self.filters), self.period]
+        return digest(json.dumps(parts, sort_keys=True))
+
+
+def _weight(answer: Answered) -> int | None:
+    return 1 + len(answer.results) if answer.lasting else None
+
+
+def _weight_of_everything(answer: UnifiedAnswer) -> int | None:
+    return 1 + len(answer.found) if answer.is_lasting else None
+
+
+def _form(given: str | None) -> str:
+    form = given or "json"
+    if form not in FORMATS:
+        raise InvalidInput(
+            f"`format` is {json.dumps(clipped(form))}; it must be one of {', '.join(FORMATS)}.",
+            argument="format",
+            value=clipped(form),
+            allowed=list(FORMATS),
+        )
+    return form
+
+
+def _results(given: int | None, argument: str = "limit") -> int:
+    return _within(given, DEFAULT_RESULTS, MOST_RESULTS, argument)
+
+
+def _within(given: int | None, default: int, most: int, argument: str) -> int:
+    if given is None:
+        return default
+    if not 1 <= given <= most:
+        raise InvalidInput(
+            f"`{argument}` is {given}; it must be from 1 to {most}.", argument=argument, value=given
+        )
+    return given

@@ -1,0 +1,1 @@
+"""One question to everything that is remembered: conversations, code, memories, files, graph."""

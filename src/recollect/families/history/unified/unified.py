@@ -1,0 +1,163 @@
+"""One search over everything that is remembered, by the ways that the question asks for."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from recollect.core.ports import Finder, Finding, Indexing, Library, SearchType
+from recollect.core.sessions import Call
+from recollect.core.times import Clock, iso
+from recollect.errors import RecollectError
+from recollect.families.history.model import HistoryOptions
+from recollect.families.history.unified.answers import (
+    NO_HISTORY,
+    UnifiedAnswer,
+    UnifiedResult,
+    Whereabouts,
+)
+from recollect.families.history.unified.conversations import ConversationSearch, Recalled
+from recollect.families.history.unified.explaining import (
+    HISTORY,
+    Course,
+    explanation,
+    suggestions,
+)
+from recollect.families.history.unified.merging import grouped, merged, on_one_scale
+from recollect.retrieval.deadline import Deadline
+from recollect.retrieval.intent import Intent, analysed
+from recollect.tools.tool import Warned
+
+A = TypeVar("A")
+
+FEWEST = 10  # that each part is asked for, so that there is something to choose from
+# Whoever keeps to the limit answers then with what there is; a little later that has arrived.
+GRACE = 1.25
+NOTHING_TAKEN_IN = "No past conversations are here yet. `recollect import history` reads them in."
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one part of the search has come to; `is_searched` is False where it could not be."""
+
+    name: str
+    results: list[UnifiedResult] = field(default_factory=list[UnifiedResult])
+    warnings: list[Warned] = field(default_factory=list[Warned])
+    is_searched: bool = True
+
+
+class UnifiedSearch:
+    """Asks past conversations and every other family at once, and makes one answer of it."""
+
+    def __init__(
+        self,
+        library: Library,
+        finders: Sequence[Finder],
+        indexing: Indexing,
+        clock: Clock,
+        options: HistoryOptions,
+    ) -> None:
+        self._library = library
+        self._finders = finders
+        self._conversations = ConversationSearch(indexing, clock, options)
+        self._options = options
+
+    async def search(
+        self,
+        call: Call,
+        query: str,
+        *,
+        limit: int = 10,
+        merge: bool = True,
+        include_graph: bool = True,
+    ) -> UnifiedAnswer:
+        """The best of all parts. One that fails or is late is a warning, and never an error."""
+        intent = analysed(query)
+        ways = tuple[SearchType, ...](
+            way for way in intent.search_types if include_graph or way != "graph"
+        )
+        wanted = max(limit, FEWEST)
+        asked = [self._asked(finder, call, query, ways, wanted) for finder in self._finders]
+        (history, recalled), others = await asyncio.gather(
+            self._history(query, intent, ways, wanted), asyncio.gather(*asked)
+        )
+        parts = [history, *others]
+        comparable = on_one_scale(query, {part.name: part.results for part in parts})
+        results = [result for some in comparable.values() for result in some]
+        groups = None if merge else grouped(results, limit)
+        page = merged(results, limit) if merge else []
+        searched = [part.name for part in parts if part.is_searched]
+        course = Course(query, intent, ways, searched, recalled, self._options.zone)
+        shown = page or [result for group in groups or () for result in group.results]
+        warnings = {warning.message: warning for part in parts for warning in part.warnings}
+        return UnifiedAnswer(
+            results=page,
+            intent=intent,
+            explanation=explanation(course),
+            suggestions=suggestions(course, shown),
+            groups=groups,
+            warnings=list(warnings.values()) or None,
+        )
+
+    async def stamp(self, call: Call) -> object:
+        """Another value once an answer may be another."""
+        stamps = [self._history_stamp(), *(finder.stamp(call) for finder in self._finders)]
+        return tuple(await asyncio.gather(*map(_known_stamp, stamps)))
+
+    async def _history_stamp(self) -> object:
+        return await (await self._library.history()).stamp()
+
+    async def _history(
+        self, query: str, intent: Intent, ways: Sequence[SearchType], limit: int
+    ) -> tuple[_Part, Recalled | None]:
+        async def find() -> Recalled:
+            store = await self._library.history()
+            return await self._conversations.find(store, query, intent, ways, limit)
+
+        found = await self._within_time(HISTORY, find())
+        if isinstance(found, Warned):
+            return _Part(HISTORY, warnings=[found], is_searched=False), None
+        warnings = [Warned(notice.code, notice.message) for notice in found.notices]
+        if found.is_empty:
+            warnings.append(Warned(NO_HISTORY, NOTHING_TAKEN_IN))
+        return _Part(HISTORY, found.results, warnings), found
+
+    async def _asked(
+        self, finder: Finder, call: Call, query: str, ways: Sequence[SearchType], limit: int
+    ) -> _Part:
+        found = await self._within_time(finder.name, finder.find(call, query, ways, limit))
+        if isinstance(found, Warned):
+            return _Part(finder.name, warnings=[found], is_searched=False)
+        warnings = [Warned("partial_results", notice) for notice in found.notices]
+        return _Part(finder.name, [_result(finder.name, hit) for hit in found.hits], warnings)
+
+    async def _within_time(self, name: str, work: Coroutine[Any, Any, A]) -> A | Warned:
+        limit = self._options.time_limit
+        try:
+            found = await Deadline.within(None if limit is None else GRACE * limit).one(work)
+        except RecollectError as error:
+            return Warned(f"{name}_unavailable", f"Without {name}: {error.message}")
+        if found is None:
+            message = f"Without {name}: no answer within {limit:g} seconds."
+            return Warned("partial_results", message)
+        return found
+
+
+def _result(part: str, hit: Finding) -> UnifiedResult:
+    return UnifiedResult(
+        id=hit.id,
+        type=hit.type,
+        content=hit.content,
+        relevance_score=round(min(max(hit.score, 0.0), 1.0), 3),
+        search_type=hit.search_type,
+        found_in=part,
+        context=Whereabouts(hit.project, None if hit.at is None else iso(hit.at)),
+        title=hit.title,
+    )
+
+
+async def _known_stamp(work: Coroutine[Any, Any, object]) -> object:
+    try:
+        return await work
+    except RecollectError:
+        return object()  # equal to no other: what cannot be known is not taken for unchanged

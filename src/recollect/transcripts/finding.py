@@ -1,0 +1,240 @@
+"""Which transcripts are on this machine."""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from recollect.core.transcripts import Transcript
+from recollect.errors import InvalidInput, NotFound
+from recollect.transcripts import claude_code, codex, cursor, gemini, plain
+from recollect.transcripts.cursor_state import DATABASE, Composer, composers
+from recollect.transcripts.gemini_projects import GeminiProjects
+from recollect.transcripts.guessing import guessed
+from recollect.transcripts.lines import LineTranscript
+from recollect.transcripts.places import ClientFolders
+from recollect.transcripts.whole import WholeTranscript
+
+SOURCES = (claude_code.SOURCE, codex.SOURCE, gemini.SOURCE, cursor.SOURCE, plain.SOURCE)
+
+_DEEPEST = 12  # folders in folders
+_JUNCTION = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT
+
+
+class _File(NamedTuple):
+    path: Path
+    modified: int  # microseconds since 1970
+
+
+class MachineTranscripts:
+    """Implements Transcripts. `known` are folders that somebody may have worked in."""
+
+    def __init__(self, folders: ClientFolders, known: Iterable[str] = ()) -> None:
+        self._folders = folders
+        self._known = tuple(known)
+        self._composers: tuple[object, list[Transcript]] = (None, [])
+
+    @property
+    def sources(self) -> Sequence[str]:
+        return SOURCES
+
+    def found(self, sources: Sequence[str] = (), files: Sequence[Path] = ()) -> list[Transcript]:
+        for source in sources:
+            if source not in SOURCES:
+                raise _unknown(source)
+        projects = GeminiProjects(self._folders.gemini, self._known)
+        if files:
+            named = (self._named(file, sources, projects) for file in files)
+            return [transcript for transcripts in named for transcript in transcripts]
+        if plain.SOURCE in sources:
+            raise _without_files()
+        dated: list[tuple[int, str, Transcript]] = []
+        for source in sources or SOURCES:
+            for modified, transcript in self._of(source, projects):
+                dated.append((modified, transcript.name, transcript))
+        return [transcript for *_, transcript in sorted(dated, key=lambda each: each[:2])]
+
+    def _of(self, source: str, projects: GeminiProjects) -> Iterator[tuple[int, Transcript]]:
+        elsewhere = self._editor() if source == cursor.SOURCE else []
+        # The editor's database says more of a conversation, and both would make it two.
+        held = {each.session for each in elsewhere if isinstance(each, Composer)}
+        for file in self._files(source):
+            if file.path.stem not in held:
+                yield file.modified, _transcript(source, file.path, projects)
+        for transcript in elsewhere:
+            yield transcript.modified, transcript
+
+    def _files(self, source: str) -> Iterator[_File]:
+        match source:
+            case claude_code.SOURCE:
+                return self._claude_files()
+            case codex.SOURCE:
+                return self._codex_files()
+            case gemini.SOURCE:
+                return self._gemini_files()
+            case cursor.SOURCE:
+                return self._cursor_files()
+            case _:  # plain lines are where somebody put them
+                return iter(())
+
+    def _claude_files(self) -> Iterator[_File]:
+        for place in ("projects", "transcripts"):
+            yield from _files(self._folders.claude / place, (".jsonl",))
+
+    def _codex_files(self) -> Iterator[_File]:
+        for place in ("sessions", "archived_sessions"):
+            files = list(_files(self._folders.codex / place, (".jsonl", ".jsonl.zst")))
+            yield from _first_forms(files, ".jsonl.zst", ".jsonl")
+
+    def _gemini_files(self) -> Iterator[_File]:
+        for project in _folders(self._folders.gemini / "tmp"):
+            files = list(_files(project / "chats", (".jsonl", ".json")))
+            yield from _first_forms(files, ".json", ".jsonl")
+
+    def _cursor_files(self) -> Iterator[_File]:
+        for project in _folders(self._folders.cursor / "projects"):
+            files = list(_files(project / "agent-transcripts", (".jsonl", ".txt")))
+            yield from _first_forms(files, ".txt", ".jsonl")
+
+    def _editor(self) -> list[Transcript]:
+        """What is in the editor's database, which is gone through again only when it changed."""
+        path = self._folders.cursor_user / DATABASE
+        stamp = _stamp(path)
+        if stamp is None:
+            return []
+        if self._composers[0] != stamp:
+            found = composers(path)
+            is_whole = all(isinstance(each, Composer) for each in found)
+            self._composers = (stamp if is_whole else None, found)
+        return self._composers[1]
+
+    def _named(
+        self, file: Path, sources: Sequence[str], projects: GeminiProjects
+    ) -> list[Transcript]:
+        path = _existing(file)
+        source = sources[0] if len(sources) == 1 else guessed(path)
+        if source is None or (sources and source not in sources):
+            raise _unclear(file, sources or SOURCES)
+        if source == cursor.SOURCE and path.suffix == DATABASE.suffix:
+            return composers(path)
+        return [_transcript(source, path, projects)]
+
+
+def _transcript(source: str, path: Path, projects: GeminiProjects) -> Transcript:
+    if source == gemini.SOURCE and path.suffix == ".json":
+        return WholeTranscript(path, source, partial(gemini.object_events, projects=projects))
+    if source == cursor.SOURCE and path.suffix == ".txt":
+        return WholeTranscript(path, source, cursor.text_events)
+    formats = {
+        claude_code.SOURCE: claude_code.ClaudeCodeFormat,
+        codex.SOURCE: codex.CodexFormat,
+        gemini.SOURCE: partial(gemini.GeminiFormat, projects=projects),
+        cursor.SOURCE: cursor.CursorFormat,
+        plain.SOURCE: plain.PlainFormat,
+    }
+    return LineTranscript(path, source, formats[source])
+
+
+def _existing(file: Path) -> Path:
+    """The file by the one name that it has however it is written."""
+    try:
+        path = file.expanduser().resolve()
+        if path.is_file():
+            return path
+        is_folder = path.is_dir()
+    except (OSError, RuntimeError, ValueError):  # a folder that may not be looked into, a circle
+        is_folder = False
+    raise _no_file(file, is_folder=is_folder)
+
+
+def _files(folder: Path, endings: tuple[str, ...], depth: int = 0) -> Iterator[_File]:
+    """All in the folder and those below. What may not be looked into is passed by, as are links."""
+    for entry in _entries(folder):
+        try:
+            if entry.is_file(follow_symlinks=False) and entry.name.endswith(endings):
+                yield _File(Path(entry.path), entry.stat().st_mtime_ns // 1000)
+            elif depth < _DEEPEST and _is_folder(entry):
+                yield from _files(Path(entry.path), endings, depth + 1)
+        except OSError:  # it went away meanwhile
+            continue
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [Path(entry.path) for entry in _entries(folder) if _is_folder(entry)]
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    """Also a junction is a link, which only Windows knows and does not call one."""
+    try:
+        about = entry.stat(follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISDIR(about.st_mode) and getattr(about, "st_reparse_tag", 0) != _JUNCTION
+
+
+def _entries(folder: Path) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _first_forms(files: list[_File], other: str, preferred: str) -> list[_File]:
+    """Without those of one ending that are there with the other one too."""
+    names = {str(file.path) for file in files}
+    return [
+        file
+        for file in files
+        if not (name := str(file.path)).endswith(other)
+        or name.removesuffix(other) + preferred not in names
+    ]
+
+
+def _stamp(path: Path) -> object | None:
+    """Changes whenever a database does; None where there is none."""
+    seen: list[tuple[int, int]] = []
+    for each in (path, path.with_name(path.name + "-wal")):
+        try:
+            about = each.stat()
+        except OSError:
+            break
+        seen.append((about.st_mtime_ns, about.st_size))
+    return tuple(seen) or None
+
+
+def _unknown(source: str) -> InvalidInput:
+    return InvalidInput(
+        f'There is no source "{source}".',
+        hint=f"The sources are {', '.join(SOURCES)}.",
+        argument="source",
+        value=source,
+        allowed=list(SOURCES),
+    )
+
+
+def _without_files() -> InvalidInput:
+    return InvalidInput(
+        f'The source "{plain.SOURCE}" has no place of its own, so its files must be named.',
+        hint=f"Give the files: recollect import history --source {plain.SOURCE} FILE…",
+        argument="files",
+    )
+
+
+def _no_file(file: Path, *, is_folder: bool) -> NotFound | InvalidInput:
+    if is_folder:
+        return InvalidInput(
+            f"{file} is a folder.", hint="Name the files in it.", argument="files", value=str(file)
+        )
+    return NotFound("file", str(file), hint="Check its name; nothing was imported.")
+
+
+def _unclear(file: Path, sources: Sequence[str]) -> InvalidInput:
+    return InvalidInput(
+        f"It cannot be told from {file} which program wrote it.",
+        hint=f"Name the one source that it comes from: {', '.join(sources)}.",
+        argument="source",
+        allowed=list(sources),
+    )

@@ -1,0 +1,217 @@
+"""A transcript that is a file of JSON lines: read in portions, and on from a mark."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from os import stat_result
+from pathlib import Path
+from typing import Any, Protocol
+
+from recollect.core.transcripts import Event, Mark, Portion, Titled, Turn
+from recollect.errors import Unavailable
+from recollect.transcripts.contents import Content, Line, chunks, lines, opened
+from recollect.transcripts.decoding import NoRecord, record_of
+from recollect.transcripts.marks import START, Place, place_of
+
+# A portion ends with the line that brings it to one of these.
+MOST_TURNS = 64
+MOST_TEXT = 1024 * 1024  # characters
+MOST_READ = 4 * 1024 * 1024  # bytes, so that what holds no turns comes to an end too
+
+DAMAGED = "damaged file"
+
+
+class Format(Protocol):
+    """What the lines of one program mean. One is made for each reading."""
+
+    skipped: Counter[str]  # what was left out, by what it was
+
+    def take(self, record: Mapping[str, Any], line: int) -> list[Event]:
+        """The events that are complete now: as a rule the turn that this record ends."""
+        ...
+
+    def pending(self) -> list[Event]:
+        """The turn that is open, as it stands. Changes nothing."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What must be known to read on behind the last closed turn, as if none had begun since.
+
+        JSON, made anew for each call. Never a text that was said: it may be a secret.
+        """
+        ...
+
+
+# Makes the format of a file, from the state in a mark or None at the file's beginning.
+MakeFormat = Callable[[Path, Mapping[str, Any] | None], Format]
+
+
+class LineTranscript:
+    """A file of JSON lines that a format understands; it may be compressed."""
+
+    def __init__(
+        self,
+        path: Path,
+        source: str,
+        make_format: MakeFormat,
+        *,
+        turns_in_portion: int = MOST_TURNS,
+    ) -> None:
+        self._path = path
+        self._source = source
+        self._make_format = make_format
+        self._turns_in_portion = turns_in_portion
+
+    @property
+    def source(self) -> str:
+        return self._source
+
+    @property
+    def name(self) -> str:
+        return str(self._path)
+
+    @property
+    def size(self) -> int:
+        return self._seen().st_size
+
+    @property
+    def modified(self) -> int:
+        return self._seen().st_mtime_ns // 1000
+
+    def portions(self, mark: Mark | None) -> Iterator[Portion]:
+        """The last one comes even where nothing is new."""
+        try:
+            with opened(self._path) as content:
+                if place := place_of(mark, content):
+                    yield from self._read(content, place)
+                    return
+            with opened(self._path) as content:
+                yield from self._read(content, START)
+        except OSError as error:
+            raise _unreadable(self._path, error) from error
+
+    def _read(self, content: Content, place: Place) -> Iterator[Portion]:
+        form = self._make_format(self._path, place.state)
+        return _Reading(content, form, place, self._turns_in_portion).portions()
+
+    def _seen(self) -> stat_result:
+        try:
+            return self._path.stat()
+        except OSError as error:
+            raise _unreadable(self._path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"The transcript {path} cannot be read: {error.strerror or error}.",
+        hint="It may have been deleted or moved; the next import looks for it again.",
+        path=str(path),
+    )
+
+
+class _Reading:
+    """From a place to the file's end."""
+
+    def __init__(self, content: Content, form: Format, place: Place, most_turns: int) -> None:
+        self._content = content
+        self._format = form
+        self._most_turns = most_turns
+        self._line = place.line
+        self._offset = self._portion_start = place.offset
+        self._tail = place.tail
+        self._open: frozenset[str] = frozenset()
+        # The last place where no turn was open. Its state is asked for when it is needed: it
+        # stays what the format says until a turn begins.
+        self._safe = place
+        self._reported = Counter(place.reported)
+        self._events: list[Event] = []
+        self._turns = self._characters = 0
+
+    def portions(self) -> Iterator[Portion]:
+        for line in lines(chunks(self._content), self._offset):
+            self._take(line)
+            if self._is_full():
+                yield self._portion()
+        if self._content.damaged:
+            self._format.skipped[DAMAGED] += 1
+        self._events += self._format.pending()
+        yield self._portion()
+
+    def _take(self, line: Line) -> None:
+        self._line += 1
+        if not line.ended:
+            self._take_last(line)
+        else:
+            counts = dict(self._format.skipped)
+            before = self._open
+            record = self._record(line)
+            if record is not None:
+                self._read(record)
+            if not self._open:
+                counts = dict(self._format.skipped)
+                self._safe = Place(line.end, self._line, line.tail, None, counts)
+            elif self._open.isdisjoint(before):
+                state = self._format.state()
+                self._safe = Place(line.start, self._line - 1, self._tail, state, counts)
+            self._tail = line.tail
+        self._offset = line.end
+
+    def _take_last(self, line: Line) -> None:
+        """A line that is not ended: what of it is there may be all of it, or wait for its rest."""
+        try:
+            record = record_of(line.data)
+        except NoRecord:
+            return
+        if record is not None:
+            self._keep_state()
+            self._read(record)
+
+    def _record(self, line: Line) -> Mapping[str, Any] | None:
+        try:
+            return record_of(line.data)
+        except NoRecord as found:
+            self._format.skipped[found.reason] += 1
+            return None
+
+    def _read(self, record: Mapping[str, Any]) -> None:
+        for event in self._format.take(record, self._line):
+            self._events.append(event)
+            if isinstance(event, Turn):
+                self._turns += 1
+                self._characters += _characters(event)
+        self._open = frozenset(
+            event.session if isinstance(event, Titled) else event.key
+            for event in self._format.pending()
+        )
+
+    def _is_full(self) -> bool:
+        return (
+            self._turns >= self._most_turns
+            or self._characters >= MOST_TEXT
+            or self._offset - self._portion_start >= MOST_READ
+        )
+
+    def _portion(self) -> Portion:
+        self._keep_state()
+        skipped = self._format.skipped
+        new = {kind: n for kind in skipped if (n := skipped[kind] - self._reported[kind]) > 0}
+        self._reported.update(new)
+        portion = Portion(
+            tuple(self._events),
+            self._safe.mark(self._content.head(), self._reported),
+            self._content.done(self._offset),
+            new,
+        )
+        self._events = []
+        self._turns = self._characters = 0
+        self._portion_start = self._offset
+        return portion
+
+    def _keep_state(self) -> None:
+        if self._safe.state is None:
+            self._safe = replace(self._safe, state=self._format.state())
+
+
+def _characters(turn: Turn) -> int:
+    code = sum(len(part.text) + len(part.replaced or "") for part in turn.snippets)
+    return len(turn.text) + sum(map(len, turn.failures)) + code

@@ -1,0 +1,157 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder in which nobody has talked yet."""
+    place = tmp_path / "home"
+    place.mkdir()
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(place))
+    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    return place
+
+
+def line(session: str, text: str, project: str, number: int, author: str = "Ada") -> str:
+    return json.dumps(
+        {
+            "session": session,
+            "author": author,
+            "timestamp": f"2026-03-02T09:{number:02}:00Z",
+            "text": text,
+            "project": project,
+        }
+    )
+
+
+@pytest.fixture
+def talks(home: Path) -> Path:
+    path = home / "talks.jsonl"
+    lines = [
+        line("one", "How do we limit logins?", "/work/shop", 0),
+        line("one", "We decided on a token bucket.", "/work/shop", 1, "Bela"),
+        line("two", "The invoices are printed twice.", "/work/billing", 2),
+    ]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def taken_in(recollect: Run, talks: Path) -> Run:
+    assert recollect("import", "history", "--source", "jsonl", str(talks)).status == 0
+    return recollect
+
+
+def titles(recollect: Run, *flags: str) -> list[str]:
+    return [
+        row["title"] for row in recollect("history", "list", *flags, "--json").json["conversations"]
+    ]
+
+
+def test_conversations_are_listed_the_newest_first(taken_in: Run) -> None:
+    assert titles(taken_in) == ["The invoices are printed twice.", "How do we limit logins?"]
+    shown = taken_in("history", "list").out
+    assert "2026-03-02 09:02  jsonl  /work/billing  1 turn\n" in shown
+    assert titles(taken_in, "--project", "shop") == ["How do we limit logins?"]
+    assert taken_in("history", "list", "--project", "shoop").status == 2
+
+
+def test_an_empty_history_says_how_to_fill_it(recollect: Run, home: Path) -> None:
+    assert "recollect import history" in recollect("history", "list").out
+    assert "recollect import history" in recollect("recall-previous-discussions", "logins").out
+
+
+def test_a_tool_prints_markdown_and_json_for_programs(taken_in: Run) -> None:
+    shown = taken_in("recall-previous-discussions", "limit logins").out
+    assert "### Previous Discussions" in shown
+    assert "**Sources" in shown or "*Sources" in shown
+    found = taken_in("recall-previous-discussions", "limit logins", "--json").json
+    assert found["results"][0]["content"] == "How do we limit logins?"
+    whole = taken_in("read-conversation", found["results"][0]["id"]).out
+    assert whole.index("limit logins") < whole.index("token bucket")
+
+
+def test_a_forgotten_project_is_gone_and_stays_so(
+    taken_in: Run, talks: Path, tmp_path: Path
+) -> None:
+    gone = taken_in("history", "forget", "--project", "shop", "--yes")
+    assert "Removed 1 conversation with 2 turns." in gone.out
+    assert "/work/shop is left out from now on" in gone.out
+    taken_in("import", "history", "--source", "jsonl", str(talks))
+    assert titles(taken_in) == ["The invoices are printed twice."]
+    data = b"".join(path.read_bytes() for path in (tmp_path / "data").glob("history.db*"))
+    assert b"token bucket" not in data
+    assert b"printed twice" in data
+
+
+def test_a_single_conversation_is_forgotten_by_its_id(taken_in: Run, talks: Path) -> None:
+    first = taken_in("history", "list", "--json").json["conversations"][0]["id"]
+    assert (
+        taken_in("history", "forget", "--conversation", first, "--yes", "--json").json["turns"] == 1
+    )
+    taken_in("import", "history", "--source", "jsonl", str(talks))
+    assert titles(taken_in) == ["How do we limit logins?"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("forget",),
+        ("forget", "--project", "nowhere", "--yes"),
+        ("forget", "--conversation", "conv_none", "--yes"),
+        ("exclude", " "),
+    ],
+)
+def test_what_makes_no_sense_changes_nothing(taken_in: Run, arguments: tuple[str, ...]) -> None:
+    outcome = taken_in("history", *arguments)
+    assert outcome.status == 2
+    assert outcome.err.startswith("recollect: ")
+    assert len(titles(taken_in)) == 2
+
+
+def test_forgetting_asks_first(taken_in: Run) -> None:
+    assert taken_in("history", "forget", "--project", "shop").status == 2
+    said = taken_in("history", "forget", "--project", "shop", stdin="n\n", terminal=True)
+    assert said.status == 0
+    assert len(titles(taken_in)) == 2
+
+
+def test_what_is_excluded_is_not_taken_in_until_it_is_included(recollect: Run, talks: Path) -> None:
+    assert recollect("history", "exclude", "/work/sh*").status == 0
+    assert "already" in recollect("history", "exclude", "/work/sh*").out
+    outcome = recollect("import", "history", "--source", "jsonl", str(talks))
+    assert "left out 1 conversation" in outcome.err
+    assert titles(recollect) == ["The invoices are printed twice."]
+    assert recollect("history", "excluded", "--json").json["excluded"] == [
+        {"folder": "/work/sh*", "by": "command"}
+    ]
+    recollect("history", "include", "/work/sh*")
+    assert "was not left out" in recollect("history", "include", "/work/sh*").out
+    recollect("import", "history", "--source", "jsonl", str(talks))
+    assert len(titles(recollect)) == 2
+
+
+def test_settings_exclude_too(recollect: Run, talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOLLECT_HISTORY_EXCLUDE", "/work/billing, /somewhere/else")
+    recollect("import", "history", "--source", "jsonl", str(talks))
+    assert titles(recollect) == ["How do we limit logins?"]
+    assert "history_exclude" in recollect("history", "excluded").out
+
+
+def test_searches_are_kept_and_forgotten(taken_in: Run) -> None:
+    taken_in("recall-previous-discussions", "limit logins", "--type", "decision")
+    [search] = taken_in("history", "searches", "--json").json["searches"]
+    assert search["query"] == "limit logins"
+    assert search["filters"]["type"] == "decision"
+    assert search["results"] == 1
+    assert "limit logins" in taken_in("history", "searches").out
+    assert "Removed 1 search." in taken_in("history", "forget", "--searches", "--yes").out
+    assert "Nothing was searched" in taken_in("history", "searches").out

@@ -1,0 +1,113 @@
+from pathlib import Path
+
+import pytest
+
+from recollect.families.history.importing.exclusion import Exclusion, has_marker, is_within
+
+
+@pytest.mark.parametrize(
+    ("pattern", "folder"),
+    [
+        ("/work/secret", "/work/secret"),
+        ("/work/secret", "/work/secret/"),
+        ("/work/secret/", "/work/secret"),
+        ("/work/secret", "/work/secret/deep/down"),
+        ("/work/*", "/work/any/thing"),
+        ("/work/*-private", "/work/a-private/src"),
+        ("/work/?", "/work/a"),
+        ("/work/**/keys", "/work/a/b/keys"),
+        ("~/diary", "/home/ada/diary/2024"),
+        ("~", "/home/ada/x"),
+        ("secret", "/work/secret"),
+        ("secret", "/work/secret/src"),
+        ("client-*", "/work/client-x/src"),
+        ("/", "/anything"),
+        ("C:\\Work\\Secret", "c:\\work\\secret\\src"),
+        ("C:/work/secret", "C:\\Work\\SECRET"),
+        ("Secret", "D:\\x\\sEcReT"),
+        ("\\\\host\\share", "\\\\HOST\\Share\\x"),
+        (" /work/secret ", "/work/secret"),
+        ("/work/a+b (c)", "/work/a+b (c)/d"),
+    ],
+)
+def test_a_folder_and_all_below_it_is_left_out(pattern: str, folder: str) -> None:
+    assert Exclusion([pattern], home=Path("/home/ada")).leaves_out(folder)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "folder"),
+    [
+        ("/work/secret", "/work/secrets"),
+        ("/work/secret", "/work"),
+        ("/work/secret", "/home/work/secret"),
+        ("/work/secret", "/work/Secret"),
+        ("/work/*/keys", "/work/a/b/keys"),
+        ("/work/?", "/work/ab"),
+        ("~/diary", "/home/bob/diary"),
+        ("secret", "/work/secrets"),
+        ("", "/work"),
+        ("  ", "/work"),
+        ("/work", ""),
+        ("*", ""),
+    ],
+)
+def test_other_folders_stay(pattern: str, folder: str) -> None:
+    assert not Exclusion([pattern], home=Path("/home/ada")).leaves_out(folder)
+
+
+def test_a_folder_that_is_not_known_stays() -> None:
+    assert not Exclusion(["*"]).leaves_out(None)
+
+
+def test_it_can_be_asked_which_pattern_it_was() -> None:
+    assert Exclusion(["/a", "/b"]).pattern_of("/b/c") == "/b"
+
+
+@pytest.mark.parametrize(
+    ("folder", "other", "is_it"),
+    [
+        ("/p", "/p", True),
+        ("/p/x", "/p/", True),
+        ("/px", "/p", False),
+        ("/p/ab", "/p/a?", False),
+        ("/p", "/p/x", False),
+        ("shop", "shop", True),
+        ("/x/shop", "shop", False),
+        ("c:\\P\\x", "C:\\p", True),
+        ("", "/", False),
+        (None, "/p", False),
+    ],
+)
+def test_a_folder_is_within_another(folder: str | None, other: str, is_it: bool) -> None:
+    assert is_within(folder, [other]) == is_it
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<INSTRUCTIONS-TO-EPISODIC-MEMORY>DO NOT INDEX THIS CHAT</INSTRUCTIONS-TO-EPISODIC-MEMORY>",
+        "a <instructions-to-episodic-memory>\n do not  index this chat\n"
+        "</ instructions-to-episodic-memory > b",
+        "<!-- recollect: do not index -->",
+        "<!--RECOLLECT : DO NOT\nINDEX-->",
+        "What does `<!-- recollect: do not index -->` do?",
+        "```\n<!-- recollect: do not index -->\n```",
+    ],
+)
+def test_a_marker_counts_wherever_it_stands(text: str) -> None:
+    assert has_marker(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "do not index this chat",
+        "<INSTRUCTIONS-TO-EPISODIC-MEMORY>",
+        "<INSTRUCTIONS-TO-EPISODIC-MEMORY>index this</INSTRUCTIONS-TO-EPISODIC-MEMORY>",
+        "<!-- recollect -->",
+        "recollect: do not index",
+        "",
+    ],
+)
+def test_less_than_the_whole_marker_is_none(text: str) -> None:
+    assert not has_marker(text)

@@ -1,0 +1,68 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.families.history.importing.fences import blocks, without_blocks
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("no code at all", []),
+        ("```py\nx = 1\n```", [("py", "x = 1")]),
+        ("~~~ruby\nputs 1\n~~~", [("ruby", "puts 1")]),
+        ("```\nbare\n```", [("", "bare")]),
+        ('before\n```js title="a.js"\nf()\n```\nafter', [('js title="a.js"', "f()")]),
+        ("````md\n```py\nx\n```\n````", [("md", "```py\nx\n```")]),
+        ("```\n~~~\nx\n~~~\n```", [("", "~~~\nx\n~~~")]),
+        ("```py\nx = 1", [("py", "x = 1")]),
+        ("```py\nx = 1\n``", [("py", "x = 1\n``")]),
+        ("- step\n  ```sh\n  ls\n    -l\n  ```\n- next", [("sh", "ls\n  -l")]),
+        ("1. ```go\n   f()\n   ```", [("go", "f()")]),
+        ("\t```c\n\tint x;\n\t```", [("c", "int x;")]),
+        ("> ```py\n> x = 1\n>\n> y = 2\n> ```", [("py", "x = 1\n\ny = 2")]),
+        ("```one```", []),
+        ("say ```x``` or\n```y``` here", []),
+        ("```py\n\n   \n```", []),
+        ("```a\n1\n```\n```b\n2\n```", [("a", "1"), ("b", "2")]),
+        ("```a\n1\n```b\n2\n```", [("a", "1\n```b\n2")]),
+        ("```py\r\nx\r\n```".replace("\r\n", "\n"), [("py", "x")]),
+        ("`````\nx\n```\n`````", [("", "x\n```")]),
+        ("```\nx\n````", [("", "x")]),
+        ("```python:src/app.py\nx\n```", [("python:src/app.py", "x")]),
+    ],
+)
+def test_blocks_are_found_wherever_markdown_allows_them(
+    text: str, found: list[tuple[str, str]]
+) -> None:
+    assert [(block.info, block.text) for block in blocks(text)] == found
+
+
+@pytest.mark.parametrize("info", ["console", "text", "Output", "log", "plaintext copy"])
+def test_what_a_program_printed_is_output(info: str) -> None:
+    assert blocks(f"```{info}\nx\n```")[0].is_output
+
+
+@pytest.mark.parametrize("info", ["py", "", "textile", "bash", "logo"])
+def test_what_a_person_wrote_is_no_output(info: str) -> None:
+    assert not blocks(f"```{info}\nx\n```")[0].is_output
+
+
+def test_around_the_blocks_stands_what_was_said() -> None:
+    said = without_blocks("one\n```py\nx\n```\ntwo\n```\nnever closed")
+    assert said.split() == ["one", "two"]
+
+
+@given(
+    st.lists(st.sampled_from(["```", "~~~", "```py", "````", "a", "", "  ```", "> ```", "- ```"]))
+)
+def test_any_lines_give_blocks_that_hold_something(lines: list[str]) -> None:
+    text = "\n".join(lines)
+    assert all(block.text.strip() for block in blocks(text))
+
+
+@given(st.text("ab =().\n"), st.sampled_from(["```", "~~~", "`````"]))
+def test_a_block_gives_back_the_code_that_was_put_in(code: str, fence: str) -> None:
+    found = blocks(f"see:\n{fence}py\n{code}\n{fence}\nthere")
+    expected = code.strip("\n").rstrip()
+    assert [block.text for block in found] == ([expected] if expected else [])

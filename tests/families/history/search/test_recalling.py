@@ -1,0 +1,81 @@
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from making import DAY_ONE
+from recollect.core.ports import RecordStore
+from recollect.core.records import Record
+from recollect.embedders.hashing import HashingEmbedder
+from recollect.families.history.model import CODE, TURN
+from recollect.families.history.search.recalling import BLOCK, Asking, found, in_order, shown_score
+from recollect.retrieval.profile import Hit
+from telling import DAY, Written, assistant, embed, tell, user
+
+ASKING = Asking(HashingEmbedder(), DAY_ONE + DAY)
+
+
+def hit(score: float, at: int, name: str = "x") -> Hit:
+    return Hit(Record(name, TURN, at, at), score)
+
+
+async def test_a_turn_and_its_code_are_found_once(store: RecordStore) -> None:
+    code = (Written("def parse_invoice(): ..."), Written("parse_invoice()"))
+    await tell(store, "s1", user("hello"), assistant("Here is parse_invoice", code=code))
+    await embed(store)
+    answer = await found(store, "parse_invoice", limit=10, asking=ASKING)
+    assert [hit.record.kind for hit in answer.hits] == [CODE, TURN]
+    assert answer.hits[1].record.text == "hello"  # which stands beside it
+    code_alone = await found(store, "parse_invoice", kinds=(CODE,), limit=10, asking=ASKING)
+    assert len(code_alone.hits) == 2
+
+
+async def test_no_more_are_found_than_asked_for(store: RecordStore) -> None:
+    await tell(store, "s1", *(f"the login form number {number}" for number in range(30)))
+    await embed(store)
+    answer = await found(store, "login form", limit=7, asking=ASKING)
+    assert len(answer.hits) == 7
+
+
+async def test_the_user_is_no_name_in_a_question(store: RecordStore) -> None:
+    """What the assistant says about users is found as well as what the user says."""
+    [_, told] = await tell(
+        store, "s1", "How is the weather?", "The user table has an index on the email column."
+    )
+    await tell(store, "s2", *(f"Remark {number} by me." for number in range(9)))
+    await embed(store)
+    answer = await found(store, "index of the user table", limit=3, asking=ASKING)
+    assert answer.hits[0].record.id == told
+
+
+def test_of_about_one_score_the_newest_comes_first() -> None:
+    hits = [hit(0.89, 1), hit(0.85, 3), hit(0.81, 2), hit(0.79, 9)]
+    assert [one.record.at for one in in_order(hits)] == [3, 2, 1, 9]
+
+
+def test_a_score_at_the_edge_of_a_bucket_is_in_the_higher_one() -> None:
+    assert [one.record.at for one in in_order([hit(0.3, 1), hit(0.299999, 2), hit(0.29, 3)])] == [
+        2,
+        1,
+        3,
+    ]
+
+
+HITS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 9)), max_size=35)
+
+
+@given(HITS)
+def test_more_results_begin_with_those_that_fewer_have(pairs: list[tuple[float, int]]) -> None:
+    hits = [hit(score, at, str(n)) for n, (score, at) in enumerate(sorted(pairs, reverse=True))]
+    shown = in_order(hits)
+    assert in_order(hits[:BLOCK]) == shown[:BLOCK]
+    assert sorted(one.record.id for one in shown) == sorted(one.record.id for one in hits)
+    for start in range(0, len(shown), BLOCK):
+        block = shown[start : start + BLOCK]
+        buckets = [int(shown_score(one.score) * 10 + 1e-6) for one in block]
+        assert buckets == sorted(buckets, reverse=True)
+        for one, other in pairwise(block):
+            same = int(shown_score(one.score) * 10 + 1e-6) == int(
+                shown_score(other.score) * 10 + 1e-6
+            )
+            assert not same or one.record.at >= other.record.at

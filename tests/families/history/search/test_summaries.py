@@ -1,0 +1,80 @@
+import pytest
+
+from making import DAY_ONE
+from recollect.families.history.search.summaries import (
+    CODE_PIECES,
+    DISCUSSIONS,
+    PROBLEMS,
+    Noun,
+    Told,
+    summary,
+    topics_of,
+)
+
+DAY = 86_400 * 1_000_000
+NOW = DAY_ONE + 100 * DAY
+
+
+def told(score: float = 0.5, days: float = 1, project: str = "/a") -> Told:
+    return Told(score, NOW - int(days * DAY), project)
+
+
+@pytest.mark.parametrize(
+    ("results", "topics", "noun", "expected"),
+    [
+        ([told()], [], DISCUSSIONS, 'I found 1 relevant discussion about "login".'),
+        ([told(), told()], [], DISCUSSIONS, 'I found 2 relevant discussions about "login".'),
+        (
+            [told(), told()],
+            ["tokens", "cookies", "headers", "forms"],
+            DISCUSSIONS,
+            'I found 2 relevant discussions about "login" covering tokens, cookies, headers.',
+        ),
+        (
+            [told(), told(project="/b"), told(project="")],
+            [],
+            CODE_PIECES,
+            'I found 3 pieces of code about "login" across 2 projects.',
+        ),
+        (
+            [told(days=2), told(days=63)],
+            [],
+            DISCUSSIONS,
+            'I found 2 relevant discussions about "login" spanning 2 months.',
+        ),
+        (
+            [told(days=2), told(days=32)],
+            [],
+            DISCUSSIONS,
+            'I found 2 relevant discussions about "login".',
+        ),
+        (
+            [told(days=2), told(days=33)],
+            [],
+            DISCUSSIONS,
+            'I found 2 relevant discussions about "login" spanning 1 month.',
+        ),
+        (
+            [told(0.95, days=3)],
+            [],
+            PROBLEMS,
+            'I found 1 similar problem about "login". The most relevant one was 3 days ago.',
+        ),
+        ([told(0.9)], [], DISCUSSIONS, 'I found 1 relevant discussion about "login".'),
+    ],
+)
+def test_a_summary_says_what_was_found(
+    results: list[Told], topics: list[str], noun: Noun, expected: str
+) -> None:
+    assert summary("login", results, topics, NOW, noun) == expected
+
+
+def test_a_search_that_found_nothing_says_so_and_names_the_question() -> None:
+    sentence = summary("x" * 200, [], [], NOW)
+    assert sentence.startswith("I couldn't find any discussions about \"xxx")
+    assert "…" in sentence
+
+
+def test_topics_are_what_is_said_besides_the_question() -> None:
+    texts = ["The refresh token of the login expired.", "Our login renews the refresh token."]
+    assert topics_of(texts, "login") == ["refresh token"]

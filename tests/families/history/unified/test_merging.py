@@ -1,0 +1,118 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.families.history.unified.answers import UnifiedResult, Whereabouts
+from recollect.families.history.unified.merging import (
+    GOOD,
+    each_once,
+    grouped,
+    merged,
+    on_one_scale,
+)
+
+
+def result(name: str, score: float, part: str = "memories", **more: str) -> UnifiedResult:
+    """One whose text is its id."""
+    return UnifiedResult(
+        id=more.pop("id", name),
+        type=more.pop("type", "memory"),
+        content=name,
+        relevance_score=score,
+        search_type="semantic",
+        found_in=part,
+        context=Whereabouts(timestamp=more.pop("timestamp", None)),
+    )
+
+
+def ids(results: list[UnifiedResult]) -> list[str]:
+    return [found.id for found in results]
+
+
+def test_the_best_come_first_and_of_equals_the_newest() -> None:
+    found = [
+        result("old", 0.5, timestamp="2026-01-01"),
+        result("best", 0.9),
+        result("new", 0.5, timestamp="2026-02-01"),
+    ]
+    assert ids(merged(found, 10)) == ["best", "new", "old"]
+    assert ids(merged(found, 1)) == ["best"]
+    assert merged([], 10) == []
+
+
+def test_one_thing_or_one_text_stands_once_where_it_is_better() -> None:
+    found = [
+        result("text", 0.4, id="a"),
+        result("other", 0.6, id="a"),
+        result("Said  twice", 0.5, id="b"),
+        result("said twice", 0.7, "bank", id="c"),
+    ]
+    assert ids(each_once(found)) == ["c", "a"]
+    assert each_once(found)[1].content == "other"
+
+
+def test_relations_of_one_piece_of_code_all_stand() -> None:
+    found = [
+        result("`a` calls `b`", 0.5, id="code", type="relation"),
+        result("`a` calls `c`", 0.5, id="code", type="relation"),
+        result("def a(): b(); c()", 0.4, id="code", type="code"),
+    ]
+    assert len(each_once(found)) == 3
+
+
+def test_the_best_of_each_part_stays_in_the_page_if_it_is_good() -> None:
+    many = [result(f"m{number}", 0.9 - number / 100) for number in range(10)]
+    found = [*many, result("good", 0.9 * GOOD, "bank"), result("poor", 0.9 * GOOD - 0.1, "graph")]
+    page = merged(found, 5)
+    assert ids(page) == ["m0", "m1", "m2", "m3", "good"]
+
+
+def test_a_page_of_single_ones_stays_as_it_is() -> None:
+    found = [result("a", 0.9, "one"), result("b", 0.8, "two"), result("c", 0.7, "three")]
+    assert ids(merged(found, 2)) == ["a", "b"]
+
+
+def test_groups_have_the_best_of_each_part() -> None:
+    found = [result("a", 0.2), result("b", 0.9, "bank"), result("c", 0.7), result("d", 0.1)]
+    assert [(group.found_in, ids(group.results)) for group in grouped(found, 2)] == [
+        ("bank", ["b"]),
+        ("memories", ["c", "a"]),
+    ]
+
+
+def test_a_search_that_has_fewer_of_the_words_counts_for_less() -> None:
+    found = {
+        "history": [result("fix the flaky login test", 0.8, "history")],
+        "memories": [result("the login page is blue", 0.9), result("unrelated", 0.45)],
+    }
+    scaled = on_one_scale("fix the flaky login test", found)
+    assert scaled["history"] == found["history"]
+    assert [r.relevance_score for r in scaled["memories"]] == [0.63, 0.315]
+
+
+def test_where_no_text_has_a_word_all_scores_stay() -> None:
+    found = {"memories": [result("unrelated", 0.5)], "bank": [result("other", 0.4, "bank")]}
+    assert on_one_scale("quite something else", found) == found
+
+
+RESULTS = st.lists(
+    st.builds(
+        result,
+        st.text(max_size=3),
+        st.floats(0, 1),
+        st.sampled_from(["memories", "bank", "graph", "code"]),
+    ),
+    max_size=20,
+)
+
+
+@given(RESULTS, st.integers(1, 8))
+def test_a_page_is_in_order_without_doubles_and_has_the_best(
+    found: list[UnifiedResult], limit: int
+) -> None:
+    page = merged(found, limit)
+    scores = [one.relevance_score for one in page]
+    assert scores == sorted(scores, reverse=True)
+    assert len(page) == min(limit, len(each_once(found)))
+    assert each_once(page) == page
+    if page:
+        assert page[0] == each_once(found)[0]
