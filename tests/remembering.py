@@ -7,16 +7,9 @@ from typing import Any, cast
 
 from making import DAY_ONE
 from recollect.app.projects import ProjectRule
-from recollect.core.ports import (
-    Access,
-    Embedded,
-    Embedder,
-    Library,
-    ProjectChoice,
-    RecordStore,
-    SectionSearch,
-)
+from recollect.core.ports import Access, Embedded, Embedder, Library, ProjectChoice, RecordStore
 from recollect.core.records import Batch, Change
+from recollect.core.searching import SectionSearch
 from recollect.core.sessions import Call, Session
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import ModelUnavailable

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from making import DAY_ONE
-from recollect.core.ports import Embedded, Embedder, Finder, Library, RecordStore
-from recollect.core.ports import Search as Searched
+from recollect.core.ports import Embedded, Embedder, Library, RecordStore
 from recollect.core.records import Batch, Insert, Link, Record, Step
+from recollect.core.searching import Finder
+from recollect.core.searching import Search as Searched
 from recollect.core.sessions import Call, Session
 from recollect.core.times import Clock
 from recollect.embedders.hashing import HashingEmbedder

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from making import DAY_ONE
-from recollect.core.ports import Finding, Findings, Library, RecordStore, SearchType
+from recollect.core.ports import Library, RecordStore
+from recollect.core.searching import Finding, Findings, SearchType
 from recollect.core.sessions import Call, Session
 from recollect.errors import RecollectError
 from recollect.families.history.model import CODE, TURN, HistoryOptions

@@ -6,7 +6,8 @@ import pytest
 
 from recollect.app.finders import NAMED, BankFinder, GraphFinder, MemoryFinder
 from recollect.app.projects import ProjectRule
-from recollect.core.ports import Finder, Finding, Library, SearchType
+from recollect.core.ports import Library
+from recollect.core.searching import Finder, Finding, SearchType
 from recollect.core.sessions import Call, Session
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary

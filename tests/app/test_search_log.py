@@ -4,7 +4,7 @@ from typing import Any
 
 from making import DAY_ONE
 from recollect.app.search_log import BatchedSearches
-from recollect.core.ports import Search
+from recollect.core.searching import Search
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import StoreBusy
 

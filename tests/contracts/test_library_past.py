@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from making import DAY_ONE, batch, entity
-from recollect.core.ports import KEPT_SEARCHES, Library, Search
+from recollect.core.ports import Library
 from recollect.core.records import Where
+from recollect.core.searching import KEPT_SEARCHES, Search
 
 
 def search(query: str, **more: Any) -> Search:

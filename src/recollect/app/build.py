@@ -18,7 +18,8 @@ from recollect.app.projects import DEFAULT_PROJECT, ProjectRule
 from recollect.app.resources import AllResources, GraphResources, Render, Resources, Watcher
 from recollect.app.search_log import BatchedSearches
 from recollect.app.timeline import Timeline
-from recollect.core.ports import Embedder, Finder, Library
+from recollect.core.ports import Embedder, Library
+from recollect.core.searching import Finder
 from recollect.core.times import Clock, LocalZone
 from recollect.families.bank.model import SECTION
 from recollect.families.graph.toolset import GraphTools, ProjectTools

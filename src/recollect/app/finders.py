@@ -5,17 +5,9 @@ from typing import TYPE_CHECKING, cast
 from weakref import ref
 
 from recollect.core.entities import ENTITY, OBSERVATION
-from recollect.core.ports import (
-    Finding,
-    Findings,
-    Library,
-    ProjectChoice,
-    RecordStore,
-    SearchType,
-    SectionHit,
-    SectionSearch,
-)
+from recollect.core.ports import Library, ProjectChoice, RecordStore
 from recollect.core.records import Link, Record
+from recollect.core.searching import Finding, Findings, SearchType, SectionHit, SectionSearch
 from recollect.core.sessions import Call
 from recollect.core.text import normalised
 from recollect.core.times import parsed

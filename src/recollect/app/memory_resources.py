@@ -1,7 +1,8 @@
 """The four documents of the memories: status, this session, the graph, the user's preferences."""
 
 from recollect.app.resources import Document, ResourceInfo
-from recollect.core.ports import Library, ProjectChoice, SearchBook
+from recollect.core.ports import Library, ProjectChoice
+from recollect.core.searching import SearchBook
 from recollect.core.sessions import Call, Session
 from recollect.errors import NotFound, RecollectError
 from recollect.families.memories.model import Options

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from recollect.app.indexing import Indexer
-from recollect.core.ports import Library, RecordStore, Search
+from recollect.core.ports import Library, RecordStore
 from recollect.core.records import Record, Where
+from recollect.core.searching import Search
 from recollect.core.times import Clock
 from recollect.core.transcripts import Transcripts
 from recollect.errors import NotFound

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 
-from recollect.core.ports import Library, Search
+from recollect.core.ports import Library
+from recollect.core.searching import Search
 from recollect.errors import RecollectError
 
 INTERVAL = 2.0  # seconds between the first note and its being stored

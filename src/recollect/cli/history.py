@@ -11,8 +11,8 @@ from recollect.cli.options import common
 from recollect.cli.progress import bar
 from recollect.cli.render import console, table_of
 from recollect.cli.running import confirmed, print_json, run_with_app
-from recollect.core.ports import Search
 from recollect.core.records import Record
+from recollect.core.searching import Search
 from recollect.core.text import clipped, counted
 from recollect.core.times import iso
 from recollect.errors import InvalidInput

@@ -1,7 +1,7 @@
 """What the core asks of the outside: stores of records, their library, and vectors for texts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from recollect.core.projects import Project, Status
@@ -16,6 +16,7 @@ from recollect.core.records import (
     Weights,
     Where,
 )
+from recollect.core.searching import Search
 from recollect.core.sessions import Call
 from recollect.core.words import WordQuery
 from recollect.errors import ModelUnavailable
@@ -30,9 +31,6 @@ Direction = Literal["out", "in", "both"]
 Seen = tuple[str, str] | str
 # A record or link, and values of some of its fields: gives those that are to stand instead.
 Redaction = Callable[[Ref, Mapping[str, Any]], Mapping[str, Any]]
-
-
-KEPT_SEARCHES = 10_000  # questions that a library remembers
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,19 +234,6 @@ class RecordStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """A question that somebody asked, as this machine keeps it: no secret is in it."""
-
-    at: int
-    tool: str
-    query: str
-    results: int
-    milliseconds: float
-    session: str | None = None
-    filters: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
-@dataclass(frozen=True, slots=True)
 class Token:
     """A bearer token as it is kept: its hash, never itself."""
 
@@ -383,16 +368,6 @@ class Indexing(Protocol):
         ...
 
 
-class SearchBook(Protocol):
-    """Keeps what was asked, in the background: no reader waits for it."""
-
-    def note(self, search: Search) -> None: ...
-
-    async def newest(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
-        """With what is noted but not stored yet, the newest first."""
-        ...
-
-
 class AccessBook(Protocol):
     """Counts what is given out, in batches: it is no change, and no reader waits for it."""
 
@@ -400,78 +375,6 @@ class AccessBook(Protocol):
 
     async def of(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, Access]:
         """With what is counted but not stored yet."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SectionHit:
-    """A part of a file that fits a question; `line` is the first of it, counted from 1."""
-
-    file: str
-    line: int
-    text: str
-    score: float
-    uri: str
-    heading: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SectionsFound:
-    """The best parts first; `notices` are sentences about what could not be looked at."""
-
-    hits: list[SectionHit]
-    notices: list[str]
-
-
-class SectionSearch(Protocol):
-    """Finds the parts of the files that people and assistants share."""
-
-    async def sections(self, call: Call, query: str, limit: int) -> SectionsFound:
-        """In the files that the call means; NotFound where there are none."""
-        ...
-
-
-SearchType = Literal["semantic", "keyword", "graph"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that one family found, in a form that all share."""
-
-    id: str
-    type: str  # as in `memory`, `entity`, `section`, `conversation`, `code`
-    content: str
-    score: float  # 0 to 1
-    search_type: SearchType
-    title: str | None = None
-    project: str | None = None
-    at: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """The best first; `notices` are sentences about what could not be looked at."""
-
-    hits: list[Finding]
-    notices: list[str] = field(default_factory=list[str])
-
-
-class Finder(Protocol):
-    """Searches what one family keeps, for a search over all of them."""
-
-    @property
-    def name(self) -> str:
-        """What is searched, as a person calls it: `memories`."""
-        ...
-
-    async def find(
-        self, call: Call, query: str, ways: Sequence[SearchType], limit: int
-    ) -> Findings:
-        """By those of the ways that it knows; nothing where there is nothing to be searched."""
-        ...
-
-    async def stamp(self, call: Call) -> object:
-        """Another value once an answer may be another."""
         ...
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from recollect.core.ports import SearchType
+from recollect.core.searching import SearchType
 from recollect.core.words import STOP_WORDS
 
 PrimaryIntent = Literal[

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from recollect.core.ports import Embedder, RecordStore
@@ -85,13 +86,14 @@ async def by_meaning(
 async def understood(places: Sequence[Place], text: str) -> Question:
     """The query without what has a place of its own: dates, authors, words as common as names."""
     asked = text[:LONGEST_QUESTION]
-    # At once: what each store is asked here stands before the longer questions for the words.
+    words = capitalised(asked)[:MOST_NAMES]
+    # At once: so both are answered before the longer question, what the words find.
     known, common_names = await asyncio.gather(
         asyncio.gather(*(place.store.authors() for place in places)),
-        _common_names(places, asked),
+        asyncio.gather(*(_common_in(place, words) for place in places if words)),
     )
-    authors = authors_named(asked, (author for some in known for author in some))
-    meant = without_names(without_dates(asked), [*authors, *common_names])
+    authors = authors_named(asked, chain.from_iterable(known))
+    meant = without_names(without_dates(asked), [*authors, *chain.from_iterable(common_names)])
     return Question(meant if tells(meant) else asked, authors)
 
 
@@ -117,14 +119,6 @@ async def _everywhere(
 
 def _scores(found: Sequence[Sequence[Match]]) -> Scores:
     return {(number, match.id): match.score for number, some in enumerate(found) for match in some}
-
-
-async def _common_names(places: Sequence[Place], text: str) -> list[str]:
-    words = capitalised(text)[:MOST_NAMES]
-    if not words:
-        return []
-    found = await asyncio.gather(*(_common_in(place, words) for place in places))
-    return [name for names in found for name in names]
 
 
 async def _common_in(place: Place, words: Sequence[str]) -> list[str]:

@@ -9,8 +9,9 @@ import pytest
 
 from making import batch, entity, record_ref
 from processes import Actor
-from recollect.core.ports import Embedded, Search
+from recollect.core.ports import Embedded
 from recollect.core.records import Where
+from recollect.core.searching import Search
 from recollect.engines.sqlite import library as libraries
 from recollect.engines.sqlite import moves
 from recollect.engines.sqlite.library import SqliteLibrary

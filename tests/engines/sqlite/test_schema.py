@@ -8,8 +8,9 @@ import pytest
 
 from making import DAY_ONE, batch, entity, record_ref
 from processes import said_by
-from recollect.core.ports import Embedded, Search, Token
+from recollect.core.ports import Embedded, Token
 from recollect.core.records import Edit, Restore, Update, Weights, Where
+from recollect.core.searching import Search
 from recollect.core.words import parse_query
 from recollect.engines.sqlite import meaning, queries, sifting
 from recollect.engines.sqlite.connections import connect, create

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from recollect.core.ports import Library, RecordStore, SectionHit, SectionsFound
+from recollect.core.ports import Library, RecordStore
+from recollect.core.searching import SectionHit, SectionsFound
 from recollect.core.sessions import Call
 from recollect.core.times import iso
 from recollect.errors import (

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from uuid import uuid4
 
-from recollect.core.ports import KEPT_SEARCHES, Search, Token
+from recollect.core.ports import Token
 from recollect.core.projects import Project, Status, checked_project_name
+from recollect.core.searching import KEPT_SEARCHES, Search
 from recollect.core.times import Clock, now
 from recollect.engines.memory.store import MemoryStore
 from recollect.errors import Conflict, NotFound, ProjectArchived

@@ -14,8 +14,9 @@ from weakref import WeakSet
 
 import apsw
 
-from recollect.core.ports import RecordStore, Search, Token
+from recollect.core.ports import RecordStore, Token
 from recollect.core.projects import Project, Status, checked_project_name
+from recollect.core.searching import Search
 from recollect.core.text import forbidden_in_text
 from recollect.core.times import Clock, iso, now, parsed
 from recollect.engines.sqlite import search_log

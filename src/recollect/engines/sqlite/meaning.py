@@ -129,7 +129,7 @@ def halved(items: Sequence[Embedded]) -> list[Halved]:
 def vectors(db: Connection, model: str, ids: Sequence[str]) -> "dict[str, NDArray[np.float32]]":
     rows = db.execute(
         "SELECT r.id, v.vector FROM records r JOIN vectors v ON v.record = r.key "
-        "WHERE r.id IN (SELECT value FROM json_each(?)) AND v.model = ?",
+        "WHERE r.id IN (SELECT value FROM json_each(?)) AND +v.model = ?",
         (listed(ids), model),
     ).fetchall()
     if not rows:

@@ -112,7 +112,8 @@ class _Follower:
         if self._index is not None:
             # Those that lost their vector, or have another model's now.
             lost = db.execute(
-                "SELECT record FROM vectors WHERE seq > ? AND model IS NOT ?",
+                "SELECT record FROM vectors INDEXED BY sqlite_autoindex_vectors_1 "
+                "WHERE seq > ? AND model IS NOT ?",
                 (self._seen, self._model),
             )
             self._index.drop(np.fromiter((row[0] for row in lost), np.int64))
@@ -126,10 +127,10 @@ class _Follower:
     def _take_in(self, db: Connection) -> None:
         """The vectors that came since."""
         # All of them are read quicker in the order they lie in than by their numbers.
-        number = "+seq" if self._index is None else "seq"
+        how = "NOT INDEXED" if self._index is None else "INDEXED BY sqlite_autoindex_vectors_1"
         rows = iter(
             db.execute(
-                f"SELECT record, vector FROM vectors WHERE {number} > ? AND model = ?",
+                f"SELECT record, vector FROM vectors {how} WHERE seq > ? AND model = ?",
                 (self._seen, self._model),
             )
         )
@@ -161,7 +162,7 @@ def _are_signs_enough(db: Connection, model: str) -> bool:
 def _scores(db: Connection, model: str, vector: Floats, ids: Sequence[str]) -> list[Match]:
     rows = db.execute(
         f"SELECT r.id, {PARENT_ID}, v.vector FROM records r JOIN vectors v ON v.record = r.key "
-        "WHERE r.id IN (SELECT value FROM json_each(?)) AND v.model = ?",
+        "WHERE r.id IN (SELECT value FROM json_each(?)) AND +v.model = ?",
         (listed(ids), model),
     ).fetchall()
     if not rows:

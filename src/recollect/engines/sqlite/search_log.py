@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from recollect.core.ports import KEPT_SEARCHES, Search
+from recollect.core.searching import KEPT_SEARCHES, Search
 from recollect.engines.sqlite.sql import Connection
 
 

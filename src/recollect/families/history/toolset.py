@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from typing import Annotated, Any
+from weakref import WeakSet
 
-from recollect.core.ports import Indexing, Library, RecordStore, Search, SearchBook
+from recollect.core.ports import Indexing, Library, RecordStore
+from recollect.core.searching import Search, SearchBook
 from recollect.core.secrets import masked
 from recollect.core.sessions import Call, conversation_of
 from recollect.core.text import clipped, digest
@@ -70,6 +72,7 @@ class HistoryTools(Family):
         self._clock = clock
         self._options = options
         self._unified = unified
+        self._met: WeakSet[RecordStore] = WeakSet()
         self._answers: AnswerCache[Answered] = AnswerCache(clock, _weight)
         self._everything: AnswerCache[UnifiedAnswer] = AnswerCache(clock, _weight_of_everything)
 
@@ -158,6 +161,7 @@ class HistoryTools(Family):
     ) -> UnifiedAnswer:
         """Search everything remembered at once."""
         started = perf_counter()
+        await self._store()
         given = options or UnifiedOptions()
         form, limit = _form(format), _results(given.limit, "options.limit")
         merge, graph = given.merge_results is not False, given.include_graph is not False
@@ -196,7 +200,7 @@ class HistoryTools(Family):
     ) -> ConversationPage:
         """Read a past conversation around a result."""
         form, most = _form(format), _within(limit, DEFAULT_TURNS, MOST_TURNS, "limit")
-        store = await self._library.history()
+        store = await self._store()
         place = await opened(store, id)
         reading = await read(store, place, 1 if include_adjacent is False else most, cursor)
         answer = page_of(place, reading)
@@ -207,10 +211,18 @@ class HistoryTools(Family):
     ) -> Answered:
         """From the cache, or made now; either way somebody has searched."""
         started = perf_counter()
-        store = await self._library.history()
+        store = await self._store()
         answer = await self._answers.get(asked.key(call.tool), store.stamp, lambda: make(store))
         self._note(call, asked, len(answer.results), started)
         return answer
+
+    async def _store(self) -> RecordStore:
+        """At its first use, what an import left without vectors begins to get them."""
+        store = await self._library.history()
+        if store not in self._met:
+            self._met.add(store)
+            self._indexing.wake(store)
+        return store
 
     def _note(self, call: Call, asked: "_Asked", results: int, started: float) -> None:
         query, _ = masked(asked.query)

@@ -6,8 +6,9 @@ from datetime import UTC, tzinfo
 from typing import Annotated, Any, Literal, cast
 
 from recollect.core.entities import NAME_LIMIT
-from recollect.core.ports import Access, SectionHit
+from recollect.core.ports import Access
 from recollect.core.records import Record, Weights
+from recollect.core.searching import SectionHit
 from recollect.core.times import iso
 from recollect.retrieval.profile import Profile, Shares
 from recollect.tools.schema import Field

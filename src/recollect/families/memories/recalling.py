@@ -5,15 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from recollect.core.ports import (
-    Access,
-    AccessBook,
-    Indexing,
-    RecordStore,
-    SectionHit,
-    SectionSearch,
-)
+from recollect.core.ports import Access, AccessBook, Indexing, RecordStore
 from recollect.core.records import SESSION_SCOPE, Record, Where
+from recollect.core.searching import SectionHit, SectionSearch
 from recollect.errors import NotFound, RecollectError, Unavailable
 from recollect.families.memories.model import (
     MEMORIES,

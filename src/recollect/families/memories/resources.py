@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from recollect.core.entities import ENTITY, OBSERVATION
 from recollect.core.fencing import as_data
-from recollect.core.ports import RecordStore, Search
+from recollect.core.ports import RecordStore
 from recollect.core.records import Link, Where
+from recollect.core.searching import Search
 from recollect.core.text import clipped
 from recollect.core.times import iso
 from recollect.families.memories.fencing import fenced

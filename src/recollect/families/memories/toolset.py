@@ -3,8 +3,9 @@
 from typing import Annotated
 
 from recollect.core.entities import NAME_LIMIT
-from recollect.core.ports import AccessBook, Indexing, Library, ProjectChoice, SectionSearch
+from recollect.core.ports import AccessBook, Indexing, Library, ProjectChoice
 from recollect.core.records import SESSION_SCOPE
+from recollect.core.searching import SectionSearch
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
 from recollect.families.memories.amending import Amendment

@@ -56,7 +56,8 @@ def test_other_folders_stay(pattern: str, folder: str) -> None:
 
 
 def test_a_folder_that_is_not_known_stays() -> None:
-    assert not Exclusion(["*"]).leaves_out(None)
+    assert not Exclusion(["*", "/"]).leaves_out(None)
+    assert Exclusion(["*", "/"]).pattern_of("") is None
 
 
 def test_it_can_be_asked_which_pattern_it_was() -> None:

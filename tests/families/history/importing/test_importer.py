@@ -222,17 +222,6 @@ async def test_a_resumed_session_is_not_doubled(store: RecordStore) -> None:
     assert "continues" not in (await conversation(store, "s")).facets
 
 
-async def test_what_is_said_within_a_copied_turn_is_not_lost(store: RecordStore) -> None:
-    first = Written("a", [turn("1", "please")])
-    await importer(store).take_in([first])
-    second = Written("b", [turn("1", "please\n\nand quickly", session="t")])
-    await importer(store).take_in([first, second])
-    assert await texts(store, "s") == ["please\n\nand quickly"]
-    first.modified += 1
-    await importer(store).take_in([first, second])
-    assert await texts(store, "s") == ["please\n\nand quickly"]
-
-
 async def test_a_rewound_turn_goes_with_all_after_it(store: RecordStore) -> None:
     lines = [turn("1"), turn("2!"), turn("3", "```py\nf()\n```"), turn("4!"), Rewound("s", "3")]
     written = Written("a", lines)

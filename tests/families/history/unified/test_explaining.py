@@ -3,7 +3,7 @@ from datetime import UTC
 
 import pytest
 
-from recollect.core.ports import SearchType
+from recollect.core.searching import SearchType
 from recollect.families.history.unified.answers import UnifiedResult, Whereabouts
 from recollect.families.history.unified.conversations import Recalled
 from recollect.families.history.unified.explaining import Course, explanation, suggestions

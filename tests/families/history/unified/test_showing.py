@@ -1,5 +1,5 @@
 from making import DAY_ONE
-from recollect.core.ports import Finding
+from recollect.core.searching import Finding
 from recollect.families.history.model import DECISION
 from recollect.families.history.unified.showing import as_markdown
 from telling import DAY, Written, assistant, tell, user

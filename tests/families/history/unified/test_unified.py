@@ -4,7 +4,7 @@ import jsonschema
 import pytest
 
 from making import DAY_ONE
-from recollect.core.ports import Finding
+from recollect.core.searching import Finding
 from recollect.core.sessions import Call, Session
 from recollect.errors import StoreBusy
 from recollect.families.history.model import DECISION

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from recollect.core.files import FileInfo
-from recollect.core.ports import Indexing, RecordStore, SectionHit, SectionsFound
+from recollect.core.ports import Indexing, RecordStore
 from recollect.core.records import Record, Weights, Where
+from recollect.core.searching import SectionHit, SectionsFound
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
 from recollect.errors import BankNotFound, RecollectError

@@ -33,14 +33,16 @@ class Exclusion:
         self.pattern_of = lru_cache(4_096)(self._pattern_of)
 
     def _pattern_of(self, folder: str) -> str | None:
-        """The pattern that leaves a folder out."""
+        """The pattern that leaves a folder out; one that nobody knows stays in."""
+        if not folder:
+            return None
         path, is_windows = _plain(folder), bool(_WINDOWS.match(folder))
         return next(
             (pattern for pattern, form in self._forms if _regex(form, is_windows).match(path)), None
         )
 
     def leaves_out(self, folder: str | None) -> bool:
-        return bool(folder) and self.pattern_of(folder or "") is not None
+        return self.pattern_of(folder or "") is not None
 
 
 def is_within(folder: str | None, others: Sequence[str]) -> bool:

@@ -240,7 +240,7 @@ class _Reading:
         raise Conflict("Others change all the time what it belongs to.")
 
     async def _known(self, events: Sequence[Prepared]) -> Known:
-        """One look at the store; a second one for what only the first can tell."""
+        """One look at the store; more where a conversation is rewound."""
         source = self._transcript.source
         conversations = plan.conversations_in(events, source)
         turns = plan.turns_in(events, source)
@@ -252,8 +252,6 @@ class _Reading:
         for conversation in plan.rewound_in(events, source) & known.conversations.keys():
             for turn in await self._all_turns(conversation):
                 known.turns.setdefault(turn.id, turn)
-        if others := plan.owners(known.turns) - known.conversations.keys():
-            known.conversations |= {each.id: each for each in await self._store.get(sorted(others))}
         return known
 
     async def _all_turns(self, conversation: str) -> list[Record]:

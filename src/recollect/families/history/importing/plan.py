@@ -1,6 +1,6 @@
 """What a portion of a transcript makes of the conversations and turns that are there."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from recollect.core.records import Record
@@ -135,13 +135,13 @@ class Plan:
         elif slot is not None and slot.owner != talk.id:
             copied = slot.session
             self._continue(talk, copied)
-            self._extend(slot, said)
         else:
             self._take(said, talk, slot, at, project)
             if previous is not None and previous.copied is not None:
                 self._continue(talk, previous.copied)
             self._guard(said.parent)
         if talk.left_out in ("marker", "forgotten"):
+            self._drop_title(talk)
             self._set_previous(Previous(said.session, at))
         else:
             kept = copied or (previous and not talk.is_kept and previous.copied) or None
@@ -160,7 +160,7 @@ class Plan:
         if not slot.is_live:
             slot.position, slot.is_live = talk.place(at), True
         elif said.is_whole and len(said.text) < len(slot.text) and slot.text.startswith(said.text):
-            return  # an older state of it, or one of which the rest stands elsewhere
+            return  # an older state of it
         elif at != slot.at:
             talk.tags.add(UNSORTED)
         slot.said, slot.at, slot.scope = said, at, project or ""
@@ -175,18 +175,6 @@ class Plan:
         if title is not None and title[0] == said.session:
             talk.entitle(title[1])
             self.checkpoint = replace(self.checkpoint, title=None)
-
-    def _extend(self, slot: Slot, said: Said) -> None:
-        """A copy may hold more: who resumes a conversation may go on within its last turn."""
-        owner = self.talks.get(slot.owner)
-        record = self._known.conversations.get(slot.owner)
-        if owner is None and record is not None:
-            owner = self.talks[slot.owner] = Talk.of(record)
-        is_longer = len(said.text) > len(slot.text) and said.text.startswith(slot.text)
-        if owner is None or owner.left_out or not slot.is_live or not is_longer:
-            return
-        slot.said = replace(said, session=slot.session, conversation=slot.owner)
-        owner.note(slot.at, None, None)
 
     def _continue(self, talk: Talk, session: str) -> None:
         if talk.is_there:
@@ -317,7 +305,3 @@ def rewound_in(events: Sequence[Prepared], source: str) -> set[str]:
     return {
         conversation_id(source, event.session) for event in events if isinstance(event, Rewound)
     }
-
-
-def owners(turns: Mapping[str, Record]) -> set[str]:
-    return {turn.parent for turn in turns.values() if turn.parent is not None}

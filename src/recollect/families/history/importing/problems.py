@@ -27,7 +27,7 @@ _PROBLEMS: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (
         ("fail", "crash", "segfault", "deadlock", "hangs", "stack", "regression", "timed", "core "),
-        r"\b(?:fails|failed|failing|crash|crashes|crashed|crashing|segfaults?|deadlocks?|hangs|"
+        r"\b(?:fails?|failed|failing|crash|crashes|crashed|crashing|segfaults?|deadlocks?|hangs|"
         r"stack ?trace|regression|timed out|core dumped)\b",
     ),
     (

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from recollect.core.ports import SearchType
+from recollect.core.searching import SearchType
 from recollect.families.history.search.answers import LOCAL, Worded
 from recollect.retrieval.intent import Intent
 from recollect.tools.tool import Warned

@@ -5,8 +5,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from recollect.core.ports import Indexing, RecordStore, SearchType
+from recollect.core.ports import Indexing, RecordStore
 from recollect.core.records import Where
+from recollect.core.searching import SearchType
 from recollect.core.times import Clock
 from recollect.families.history.model import CODE, DECISION, TURN, HistoryOptions
 from recollect.families.history.search.answers import MemoryResult

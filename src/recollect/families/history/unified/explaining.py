@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from itertools import islice
 
-from recollect.core.ports import SearchType
+from recollect.core.searching import SearchType
 from recollect.core.text import clipped
 from recollect.families.history.unified.answers import (
     CODE_PIECES,

@@ -5,7 +5,8 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from recollect.core.ports import Finder, Finding, Indexing, Library, SearchType
+from recollect.core.ports import Indexing, Library
+from recollect.core.searching import Finder, Finding, SearchType
 from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
 from recollect.errors import RecollectError
