@@ -323,6 +323,20 @@ async def test_one_broken_transcript_does_not_stop_the_others(store: RecordStore
     assert await texts(store, "o") == ["2", "3", "5"]
 
 
+class Vanished(Written):
+    """Is gone since it was found."""
+
+    @property
+    def size(self) -> int:
+        raise Unavailable("It is gone.")
+
+
+async def test_a_transcript_that_vanished_is_told_of(store: RecordStore) -> None:
+    imported = await importer(store).take_in([Vanished("gone"), Written("fine", [turn("1")])])
+    assert [(each.name, each.reason) for each in imported.failures] == [("gone", "It is gone.")]
+    assert await texts(store) == ["1"]
+
+
 async def test_what_was_skipped_and_how_far_it_came_is_told(store: RecordStore) -> None:
     told: list[tuple[int, int]] = []
     first = Written("a", [turn(str(n)) for n in range(5)], skipped={"broken line": 2})

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC
 
@@ -14,12 +15,16 @@ NOW = 1_700_000_000_000_000
 
 
 def course(
-    question: str, *parts: str, recalled: Recalled | None = None, graph: bool = True
+    question: str,
+    *parts: str,
+    recalled: Recalled | None = None,
+    graph: bool = True,
+    relations: Sequence[UnifiedResult] = (),
 ) -> Course:
     intent = analysed(question)
     ways: list[SearchType] = [way for way in intent.search_types if graph or way != "graph"]
     recalled = recalled or Recalled([], "hybrid")
-    return Course(question, intent, ways, parts or ("history",), recalled, UTC)
+    return Course(question, intent, ways, parts or ("history",), recalled, relations, UTC)
 
 
 def result(kind: str, part: str, content: str = "text", **more: str) -> UnifiedResult:
@@ -80,7 +85,7 @@ def test_an_answer_says_what_was_searched_how_and_what_the_question_was_taken_fo
 
 def test_where_nothing_could_be_searched_the_answer_says_so() -> None:
     intent = analysed("what calls login")
-    asked = Course("what calls login", intent, intent.search_types, (), None, UTC)
+    asked = Course("what calls login", intent, intent.search_types, (), None, (), UTC)
     assert explanation(asked).endswith("but nothing could be searched.")
 
 
@@ -136,10 +141,19 @@ def test_what_fits_far_worse_than_the_best_suggests_nothing() -> None:
 
 
 def test_relations_that_are_known_are_suggested_but_for_what_was_asked() -> None:
-    found = [result("relation", "code", "`checkout` calls `login`")]
-    assert suggestions(course("how does login() work"), found) == ["What calls `login`?"]
-    assert suggestions(course("what calls login"), found) == []
-    assert suggestions(course("how does logout() work"), found) == []
+    known = [
+        result("relation", "code", "`checkout` calls `login`"),
+        result("relation", "code", "`login` is defined in auth.py"),
+    ]
+
+    def suggested(question: str) -> list[str]:
+        return suggestions(course(question, relations=known), [])
+
+    calls, defined = "What calls `login`?", "Where is `login` defined?"
+    assert suggested("how does login() work") == [calls, defined]
+    assert suggested("what calls login") == [defined]
+    assert suggested("show me the function login") == [calls]
+    assert suggested("how does logout() work") == []
 
 
 def test_nothing_found_suggests_nothing() -> None:

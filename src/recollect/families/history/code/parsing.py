@@ -1,5 +1,6 @@
 """What tree-sitter finds in a text; the one place that knows it."""
 
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ LONGEST_NAME = 2_000  # bytes of a capture
 # nothing stops it but a text that ends. So a text that is longer than this many characters is
 # tried in portions first, and those go that are no code of the language.
 PORTION = 6_000
-MOST_ERRORS = 40  # in a portion; one that is cut out of the midst of code has some
+MOST_ERRORS = 150  # in a portion; one that is cut out of the midst of code has a tenth of them
 PATIENCE = 0.5  # seconds of this thread; real code takes a tenth of them
 READ_AT_ONCE = 256  # bytes
 MOST_AT_ONCE = 10_000  # matches in progress
@@ -56,7 +57,7 @@ def parsed(text: str, language: str | None) -> Parsed:
         until = thread_time() + PATIENCE
     best: Parsed | None = None
     for way in _ways(text, grammars):
-        if best is not None and (not best.errors or thread_time() > until):
+        if best is not None and not (0 < best.errors <= MOST_ERRORS and thread_time() < until):
             break
         reading = _read(way, until)
         if reading is not None and (best is None or reading.errors < best.errors):
@@ -91,10 +92,8 @@ def _is_understood(text: str, grammar: Grammar, until: float) -> bool:
     loaded = _loaded(grammar)
     if loaded is None or thread_time() > until:
         return False
-    source = text.encode("utf-8", "replace")
-    errors = _matches(_root(source, loaded.language, until), loaded.errors)
-    lost = sum(node.end_byte - node.start_byte for nodes in errors for node in nodes["error"])
-    return len(errors) <= MOST_ERRORS and lost < len(source) / 2
+    root = _root(text.encode("utf-8", "replace"), loaded.language, until)
+    return len(_matches(root, loaded.errors)) <= MOST_ERRORS
 
 
 def _read(way: _Way, until: float) -> Parsed | None:
@@ -113,14 +112,32 @@ def _root(source: bytes, language: "Language", until: float) -> "Node":
 
     end = 0
 
-    def read(offset: int, _point: "Point") -> bytes:
+    def read(offset: int, _point: "Point") -> bytearray:
         nonlocal end
         # What was given once is given again, so that the text seems to end there.
         if thread_time() <= until:
             end = max(end, offset + READ_AT_ONCE)
-        return source[offset : min(offset + READ_AT_ONCE, end)]
+        return _WINDOWS.showing(source[offset : min(offset + READ_AT_ONCE, end)])
 
     return Parser(language).parse(read).root_node
+
+
+class _Windows(threading.local):
+    """Where the parser sees a piece of text until it asks for the next one.
+
+    The binding never lets go of what it is given, so it gets the same few arrays again and again.
+    """
+
+    def __init__(self) -> None:
+        self._by_length: dict[int, bytearray] = {}
+
+    def showing(self, piece: bytes) -> bytearray:
+        window = self._by_length.setdefault(len(piece), bytearray(len(piece)))
+        window[:] = piece
+        return window
+
+
+_WINDOWS = _Windows()
 
 
 def _matches(root: "Node", query: "Query") -> "list[dict[str, list[Node]]]":

@@ -32,7 +32,7 @@ from recollect.families.history.model import (
     TURN,
 )
 
-STEP = 1_000  # turns of one purge; each rewrites the word index
+STEP = 10_000  # turns of one purge; each rewrites the word index
 PAGE = 500  # conversations, symbols or transcripts that are read at once
 ATTEMPTS = 20  # an import may change what is being forgotten
 

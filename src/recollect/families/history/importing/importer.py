@@ -53,6 +53,22 @@ class _Read:
     events: list[Prepared]
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a transcript was like before it was read: what is added meanwhile makes it another."""
+
+    size: int = 0
+    modified: int = 0
+    fault: _Unreadable | None = None
+
+    @classmethod
+    def of(cls, transcript: Transcript) -> "_Seen":
+        try:
+            return cls(transcript.size, transcript.modified)
+        except _STUMBLES as error:
+            return cls(fault=_Unreadable(str(error) or type(error).__name__))
+
+
 class Importer:
     """Takes transcripts in, each turn once, however often and by however many it is run."""
 
@@ -85,10 +101,11 @@ class Importer:
         rules = Rules(
             since, Exclusion([*self._options.excluded, *excluded]), self._options.mask_secrets
         )
-        progress = _Progress(report, sum(each.size for each in transcripts))
+        seen = await asyncio.to_thread(lambda: [_Seen.of(each) for each in transcripts])
+        progress = _Progress(report, sum(each.size for each in seen))
         imported = Imported()
         await self._tidy()
-        for transcript in transcripts:
+        for transcript, known in zip(transcripts, seen, strict=True):
             counts = Counts(transcripts=1)
             try:
                 await _Reading(self._store, self._clock, transcript, rules).run(counts, progress)
@@ -98,7 +115,7 @@ class Importer:
                 imported.failures.append(Failure(transcript.source, transcript.name, reason))
             finally:
                 imported.of(transcript.source).add(counts)
-            progress.finish(transcript.size)
+            progress.finish(known.size)
             if self._indexing is not None and (counts.turns or counts.turns_changed):
                 self._indexing.wake(self._store)
         return imported
@@ -133,15 +150,15 @@ class _Reading:
         self._clock = clock
         self._transcript = transcript
         self._rules = rules
-        # As it was before it was read: what is added meanwhile makes it another.
-        self._seen = transcript.size, transcript.modified
+        self._seen = _Seen()
         self._is_unsorted = False
 
     async def run(self, counts: Counts, progress: _Progress) -> None:
+        self._seen = await asyncio.to_thread(_Seen.of, self._transcript)
+        if self._seen.fault is not None:
+            raise self._seen.fault
         checkpoint = await self._checkpoint()
-        if checkpoint.is_of(*self._seen) and checkpoint.covers(
-            self._rules.since, self._rules.exclusion
-        ):
+        if self._is_read(checkpoint):
             counts.unchanged = 1
             return
         counts.read = 1
@@ -152,9 +169,12 @@ class _Reading:
             if not left:
                 raise Conflict("Another import reads it at the same time, and is faster.")
             checkpoint = await self._checkpoint()
-            if checkpoint.is_of(*self._seen):
+            if self._is_read(checkpoint):
                 break
         counts.left_out = int(counts.turns_left_out > 0 and not counts.turns)
+
+    def _is_read(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.is_of(self._seen.size, self._seen.modified)
 
     async def _checkpoint(self) -> Checkpoint:
         empty = Checkpoint.of(self._transcript, None)
@@ -170,7 +190,7 @@ class _Reading:
         try:
             read = await self._next(portions)
             if read is None:
-                read = _Read(Portion((), checkpoint.mark or {}, self._seen[0]), [])
+                read = _Read(Portion((), checkpoint.mark or {}, self._seen.size), [])
             while isinstance(read, _Read):
                 # Only the last one says that all was read: so the next is fetched before.
                 following = await self._next(portions)
@@ -180,7 +200,7 @@ class _Reading:
                 if moved is None:
                     return False
                 checkpoint = moved
-                progress.reach(read.portion.done, self._seen[0])
+                progress.reach(read.portion.done, self._seen.size)
                 read = following
             if read is not None:
                 raise read
@@ -222,9 +242,8 @@ class _Reading:
             )
             there = await writing.looked_up(self._store, draft)
             steps, done = writing.steps_of(planned, draft, there, at)
-            moved = planned.checkpoint.moved(
-                read.portion.mark, read.portion.skipped, self._seen if is_last else None
-            )
+            whole = (self._seen.size, self._seen.modified) if is_last else None
+            moved = planned.checkpoint.moved(read.portion.mark, read.portion.skipped, whole)
             own = moved.step(self._transcript.source, self._transcript.name, at)
             try:
                 await writing.commit(self._store, [own, *steps], at)
@@ -267,7 +286,7 @@ class _Reading:
     def _drafted(
         self, checkpoint: Checkpoint, read: _Read, known: Known, at: int
     ) -> tuple[Plan, Draft]:
-        planned = Plan(self._transcript.source, checkpoint, known, self._rules, self._seen[1])
+        planned = Plan(self._transcript.source, checkpoint, known, self._rules, self._seen.modified)
         planned.play(read.events)
         return planned, writing.drafted(planned, at)
 

@@ -39,13 +39,17 @@ _PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How a search went: by which ways, and in which parts that could be searched."""
+    """How a search went: by which ways, and in which parts that could be searched.
+
+    `relations` are those of the code that the question names, shown or not.
+    """
 
     question: str
     intent: Intent
     ways: Sequence[SearchType]
     parts: Sequence[str]
     recalled: Recalled | None
+    relations: Sequence[UnifiedResult]
     zone: tzinfo
 
 
@@ -97,7 +101,7 @@ def _suggested(course: Course, found: Sequence[UnifiedResult]) -> Iterator[str]:
     said = [r for r in found if r.found_in in (CONVERSATIONS, CODE_PIECES) and r.type != RELATION]
     if said:
         yield f"read_conversation {_arguments(id=said[0].id)}: what was said around the best match."
-    yield from _about_names(course, found)
+    yield from _about_names(course)
     if len(course.question) <= LONGEST_REPEATED:
         yield from _narrower(course, said)
         if any(result.type == "memory" for result in found):
@@ -112,14 +116,15 @@ def _suggested(course: Course, found: Sequence[UnifiedResult]) -> Iterator[str]:
         yield "recollect import history, on the command line: takes in past conversations."
 
 
-def _about_names(course: Course, found: Sequence[UnifiedResult]) -> Iterator[str]:
+def _about_names(course: Course) -> Iterator[str]:
     """Of names whose relations are known, so that there is an answer."""
-    if course.intent.primary_intent == "trace_dependencies":
-        return
-    told = [result.content for result in found if result.type == RELATION]
+    intent = course.intent.primary_intent
+    told = [result.content for result in course.relations]
     for name in course.intent.entities.functions[:MOST_NAMED]:
-        if any(f"calls `{name}`" in sentence for sentence in told):
+        if intent != "trace_dependencies" and any(f"calls `{name}`" in each for each in told):
             yield f"What calls `{name}`?"
+        if intent != "find_code" and any(each.startswith(f"`{name}` is defined") for each in told):
+            yield f"Where is `{name}` defined?"
 
 
 def _narrower(course: Course, said: Sequence[UnifiedResult]) -> Iterator[str]:

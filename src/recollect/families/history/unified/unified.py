@@ -25,6 +25,7 @@ from recollect.families.history.unified.explaining import (
     suggestions,
 )
 from recollect.families.history.unified.merging import grouped, merged, on_one_scale
+from recollect.families.history.unified.relations import relations
 from recollect.retrieval.deadline import Deadline
 from recollect.retrieval.intent import Intent, analysed
 from recollect.tools.tool import Warned
@@ -34,6 +35,7 @@ A = TypeVar("A")
 FEWEST = 10  # that each part is asked for, so that there is something to choose from
 # Whoever keeps to the limit answers then with what there is; a little later that has arrived.
 GRACE = 1.25
+RELATIONS = "relations of code"
 NOTHING_TAKEN_IN = "No past conversations are here yet. `recollect import history` reads them in."
 
 
@@ -79,18 +81,25 @@ class UnifiedSearch:
         )
         wanted = max(limit, FEWEST)
         asked = [self._asked(finder, call, query, ways, wanted) for finder in self._finders]
-        (history, recalled), others = await asyncio.gather(
-            self._history(query, intent, ways, wanted), asyncio.gather(*asked)
+        (history, recalled), related, others = await asyncio.gather(
+            self._history(query, intent, ways, wanted),
+            self._related(intent, ways, wanted, include_graph=include_graph),
+            asyncio.gather(*asked),
         )
         parts = [history, *others]
         comparable = on_one_scale(query, {part.name: part.results for part in parts})
         results = [result for some in comparable.values() for result in some]
+        if "graph" in ways:
+            results += related.results
         groups = None if merge else grouped(results, limit)
         page = merged(results, limit) if merge else []
         searched = [part.name for part in parts if part.is_searched]
-        course = Course(query, intent, ways, searched, recalled, self._options.zone)
+        course = Course(
+            query, intent, ways, searched, recalled, related.results, self._options.zone
+        )
         shown = page or [result for group in groups or () for result in group.results]
-        warnings = {warning.message: warning for part in parts for warning in part.warnings}
+        warned = [warning for part in (*parts, related) for warning in part.warnings]
+        warnings = {warning.message: warning for warning in warned}
         return UnifiedAnswer(
             results=page,
             intent=intent,
@@ -123,6 +132,23 @@ class UnifiedSearch:
             warnings.append(Warned(NO_HISTORY, NOTHING_TAKEN_IN))
         return _Part(HISTORY, found.results, warnings), found
 
+    async def _related(
+        self, intent: Intent, ways: Sequence[SearchType], limit: int, *, include_graph: bool
+    ) -> _Part:
+        """Those of names that a question has are known, even where they are not asked for: they
+        say what can be asked next."""
+        if not include_graph:
+            return _Part(RELATIONS)
+
+        async def find() -> list[UnifiedResult]:
+            store = await self._library.history()
+            return await relations(store, intent.entities, limit, words_too="graph" in ways)
+
+        found = await self._within_time(RELATIONS, find())
+        if isinstance(found, Warned):
+            return _Part(RELATIONS, warnings=[found], is_searched=False)
+        return _Part(RELATIONS, found)
+
     async def _asked(
         self, finder: Finder, call: Call, query: str, ways: Sequence[SearchType], limit: int
     ) -> _Part:
@@ -137,7 +163,8 @@ class UnifiedSearch:
         try:
             found = await Deadline.within(None if limit is None else GRACE * limit).one(work)
         except RecollectError as error:
-            return Warned(f"{name}_unavailable", f"Without {name}: {error.message}")
+            code = f"{name.replace(' ', '_')}_unavailable"
+            return Warned(code, f"Without {name}: {error.message}")
         if found is None:
             message = f"Without {name}: no answer within {limit:g} seconds."
             return Warned("partial_results", message)
