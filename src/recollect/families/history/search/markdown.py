@@ -93,7 +93,8 @@ def _listed(shown: Sequence[Shown], now: int) -> str:
     for kind, heading in HEADINGS.items():
         items = [_item(one, now) for one in shown if one.kind == kind]
         if items:
-            sections.append("\n\n".join([heading, *items]))
+            apart = "\n" if kind == "relation" else "\n\n"
+            sections.append(f"{heading}\n\n{apart.join(items)}")
     return "\n\n".join(sections)
 
 
@@ -101,6 +102,9 @@ def _item(one: Shown, now: int) -> str:
     when = ago(one.when, now).capitalize() if one.when is not None else ""
     place = as_data(clipped(one.place, LONGEST_PLACE))
     head = " in ".join(part for part in (when, place) if part) or as_data(one.title or one.kind)
+    if one.kind == "relation":
+        text = as_data(clipped(one.text, PREVIEW))
+        return f"- {text} ({head[:1].lower()}{head[1:]}) *[View full context]({one.id})*"
     title = f" · {as_data(clipped(one.title, LONGEST_PLACE))}" if one.title else ""
     if one.kind == "code":
         body = as_code(one.text[:LONGEST_CODE], one.language)
