@@ -2,10 +2,10 @@
 
 import pytest
 
-from recollect.core.records import Batch, Insert, Record
+from recollect.core.records import Batch, Insert
 from recollect.families.history.code.linking import links_of
 from recollect.families.history.code.outlines import Called, Defined, Outline
-from recollect.families.history.model import IMPORT
+from recollect.families.history.model import IMPORT, code_id
 from recollect.families.history.unified.relations import relations
 from recollect.retrieval.intent import Entities
 from telling import SHOP, Written, assistant, tell
@@ -17,28 +17,17 @@ CODE = "def checkout(cart):\n    login()\n    return cart.total()\n"
 @pytest.fixture
 async def coded(everything: Everything) -> Everything:
     store = await everything.store()
-    (turn,) = await tell(
-        store, "shop", assistant("The checkout.", code=(Written(CODE, file="shop.py"),))
-    )
-    (code,) = [record for record in await store.get([_code_of(turn)])]
-    await everything_linked(everything, code)
-    return everything
-
-
-def _code_of(turn: str) -> str:
-    from recollect.families.history.model import code_id
-
-    return code_id(turn, 0)
-
-
-async def everything_linked(everything: Everything, code: Record) -> None:
+    said = assistant("The checkout.", code=(Written(CODE, file="shop.py"),))
+    (turn,) = await tell(store, "shop", said)
+    (code,) = await store.get([code_id(turn, 0)])
     outline = Outline(
         defines=(Defined("checkout", "function"),),
         calls=(Called("login", "checkout"), Called("total", "checkout")),
     )
     symbols, links = links_of(code, outline)
     steps = tuple(Insert(item) for item in (*symbols, *links))
-    await (await everything.store()).commit(Batch(steps, code.created_at, IMPORT, derived=True))
+    await store.commit(Batch(steps, code.created_at, IMPORT, derived=True))
+    return everything
 
 
 async def test_who_calls_a_function_is_found_with_where_it_was_shown(coded: Everything) -> None:

@@ -5,8 +5,8 @@ They all give the same captures. A definition is its whole node, captured as wha
 counts only in capitals), with its `@name`; an `@owner` is the class that it belongs to from
 outside, a `@self` what it calls its own object, and `@members` holds what belongs to an owner
 without being its definition. `@callee` is called, of a `@receiver`; `@component` too, where it
-begins with a capital. `@base` is extended. An `@import` may get an `@alias`; `@required` is one
-where `@requires` is the right function.
+begins with a capital. `@base` is extended. `@import` is a module, and `@imported` something out of
+one; either may get an `@alias`. `@required` is a module where `@requires` is the right function.
 """
 
 from collections.abc import Callable
@@ -40,8 +40,8 @@ _PYTHON = """
 (import_statement name: (dotted_name) @import)
 (import_statement name: (aliased_import name: (_) @import alias: (_) @alias))
 (import_from_statement module_name: (_) @import)
-(import_from_statement name: (dotted_name) @import)
-(import_from_statement name: (aliased_import name: (_) @import alias: (_) @alias))
+(import_from_statement name: (dotted_name) @imported)
+(import_from_statement name: (aliased_import name: (_) @imported alias: (_) @alias))
 """
 
 _SCRIPT = """
@@ -71,10 +71,10 @@ _SCRIPT = """
 
 (import_statement source: (string) @import)
 (export_statement source: (string) @import)
-(import_clause (identifier) @import)
-(import_clause (namespace_import (identifier) @import))
-(import_specifier name: (identifier) @import !alias)
-(import_specifier name: (identifier) @import alias: (identifier) @alias)
+(import_clause (identifier) @imported)
+(import_clause (namespace_import (identifier) @imported))
+(import_specifier name: (identifier) @imported !alias)
+(import_specifier name: (identifier) @imported alias: (identifier) @alias)
 (call_expression function: (import) arguments: (arguments (string) @import))
 (call_expression function: (identifier) @requires arguments: (arguments (string) @required))
 """
@@ -161,7 +161,7 @@ _RUST = """
 (macro_invocation macro: (identifier) @callee)
 (struct_expression name: (type_identifier) @callee)
 
-(use_declaration argument: (_) @import)
+(use_declaration argument: (_) @imported)
 (extern_crate_declaration name: (identifier) @import)
 """
 
@@ -184,7 +184,7 @@ _JAVA = """
 (marker_annotation name: (identifier) @callee)
 (annotation name: (identifier) @callee)
 
-(import_declaration [(scoped_identifier) (identifier)] @import)
+(import_declaration [(scoped_identifier) (identifier)] @imported)
 """
 
 _CPP = """
@@ -228,7 +228,7 @@ _CPP = """
 (new_expression type: (_) @callee)
 
 (preproc_include path: (_) @import)
-(using_declaration (qualified_identifier) @import)
+(using_declaration (qualified_identifier) @imported)
 """
 
 _C_SHARP = """

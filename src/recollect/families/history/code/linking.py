@@ -22,8 +22,8 @@ def links_of(code: Record, outline: Outline) -> tuple[list[Record], list[Link]]:
 
     for defined in outline.defines:
         link(DEFINES, defined.name, defined.kind, {})
-    for name in outline.imports:
-        link(IMPORTS, name, MODULE, {})
+    for imported in outline.imports:
+        link(IMPORTS, imported.name, MODULE if imported.is_module else None, {})
     for verb, named in ((CALLS, outline.calls), (EXTENDS, outline.extends)):
         by: dict[str, list[str]] = {}
         for each in named:

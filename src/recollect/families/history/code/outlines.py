@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Literal
 
 from recollect.families.history.code.commonplace import COMMON_RECEIVERS, COMMONPLACE
 from recollect.families.history.code.fragments import fragments
@@ -45,12 +45,20 @@ class Extended:
 
 
 @dataclass(frozen=True, slots=True)
+class Imported:
+    """A module, or something out of one."""
+
+    name: str
+    is_module: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Outline:
     """In the order of the code, and each only once. Parts of names are joined by dots."""
 
     defines: tuple[Defined, ...] = ()
     calls: tuple[Called, ...] = ()
-    imports: tuple[str, ...] = ()
+    imports: tuple[Imported, ...] = ()
     extends: tuple[Extended, ...] = ()
 
 
@@ -58,7 +66,7 @@ def outline(text: str, language: str | None) -> Outline:
     """What can be told of any text; nothing where the language has no grammar."""
     defines: dict[str, Defined] = {}
     calls: dict[Called, None] = {}
-    imports: dict[str, None] = {}
+    imports: dict[Imported, None] = {}
     extends: dict[Extended, None] = {}
     for fragment in fragments(text[:LONGEST_TEXT], language):
         reading = _Reading(fragment.language or "", parsed(fragment.text, fragment.language))
@@ -98,18 +106,36 @@ _CUT = re.compile(r"[<(\[{\s]")
 
 @dataclass(slots=True)
 class _Scope:
-    """A definition with its place in the text, and then with the class that it belongs to."""
+    """A definition, or what holds some, with its place in the text.
+
+    What it says of the code in it comes from those around it, where it does not tell itself.
+    """
 
     sort: str
     name: str
     start: int
     end: int
-    owner: str | None = None
-    own: str | None = None  # what it calls its object
+    owner: str | None = None  # the class that it belongs to
+    inside: str | None = None  # the class that code in it is of
+    speaker: str | None = None  # who calls what is called in it
+    own: str | None = None  # what it calls its own object
 
     @property
     def full_name(self) -> str:
         return f"{self.owner}.{self.name}" if self.owner and self.sort == "function" else self.name
+
+    def enter(self, outer: "_Scope | None") -> None:
+        if outer is not None:
+            if self.owner is None and outer.sort in _OWNERS:
+                self.owner = outer.name
+            self.inside, self.speaker = outer.inside, outer.speaker
+            self.own = self.own or outer.own
+        if self.sort in _OWNERS:
+            self.inside = self.name
+        elif self.sort == "function" and self.inside is None:
+            self.inside = self.owner
+        if self.sort in ("function", *_OWNERS):
+            self.speaker = self.full_name
 
 
 @dataclass(slots=True)
@@ -120,16 +146,13 @@ class _Reference:
     receiver: str | None = None
 
 
-_Placed = TypeVar("_Placed", _Scope, _Reference)
-
-
 @dataclass(slots=True)
 class _Reading:
     """One reading of a text: its matches told apart, and its names resolved."""
 
     language: str
     parsed: Parsed
-    imports: list[str] = field(default_factory=list[str])
+    imports: list[Imported] = field(default_factory=list[Imported])
     bound: dict[str, str] = field(default_factory=dict[str, str])  # imports as the code calls them
     _scopes: list[_Scope] = field(default_factory=list[_Scope])
     _references: list[_Reference] = field(default_factory=list[_Reference])
@@ -139,33 +162,39 @@ class _Reading:
             self._take(found)
         self._scopes = _distinct(self._scopes)
         self._references.sort(key=lambda reference: reference.start)
-        for scope, around in _nested(self._scopes, self._scopes):
-            # A definition is around itself; whose it is tells the one before.
-            outer = around[-2] if len(around) > 1 else None
-            if scope.owner is None and outer is not None and outer.sort in _OWNERS:
-                scope.owner = outer.name
 
     def definitions(self) -> Iterator[Defined]:
+        around: list[_Scope] = []
         for scope in self._scopes:
+            scope.enter(_innermost(around, scope.start))
+            around.append(scope)
             kind = _DEFINITIONS.get(scope.sort)
-            if kind is None or not scope.name:
-                continue
-            is_method = kind == "function" and scope.owner is not None
-            yield Defined(scope.full_name, "method" if is_method else kind)
+            if kind is not None and scope.name:
+                is_method = kind == "function" and scope.owner is not None
+                yield Defined(scope.full_name, "method" if is_method else kind)
 
     def references(self) -> Iterator[Called | Extended]:
+        """After the definitions, which say where each stands."""
         methods = {scope.full_name for scope in self._scopes if scope.owner}
-        for reference, around in _nested(self._references, self._scopes):
-            owner = next((s.name for s in reversed(around) if s.sort in _OWNERS), None)
+        around: list[_Scope] = []
+        waiting = iter(self._scopes)
+        coming = next(waiting, None)
+        for reference in self._references:
+            while coming is not None and coming.start <= reference.start:
+                _innermost(around, coming.start)
+                around.append(coming)
+                coming = next(waiting, None)
+            scope = _innermost(around, reference.start)
             if reference.sort == "base":
-                yield Extended(reference.name, owner or None)
-            elif name := self._called(reference, around, methods):
-                named = (s.full_name for s in reversed(around) if s.sort in ("function", *_OWNERS))
-                yield Called(name, next(named, None) or None)
+                yield Extended(reference.name, (scope.inside if scope else None) or None)
+            elif name := self._called(reference, scope, methods):
+                yield Called(name, (scope.speaker if scope else None) or None)
 
     def _take(self, found: Mapping[str, Span]) -> None:
-        if (imported := found.get("import")) is not None:
-            self._import(imported.text, found.get("alias"))
+        if (module := found.get("import")) is not None:
+            self._import(module.text, found.get("alias"))
+        elif (imported := found.get("imported")) is not None:
+            self._import(imported.text, found.get("alias"), is_module=False)
         elif (base := found.get("base")) is not None:
             self._refer("base", base, None)
         elif (component := found.get("component")) is not None:
@@ -192,9 +221,8 @@ class _Reading:
             owner = found.get("owner")
             owned = _last(_clean(owner.text)) if owner and sort == "function" else None
             own = found.get("self")
-            scope = _Scope(
-                sort, name, whole.start, whole.end, owned or None, own.text if own else None
-            )
+            scope = _Scope(sort, name, whole.start, whole.end, owned or None)
+            scope.own = own.text if own else None
             self._scopes.append(scope)
 
     def _refer(self, sort: Literal["callee", "base"], named: Span, receiver: Span | None) -> None:
@@ -202,29 +230,26 @@ class _Reading:
             told = receiver.text if receiver else None
             self._references.append(_Reference(sort, name, named.start, told))
 
-    def _import(self, text: str, alias: Span | None) -> None:
+    def _import(self, text: str, alias: Span | None, *, is_module: bool = True) -> None:
         for path, renamed in _imported(text, self.language):
             name = _clean(path)
             if name and name.strip("."):
-                self.imports.append(name)
+                self.imports.append(Imported(name, is_module))
                 last = name.rpartition("/")[2]
                 called = alias.text if alias else renamed or _last(last)
                 self.bound[called] = last if self.language in _BY_MODULE else _last(last)
                 self.bound[name] = name
 
-    def _called(self, call: _Reference, around: list[_Scope], methods: set[str]) -> str | None:
+    def _called(self, call: _Reference, scope: _Scope | None, methods: set[str]) -> str | None:
         """The call's full name, as far as the code tells; None for what all code calls."""
-        owner = next((scope.name for scope in reversed(around) if scope.sort in _OWNERS), None)
-        method = next((scope for scope in reversed(around) if scope.sort == "function"), None)
-        if owner is None and method is not None:
-            owner = method.owner
+        owner = scope.inside if scope else None
         common = COMMONPLACE.get(self.language, frozenset())
         receiver = call.receiver
         if receiver is None:
             if owner and self.language in _IMPLICIT and f"{owner}.{call.name}" in methods:
                 return f"{owner}.{call.name}"
             return None if call.name in common else self.bound.get(call.name, call.name)
-        if receiver in _OWN or (method is not None and receiver == method.own):
+        if receiver in _OWN or (scope is not None and receiver == scope.own):
             return f"{owner}.{call.name}" if owner else call.name
         path = _clean(receiver)
         if path in COMMON_RECEIVERS or path in common:
@@ -247,26 +272,11 @@ def _distinct(scopes: Iterable[_Scope]) -> list[_Scope]:
     return [best[place] for place in sorted(best)]
 
 
-def _nested(
-    items: Iterable[_Placed], scopes: Iterable[_Scope]
-) -> Iterator[tuple[_Placed, list[_Scope]]]:
-    """Each item with the scopes around it, the innermost last; both in the order of the text."""
-    waiting = iter(scopes)
-    coming = next(waiting, None)
-    around: list[_Scope] = []
-    for item in items:
-        while coming is not None and coming.start <= item.start:
-            _enter(around, coming)
-            coming = next(waiting, None)
-        while around and around[-1].end <= item.start:
-            around.pop()
-        yield item, around
-
-
-def _enter(around: list[_Scope], scope: _Scope) -> None:
-    while around and around[-1].end <= scope.start:
+def _innermost(around: list[_Scope], place: int) -> _Scope | None:
+    """Leaves those that end before the place."""
+    while around and around[-1].end <= place:
         around.pop()
-    around.append(scope)
+    return around[-1] if around else None
 
 
 def _clean(text: str) -> str:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from recollect.core.ports import Indexing, RecordStore
 from recollect.core.records import Where
 from recollect.core.searching import SearchType
-from recollect.core.times import Clock, iso
-from recollect.families.history.code.tracing import trace
+from recollect.core.times import Clock
 from recollect.families.history.model import CODE, DECISION, TURN, HistoryOptions
 from recollect.families.history.search.answers import MemoryResult
 from recollect.families.history.search.presenting import presented
@@ -19,7 +18,6 @@ from recollect.families.history.search.surroundings import surroundings
 from recollect.families.history.unified.answers import (
     CODE_PIECES,
     CONVERSATIONS,
-    RELATION,
     UnifiedResult,
     Whereabouts,
 )
@@ -122,8 +120,6 @@ class ConversationSearch:
         if literal is not None:
             typed = _typed_hits(await by(LITERAL, literal), intent.entities)
             results += await _results(store, asked, typed, "keyword")
-        if "graph" in ways:
-            results += await _relations(store, intent.entities, limit)
         notices = dict.fromkeys(notice for answer in answers for notice in answer.notices)
         return Recalled(results, answers[0].strategy, list(notices), within=within)
 
@@ -174,30 +170,6 @@ async def _results(
         return []
     around = await surroundings(store, [hit.record for hit in hits], beside=False)
     return [_result(shown, way) for shown in presented(hits, question, around, with_context=False)]
-
-
-async def _relations(store: RecordStore, entities: Entities, limit: int) -> list[UnifiedResult]:
-    """What calls what, of the names that were asked for."""
-    names = (*entities.functions, *entities.files)
-    if not names:
-        return []
-    traced = await trace(store, names, limit=limit)
-    return [
-        UnifiedResult(
-            id=relation.code.id,
-            type=RELATION,
-            content=relation.sentence,
-            relevance_score=round(relation.score, 3),
-            search_type="graph",
-            found_in=CODE_PIECES,
-            context=Whereabouts(
-                relation.code.scope or None, iso(relation.code.at), relation.code.session
-            ),
-            language=relation.code.type,
-            file=relation.code.name,
-        )
-        for relation in traced.relations
-    ]
 
 
 def _result(shown: MemoryResult, way: SearchType) -> UnifiedResult:

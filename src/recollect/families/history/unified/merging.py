@@ -90,7 +90,7 @@ def _best_of_each(ranked: Sequence[UnifiedResult]) -> Iterator[UnifiedResult]:
 def _weakest_of_many(page: Sequence[UnifiedResult]) -> UnifiedResult | None:
     """The last one that is not the only one of its part."""
     parts = [result.found_in for result in page]
-    many = [result for result in page if parts.count(result.found_in) > 1]
+    many = [result for result in reversed(page) if parts.count(result.found_in) > 1]
     return min(many, key=lambda result: result.relevance_score, default=None)
 
 

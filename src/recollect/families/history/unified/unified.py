@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from recollect.core.ports import Indexing, Library
@@ -11,6 +11,7 @@ from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
 from recollect.errors import RecollectError
 from recollect.families.history.model import HistoryOptions
+from recollect.families.history.search.searching import NO_HISTORY as NOTHING_TAKEN_IN
 from recollect.families.history.unified.answers import (
     NO_HISTORY,
     UnifiedAnswer,
@@ -36,7 +37,6 @@ FEWEST = 10  # that each part is asked for, so that there is something to choose
 # Whoever keeps to the limit answers then with what there is; a little later that has arrived.
 GRACE = 1.25
 RELATIONS = "relations of code"
-NOTHING_TAKEN_IN = "No past conversations are here yet. `recollect import history` reads them in."
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,22 +91,17 @@ class UnifiedSearch:
         results = [result for some in comparable.values() for result in some]
         if "graph" in ways:
             results += related.results
-        groups = None if merge else grouped(results, limit)
         page = merged(results, limit) if merge else []
+        groups = None if merge else grouped(results, limit)
         searched = [part.name for part in parts if part.is_searched]
-        course = Course(
-            query, intent, ways, searched, recalled, related.results, self._options.zone
-        )
-        shown = page or [result for group in groups or () for result in group.results]
-        warned = [warning for part in (*parts, related) for warning in part.warnings]
-        warnings = {warning.message: warning for warning in warned}
-        return UnifiedAnswer(
-            results=page,
-            intent=intent,
-            explanation=explanation(course),
-            suggestions=suggestions(course, shown),
-            groups=groups,
-            warnings=list(warnings.values()) or None,
+        zone = self._options.zone
+        course = Course(query, intent, ways, searched, recalled, related.results, zone)
+        answer = UnifiedAnswer(page, intent, explanation(course), [], groups)
+        return replace(
+            answer,
+            suggestions=suggestions(course, answer.found),
+            # Both are in one store: where that cannot be read, one sentence says it.
+            warnings=_warnings([*parts, related] if history.is_searched else parts),
         )
 
     async def stamp(self, call: Call) -> object:
@@ -169,6 +164,12 @@ class UnifiedSearch:
             message = f"Without {name}: no answer within {limit:g} seconds."
             return Warned("partial_results", message)
         return found
+
+
+def _warnings(parts: Sequence[_Part]) -> list[Warned] | None:
+    """Each once, whoever says it."""
+    said = {warning.message: warning for part in parts for warning in part.warnings}
+    return list(said.values()) or None
 
 
 def _result(part: str, hit: Finding) -> UnifiedResult:
