@@ -1,9 +1,12 @@
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from serving import command, environment, run
 
 Run = Callable[..., Any]
 
@@ -106,8 +109,12 @@ def test_a_single_conversation_is_forgotten_by_its_id(taken_in: Run, talks: Path
     [
         ("forget",),
         ("forget", "--project", "nowhere", "--yes"),
+        ("forget", "--project", "work", "--yes"),
         ("forget", "--conversation", "conv_none", "--yes"),
+        ("forget", "--project", "shop", "--conversation", "conv_none", "--yes"),
         ("exclude", " "),
+        ("exclude", "../nowhere/at/all"),
+        ("include", "shop"),
     ],
 )
 def test_what_makes_no_sense_changes_nothing(taken_in: Run, arguments: tuple[str, ...]) -> None:
@@ -121,6 +128,7 @@ def test_forgetting_asks_first(taken_in: Run) -> None:
     assert taken_in("history", "forget", "--project", "shop").status == 2
     said = taken_in("history", "forget", "--project", "shop", stdin="n\n", terminal=True)
     assert said.status == 0
+    assert "1 conversation of /work/shop" in said.err
     assert len(titles(taken_in)) == 2
 
 
@@ -134,7 +142,7 @@ def test_what_is_excluded_is_not_taken_in_until_it_is_included(recollect: Run, t
         {"folder": "/work/sh*", "by": "command"}
     ]
     recollect("history", "include", "/work/sh*")
-    assert "was not left out" in recollect("history", "include", "/work/sh*").out
+    assert recollect("history", "include", "/work/sh*").status == 2
     recollect("import", "history", "--source", "jsonl", str(talks))
     assert len(titles(recollect)) == 2
 
@@ -155,3 +163,35 @@ def test_searches_are_kept_and_forgotten(taken_in: Run) -> None:
     assert "limit logins" in taken_in("history", "searches").out
     assert "Removed 1 search." in taken_in("history", "forget", "--searches", "--yes").out
     assert "Nothing was searched" in taken_in("history", "searches").out
+
+
+def test_a_folder_is_excluded_by_every_name_that_transcripts_may_give_it(
+    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(real, target_is_directory=True)
+    monkeypatch.chdir(real)
+    recollect("history", "exclude", "../link/")
+    excluded = recollect("history", "excluded", "--json").json["excluded"]
+    assert [row["folder"] for row in excluded] == [str(link), str(real)]
+    assert recollect("history", "include", "link").status == 0
+    assert recollect("history", "include", str(real)).status == 0
+    assert recollect("history", "excluded", "--json").json["excluded"] == []
+
+
+def test_exclusions_of_many_processes_at_once_are_all_kept(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    names = [f"/work/{number}" for number in range(6)]
+    running = [
+        subprocess.Popen(
+            command("history", "exclude", name, "--data-dir", data),
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+        )
+        for name in names
+    ]
+    assert [process.wait(60) for process in running] == [0] * len(names)
+    shown = run("history", "excluded", "--json", "--data-dir", data).stdout
+    assert sorted(row["folder"] for row in json.loads(shown)["excluded"]) == names

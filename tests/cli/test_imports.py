@@ -1,9 +1,13 @@
 import json
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from serving import command, environment
 
 Run = Callable[..., Any]
 
@@ -106,3 +110,38 @@ def test_an_import_that_makes_no_sense_is_refused(
     outcome = recollect("import", "history", *arguments)
     assert outcome.status == 2
     assert outcome.err.startswith("recollect: ")
+
+
+def test_a_named_file_that_cannot_be_read_is_no_success(recollect: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "a-folder.jsonl"
+    folder.mkdir()
+    assert recollect("import", "history", "--source", "jsonl", str(folder)).status != 0
+
+
+def test_what_comes_while_somebody_watches_is_taken_in(home: Path, tmp_path: Path) -> None:
+    kept = {k: v for k, v in environment().items() if k not in ("CODEX_HOME", "XDG_CONFIG_HOME")}
+    watching = subprocess.Popen(
+        command("import", "history", "--watch", "--data-dir", tmp_path / "data"),
+        env=kept | {"HOME": str(home), "USERPROFILE": str(home)},
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+    assert watching.stdout is not None
+    try:
+        assert "14 new turns" in watching.stdout.readline()
+        watching.stdout.readline()  # about vectors
+        path = next((home / ".codex").rglob("*.jsonl"))
+        said = {
+            "type": "message",
+            "role": "user",
+            "content": [{"type": "input_text", "text": "Hm."}],
+        }
+        with path.open("a", encoding="utf-8") as file:
+            line = {"timestamp": "2026-03-02T11:00:00Z", "type": "response_item", "payload": said}
+            file.write(json.dumps(line) + "\n")
+        assert "1 new turn," in watching.stdout.readline()
+    finally:
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(30) == 130
+        watching.stdout.close()

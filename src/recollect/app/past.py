@@ -1,11 +1,11 @@
 """Past conversations as commands see them: taken in, followed, left out, forgotten."""
 
 import asyncio
-import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from recollect.app.indexing import Indexer
 from recollect.core.ports import Library, RecordStore
@@ -14,13 +14,13 @@ from recollect.core.searching import Search
 from recollect.core.times import Clock
 from recollect.core.transcripts import Transcripts
 from recollect.errors import NotFound
-from recollect.families.history.model import CONVERSATION, TURN, HistoryOptions
+from recollect.families.history.model import CONVERSATION, HistoryOptions
 
 if TYPE_CHECKING:  # a server starts without them
     from recollect.families.history.importing.counts import Imported
     from recollect.families.history.importing.forgetting import Forgotten
 
-EXCLUDED = "history.excluded"  # note with the folders that commands have excluded
+EXCLUDED = "history.excluded "  # begins the notes of folders that commands have excluded
 
 Progress = Callable[[int, int], None]
 
@@ -51,14 +51,16 @@ class Past:
         self._indexer = indexer
         self._clock = clock
         self._options = options
+        self._found: Transcripts | None = None
 
     async def take_in(self, wanted: Wanted, report: Progress) -> "Imported":
         """What is new in the transcripts since the last time, and nothing twice."""
         from recollect.families.history.importing.importer import Importer
 
         store = await self._library.history()
-        transcripts = self._transcripts(await _known_folders(store))
-        found = await asyncio.to_thread(transcripts.found, wanted.sources, wanted.files)
+        if self._found is None:  # it remembers what it saw, for whoever looks again and again
+            self._found = self._transcripts(list(await _conversations_of(store)))
+        found = await asyncio.to_thread(self._found.found, wanted.sources, wanted.files)
         importer = Importer(store, self._clock, self._options)
         excluded = await self.excluded()
         return await importer.take_in(found, since=wanted.since, excluded=excluded, report=report)
@@ -82,47 +84,66 @@ class Past:
 
     async def excluded(self) -> tuple[str, ...]:
         """The folders that commands have excluded; those of the settings come on top."""
-        note = await self._library.note(EXCLUDED)
-        return tuple(cast(list[str], json.loads(note))) if note else ()
+        notes = await self._library.notes(EXCLUDED)
+        return tuple(key.removeprefix(EXCLUDED) for key in notes)
 
     async def exclude(self, folder: str) -> bool:
         """Takes nothing in from there any more; False where that was so already."""
-        known = await self.excluded()
-        if folder in known:
-            return False
-        await self._library.set_note(EXCLUDED, json.dumps([*known, folder]))
-        return True
+        is_known = await self._library.note(EXCLUDED + folder) is not None
+        await self._library.set_note(EXCLUDED + folder, str(self._clock()))
+        return not is_known
 
     async def include(self, folder: str) -> bool:
         """Takes it in again, with the next import; False where it was not excluded.
 
         What was forgotten stays so.
         """
-        known = await self.excluded()
-        left = [other for other in known if other != folder]
-        await self._library.set_note(EXCLUDED, json.dumps(left) if left else None)
-        return len(left) < len(known)
+        is_known = await self._library.note(EXCLUDED + folder) is not None
+        await self._library.set_note(EXCLUDED + folder, None)
+        return is_known
+
+    async def folders(self, project: str) -> dict[str, int]:
+        """The folders that a name means to somebody who wants to forget it, with how many
+        conversations each has. Raises NotFound."""
+        from recollect.families.history.search.filters import nearest_project, projects_named
+
+        store = await self._library.history()
+        counts = await _conversations_of(store)
+        found = projects_named(project, list(counts))
+        if not found:
+            near = nearest_project(project, list(counts))
+            hint = f"Did you mean {near}?" if near else "`recollect history list` shows folders."
+            raise NotFound("project", project, hint=hint)
+        return {folder: counts[folder] for folder in found}
 
     async def forget(
-        self, project: str | None, conversations: Sequence[str], report: Progress
-    ) -> "tuple[Forgotten, list[str]]":
-        """Removes conversations for good. They are not taken in again; the folders of a project
-        are excluded from now on, and given back."""
+        self, folders: Sequence[str], conversations: Sequence[str], report: Progress
+    ) -> "Forgotten":
+        """Removes conversations for good. They are not taken in again, and nothing of these
+        folders is any more."""
         from recollect.families.history.importing.forgetting import forget
 
         store = await self._library.history()
-        folders = [] if project is None else await _folders(store, project)
         for folder in folders:  # first, so that no import brings back what is just going
             await self.exclude(folder)
-        done = await forget(
+        return await forget(
             store, self._clock, projects=folders, conversations=conversations, report=report
         )
-        return done, folders
+
+    async def titles(self, conversations: Sequence[str]) -> list[str]:
+        """What these are called. Raises NotFound for one that there is not."""
+        store = await self._library.history()
+        found = {record.id: record for record in await store.get(conversations)}
+        for name in conversations:
+            if name not in found or found[name].kind != CONVERSATION:
+                hint = "`recollect history list` shows ids; they begin with conv_."
+                raise NotFound("conversation", name, hint=hint)
+        return [found[name].name or name for name in conversations]
 
     async def conversations(self, limit: int, project: str | None = None) -> list[Record]:
         """The newest first, of all projects or of one."""
         store = await self._library.history()
-        scopes = () if project is None else tuple(await _folders(store, project))
+        scopes = () if project is None else tuple(await self.folders(project))
         found = await store.scan(Where(kinds=(CONVERSATION,), scopes=scopes), order="newest")
         kept = [record for record in found if not record.facets.get("left_out")]
         kept.sort(key=lambda record: int(record.facets.get("ended") or record.at), reverse=True)
@@ -135,18 +156,10 @@ class Past:
         return await self._library.forget_searches()
 
 
-async def _folders(store: RecordStore, project: str) -> list[str]:
-    """The folders of conversations that a name means."""
-    from recollect.families.history.search.filters import nearest_project, projects_meant
-
-    known = await _known_folders(store)
-    found = projects_meant(project, known)
-    if not found:
-        near = nearest_project(project, known)
-        hint = f"Did you mean {near}?" if near else "`recollect history list` shows folders."
-        raise NotFound("project", project, hint=hint)
-    return found
-
-
-async def _known_folders(store: RecordStore) -> list[str]:
-    return sorted({tally.scope for tally in await store.tally((CONVERSATION, TURN))})
+async def _conversations_of(store: RecordStore) -> dict[str, int]:
+    """How many there are of each folder."""
+    counts: Counter[str] = Counter()
+    for tally in await store.tally((CONVERSATION,)):
+        if tally.scope and not tally.is_deleted:
+            counts[tally.scope] += tally.count
+    return dict(counts)

@@ -1,7 +1,9 @@
 """`recollect history`: what is kept of past conversations, what is left out, and forgetting."""
 
-from collections.abc import Sequence
-from pathlib import Path
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import click
@@ -15,9 +17,12 @@ from recollect.core.records import Record
 from recollect.core.searching import Search
 from recollect.core.text import clipped, counted
 from recollect.core.times import iso
-from recollect.errors import InvalidInput
+from recollect.errors import InvalidInput, NotFound
 from recollect.families.history.importing.forgetting import Forgotten
+from recollect.families.history.search.filters import projects_named
 from recollect.tools.schema import to_json
+
+_SEPARATOR = re.compile(r"[/\\]")
 
 
 @click.group()
@@ -66,21 +71,26 @@ def forget(
         raise InvalidInput(
             "Nothing is named.", hint="Say --project FOLDER, --conversation ID or --searches."
         )
-    if not confirmed(f"Remove {_named(project, conversations, searches)} for good?", yes=yes):
-        return
 
-    async def work(app: App) -> tuple[Forgotten, list[str], int]:
+    async def work(app: App) -> tuple[Forgotten, list[str], int] | None:
+        folders = await app.past.folders(project) if project else {}
+        titles = await app.past.titles(conversations)
+        if not confirmed(f"Remove {_named(folders, titles, searches)} for good?", yes=yes):
+            return None
         with bar("Forgetting") as progress:
-            gone, folders = await app.past.forget(project, conversations, progress)
-        return gone, folders, await app.past.forget_searches() if searches else 0
+            gone = await app.past.forget(list(folders), conversations, progress)
+        return gone, list(folders), await app.past.forget_searches() if searches else 0
 
-    gone, folders, asked = run_with_app(work, writes=True, **flags)
+    outcome = run_with_app(work, writes=True, **flags)
+    if outcome is None:
+        return
+    gone, folders, asked = outcome
     if as_json:
         print_json({**to_json(gone), "excluded": folders, "searches": asked})
         return
     if project or conversations:
-        conversations_ = counted(gone.conversations, "conversation")
-        click.echo(f"Removed {conversations_} with {counted(gone.turns, 'turn')}.")
+        removed = counted(gone.conversations, "conversation")
+        click.echo(f"Removed {removed} with {counted(gone.turns, 'turn')}.")
         if not gone.complete:
             click.echo("A reader keeps old pages alive; run it again later.", err=True)
     for folder in folders:
@@ -97,12 +107,17 @@ def exclude(as_json: bool, folder: str, **flags: Any) -> None:
 
     `*` stands for any name. What is in stays; `recollect history forget` removes it.
     """
-    name = _folder(folder)
-    changed = run_with_app(lambda app: app.past.exclude(name), writes=True, **flags)
+    names = _folders(folder)
+
+    async def work(app: App) -> bool:
+        return any([await app.past.exclude(name) for name in names])
+
+    changed = run_with_app(work, writes=True, **flags)
     if as_json:
-        print_json({"excluded": name, "changed": changed})
+        print_json({"excluded": names, "changed": changed})
     else:
-        click.echo(f"{name} is left out{' from now on' if changed else ' already'}.")
+        state = "left out from now on" if changed else "left out already"
+        click.echo(f"{' and '.join(names)}: {state}.")
 
 
 @history.command()
@@ -113,13 +128,26 @@ def include(as_json: bool, folder: str, **flags: Any) -> None:
 
     What was forgotten stays forgotten.
     """
-    name = _folder(folder)
-    changed = run_with_app(lambda app: app.past.include(name), writes=True, **flags)
+
+    async def work(app: App) -> list[str]:
+        known = await app.past.excluded()
+        meant = [name for name in known if name in _folders(folder)]
+        meant = meant or projects_named(folder, known)
+        if not meant:
+            raise NotFound(
+                "folder that a command has left out",
+                folder,
+                hint="`recollect history excluded` shows them.",
+            )
+        for name in meant:
+            await app.past.include(name)
+        return meant
+
+    names = run_with_app(work, writes=True, **flags)
     if as_json:
-        print_json({"included": name, "changed": changed})
+        print_json({"included": names})
     else:
-        done = "is taken in again, with the next import" if changed else "was not left out"
-        click.echo(f"{name} {done}.")
+        click.echo(f"{' and '.join(names)}: taken in again, with the next import.")
 
 
 @history.command()
@@ -183,15 +211,31 @@ def _search(search: Search) -> dict[str, Any]:
     }
 
 
-def _named(project: str | None, conversations: Sequence[str], searches: bool) -> str:
-    parts = [f"all conversations of {project}"] if project else []
-    parts += [f"conversation {name}" for name in conversations]
+def _named(folders: Mapping[str, int], titles: Sequence[str], searches: bool) -> str:
+    parts = [f"{counted(n, 'conversation')} of {folder}" for folder, n in folders.items()]
+    parts += [f'the conversation "{title}"' for title in titles]
     return " and ".join([*parts, "all that was searched for"] if searches else parts)
 
 
-def _folder(typed: str) -> str:
-    """A folder that is here gets its whole name; a pattern stays as it was typed."""
-    if not typed.strip():
+def _folders(typed: str) -> list[str]:
+    """A folder as transcripts may name it: as it is written, and where a link leads.
+
+    Patterns stay as they are typed, and bare names, which mean folders of that name anywhere.
+    """
+    name = typed.strip().rstrip("/\\") or typed.strip()
+    if not name:
         raise InvalidInput("The folder is blank.", argument="folder", value=typed)
-    path = Path(typed).expanduser()
-    return str(path.absolute()) if path.is_dir() else typed.rstrip("/\\") or typed
+    if "*" in name or "?" in name or not _SEPARATOR.search(name):
+        return [name]
+    path = Path(name).expanduser()
+    if not path.is_absolute() and PureWindowsPath(name).is_absolute():
+        return [name]  # a path of another system: transcripts may come from there
+    whole = Path(os.path.normpath(Path.cwd() / path))
+    if not path.is_absolute() and not whole.is_dir():
+        raise InvalidInput(
+            f"There is no folder {whole}.",
+            hint="Name a folder by its whole path, a pattern with *, or a name alone.",
+            argument="folder",
+            value=typed,
+        )
+    return list(dict.fromkeys((str(whole), os.path.realpath(whole))))

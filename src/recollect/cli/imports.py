@@ -102,7 +102,7 @@ def history(
                 await app.past.embed(progress)
         return outcome
 
-    async def work(app: App) -> None:
+    async def work(app: App) -> Conversations:
         outcome = await once(app)
         _tell_of(outcome, await app.past.waiting(), as_json=as_json)
         while watch:
@@ -110,12 +110,15 @@ def history(
             outcome = await once(app)
             if outcome.total.turns or outcome.total.turns_changed:
                 _tell_of(outcome, await app.past.waiting(), as_json=as_json)
+        return outcome
 
     try:
-        run_with_app(work, writes=True, **flags)
+        outcome = run_with_app(work, writes=True, **flags)
     except KeyboardInterrupt:
         click.echo("Stopped; what was read is kept. Run it again to go on.", err=True)
         raise
+    if files and outcome.total.failed == outcome.total.transcripts:
+        raise click.exceptions.Exit(1)
 
 
 def _tell_of(outcome: Conversations, waiting: int, *, as_json: bool) -> None:
