@@ -195,3 +195,29 @@ def test_exclusions_of_many_processes_at_once_are_all_kept(tmp_path: Path) -> No
     assert [process.wait(60) for process in running] == [0] * len(names)
     shown = run("history", "excluded", "--json", "--data-dir", data).stdout
     assert sorted(row["folder"] for row in json.loads(shown)["excluded"]) == names
+
+
+def test_words_need_no_quotes_and_a_project_no_other_option(taken_in: Run) -> None:
+    found = taken_in(
+        "recall-previous-discussions", "how", "do", "we", "limit", "logins", "--json"
+    ).json
+    assert found["results"][0]["content"] == "How do we limit logins?"
+    elsewhere = taken_in("recall-previous-discussions", "logins", "--project", "billing", "--json")
+    assert all(
+        result["context"]["project_path"] == "/work/billing" for result in elsewhere.json["results"]
+    )
+
+
+def test_the_folder_of_the_command_is_a_project(
+    taken_in: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = taken_in("recall-previous-discussions", "logins", "--project-filter", ".", "--json")
+    assert str(tmp_path) in outcome.json["warnings"][0]["message"]
+
+
+def test_conversations_count_among_what_is_stored_and_what_waits(taken_in: Run) -> None:
+    told = taken_in("status", "--json").json["history"]
+    assert (told["conversations"], told["turns"], told["without_vectors"]) == (2, 3, 3)
+    assert "Embedded 3 texts." in taken_in("index").out
+    assert taken_in("status", "--json").json["history"]["without_vectors"] == 0

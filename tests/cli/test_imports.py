@@ -113,9 +113,9 @@ def test_an_import_that_makes_no_sense_is_refused(
 
 
 def test_a_named_file_that_cannot_be_read_is_no_success(recollect: Run, tmp_path: Path) -> None:
-    folder = tmp_path / "a-folder.jsonl"
-    folder.mkdir()
-    assert recollect("import", "history", "--source", "jsonl", str(folder)).status != 0
+    path = tmp_path / "notes.jsonl"
+    path.write_text("no JSON at all\n", encoding="utf-8")
+    assert recollect("import", "history", "--source", "jsonl", str(path)).status == 1
 
 
 def test_what_comes_while_somebody_watches_is_taken_in(home: Path, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_what_comes_while_somebody_watches_is_taken_in(home: Path, tmp_path: Pat
         with path.open("a", encoding="utf-8") as file:
             line = {"timestamp": "2026-03-02T11:00:00Z", "type": "response_item", "payload": said}
             file.write(json.dumps(line) + "\n")
-        assert "1 new turn," in watching.stdout.readline()
+        assert "1 new turn" in watching.stdout.readline()
     finally:
         watching.send_signal(signal.SIGINT)
         assert watching.wait(30) == 130

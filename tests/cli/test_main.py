@@ -9,7 +9,18 @@ from recollect.cli.main import COMMANDS
 Run = Callable[..., Any]
 
 # What a server over stdio must not load: each costs more than the whole rest of the start.
-HEAVY = {"rich", "mcp", "pydantic", "anyio", "starlette", "uvicorn", "numpy", "platformdirs"}
+HEAVY = {
+    "rich",
+    "mcp",
+    "pydantic",
+    "anyio",
+    "starlette",
+    "uvicorn",
+    "numpy",
+    "platformdirs",
+    "tree_sitter",
+    "zstandard",
+}
 
 
 def test_the_version_is_told(recollect: Run) -> None:
@@ -17,7 +28,7 @@ def test_the_version_is_told(recollect: Run) -> None:
 
 
 def test_every_command_can_be_loaded_and_takes_the_common_options(recollect: Run) -> None:
-    groups = {"import": "server-memory"}
+    groups = {"import": "server-memory", "history": "list"}
     for name in COMMANDS:
         words = [name, groups[name]] if name in groups else [name]
         page = recollect(*words, "--help")

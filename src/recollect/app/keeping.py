@@ -129,7 +129,7 @@ class Shelf:
 
         A bank's files come last: one that cannot be reached keeps no memory waiting.
         """
-        stores = await self._stores(session)
+        stores = [*await self._stores(session), await self._library.history()]
         done = sum([await self._keeper.indexer.drain(store, report) for store in stores])
         bank = None if self._bank is None else await self._bank(Call(session, "index"))
         return done if bank is None else done + await self._keeper.indexer.drain(bank, report)

@@ -14,7 +14,7 @@ from recollect.core.searching import Search
 from recollect.core.times import Clock
 from recollect.core.transcripts import Transcripts
 from recollect.errors import NotFound
-from recollect.families.history.model import CONVERSATION, HistoryOptions
+from recollect.families.history.model import CODE, CONVERSATION, TURN, HistoryOptions
 
 if TYPE_CHECKING:  # a server starts without them
     from recollect.families.history.importing.counts import Imported
@@ -32,6 +32,17 @@ class Wanted:
     sources: Sequence[str] = ()
     files: Sequence[Path] = ()
     since: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """How much is kept of past conversations."""
+
+    conversations: int
+    turns: int
+    code: int
+    without_vectors: int
+    database_size_bytes: int
 
 
 class Past:
@@ -76,6 +87,14 @@ class Past:
             return 0
         store = await self._library.history()
         return (await store.vector_counts(embedder.name, self._indexer.kinds))[1]
+
+    async def overview(self) -> Overview:
+        store = await self._library.history()
+        counts = await store.count()
+        kept = sum((await _conversations_of(store, everywhere=True)).values())
+        return Overview(
+            kept, counts.get(TURN, 0), counts.get(CODE, 0), await self.waiting(), await store.size()
+        )
 
     @property
     def excluded_always(self) -> tuple[str, ...]:
@@ -124,7 +143,7 @@ class Past:
         from recollect.families.history.importing.forgetting import forget
 
         store = await self._library.history()
-        for folder in folders:  # first, so that no import brings back what is just going
+        for folder in topmost(folders):  # first: no import may bring back what is just going
             await self.exclude(folder)
         return await forget(
             store, self._clock, projects=folders, conversations=conversations, report=report
@@ -156,10 +175,19 @@ class Past:
         return await self._library.forget_searches()
 
 
-async def _conversations_of(store: RecordStore) -> dict[str, int]:
-    """How many there are of each folder."""
+def topmost(folders: Sequence[str]) -> list[str]:
+    """Those that lie in no other of them: what holds for a folder holds for all below it."""
+    return [
+        folder
+        for folder in folders
+        if not any(folder.startswith((f"{o}/", f"{o}\\")) for o in folders)
+    ]
+
+
+async def _conversations_of(store: RecordStore, *, everywhere: bool = False) -> dict[str, int]:
+    """How many there are of each folder; `everywhere` also counts those of none."""
     counts: Counter[str] = Counter()
     for tally in await store.tally((CONVERSATION,)):
-        if tally.scope and not tally.is_deleted:
+        if (everywhere or tally.scope) and not tally.is_deleted:
             counts[tally.scope] += tally.count
     return dict(counts)

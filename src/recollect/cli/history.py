@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from recollect.app.app import App
+from recollect.app.past import topmost
 from recollect.cli.options import common
 from recollect.cli.progress import bar
 from recollect.cli.render import console, table_of
@@ -79,7 +80,8 @@ def forget(
             return None
         with bar("Forgetting") as progress:
             gone = await app.past.forget(list(folders), conversations, progress)
-        return gone, list(folders), await app.past.forget_searches() if searches else 0
+        asked = await app.past.forget_searches() if searches else 0
+        return gone, topmost(list(folders)), asked
 
     outcome = run_with_app(work, writes=True, **flags)
     if outcome is None:
@@ -147,7 +149,10 @@ def include(as_json: bool, folder: str, **flags: Any) -> None:
     if as_json:
         print_json({"included": names})
     else:
-        click.echo(f"{' and '.join(names)}: taken in again, with the next import.")
+        click.echo(
+            f"{' and '.join(names)}: taken in again, with the next import; what was forgotten "
+            "stays forgotten."
+        )
 
 
 @history.command()

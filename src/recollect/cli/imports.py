@@ -1,7 +1,9 @@
 """`recollect import`: taking in what other programs keep."""
 
 import asyncio
+import sys
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -99,17 +101,22 @@ def history(
             outcome = await app.past.take_in(wanted, progress)
         if embed:
             with bar("Embedding") as progress:
-                await app.past.embed(progress)
+                embedded = await app.past.embed(progress)
+            if embedded and not as_json:
+                click.echo(f"Embedded {counted(embedded, 'text')}.")
         return outcome
 
     async def work(app: App) -> Conversations:
         outcome = await once(app)
         _tell_of(outcome, await app.past.waiting(), as_json=as_json)
+        if watch:
+            click.echo("Watching for more; Ctrl-C ends it.", err=True)
         while watch:
             await asyncio.sleep(WATCH_INTERVAL)
-            outcome = await once(app)
-            if outcome.total.turns or outcome.total.turns_changed:
-                _tell_of(outcome, await app.past.waiting(), as_json=as_json)
+            latest = (await once(app)).total
+            if latest.turns or latest.turns_changed:
+                when = datetime.now(UTC).astimezone().strftime("%H:%M:%S")
+                click.echo(f"{when}  {_news(latest)}")
         return outcome
 
     try:
@@ -117,8 +124,19 @@ def history(
     except KeyboardInterrupt:
         click.echo("Stopped; what was read is kept. Run it again to go on.", err=True)
         raise
-    if files and outcome.total.failed == outcome.total.transcripts:
-        raise click.exceptions.Exit(1)
+    if files and _is_unreadable(outcome.total):
+        sys.exit(1)
+
+
+def _is_unreadable(total: Counts) -> bool:
+    """Whether nothing could be made of the files that somebody named."""
+    found = total.turns + total.turns_changed + total.turns_left_out + total.unchanged
+    return not found and bool(total.failed or total.skipped)
+
+
+def _news(total: Counts) -> str:
+    parts = [(total.turns, "new turn"), (total.turns_changed, "changed turn")]
+    return ", ".join(counted(count, what) for count, what in parts if count)
 
 
 def _tell_of(outcome: Conversations, waiting: int, *, as_json: bool) -> None:
@@ -151,11 +169,11 @@ def _tell_of(outcome: Conversations, waiting: int, *, as_json: bool) -> None:
 
 def _remarks(total: Counts) -> Iterator[str]:
     if total.turns_changed or total.turns_removed:
-        yield f"changed {counted(total.turns_changed, 'turn')}, took back {total.turns_removed}"
+        yield f"changed {counted(total.turns_changed, 'turn')}, removed {total.turns_removed}"
     if total.conversations_left_out or total.turns_left_out:
         yield (
             f"left out {counted(total.conversations_left_out, 'conversation')}, "
-            f"{counted(total.turns_left_out, 'turn')}: excluded, marked, forgotten or too old"
+            f"{counted(total.turns_left_out, 'turn')}: excluded, marked, forgotten, or too old"
         )
     if total.masked:
         yield f"masked on the way in: {_listed(total.masked)}"

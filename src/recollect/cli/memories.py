@@ -275,7 +275,9 @@ def status(as_json: bool, **flags: Any) -> None:
         told = (await app.call(session, "get_memory_status", {})).structured
         similar = await app.shelf.similar(session)
         place = {"project": await _project_name(app)}
-        return place | told | ({"similar": [_pair(pair) for pair in similar]} if similar else {})
+        past = {"history": to_json(await app.past.overview())}
+        pairs = {"similar": [_pair(pair) for pair in similar]} if similar else {}
+        return place | told | past | pairs
 
     told = run_with_app(work, **flags)
     if as_json:
@@ -315,7 +317,7 @@ def context(
 def index(as_json: bool, **flags: Any) -> None:
     """Give every text that waits its vector now, so that it is found by meaning.
 
-    Texts are memories, and sections of the memory bank's files.
+    Texts are memories, past conversations, and sections of the memory bank's files.
     """
 
     async def work(app: App) -> int:

@@ -15,6 +15,7 @@ from recollect.errors import InvalidInput
 from recollect.tools.schema import Parameter, bare_type, parameters_of
 
 STANDARD_INPUT = "-"
+SPOKEN = ("query", "problem_description")  # several words, which nobody needs to quote
 STREAMED = "content"  # the argument whose text may come from standard input
 
 
@@ -25,7 +26,7 @@ def click_parameter(parameter: Parameter) -> click.Parameter:
         return click.Argument(
             [parameter.attribute],
             metavar=_metavar(parameter, kind),
-            nargs=-1 if _is_list(kind) else 1,
+            nargs=-1 if _is_list(kind) or parameter.name in SPOKEN else 1,
             required=True,
         )
     if parameter.field.moment:
@@ -60,6 +61,8 @@ def argument_from(parameter: Parameter, value: Any) -> Any:
         return _parsed_json(value, parameter.name)
     if parameter.is_required and parameter.name == STREAMED and value == STANDARD_INPUT:
         return _standard_input()
+    if parameter.is_required and parameter.name in SPOKEN:
+        return " ".join(cast(Sequence[str], value))
     if not _is_list(kind):
         return value
     item = bare_type(get_args(kind)[0])
@@ -106,6 +109,8 @@ def _help(parameter: Parameter) -> str:
 
 def _metavar(parameter: Parameter, kind: Any) -> str:
     shown = _shown_name(parameter)
+    if parameter.name in SPOKEN:
+        return f"{shown}..."
     if not _is_list(kind):
         return f"{shown} | {STANDARD_INPUT}" if parameter.name == STREAMED else shown
     item = bare_type(get_args(kind)[0])

@@ -38,6 +38,7 @@ OBVIOUS = {
 WORD = "word"
 # Of tools that can answer in text for a person, which is who commands are for.
 FORMAT, MARKDOWN = "format", "markdown"
+FILTER = "project_filter"
 
 # Settings that say which bank is meant, as far as the tool has no such argument itself.
 OF_THE_BANK = {
@@ -67,6 +68,8 @@ def command_for(name: str, tool: Tool) -> click.Command:
         arguments = _arguments(tool, own, given)
         if not as_json and FORMAT in given:
             arguments.setdefault(FORMAT, MARKDOWN)
+        if FILTER in given:
+            _choose_project(arguments, flags[PROJECT])
         takes_project = len(own) < len(tool.parameters)
         if takes_project and not _makes(tool) and flags[PROJECT] not in (None, AUTO):
             # Only what writes makes a project that is missing: a mistyped name must not look
@@ -86,6 +89,8 @@ def command_for(name: str, tool: Tool) -> click.Command:
             print_json(result.structured)
         elif arguments.get(FORMAT) == MARKDOWN:
             click.echo(result.text)
+            if "(turn_" in result.text or "(code_" in result.text:
+                click.echo("`recollect read-conversation ID` opens the conversation around one.")
         else:
             render(result)
             if note is not None:
@@ -96,6 +101,14 @@ def command_for(name: str, tool: Tool) -> click.Command:
     if tool.effect is Effect.ERASES:
         command.params.append(click.Option(["--yes"], is_flag=True, help="Do not ask."))
     return command
+
+
+def _choose_project(arguments: dict[str, Any], project: str | None) -> None:
+    """Whoever says --project means it, and `.` is the folder that the command runs in."""
+    if project not in (None, AUTO):
+        arguments.setdefault(FILTER, project)
+    if arguments.get(FILTER) in (".", "./"):
+        arguments[FILTER] = str(Path.cwd())
 
 
 def _makes(tool: Tool) -> bool:
