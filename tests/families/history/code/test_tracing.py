@@ -99,6 +99,8 @@ async def test_a_name_in_another_case_and_the_last_part_of_one_will_do(store: Re
     exact = (await trace(store, ["Basket.total"])).relations[0]
     lower = (await trace(store, ["basket.total"])).relations[0]
     part = (await trace(store, ["total()"])).relations[0]
+    other = (await trace(store, ["Basket::total()"])).relations[0]
+    assert other == exact
     assert exact.sentence == lower.sentence
     assert exact.score > lower.score > part.score
 

@@ -8,7 +8,7 @@ from recollect.families.history.code.languages import language_of
 
 LONGEST_LINE = 2_000  # characters; a longer one is packed code or data, and its names say nothing
 
-PORTION = 1_000  # characters, or a line more
+PORTION = 1_000  # characters that are looked at together
 FEWEST_WORDS = 0.15  # the part of a portion that letters and digits take; in code it is half
 DEEPEST = 100  # brackets inside brackets that are closed
 
@@ -21,6 +21,7 @@ _HEADER = re.compile(
 _IS_PATCH = re.compile(r"^(?:diff --git |@@ .*@@|\+\+\+ |\*\*\* (?:Add|Update) File: )", re.M)
 _PROMPT = re.compile(r"(?:>>>|\.\.\.|In \[\d+\]:|\s+\.\.\.:)(?: |$)")
 _HAS_PROMPTS = re.compile(r"^(?:>>> |In \[\d+\]: )", re.M)
+_INSIDE = frozenset(("", " ", "\t", ")", "]", "}"))  # how a line begins that goes on with another
 _NO_WORD = re.compile(r"[\W_]+")
 # "..." for what is left out, alone or with a word about it.
 _GAP = re.compile(r"^([ \t]*)(?:\.\.\.|…)(?:[ \t].*)?$", re.M)
@@ -37,7 +38,8 @@ class Fragment:
 def fragments(text: str, language: str | None) -> Iterator[Fragment]:
     """What a text shows: of a patch each file as it is afterwards, else the whole."""
     readable = text.replace("\0", " ")
-    wordy = [portion for portion in split(readable, PORTION) if _has_words(portion)]
+    short = "\n".join(line for line in readable.split("\n") if len(line) <= LONGEST_LINE)
+    wordy = [each.text for each in pieces(short, PORTION) if _has_words(each.text)]
     lines = "\n".join(wordy).split("\n")
     parts = _patched(lines, language) if _is_patch(text, lines, language) else [(lines, language)]
     for shown, spoken in parts:
@@ -45,19 +47,33 @@ def fragments(text: str, language: str | None) -> Iterator[Fragment]:
             yield Fragment(_mended("\n".join(shown), spoken), spoken)
 
 
-def split(text: str, size: int) -> Iterator[str]:
-    """Whole lines, about as many characters of them at once; none that are packed."""
-    portion: list[str] = []
-    length = 0
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a fragment. One that is continued begins inside of what the last one began."""
+
+    text: str
+    is_continued: bool = False
+
+
+def pieces(text: str, size: int) -> Iterator[Piece]:
+    """Whole lines, no more than that many characters, cut between definitions where it can be."""
+    lines: list[str] = []
+    length = outermost = 0
+    is_continued = False
     for line in text.split("\n"):
-        if len(line) > LONGEST_LINE:
-            continue
-        portion.append(line)
+        begins = line[:1] not in _INSIDE
+        while lines and (length + len(line) > size or (is_continued and begins)):
+            cut = outermost or len(lines)
+            yield Piece("\n".join(lines[:cut]), is_continued)
+            lines = lines[cut:]
+            length = sum(len(each) + 1 for each in lines)
+            outermost, is_continued = 0, not lines
+        if begins:
+            outermost = len(lines)
+            is_continued = is_continued and bool(lines)
+        lines.append(line)
         length += len(line) + 1
-        if length >= size:
-            yield "\n".join(portion)
-            portion, length = [], 0
-    yield "\n".join(portion)
+    yield Piece("\n".join(lines), is_continued)
 
 
 def _has_words(portion: str) -> bool:

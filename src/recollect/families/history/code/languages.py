@@ -79,11 +79,15 @@ _NAMES = """
     zig:
 """
 
-_CANONICAL: dict[str, str] = {}
-for _line in _NAMES.split("\n"):
-    _name, _, _others = _line.strip().partition(":")
-    _CANONICAL.update(dict.fromkeys((_name, *_others.split()), _name))
-del _CANONICAL[""]
+
+def _canonical() -> dict[str, str]:
+    """Each name that a language goes by, with the one that is kept."""
+    lines = (line.partition(":") for line in _NAMES.split("\n") if line.strip())
+    named = ((name.strip(), others.split()) for name, _, others in lines)
+    return {each: name for name, others in named for each in (name, *others)}
+
+
+_CANONICAL = _canonical()
 
 # Files that are known by their whole name, or by how it begins.
 _FILES = {
@@ -172,8 +176,9 @@ def _first_word(tag: str) -> str:
     if info.startswith("{"):  # {.python .numberLines}
         info = info.lstrip("{. ")
     first = re.split(r"[\s,;{}()\[\]]", info, maxsplit=1)[0]
-    language = first.partition(":")[0]
-    return language.removeprefix("language-").removeprefix("lang-").removeprefix(".")
+    word, colon, _ = first.partition(":")
+    language = word.removeprefix("language-").removeprefix("lang-").removeprefix(".")
+    return "" if colon and language not in _CANONICAL else language
 
 
 def _of_file(file: str) -> str | None:

@@ -3,13 +3,15 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from time import thread_time
 from typing import Literal
 
 from recollect.families.history.code.commonplace import COMMON_RECEIVERS, COMMONPLACE
-from recollect.families.history.code.fragments import fragments
-from recollect.families.history.code.parsing import Parsed, Span, parsed
+from recollect.families.history.code.fragments import fragments, pieces
+from recollect.families.history.code.parsing import LONGEST_PIECE, Parsed, Span, parsed
 
 LONGEST_TEXT = 200_000  # characters; what is behind them is not read
+PATIENCE = 2.0  # seconds of this thread, for what is no code; the longest code takes a tenth
 MOST_NAMES = 200  # of each sort
 LONGEST_NAME = 200  # characters
 
@@ -68,8 +70,7 @@ def outline(text: str, language: str | None) -> Outline:
     calls: dict[Called, None] = {}
     imports: dict[Imported, None] = {}
     extends: dict[Extended, None] = {}
-    for fragment in fragments(text[:LONGEST_TEXT], language):
-        reading = _Reading(fragment.language or "", parsed(fragment.text, fragment.language))
+    for reading in _readings(text[:LONGEST_TEXT], language):
         for defined in reading.definitions():
             defines.setdefault(defined.name, defined)
         imports |= dict.fromkeys(reading.imports)
@@ -84,6 +85,24 @@ def outline(text: str, language: str | None) -> Outline:
         tuple(imports)[:MOST_NAMES],
         tuple(extends)[:MOST_NAMES],
     )
+
+
+def _readings(text: str, language: str | None) -> Iterator["_Reading"]:
+    until = thread_time() + PATIENCE
+    for fragment in fragments(text, language):
+        bound: dict[str, str] = {}
+        around = ""
+        for piece in pieces(fragment.text, LONGEST_PIECE):
+            reading = _Reading(
+                fragment.language or "",
+                parsed(piece.text, fragment.language),
+                around if piece.is_continued else "",
+                bound,
+            )
+            yield reading
+            around = reading.open_class()
+            if thread_time() > until:
+                return
 
 
 _DEFINITIONS: dict[str, Kind] = {
@@ -148,12 +167,13 @@ class _Reference:
 
 @dataclass(slots=True)
 class _Reading:
-    """One reading of a text: its matches told apart, and its names resolved."""
+    """A piece of text as it was read: its matches told apart, and its names resolved."""
 
     language: str
     parsed: Parsed
+    around: str  # the class that it is cut out of
+    bound: dict[str, str]  # imports as the code calls them, and those of the pieces before
     imports: list[Imported] = field(default_factory=list[Imported])
-    bound: dict[str, str] = field(default_factory=dict[str, str])  # imports as the code calls them
     _scopes: list[_Scope] = field(default_factory=list[_Scope])
     _references: list[_Reference] = field(default_factory=list[_Reference])
 
@@ -162,19 +182,21 @@ class _Reading:
             self._take(found)
         self._scopes = _distinct(self._scopes)
         self._references.sort(key=lambda reference: reference.start)
-
-    def definitions(self) -> Iterator[Defined]:
+        if self.around and not self.parsed.is_wrapped:
+            self._scopes.insert(0, _Scope("members", self.around, -1, LONGEST_TEXT * 4))
         around: list[_Scope] = []
         for scope in self._scopes:
             scope.enter(_innermost(around, scope.start))
             around.append(scope)
+
+    def definitions(self) -> Iterator[Defined]:
+        for scope in self._scopes:
             kind = _DEFINITIONS.get(scope.sort)
             if kind is not None and scope.name:
                 is_method = kind == "function" and scope.owner is not None
                 yield Defined(scope.full_name, "method" if is_method else kind)
 
     def references(self) -> Iterator[Called | Extended]:
-        """After the definitions, which say where each stands."""
         methods = {scope.full_name for scope in self._scopes if scope.owner}
         around: list[_Scope] = []
         waiting = iter(self._scopes)
@@ -189,6 +211,13 @@ class _Reading:
                 yield Extended(reference.name, (scope.inside if scope else None) or None)
             elif name := self._called(reference, scope, methods):
                 yield Called(name, (scope.speaker if scope else None) or None)
+
+    def open_class(self) -> str:
+        """The class that the text breaks off in, if it does."""
+        owners = [scope for scope in self._scopes if scope.sort in _OWNERS]
+        if self.language != "python":
+            owners = [scope for scope in owners if scope.end > self.parsed.end]
+        return owners[-1].name if owners else ""
 
     def _take(self, found: Mapping[str, Span]) -> None:
         if (module := found.get("import")) is not None:
@@ -217,7 +246,7 @@ class _Reading:
             if sort == "constant" and not name.isupper():
                 return
             if self.parsed.is_wrapped and whole.start == 0:
-                name = ""
+                sort, name = "members", self.around
             owner = found.get("owner")
             owned = _last(_clean(owner.text)) if owner and sort == "function" else None
             own = found.get("self")

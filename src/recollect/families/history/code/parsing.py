@@ -7,23 +7,24 @@ from functools import cache
 from time import thread_time
 from typing import TYPE_CHECKING
 
-from recollect.families.history.code.fragments import missing_end, split
+from recollect.families.history.code.fragments import missing_end
 from recollect.families.history.code.grammars import GRAMMARS, Grammar
 
 if TYPE_CHECKING:  # only who parses needs it
     from tree_sitter import Language, Node, Point, Query
 
 LONGEST_NAME = 2_000  # bytes of a capture
-# A parser that recovers from errors takes the square of their number, in time and in memory, and
-# nothing stops it but a text that ends. So a text that is longer than this many characters is
-# tried in portions first, and those go that are no code of the language.
-PORTION = 6_000
-MOST_ERRORS = 150  # in a portion; one that is cut out of the midst of code has a tenth of them
-PATIENCE = 0.5  # seconds of this thread; real code takes a tenth of them
+# To recover from errors a parser takes the square of their number, in time and in memory, and
+# nothing stops it but a text that ends. So it gets pieces of this many characters, whose square is
+# small, and no more of one than there is time for.
+LONGEST_PIECE = 10_000
+PATIENCE = 0.2  # seconds of this thread; a piece of real code takes a hundredth of them
+MOST_ERRORS = 400  # of a piece that is worth a second look
 READ_AT_ONCE = 256  # bytes
 MOST_AT_ONCE = 10_000  # matches in progress
 
-_ERRORS = "\n(ERROR) @error\n(MISSING) @error\n"
+_ERRORS = "\n(ERROR) @error\n(MISSING) @missing\n"
+_COSTS = {"error": 2, "missing": 1}  # a bracket too few is the lesser evil
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +40,27 @@ class Span:
 class Parsed:
     """The matches of the query, each a span by its capture's name.
 
-    `is_wrapped` where a class had to be written around the text for it to be understood.
+    `is_wrapped` where a class had to be written around the text for it to be understood. `end` is
+    that of the text itself, before what was added for it to be complete.
     """
 
     found: list[Mapping[str, Span]]
     errors: int = 0
     is_wrapped: bool = False
+    end: int = 0
 
 
 def parsed(text: str, language: str | None) -> Parsed:
     """As the grammar reads it that understands it best; nothing where there is none."""
-    grammars = GRAMMARS.get(language or "", ())
-    until = thread_time() + PATIENCE
-    if len(text) > PORTION and grammars:
-        portions = split(text, PORTION)
-        text = "\n".join(each for each in portions if _is_understood(each, grammars[-1], until))
-        until = thread_time() + PATIENCE
     best: Parsed | None = None
-    for way in _ways(text, grammars):
-        if best is not None and not (0 < best.errors <= MOST_ERRORS and thread_time() < until):
-            break
+    until = thread_time() + PATIENCE
+    for way in _ways(text, GRAMMARS.get(language or "", ())):
         reading = _read(way, until)
         if reading is not None and (best is None or reading.errors < best.errors):
             best = reading
+        is_worth_more = best is None or 0 < best.errors <= MOST_ERRORS
+        if not is_worth_more or thread_time() > until:
+            break
     return best or Parsed([])
 
 
@@ -88,22 +87,16 @@ def _ways(text: str, grammars: tuple[Grammar, ...]) -> Iterator[_Way]:
             yield _Way(grammar, text, before, f"\n{end}{after}")
 
 
-def _is_understood(text: str, grammar: Grammar, until: float) -> bool:
-    loaded = _loaded(grammar)
-    if loaded is None or thread_time() > until:
-        return False
-    root = _root(text.encode("utf-8", "replace"), loaded.language, until)
-    return len(_matches(root, loaded.errors)) <= MOST_ERRORS
-
-
 def _read(way: _Way, until: float) -> Parsed | None:
     loaded = _loaded(way.grammar)
     if loaded is None:
         return None
     source = f"{way.before}{way.text}{way.after}".encode("utf-8", "replace")
     matches = _matches(_root(source, loaded.language, until), loaded.query)
-    found = [_spans(nodes, source) for nodes in matches if "error" not in nodes]
-    return Parsed(found, len(matches) - len(found), bool(way.before))
+    found = [_spans(nodes, source) for nodes in matches if not nodes.keys() & _COSTS]
+    errors = sum(_COSTS.get(name, 0) for nodes in matches for name in nodes)
+    end = len(f"{way.before}{way.text.rstrip()}".encode("utf-8", "replace"))
+    return Parsed(found, errors, bool(way.before), end)
 
 
 def _root(source: bytes, language: "Language", until: float) -> "Node":
@@ -160,7 +153,6 @@ def _span(node: "Node", source: bytes) -> Span:
 class _Loaded:
     language: "Language"
     query: "Query"
-    errors: "Query"
 
 
 @cache
@@ -170,7 +162,6 @@ def _loaded(grammar: Grammar) -> _Loaded | None:
         from tree_sitter import Language, Query
 
         language = Language(grammar.load())
-        query = Query(language, grammar.query + _ERRORS)
-        return _Loaded(language, query, Query(language, _ERRORS))
+        return _Loaded(language, Query(language, grammar.query + _ERRORS))
     except (ImportError, ValueError):
         return None

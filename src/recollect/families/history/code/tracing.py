@@ -71,7 +71,7 @@ async def trace(
     """Who calls, defines, imports and extends these, what they call themselves, and whose callers
     a change would reach. Names are functions, classes, modules, or files."""
     told: list[_Told] = []
-    for name in list(dict.fromkeys(names))[:MOST_NAMES]:
+    for name in list(dict.fromkeys(map(_dotted, names)))[:MOST_NAMES]:
         symbols = await _symbols(store, name, project_scopes)
         if symbols:
             told += await _of_symbols(store, symbols)
@@ -213,8 +213,13 @@ def _placed(told: _Told, code: Record) -> str:
     )
 
 
+def _dotted(name: str) -> str:
+    """As symbols are named, whatever the language: `Cart::total()` is `Cart.total`."""
+    return re.sub(r"::|#|->", ".", name.removesuffix("()"))
+
+
 def _last(name: str) -> str:
-    return re.split(r"[.:#]+", name.removesuffix("()"))[-1] or name
+    return name.rpartition(".")[2] or name
 
 
 def _is_file(own: str | None, name: str) -> bool:
