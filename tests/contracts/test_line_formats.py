@@ -15,7 +15,7 @@ from recollect.transcripts.codex import CodexFormat
 from recollect.transcripts.cursor import CursorFormat
 from recollect.transcripts.gemini import GeminiFormat
 from recollect.transcripts.gemini_projects import GeminiProjects
-from recollect.transcripts.lines import MakeFormat
+from recollect.transcripts.lines import LineTranscript, MakeFormat
 from recollect.transcripts.plain import PlainFormat
 from replaying import SAMPLES, Replay
 from rereading import changed, jsonl, places, read, read_growing, read_with_breaks
@@ -110,6 +110,37 @@ def test_reading_may_stop_after_any_turn(
         kept = interrupted(path, form, lengths)
         assert (kept.turns, kept.titles) == (whole.turns, whole.titles)
         assert kept.skipped == whole.skipped
+
+
+@NAMES
+@given(data=st.data())
+def test_of_a_file_that_is_written_anew_is_known_what_is_in_it(
+    source: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    form, sample = FORMATS[source]
+    lines = sample.splitlines(keepends=True)
+    kept = read(path := made(tmp_path_factory, sample), form)
+    numbers = data.draw(st.lists(st.sampled_from(range(len(lines))), max_size=16))
+    path.write_bytes(b"\n" + b"".join(lines[number] for number in [0, *numbers]))
+    anew = read(path, form)
+    for stop in (*data.draw(st.lists(st.integers(0, 3), max_size=3)), None):
+        kept.read(LineTranscript(path, "test", form, turns_in_portion=1), stop)
+    assert kept.turns == anew.turns or not anew.turns
+
+
+@NAMES
+@given(data=st.data())
+def test_a_marker_in_any_line_is_of_a_conversation_in_the_file(
+    source: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    form, sample = FORMATS[source]
+    records = list(records_of(sample))
+    number = data.draw(st.integers(0, len(records) - 1))
+    records[number] |= {"also": [{"deep": "<!-- recollect: do not index -->"}]}
+    kept = read(made(tmp_path_factory, jsonl(*records)), form)
+    [marked] = kept.marked
+    parents = {turn.part_of for turn in kept.turns.values()}
+    assert marked in {turn.session for turn in kept.turns.values()} | parents
 
 
 @NAMES

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from making import DAY_ONE, batch, entity, link_ref, record_ref
+from recollect.core.matching import HEARD
 from recollect.core.ports import RecordStore, Tally
 from recollect.core.records import Delete, Record, Restore, Update, Weights, Where
 from recollect.core.undo import plan_undo
@@ -374,3 +375,52 @@ async def test_a_whole_conversation_in_one_batch_knows_its_neighbours(store: Rec
     for n, word in enumerate(words):
         beside = {f"turn {m}" for m in (n - 1, n, n + 1) if 0 <= m < len(words)}
         assert await found(store, word) == beside
+
+
+@pytest.mark.parametrize("order", ["age", "newest"])
+async def test_records_of_several_kinds_come_in_one_order_page_by_page(
+    store: RecordStore, order: Any
+) -> None:
+    kinds = ("turn", "code", "turn", "symbol", "code", "turn", "code", "turn")
+    records = [
+        Record(f"r{number}", kind, DAY_ONE, DAY_ONE, text=f"text {number}")
+        for number, kind in enumerate(kinds)
+    ]
+    await store.commit(batch(*records))
+    expected = [record for record in records if record.kind != "symbol"]
+    if order == "newest":
+        expected.reverse()
+    where = Where(kinds=("turn", "code", "turn"))
+    for size in (1, 2, 3, 100):
+        found: list[Record] = []
+        while page := await store.scan(
+            where, order=order, after=found[-1].id if found else None, limit=size
+        ):
+            assert len(page) <= size
+            found += page
+        assert found == expected
+    assert await store.scan(where, order=order, limit=0) == []
+
+
+async def test_of_a_long_text_beside_it_a_record_hears_the_part_that_is_near(
+    store: RecordStore,
+) -> None:
+    filling = "filling " * HEARD
+    turns = [
+        Record(f"t{place}", "turn", DAY_ONE, DAY_ONE, text=text, session="s", position=place)
+        for place, text in enumerate(
+            (f"faraway {filling} nearby", "between them", f"following {filling} distant")
+        )
+    ]
+    await store.commit(batch(*turns))
+    for word, heard_by_between in (
+        ("nearby", True),
+        ("following", True),
+        ("faraway", False),
+        ("distant", False),
+    ):
+        words = parse_query(word).any_term()
+        assert words is not None
+        found = await store.match(words, Where(), Weights(), 10)
+        assert ("t1" in {match.id for match in found}) is heard_by_between
+        assert len(found) == 1 + heard_by_between

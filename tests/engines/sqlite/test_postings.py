@@ -281,7 +281,7 @@ async def test_no_more_arrays_are_kept_than_there_is_room_for(
         await beside.both(query)
         await beside.arrays.commit(batch(*talk(20, seed=100 + number, name=None)))
     arrays = beside.arrays._arrays()
-    sizes = [kept.doclist.nbytes for kept in arrays._kept.values()]
+    sizes = [kept.packed.nbytes for kept in arrays._kept.values()]
     assert 0 < sum(sizes) <= 5_000
     assert sum(sizes) == arrays._kept_bytes
 

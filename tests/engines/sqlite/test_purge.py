@@ -7,6 +7,7 @@ from making import batch, entity, link, link_ref, note, record_ref
 from processes import acting, said_by
 from recollect.core.ports import Embedded
 from recollect.core.records import Delete, Update, Where
+from recollect.engines.sqlite import cleansing
 from recollect.engines.sqlite import store as stores
 from recollect.engines.sqlite.library import SqliteLibrary
 
@@ -14,6 +15,14 @@ SECRET = "xylophonequartz vermilliongiraffe"
 # Terms of the index are stems and share prefixes, so parts of the words count as well.
 OF_VECTOR = "qZ" * 64  # numbers of half the precision whose bytes can be read
 TRACES = (SECRET, "xylophonequartz", "vermilliongiraffe", "ophonequartz", "milliongiraf")
+
+
+@pytest.fixture(params=["at once", "in steps"], autouse=True)
+def manner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How the index is cleansed: as a small one, and as a large one."""
+    if request.param == "in steps":
+        monkeypatch.setattr(cleansing, "AT_ONCE", 0)
+        monkeypatch.setattr(cleansing, "PAGES", 1)
 
 
 @pytest.fixture

@@ -197,6 +197,8 @@ MEMORY = ("memory",)
         (Where(kinds=MEMORY, visible_to="s", min_importance=0.5), "records_kind"),
         (Where(kinds=MEMORY, scopes=("project", "session")), "records_kind"),
         (Where(kinds=MEMORY, scopes=("project",)), "records_scope"),
+        (Where(kinds=("turn", "code")), "records_kind"),
+        (Where(kinds=("turn", "code"), scopes=("/src",)), "records_scope"),
     ],
     ids=repr,
 )
@@ -205,7 +207,7 @@ def test_the_first_or_the_last_are_found_without_sorting_all(
     explained: Any, where: Where, index: str, order: Any
 ) -> None:
     queries.scan(explained, where, order, limit=20)
-    assert f"USING INDEX {index} " in explained.plan
+    assert f" INDEX {index} " in explained.plan
     assert "ORDER BY" not in explained.plan
 
 

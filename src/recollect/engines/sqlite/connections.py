@@ -291,10 +291,9 @@ def _lowered(text: str | None) -> str | None:
 
 def _occurrences(found: apsw.FTS5ExtensionApi) -> int:
     """How often a row has the phrase of a query in its three columns, in 16 bits each."""
-    packed = 0
-    for places in found.phrase_locations(0):
-        packed = packed << 16 | min(len(places), 0xFFFF)
-    return packed
+    name, text, context = map(len, found.phrase_locations(0))
+    most = 0xFFFF
+    return min(name, most) << 32 | min(text, most) << 16 | min(context, most)
 
 
 def _version(connection: Connection) -> int:

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recollect.core.records import Weights
 from recollect.core.words import Phrase, to_fts5
 from recollect.engines.sqlite.rows import listed
 from recollect.engines.sqlite.sql import Connection, Rows
 
 COLUMNS = 3  # name, text and context
 MOST_COUNTED = 0xFFFF  # times that a word is in a column; more count as this
+
+_BITS = 4
+_SMALL = 0xF
 
 _PLACES = (
     "SELECT group_concat(doc * 4 + CASE col WHEN 'name' THEN 0 WHEN 'text' THEN 1 ELSE 2 END) "
@@ -28,9 +32,11 @@ class Doclist:
     keys: NDArray[np.int32]
     counts: NDArray[Any]  # a row for each column
 
-    @property
-    def nbytes(self) -> int:
-        return self.keys.nbytes + self.counts.nbytes
+    def times(self, weights: Weights) -> NDArray[np.float64]:
+        """How often each row has it, a hit in each column counting as much as is said."""
+        name, text, context = self.counts
+        times = weights.text * text + weights.context * context
+        return times + weights.name * name if name.any() else times
 
     def up_to(self, key: int) -> "Doclist":
         end = int(np.searchsorted(self.keys, key, "right"))
@@ -56,6 +62,32 @@ class Doclist:
             order = np.argsort(keys)
             keys, counts = keys[order], counts[:, order]
         return Doclist(keys, counts)
+
+
+class PackedDoclist:
+    """A doclist in less than half the memory."""
+
+    def __init__(self, doclist: Doclist) -> None:
+        steps = np.diff(doclist.keys, prepend=np.int32(0))
+        self._steps = steps.astype(np.min_scalar_type(int(steps.max(initial=0))))
+        name, text, context = doclist.counts
+        # Nearly always: no name has the word, and no text has it often.
+        is_small = not name.any() and doclist.counts.max(initial=0) <= _SMALL
+        self._counts = text | context << _BITS if is_small else doclist.counts
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @property
+    def nbytes(self) -> int:
+        return self._steps.nbytes + self._counts.nbytes
+
+    def unpacked(self) -> Doclist:
+        keys = np.cumsum(self._steps, dtype=np.int32)
+        if self._counts.ndim > 1:
+            return Doclist(keys, self._counts)
+        text, context = self._counts & _SMALL, self._counts >> _BITS
+        return Doclist(keys, np.stack([np.zeros_like(text), text, context]))
 
 
 def read_term(db: Connection, term: str) -> Doclist:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import log
 from threading import Lock
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from recollect.engines.sqlite.commit import newest_change
 from recollect.engines.sqlite.doclists import (
     COLUMNS,
     Doclist,
+    PackedDoclist,
     common_keys,
     read_after,
     read_between,
@@ -37,7 +38,7 @@ from recollect.engines.sqlite.word_index import totals
 from recollect.engines.vectors import best
 
 KEPT_ROWS = 256  # that a word is in, for its array to be kept; fewer are read as quickly
-KEPT_BYTES = 96_000_000
+KEPT_BYTES = 128_000_000  # some three for each row that has a word
 NEAR_END = 10_000  # keys; what changes among the newest of them is read anew with what is new
 # Rows of an array that are read anew in the time in which one single row is looked up.
 QUICKER = 300
@@ -57,9 +58,9 @@ Scores = NDArray[np.float64]
 
 @dataclass(slots=True)
 class _Kept:
-    """A word's array: of all rows up to one, but for those that have changed since."""
+    """A word's array: right for all rows up to one, but for those that have changed since."""
 
-    doclist: Doclist
+    packed: PackedDoclist
     up_to: int
     changed: set[int] = field(default_factory=set[int])
 
@@ -109,23 +110,24 @@ class Postings:
         """Who has one of the words, and the sum of what these count there, both by key."""
         rows, *column_words = totals(db)
         scale = rows / max(sum(column_words), 1)
-        scores = np.zeros(len(self._lengths))
-        is_found = np.zeros(len(self._lengths), np.bool)
-
-        def add(keys: NDArray[Any], shares: Scores) -> None:
-            scores[keys] += shares
-            is_found[keys] = True
-
+        keys: list[NDArray[Any]] = [np.zeros(0, np.int32)]
+        shares: list[Scores] = [np.zeros(0)]
         for part in _alternatives(words):
             counted = self._counted(db, part)
             if counted is None:
-                add(*_asked(db, part, weights))
+                having_it, found = _asked(db, part, weights)
+                keys.append(having_it)
+                shares.append(found)
                 continue
             for doclist, having in counted:
-                times = np.array([weights.name, weights.text, weights.context]) @ doclist.counts
                 relative = self._lengths[doclist.keys] * scale
-                add(doclist.keys, _shares(times, relative, having, rows))
-        return is_found, scores
+                keys.append(doclist.keys)
+                shares.append(_shares(doclist.times(weights), relative, having, rows))
+        every = np.concatenate(keys)
+        is_found = np.zeros(len(self._lengths), np.bool)
+        is_found[every] = True
+        sums = np.bincount(every, np.concatenate(shares), len(self._lengths))
+        return is_found, cast(Scores, sums)
 
     def _counted(self, db: Connection, part: WordQuery) -> list[tuple[Doclist, int]] | None:
         """Rows that fit with how often they have a word, and how many have it; None: ask FTS5."""
@@ -152,34 +154,38 @@ class Postings:
         term = _term(word)
         kept = self._kept.pop(term, None)
         if kept is not None:
-            self._kept_bytes -= kept.doclist.nbytes
+            self._kept_bytes -= kept.packed.nbytes
         if kept is None or self._is_outdated(kept):
-            kept = _Kept(read_term(db, term), self._newest)
+            doclist = read_term(db, term)
+        elif kept.up_to == self._newest and not kept.changed:
+            self._keep(term, kept)
+            return kept.packed.unpacked()
         else:
-            self._update(db, word, kept)
-        if len(kept.doclist.keys) >= KEPT_ROWS:
-            self._kept[term] = kept
-            self._kept_bytes += kept.doclist.nbytes
-            while self._kept_bytes > KEPT_BYTES:
-                _, oldest = self._kept.popitem(last=False)
-                self._kept_bytes -= oldest.doclist.nbytes
-        return kept.doclist
+            doclist = self._updated(db, word, kept)
+        if len(doclist.keys) >= KEPT_ROWS:
+            self._keep(term, _Kept(PackedDoclist(doclist), self._newest))
+        return doclist
+
+    def _keep(self, term: str, kept: _Kept) -> None:
+        self._kept[term] = kept
+        self._kept_bytes += kept.packed.nbytes
+        while self._kept_bytes > KEPT_BYTES:
+            _, oldest = self._kept.popitem(last=False)
+            self._kept_bytes -= oldest.packed.nbytes
 
     def _is_outdated(self, kept: _Kept) -> bool:
         """Whether all of it is read sooner than what has changed."""
-        return self._newest - kept.up_to > kept.up_to // 8 or len(kept.changed) * QUICKER > len(
-            kept.doclist.keys
-        )
+        is_mostly_new = self._newest - kept.up_to > kept.up_to // 8
+        return is_mostly_new or len(kept.changed) * QUICKER > len(kept.packed)
 
-    def _update(self, db: Connection, word: Phrase, kept: _Kept) -> None:
+    def _updated(self, db: Connection, word: Phrase, kept: _Kept) -> Doclist:
+        doclist = kept.packed.unpacked().up_to(kept.up_to)
         changed = {key for key in kept.changed if key <= kept.up_to}
         if changed:
-            now = read_these(db, word, changed)
-            kept.doclist = kept.doclist.without(changed).joined(now)
+            doclist = doclist.without(changed).joined(read_these(db, word, changed))
         if kept.up_to < self._newest:
-            kept.doclist = kept.doclist.joined(read_after(db, word, kept.up_to))
-        kept.up_to = self._newest
-        kept.changed.clear()
+            doclist = doclist.joined(read_after(db, word, kept.up_to))
+        return doclist
 
     def _follow(self, db: Connection) -> None:
         newest = newest_change(db)
@@ -212,10 +218,7 @@ class Postings:
         far = {key for key in changed if key <= recent}
         for kept in self._kept.values():
             kept.changed |= far
-            if end < kept.up_to:
-                self._kept_bytes -= kept.doclist.nbytes
-                kept.doclist, kept.up_to = kept.doclist.up_to(end), end
-                self._kept_bytes += kept.doclist.nbytes
+            kept.up_to = min(kept.up_to, end)
 
     def _forget(self) -> None:
         self._kept.clear()

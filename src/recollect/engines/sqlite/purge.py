@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from recollect.core.records import Ref
+from recollect.engines.sqlite.cleansing import cleanse_at_once
 from recollect.engines.sqlite.meaning import forget_vectors
 from recollect.engines.sqlite.rows import listed
 from recollect.engines.sqlite.sql import Connection
@@ -18,7 +19,7 @@ WITH RECURSIVE family(key) AS (
 def remove(db: Connection, refs: Sequence[Ref], at: int) -> tuple[int, int]:
     """Deletes the things, what hangs on them, and all that the log says of them.
 
-    The bytes are gone from the disk once the write-ahead log was folded in.
+    The bytes are gone from the disk once the index was cleansed and the write-ahead log folded in.
     """
     # A parent may go before its child here; what counts is that nothing dangles at the end.
     db.execute("PRAGMA defer_foreign_keys=ON")
@@ -49,8 +50,7 @@ def remove(db: Connection, refs: Sequence[Ref], at: int) -> tuple[int, int]:
     if keys:
         # The words around a purged text quote it as their context.
         index(db, {*keys} | neighbours(db, places))
-        # A deletion only marks the terms in the index; this rewrites it without them.
-        db.execute("INSERT INTO words(words) VALUES ('optimize')")
+        cleanse_at_once(db)
     if keys or links:
         db.execute("INSERT INTO changes(at, tool) VALUES (?, 'purge')", (at,))
     return len(keys), len(links)

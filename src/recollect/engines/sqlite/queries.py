@@ -7,7 +7,7 @@ from typing import Any
 from recollect.core.ports import Direction, Order, Seen, Tally
 from recollect.core.records import Change, Edit, Link, Match, Record, Ref, Weights, Where
 from recollect.core.words import WordQuery, to_fts5
-from recollect.engines.sqlite.filters import KEYS_OF_IDS, conditions
+from recollect.engines.sqlite.filters import KEYS_OF_IDS, Conditions, conditions
 from recollect.engines.sqlite.rows import (
     LINK_COLUMNS,
     RECORD_COLUMNS,
@@ -44,6 +44,40 @@ def scan(
     after: Seen | None = None,
     limit: int | None = None,
 ) -> list[Record]:
+    if len(where.kinds) > 1 and limit is not None and order != "name":
+        return _scan_kinds(db, where, order, after, limit)
+    wanted = _behind(where, order, after)
+    rows = db.execute(
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE {wanted.sql} "
+        f"ORDER BY {_SORTING[order]} LIMIT ?",
+        (*wanted.bindings, -1 if limit is None else limit),
+    )
+    return [record_from(row) for row in rows]
+
+
+def _scan_kinds(
+    db: Connection, where: Where, order: Order, after: Seen | None, limit: int
+) -> list[Record]:
+    """Kind by kind: an index gives each in its order, but all of them only to who sorts them."""
+    keys: list[int] = []
+    for kind in dict.fromkeys(where.kinds):
+        wanted = _behind(replace(where, kinds=(kind,)), order, after)
+        rows = db.execute(
+            f"SELECT r.key FROM records r WHERE {wanted.sql} ORDER BY {_SORTING[order]} LIMIT ?",
+            (*wanted.bindings, limit),
+        )
+        keys += [row[0] for row in rows]
+    keys = sorted(keys, reverse=order == "newest")[: limit if limit >= 0 else None]
+    found = db.execute(
+        f"SELECT r.key, {RECORD_COLUMNS} FROM records r "
+        "WHERE r.key IN (SELECT value FROM json_each(?))",
+        (listed(keys),),
+    )
+    records = {key: record_from(tuple(row)) for key, *row in found}
+    return [records[key] for key in keys]
+
+
+def _behind(where: Where, order: Order, after: Seen | None) -> Conditions:
     wanted = conditions(where)
     if isinstance(after, str):
         behind = "<" if order == "newest" else ">"
@@ -52,12 +86,7 @@ def scan(
         wanted.add("(r.name_key, r.variant) > (?, ?)", *after)
     if order == "name":
         wanted.add("r.name_key IS NOT NULL")
-    rows = db.execute(
-        f"SELECT {RECORD_COLUMNS} FROM records r WHERE {wanted.sql} "
-        f"ORDER BY {_SORTING[order]} LIMIT ?",
-        (*wanted.bindings, -1 if limit is None else limit),
-    )
-    return [record_from(row) for row in rows]
+    return wanted
 
 
 def match(

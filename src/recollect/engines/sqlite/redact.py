@@ -7,6 +7,7 @@ import apsw
 
 from recollect.core.ports import Redaction
 from recollect.core.records import AMENDABLE, Ref
+from recollect.engines.sqlite.cleansing import cleanse_at_once
 from recollect.engines.sqlite.meaning import forget_vectors, waiting
 from recollect.engines.sqlite.rows import (
     AMENDED,
@@ -55,8 +56,7 @@ def rewrite(db: Connection, refs: Sequence[Ref], clean: Redaction, at: int) -> t
 
 def _reindex(db: Connection, reached: set[int], at: int) -> None:
     index(db, reached)
-    # What is replaced in the index is only marked there; this rewrites it.
-    db.execute("INSERT INTO words(words) VALUES ('optimize')")
+    cleanse_at_once(db)
     db.execute(
         "INSERT INTO changes(at, tool, reindexed) VALUES (?, 'redact', ?)",
         (at, listed(sorted(reached))),

@@ -18,7 +18,15 @@ from recollect.core.records import (
 )
 from recollect.core.times import Clock
 from recollect.core.words import AnyOf, Phrase, WordQuery
-from recollect.engines.sqlite import commit, meaning, purge, queries, redact, word_index
+from recollect.engines.sqlite import (
+    cleansing,
+    commit,
+    meaning,
+    purge,
+    queries,
+    redact,
+    word_index,
+)
 from recollect.engines.sqlite.database import Database, Work
 from recollect.engines.sqlite.sql import Connection
 from recollect.errors import Conflict, NotFound, ProjectArchived, Unavailable
@@ -125,13 +133,13 @@ class SqliteStore:
 
     async def purge(self, refs: Sequence[Ref]) -> Purged:
         records, links = await self._write(lambda db: purge.remove(db, refs, self._clock()))
-        return Purged(records, links, complete=await self._fold())
+        return Purged(records, links, complete=await self._cleansed())
 
     async def redact(self, refs: Sequence[Ref], clean: Redaction) -> Purged:
         records, links = await self._write(
             lambda db: redact.rewrite(db, refs, clean, self._clock())
         )
-        return Purged(records, links, complete=await self._fold())
+        return Purged(records, links, complete=await self._cleansed())
 
     async def revision(self) -> int:
         # SQLite's own data_version would begin anew when the file is closed and opened again.
@@ -204,11 +212,17 @@ class SqliteStore:
 
         return await self._database.write(checked)
 
-    async def _fold(self) -> bool:
+    async def _cleansed(self) -> bool:
+        """Leaves no byte of what was removed; False where that could not be done."""
         try:
-            return await self._database.fold(FOLD_PATIENCE)
+            until = await self._database.read(cleansing.newest_moment)
+            for _ in range(cleansing.MOST_STEPS):
+                if not await self._database.read(lambda db: cleansing.has_marks(db, until)):
+                    return await self._database.fold(FOLD_PATIENCE)
+                await self._write(cleansing.cleanse_some)
         except Unavailable:
-            return False  # what was removed stays removed
+            pass  # what was removed stays removed
+        return False
 
     def _index(self) -> "Nearness":
         if self._nearness is None:
