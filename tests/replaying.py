@@ -6,7 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.core.transcripts import Event, Mark, Portion, Rewound, Titled, Transcript, Turn
+from recollect.core.transcripts import (
+    Event,
+    Mark,
+    Marked,
+    Portion,
+    Rewound,
+    Titled,
+    Transcript,
+    Turn,
+)
 
 SAMPLES = Path(__file__).parent / "transcripts" / "samples"
 
@@ -33,7 +42,9 @@ class Replay:
         self.turns: dict[str, Turn] = {}
         self.titles: dict[str, str] = {}
         self.skipped: Counter[str] = Counter()
+        self.marked: set[str] = set()
         self.mark: Mark | None = None
+        self._again: set[str] | None = None  # what came since all began anew
 
     def read(self, transcript: Transcript, portions: int | None = None) -> "Replay":
         """On from where it was; only so many portions, where a number is given."""
@@ -44,8 +55,13 @@ class Replay:
         return self
 
     def _take(self, portion: Portion) -> None:
+        if portion.is_anew:
+            self._again = set()
         for event in portion.events:
             self._keep(event)
+        if portion.is_last and self._again is not None:
+            self.turns = {key: self.turns[key] for key in self.turns if key in self._again}
+            self._again = None
         self.skipped.update(portion.skipped)
         # A mark is stored as JSON.
         self.mark = json.loads(json.dumps(portion.mark))
@@ -53,14 +69,20 @@ class Replay:
     def _keep(self, event: Event) -> None:
         match event:
             case Turn():
+                if self._again is not None and event.key not in self._again:
+                    self.turns.pop(event.key, None)  # what comes anew comes last
+                    self._again.add(event.key)
                 self.turns[event.key] = event
             case Titled():
                 self.titles[event.session] = event.title
+            case Marked():
+                self.marked.add(event.session)
             case Rewound():
                 keys = list(self.turns)
-                if event.key in self.turns:
+                if event.key in (keys if self._again is None else self._again):
                     for key in keys[keys.index(event.key) :]:
                         del self.turns[key]
+                        (self._again or set()).discard(key)
 
     @property
     def texts(self) -> list[str]:

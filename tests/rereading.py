@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.core.transcripts import Mark
-from recollect.transcripts.lines import LineTranscript, MakeFormat
+from recollect.transcripts.reading.lines import LineTranscript, MakeFormat
 from replaying import Replay
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.transcripts.claude_code import ClaudeCodeFormat
-from recollect.transcripts.codex import CodexFormat
-from recollect.transcripts.cursor import CursorFormat
-from recollect.transcripts.gemini import GeminiFormat
-from recollect.transcripts.gemini_projects import GeminiProjects
-from recollect.transcripts.lines import LineTranscript, MakeFormat
+from recollect.transcripts.claude_code.sessions import ClaudeCodeFormat
+from recollect.transcripts.codex.rollouts import CodexFormat
+from recollect.transcripts.cursor.agents import CursorFormat
+from recollect.transcripts.gemini.projects import GeminiProjects
+from recollect.transcripts.gemini.sessions import GeminiFormat
 from recollect.transcripts.plain import PlainFormat
+from recollect.transcripts.reading.lines import LineTranscript, MakeFormat
 from replaying import SAMPLES, Replay
 from rereading import changed, jsonl, places, read, read_growing, read_with_breaks
 
@@ -94,6 +94,7 @@ def test_a_file_that_is_cut_anywhere_and_then_whole_is_read_as_one(
 
 
 @NAMES
+@settings(deadline=None)
 @given(data=st.data())
 def test_reading_may_stop_after_any_turn(
     source: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -113,6 +114,7 @@ def test_reading_may_stop_after_any_turn(
 
 
 @NAMES
+@settings(deadline=None)
 @given(data=st.data())
 def test_of_a_file_that_is_written_anew_is_known_what_is_in_it(
     source: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -129,6 +131,7 @@ def test_of_a_file_that_is_written_anew_is_known_what_is_in_it(
 
 
 @NAMES
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_marker_in_any_line_is_of_a_conversation_in_the_file(
     source: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -144,6 +147,7 @@ def test_a_marker_in_any_line_is_of_a_conversation_in_the_file(
 
 
 @NAMES
+@settings(deadline=None)
 @given(data=st.data())
 def test_any_value_in_any_field_is_borne(
     source: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -162,6 +166,7 @@ def test_any_value_in_any_field_is_borne(
 
 
 @NAMES
+@settings(deadline=None)
 @given(data=st.data())
 def test_any_bytes_in_any_place_are_borne(
     source: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -103,7 +103,6 @@ def test_a_password_in_a_url_is_masked_between_user_and_host(before: str, after:
     ("form", "kind"),
     [
         ("password={}", "password"),
-        ("Password: {}.", "password"),
         ("the staging password is {}, as before", "password"),
         ('{{"passwd": "{}"}}', "password"),
         ('{{\\"password\\": \\"{}\\"}}', "password"),
@@ -125,6 +124,24 @@ def test_a_password_in_a_url_is_masked_between_user_and_host(before: str, after:
 )
 def test_what_is_given_to_a_name_of_a_secret_is_masked(form: str, kind: str) -> None:
     assert masked(form.format("hunter2hunter22")) == (form.format(f"[masked: {kind}]"), [kind])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Password: hunter2hunter22.", "Password: [masked: password]"),
+        ("password is hunter2! Keep it.", "password is [masked: password] Keep it."),
+        ("pwd=Tr0ub4dor?!", "pwd=[masked: password]"),
+        ("DB_PASSWORD=swordfish!", "DB_PASSWORD=[masked: password]"),
+        ("The password is wrong!", "The password is wrong!"),
+        ("password: required!", "password: required!"),
+        ("const password = this.password!;", "const password = this.password!;"),
+    ],
+)
+def test_a_mark_at_the_end_goes_with_a_secret_and_makes_none_of_a_word(
+    text: str, shown: str
+) -> None:
+    assert masked(text)[0] == shown
 
 
 def test_a_short_password_is_masked_too() -> None:

@@ -8,8 +8,9 @@ import pytest
 from editor_actors import conversation, opened, put
 from recollect.core.transcripts import Transcripts
 from recollect.errors import InvalidInput, NotFound
-from recollect.transcripts.finding import SOURCES, MachineTranscripts
+from recollect.transcripts.finding import MachineTranscripts
 from recollect.transcripts.places import ClientFolders, client_folders
+from recollect.transcripts.sources import SOURCES
 from replaying import SAMPLES, replayed
 
 SESSION = "11111111-2222-4333-8444-555555555555"
@@ -130,13 +131,45 @@ def test_the_editors_conversations_are_found_too(tmp_path: Path) -> None:
     assert [name.rpartition("#")[2] for name in names(found)] == ["c1", "c2"]
 
 
-def test_a_conversation_that_the_editor_has_twice_is_found_once(tmp_path: Path) -> None:
-    placed(tmp_path, CURSOR)
+@pytest.mark.parametrize("created", [1_500_000_000_000, 1_800_000_000_000])
+def test_of_a_conversation_that_the_editor_has_twice_the_database_comes_first(
+    created: int, tmp_path: Path
+) -> None:
+    [file] = placed(tmp_path, CURSOR)
     connection = opened(folders(tmp_path).cursor_user / "globalStorage" / "state.vscdb")
-    put(connection, conversation(SESSION, {"type": 1, "text": "Hello"}))
+    put(connection, conversation(SESSION, {"type": 1, "text": "Hello"}, createdAt=created))
     connection.close()
+    first, second = machine(tmp_path).found()
+    assert first.name.endswith(f"#{SESSION}")
+    assert second.name == str(file)
+    readings = [replayed(transcript).turns.values() for transcript in (first, second)]
+    assert [{turn.session for turn in turns} for turns in readings] == [{SESSION}, {SESSION}]
+    assert [{turn.reader for turn in turns} for turns in readings] == [{"state"}, {"file"}]
+
+
+def test_a_database_that_has_not_changed_is_not_gone_through_again(tmp_path: Path) -> None:
+    connection = opened(folders(tmp_path).cursor_user / "globalStorage" / "state.vscdb", ahead=True)
+    put(connection, conversation("c1", {"type": 1, "text": "Hello"}))
+    found = machine(tmp_path)
+    [first] = found.found()
+    [again] = found.found()
+    assert again is first
+    put(connection, conversation("c1", {"type": 1, "text": "Hello"}, {"type": 2, "text": "Hi"}))
+    [changed] = found.found()
+    assert changed is not first
+    assert changed.size == 2
+    connection.close()
+
+
+def test_a_file_is_as_large_as_it_was_when_it_was_found(tmp_path: Path) -> None:
+    """So that whatever comes later makes it another, and it is looked at once."""
+    [path] = placed(tmp_path, CLAUDE)
+    size = path.stat().st_size
     [transcript] = machine(tmp_path).found()
-    assert transcript.name.endswith(f"#{SESSION}")
+    path.write_bytes(path.read_bytes() + b"\n")
+    assert transcript.size == size
+    [transcript] = machine(tmp_path).found()
+    assert transcript.size == size + 1
 
 
 def test_a_damaged_database_hides_no_other_transcripts(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recollect.core.times import parsed
-from recollect.transcripts.lines import LineTranscript
 from recollect.transcripts.plain import PlainFormat
+from recollect.transcripts.reading.lines import LineTranscript
 from replaying import Replay, replayed, written
 
 
@@ -91,8 +91,45 @@ def test_a_line_that_lacks_something_is_skipped_with_its_reason(
     assert replay.skipped == {f"line without {field}": 1}
 
 
-def test_two_equal_lines_are_two_turns(tmp_path: Path) -> None:
-    assert len(read(tmp_path, said(), said()).turns) == 2
+def test_equal_lines_are_one_turn_where_they_have_one_time(tmp_path: Path) -> None:
+    assert len(read(tmp_path, said(), said()).turns) == 1
+    untimed = said(timestamp=None)
+    assert len(read(tmp_path, untimed, untimed).turns) == 2
+
+
+def test_lines_without_a_time_stay_apart_in_any_number_of_conversations(tmp_path: Path) -> None:
+    lines = [said(session=f"s{n % 65}", timestamp=None) for n in range(195)]
+    assert len(read(tmp_path, *lines).turns) == 195
+
+
+@pytest.mark.parametrize("timestamp", ["2026-03-02T11:00:00Z", None])
+def test_a_file_that_is_written_anew_has_its_own_turns_alone(
+    timestamp: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "talk.jsonl"
+    lines = [said(text=f"line {n}", timestamp=timestamp) for n in range(5)]
+    replay = replayed(transcript(written(path, lines)))
+    written(path, [said(text="in front", timestamp=timestamp), *lines[:3]])
+    replay.read(transcript(path))
+    assert sorted(replay.texts) == ["in front", "line 0", "line 1", "line 2"]
+    assert replay.turns == replayed(transcript(path)).turns
+
+
+def test_a_name_of_any_length_is_kept_shortened(tmp_path: Path) -> None:
+    lines = [said(session="s" * 300 + end, author="a" * 300) for end in "xy"]
+    one, other = read(tmp_path, *lines).turns.values()
+    assert one.session != other.session
+    assert {len(turn.session) for turn in (one, other)} == {167}
+    assert one.session.startswith("s" * 150 + "#")
+    assert one.author == "a" * 200
+
+
+def test_a_path_that_is_none_is_left_out_and_counted(tmp_path: Path) -> None:
+    long = "/x" * 501
+    replay = read(tmp_path, said(project=long, files=[long, "a.py"], tools=["t" * 201, "Read"]))
+    [turn] = replay.turns.values()
+    assert (turn.project, turn.files, turn.tools) == (None, ("a.py",), ("Read",))
+    assert replay.skipped == {"path over 1,000 characters": 2}
 
 
 def test_a_copy_of_the_file_has_the_same_turns(tmp_path: Path) -> None:

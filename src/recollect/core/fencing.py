@@ -1,6 +1,7 @@
 """Stored text shown as data: without what passes for structure, inside a fence it cannot close."""
 
 import re
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 _MARK_DIGITS = 6
@@ -21,30 +22,49 @@ _SPEAKERS = (
 )
 # Closing tags, comments, and tags that stand for somebody who speaks.
 _MARKUP = re.compile(rf"<(?=\s*(?:[/!?|]|{_SPEAKERS}))", re.IGNORECASE)
+# Tags that fetch something or swallow what follows, those with attributes, which may make any tag
+# do so, and addresses.
+_FETCHING = (
+    "img|image|picture|source|video|audio|track|i?frame|embed|object|link|script|style|svg|math"
+    "|input|base|meta|form|portal|plaintext|textarea|title|xmp|noembed|noframes|noscript|template"
+)
+_TAG = re.compile(rf"<(?=(?:{_FETCHING})\b|[a-z][\w.+-]*(?:[\s/]|:(?!:)|$))", re.IGNORECASE)
+# Where a tag stands apart from a name, unlike List<int>, Markdown may take what follows for HTML.
+_OPENING = re.compile(r"(?<!\w)<(?=[a-z/!?])", re.IGNORECASE)
+# What makes an image or a link of words in brackets, here or where it is defined.
+_LINK = re.compile(r"!(?=\[)|\](?=\()")
+_DEFINITION = re.compile(r"\](?=:)")
 # In code a closing tag is a closing tag.
 _SPEAKER = re.compile(rf"<(?=\s*(?:\||/?\s*(?:{_SPEAKERS})))", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BACKTICKS = re.compile("`+")
 _NO_LANGUAGE = re.compile(r"[^\w+#.-]")
 _CODE_FENCE = re.compile(r"`{3,}|~{3,}")
+_FENCE_LINE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)")
 _HEADING = re.compile(r"(?:^#|(?<=\s)##)#*(?=\s|$)")
-_LEADING = re.compile(r"^(?=[-+*>=_|:]|\d+[.)])")
+_LEADING = re.compile(r"^(?=[-+*>=_|:]|\d+[.)]|\[[^\]]*\]:)")
 
 
 def as_data(text: str) -> str:
-    """The text on one line, without what Markdown or a model could take for structure."""
+    """The text on one line, without what Markdown or a model could take for structure.
+
+    Nothing in it makes a program that shows Markdown fetch anything.
+    """
     line = _JOINERS.sub(_joining, _INVISIBLE.sub("", text))
     line = _BLANKS.sub(" ", line).strip()
-    line = _MARKUP.sub("‹", line)
+    line = _dead(line)
     line = _CODE_FENCE.sub("''", line)
     line = _HEADING.sub(lambda found: "＃" * len(found[0]), line)
     return _LEADING.sub(r"\\", line)
 
 
 def as_quotation(text: str) -> str:
-    """The text with its lines, each of them quoted."""
-    lines = (f"> {line}".rstrip() for line in _readable(text).split("\n"))
-    return "\n".join(lines)
+    """The text with its lines, each of them quoted.
+
+    Images, links and HTML in it are dead; blocks of code stay as they are.
+    """
+    lines = _inert(_readable(text).split("\n"))
+    return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
 def as_code(text: str, language: str | None = None) -> str:
@@ -52,6 +72,29 @@ def as_code(text: str, language: str | None = None) -> str:
     code = _readable(text)
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(code)), default=0))
     return f"{fence}{_NO_LANGUAGE.sub('', language or '')}\n{code}\n{fence}"
+
+
+def _inert(lines: Iterable[str]) -> Iterator[str]:
+    """Only a fence that stands at the beginning of its line, where it belongs to no list, opens a
+    block of code: everybody must agree on what is in one."""
+    fence = ""
+    for line in lines:
+        found = _FENCE_LINE.fullmatch(line)
+        if fence:
+            if found and found[1].startswith(fence) and not found[2].strip():
+                fence = ""
+            yield line
+        elif found:
+            fence = found[1]
+            yield line.lstrip()
+        else:
+            text = _OPENING.sub("‹", _CODE_FENCE.sub("''", line))
+            yield _DEFINITION.sub("] ", _dead(text))
+
+
+def _dead(line: str) -> str:
+    """Without markup, images and links."""
+    return _LINK.sub(r"\g<0> ", _TAG.sub("‹", _MARKUP.sub("‹", line)))
 
 
 def _readable(text: str) -> str:

@@ -42,6 +42,7 @@ _BARE = re.compile(r"\\?[\"'`]?(?P<value>[^\s\"'`,;()<>{}|\\&]{1,200}+)")
 _LONGEST = 200  # characters of a value that are judged; what follows them goes the same way
 _WHOLE = re.compile(r"(?P<value>[^\s\"'`,;()<>{}|\\&]++)")
 _BLANK = re.compile(r"[ \t]{1,4}(?=\S)")
+_SENTENCE_ENDS = ".,:!?"
 
 _MASK = re.compile(r"\[masked: [a-z ]+\]")
 _MASK_BEGINS = "[masked:"
@@ -312,11 +313,14 @@ def _assigned(text: str, name: re.Match[str], sign: re.Match[str]) -> tuple[int,
     """Where the value begins and ends, if it is a secret."""
     quoted = _QUOTED.match(text, sign.end())
     start, end = quoted.span("value") if quoted else _bare(text, sign.end())
-    judged = _is_quoted_secret if quoted else _is_bare_secret
     in_tag = sign.group() == ">"
     if in_tag and not text.startswith("</", end):
         return None
-    if _is_code(text, start, end) or not judged(text[start:end], name, sign.group()):
+    # A mark at the end may be the sentence's or the secret's: it does not make a secret of a
+    # word, but goes with one.
+    body_end = end if quoted else start + len(text[start:end].rstrip(_SENTENCE_ENDS))
+    judged = _is_quoted_secret if quoted else _is_bare_secret
+    if _is_code(text, start, body_end) or not judged(text[start:body_end], name, sign.group()):
         return None
     return _bare(text, start, _WHOLE) if end - start == _LONGEST else (start, end)
 
@@ -328,15 +332,13 @@ def _option(text: str, name: re.Match[str]) -> re.Match[str] | None:
 
 
 def _bare(text: str, at: int, form: re.Pattern[str] = _BARE) -> tuple[int, int]:
-    """Where a value without quotes begins and ends, the full stop of a sentence left out."""
+    """Where a value without quotes begins and ends, marks of a sentence with it."""
     found = form.match(text, at)
     if found is None:
         return at, at
     start, end = found.span("value")
     masked_before = text.find(_MASK_BEGINS, start, end)
-    if masked_before >= 0:
-        end = masked_before
-    return start, start + len(text[start:end].rstrip(".,:!?"))
+    return start, masked_before if masked_before >= 0 else end
 
 
 def _is_code(text: str, start: int, end: int) -> bool:

@@ -45,6 +45,9 @@ class Turn:
     failures: tuple[str, ...] = ()  # what tools said that went wrong, each in a few lines
     is_summary: bool = False  # a program's own summary of what went before
     part_of: str | None = None  # the session that sent an agent to do this
+    # Which of a program's own copies of the conversation this is out of, where there may be two
+    # whose keys are not the same: `state` or `file`.
+    reader: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,14 @@ class Rewound:
     key: str
 
 
-Event = Turn | Titled | Rewound
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """This conversation asks to be left out."""
+
+    session: str
+
+
+Event = Turn | Titled | Rewound | Marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +88,10 @@ class Portion:
     mark: Mark
     done: int  # of the transcript's size
     skipped: Mapping[str, int] = field(default_factory=dict[str, int])  # by what was left out
+    # Given a mark that does not fit, a reading begins at the start: what of the transcript does
+    # not come from there to the last portion is gone from it.
+    is_anew: bool = False  # the first of such a reading
+    is_last: bool = False  # of a reading, which always has one
 
 
 class Transcript(Protocol):

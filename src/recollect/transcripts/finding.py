@@ -9,15 +9,18 @@ from typing import NamedTuple
 
 from recollect.core.transcripts import Transcript
 from recollect.errors import InvalidInput, NotFound
-from recollect.transcripts import claude_code, codex, cursor, gemini, plain
-from recollect.transcripts.cursor_state import DATABASE, Composer, composers
-from recollect.transcripts.gemini_projects import GeminiProjects
+from recollect.transcripts.claude_code.sessions import ClaudeCodeFormat
+from recollect.transcripts.codex.rollouts import CodexFormat
+from recollect.transcripts.cursor.agents import CursorFormat, text_events
+from recollect.transcripts.cursor.state import DATABASE, Composer, composers
+from recollect.transcripts.gemini.projects import GeminiProjects
+from recollect.transcripts.gemini.sessions import GeminiFormat, object_events
 from recollect.transcripts.guessing import guessed
-from recollect.transcripts.lines import LineTranscript
 from recollect.transcripts.places import ClientFolders
-from recollect.transcripts.whole import WholeTranscript
-
-SOURCES = (claude_code.SOURCE, codex.SOURCE, gemini.SOURCE, cursor.SOURCE, plain.SOURCE)
+from recollect.transcripts.plain import PlainFormat
+from recollect.transcripts.reading.lines import LineTranscript
+from recollect.transcripts.reading.whole import WholeTranscript
+from recollect.transcripts.sources import CLAUDE_CODE, CODEX, CURSOR, GEMINI, PLAIN, SOURCES
 
 _DEEPEST = 12  # folders in folders
 _JUNCTION = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT
@@ -25,15 +28,25 @@ _JUNCTION = 0xA0000003  # IO_REPARSE_TAG_MOUNT_POINT
 
 class _File(NamedTuple):
     path: Path
-    modified: int  # microseconds since 1970
+    seen: os.stat_result
+
+
+class _Dated(NamedTuple):
+    modified: int
+    is_second: bool  # to what is as old
+    name: str
+    transcript: Transcript
 
 
 class MachineTranscripts:
-    """Implements Transcripts. `known` are folders that somebody may have worked in."""
+    """Implements Transcripts. `known` are folders that somebody may have worked in.
+
+    It remembers what it found in a database: one that is kept finds the rest the sooner.
+    """
 
     def __init__(self, folders: ClientFolders, known: Iterable[str] = ()) -> None:
         self._folders = folders
-        self._known = tuple(known)
+        self.known = tuple(known)
         self._composers: tuple[object, list[Transcript]] = (None, [])
 
     @property
@@ -44,40 +57,36 @@ class MachineTranscripts:
         for source in sources:
             if source not in SOURCES:
                 raise _unknown(source)
-        projects = GeminiProjects(self._folders.gemini, self._known)
+        projects = GeminiProjects(self._folders.gemini, self.known)
         if files:
             named = (self._named(file, sources, projects) for file in files)
             return [transcript for transcripts in named for transcript in transcripts]
-        if plain.SOURCE in sources:
+        if PLAIN in sources:
             raise _without_files()
-        dated: list[tuple[int, str, Transcript]] = []
-        for source in sources or SOURCES:
-            for modified, transcript in self._of(source, projects):
-                dated.append((modified, transcript.name, transcript))
-        return [transcript for *_, transcript in sorted(dated, key=lambda each: each[:2])]
+        dated = [each for source in sources or SOURCES for each in self._of(source, projects)]
+        return [each.transcript for each in sorted(dated, key=lambda each: each[:3])]
 
-    def _of(self, source: str, projects: GeminiProjects) -> Iterator[tuple[int, Transcript]]:
-        elsewhere = self._editor() if source == cursor.SOURCE else []
-        # The editor's database says more of a conversation, and both would make it two.
-        held = {each.session for each in elsewhere if isinstance(each, Composer)}
+    def _of(self, source: str, projects: GeminiProjects) -> Iterator["_Dated"]:
+        elsewhere = self._editor() if source == CURSOR else []
+        # The editor's database says more of a conversation than its file: it comes first.
+        held = {each.session: each.modified for each in elsewhere if isinstance(each, Composer)}
         for file in self._files(source):
-            if file.path.stem not in held:
-                yield file.modified, _transcript(source, file.path, projects)
+            transcript = _transcript(source, file.path, projects, file.seen)
+            in_database = held.get(file.path.stem) if held else None
+            latest = max(transcript.modified, in_database or 0)
+            yield _Dated(latest, in_database is not None, transcript.name, transcript)
         for transcript in elsewhere:
-            yield transcript.modified, transcript
+            yield _Dated(transcript.modified, False, transcript.name, transcript)
 
     def _files(self, source: str) -> Iterator[_File]:
-        match source:
-            case claude_code.SOURCE:
-                return self._claude_files()
-            case codex.SOURCE:
-                return self._codex_files()
-            case gemini.SOURCE:
-                return self._gemini_files()
-            case cursor.SOURCE:
-                return self._cursor_files()
-            case _:  # plain lines are where somebody put them
-                return iter(())
+        looks = {
+            CLAUDE_CODE: self._claude_files,
+            CODEX: self._codex_files,
+            GEMINI: self._gemini_files,
+            CURSOR: self._cursor_files,
+        }
+        look = looks.get(source)
+        return look() if look else iter(())
 
     def _claude_files(self) -> Iterator[_File]:
         for place in ("projects", "transcripts"):
@@ -117,24 +126,27 @@ class MachineTranscripts:
         source = sources[0] if len(sources) == 1 else guessed(path)
         if source is None or (sources and source not in sources):
             raise _unclear(file, sources or SOURCES)
-        if source == cursor.SOURCE and path.suffix == DATABASE.suffix:
+        if source == CURSOR and path.suffix == DATABASE.suffix:
             return composers(path)
         return [_transcript(source, path, projects)]
 
 
-def _transcript(source: str, path: Path, projects: GeminiProjects) -> Transcript:
-    if source == gemini.SOURCE and path.suffix == ".json":
-        return WholeTranscript(path, source, partial(gemini.object_events, projects=projects))
-    if source == cursor.SOURCE and path.suffix == ".txt":
-        return WholeTranscript(path, source, cursor.text_events)
+def _transcript(
+    source: str, path: Path, projects: GeminiProjects, seen: os.stat_result | None = None
+) -> Transcript:
+    if source == GEMINI and path.suffix == ".json":
+        read = partial(object_events, projects=projects)
+        return WholeTranscript(path, source, read, seen=seen)
+    if source == CURSOR and path.suffix == ".txt":
+        return WholeTranscript(path, source, text_events, seen=seen)
     formats = {
-        claude_code.SOURCE: claude_code.ClaudeCodeFormat,
-        codex.SOURCE: codex.CodexFormat,
-        gemini.SOURCE: partial(gemini.GeminiFormat, projects=projects),
-        cursor.SOURCE: cursor.CursorFormat,
-        plain.SOURCE: plain.PlainFormat,
+        CLAUDE_CODE: ClaudeCodeFormat,
+        CODEX: CodexFormat,
+        GEMINI: partial(GeminiFormat, projects=projects),
+        CURSOR: CursorFormat,
+        PLAIN: PlainFormat,
     }
-    return LineTranscript(path, source, formats[source])
+    return LineTranscript(path, source, formats[source], seen=seen)
 
 
 def _existing(file: Path) -> Path:
@@ -154,7 +166,8 @@ def _files(folder: Path, endings: tuple[str, ...], depth: int = 0) -> Iterator[_
     for entry in _entries(folder):
         try:
             if entry.is_file(follow_symlinks=False) and entry.name.endswith(endings):
-                yield _File(Path(entry.path), entry.stat().st_mtime_ns // 1000)
+                # What Windows says of an entry is old while somebody writes to the file.
+                yield _File(Path(entry.path), os.lstat(entry.path))
             elif depth < _DEEPEST and _is_folder(entry):
                 yield from _files(Path(entry.path), endings, depth + 1)
         except OSError:  # it went away meanwhile
@@ -217,8 +230,8 @@ def _unknown(source: str) -> InvalidInput:
 
 def _without_files() -> InvalidInput:
     return InvalidInput(
-        f'The source "{plain.SOURCE}" has no place of its own, so its files must be named.',
-        hint=f"Give the files: recollect import history --source {plain.SOURCE} FILE…",
+        f'The source "{PLAIN}" has no place of its own, so its files must be named.',
+        hint=f"Give the files: recollect import history --source {PLAIN} FILE…",
         argument="files",
     )
 

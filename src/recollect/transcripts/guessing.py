@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recollect.transcripts import claude_code, codex, cursor, gemini, plain
-from recollect.transcripts.fields import decoded
+from recollect.transcripts.reading.fields import decoded
+from recollect.transcripts.sources import CLAUDE_CODE, CODEX, CURSOR, GEMINI, PLAIN
 
 _BEGINNING = 256 * 1024  # bytes that are looked at
-_ENDINGS = {".vscdb": cursor.SOURCE, ".txt": cursor.SOURCE, ".zst": codex.SOURCE}
+_ENDINGS = {".vscdb": CURSOR, ".txt": CURSOR, ".zst": CODEX}
 
 
 def guessed(path: Path) -> str | None:
@@ -16,7 +16,7 @@ def guessed(path: Path) -> str | None:
     if by_ending := _ENDINGS.get(path.suffix):
         return by_ending
     if path.suffix == ".json":
-        return gemini.SOURCE if b'"messages"' in _beginning(path) else None
+        return GEMINI if b'"messages"' in _beginning(path) else None
     records = map(decoded, _beginning(path).split(b"\n"))
     return next((source for record in records if (source := _writer(record))), None)
 
@@ -24,15 +24,15 @@ def guessed(path: Path) -> str | None:
 def _writer(record: Mapping[str, Any]) -> str | None:
     names = record.keys()
     if {"session", "author", "text"} <= names:
-        return plain.SOURCE
+        return PLAIN
     if {"type", "payload"} <= names:
-        return codex.SOURCE
+        return CODEX
     if {"sessionId", "projectHash"} <= names or names & {"$set", "$rewindTo"}:
-        return gemini.SOURCE
+        return GEMINI
     if {"type", "uuid"} <= names or {"type", "sessionId"} <= names or "leafUuid" in names:
-        return claude_code.SOURCE
+        return CLAUDE_CODE
     if {"role", "message"} <= names:
-        return cursor.SOURCE
+        return CURSOR
     return None
 
 

@@ -6,34 +6,39 @@ from pathlib import Path
 from typing import Any
 
 from recollect.core.transcripts import ASSISTANT, USER, Event, Titled, Turn
-from recollect.transcripts.fields import fingerprint, mapping, moment, string, strings
-from recollect.transcripts.turns import CLIPPED, MOST_TEXT, MOST_THINGS, folder, name
+from recollect.transcripts.limits import LONGEST_NAME, MOST_TEXT, MOST_THINGS
+from recollect.transcripts.reading.fields import (
+    fingerprint,
+    mapping,
+    moment,
+    string,
+    strings,
+    unique,
+)
+from recollect.transcripts.saying.turns import CLIPPED, folder, name, title
 
-SOURCE = "jsonl"
-
-# A conversation that comes back after this many others is counted from its start again. That is
-# no harm: the key of a turn also holds what was said, and when.
-_SESSIONS_COUNTED = 64
+_SHORTENED = 150  # characters that are left of a longer id, before what tells it from others
 _ROLES = {"user": USER, "human": USER, "assistant": ASSISTANT, "ai": ASSISTANT}
 
 
 class PlainFormat:
     """Each line is one turn. `project`, `id`, `title`, `branch`, `model`, `files` and `tools` may
     be there too.
+
+    Two lines that say the same at the same time are one turn, wherever they stand. Lines without
+    a time are told apart by their place in the file.
     """
 
     def __init__(self, path: Path, state: Mapping[str, Any] | None) -> None:
         self.skipped: Counter[str] = Counter()
-        self._counts = {
-            session: count
-            for session, count in mapping(mapping(state).get("turns")).items()
-            if isinstance(count, int)
-        }
-        self._titles: dict[str, str] = {}
+        # Of the line that was read last.
+        self._session = name(mapping(state).get("session")) or path.stem
+        self._title: Titled | None = None
 
     def take(self, record: Mapping[str, Any], line: int) -> list[Event]:
         session = _identifier(record.get("session"))
-        author = name(record.get("author"))
+        self._session = session or self._session
+        author = string(record.get("author")).strip()[:LONGEST_NAME]
         text = string(record.get("text"))
         for field, value in (("session", session), ("author", author), ("text", text.strip())):
             if not value:
@@ -41,36 +46,32 @@ class PlainFormat:
                 return []
         if len(text) > MOST_TEXT:
             self.skipped[CLIPPED] += 1
+        at = self._time(record.get("timestamp"))
+        # As it is written: a time without a zone is another one when the machine travels.
+        when = str(line if at is None else record.get("timestamp"))
+        files = (folder(file, self.skipped) for file in strings(record.get("files")))
         turn = Turn(
-            key=f"{session}:{self._number(session, record, author, text)}",
+            key=f"{session}:{_identifier(record.get('id')) or fingerprint(author, when, text)}",
             session=session,
             author=_ROLES.get(author.lower(), author),
             text=text[:MOST_TEXT],
-            at=self._time(record.get("timestamp")),
-            project=folder(record.get("project")) or None,
+            at=at,
+            project=folder(record.get("project"), self.skipped) or None,
             branch=name(record.get("branch")) or None,
             model=name(record.get("model")) or None,
-            files=strings(record.get("files"))[:MOST_THINGS],
-            tools=strings(record.get("tools"))[:MOST_THINGS],
+            files=unique(files)[:MOST_THINGS],
+            tools=unique(map(name, strings(record.get("tools"))))[:MOST_THINGS],
         )
-        return [*self._titled(session, string(record.get("title")).strip()), turn]
+        return [*self._titled(Titled(session, title(record.get("title")))), turn]
 
     def pending(self) -> list[Event]:
         return []
 
-    def state(self) -> dict[str, Any]:
-        return {"turns": dict(self._counts)}
+    def session_of(self, record: Mapping[str, Any]) -> str:
+        return self._session
 
-    def _number(self, session: str, record: Mapping[str, Any], author: str, text: str) -> str:
-        """The same in each copy of the file; two equal lines are two turns."""
-        count = self._counts.pop(session, 0)
-        self._counts[session] = count + 1
-        if len(self._counts) > _SESSIONS_COUNTED:
-            del self._counts[next(iter(self._counts))]
-        if own := _identifier(record.get("id")):
-            return own
-        said = fingerprint(author, str(record.get("timestamp", "")), text)
-        return f"{count}:{said}"
+    def state(self) -> dict[str, Any]:
+        return {"session": self._session}
 
     def _time(self, value: Any) -> int | None:
         at = moment(value)
@@ -78,15 +79,18 @@ class PlainFormat:
             self.skipped["timestamp that is no time"] += 1
         return at
 
-    def _titled(self, session: str, title: str) -> list[Event]:
-        if not title or self._titles.get(session) == title:
+    def _titled(self, event: Titled) -> list[Event]:
+        if not event.title or event == self._title:
             return []
-        self._titles = {session: title}
-        return [Titled(session, title)]
+        self._title = event
+        return [event]
 
 
 def _identifier(value: Any) -> str:
-    """A number does as well as a text."""
+    """A number does as well as a text, and one of any length tells itself from others."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return name(value)
+        value = str(value)
+    text = string(value).strip()
+    if len(text) <= LONGEST_NAME:
+        return text
+    return f"{text[:_SHORTENED]}#{fingerprint(text)}"

@@ -1,0 +1,1 @@
+"""Cursor's transcripts: files of its agents, and the editor's database."""

@@ -1,0 +1,1 @@
+"""What was said and done, as turns, whatever program tells of it."""
