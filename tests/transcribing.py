@@ -13,6 +13,7 @@ from recollect.core.records import Record, Where
 from recollect.core.transcripts import (
     Event,
     Mark,
+    Marked,
     Portion,
     Rewound,
     Snippet,
@@ -35,7 +36,12 @@ from recollect.families.history.model import (
 
 SOURCE = "test"
 MINUTE = 60_000_000
-_KINDS: Mapping[str, type[Event]] = {"turn": Turn, "titled": Titled, "rewound": Rewound}
+_KINDS: Mapping[str, type[Event]] = {
+    "turn": Turn,
+    "titled": Titled,
+    "rewound": Rewound,
+    "marked": Marked,
+}
 
 
 def turn(key: str, text: str = "", *, session: str = "s", **more: Any) -> Turn:
@@ -47,9 +53,10 @@ def turn(key: str, text: str = "", *, session: str = "s", **more: Any) -> Turn:
 
 @dataclass
 class Written:
-    """A transcript that grows by lines.
+    """A transcript that grows by lines, and may be written anew.
 
     A line with a turn whose key the line before has too adds to that turn; the last turn is open.
+    Its marks name the folders that were worked in, as those of some programs do.
     """
 
     name: str
@@ -59,32 +66,54 @@ class Written:
     modified: int = DAY_ONE
     opened: int = 0
     broken: Exception | None = None  # what reading ends with
+    gone: Exception | None = None  # what whoever asks for its size is told
     skipped: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def size(self) -> int:
+        if self.gone is not None:
+            raise self.gone
         return len(self.lines)
 
     def add(self, *lines: Event) -> None:
         self.lines += lines
         self.modified += 1
 
+    def rewrite(self, *lines: Event) -> None:
+        self.lines = list(lines)
+        self.modified += 1
+
     def portions(self, mark: Mark | None) -> Iterator[Portion]:
         self.opened += 1
         lines = list(self.lines)
-        start = int(mark["line"]) if mark and mark.get("head") == _head(lines, mark) else 0
-        events = _events(lines, start)
+        fits = bool(mark) and mark is not None and mark.get("head") == _head(lines, mark)
+        start = int(mark["line"]) if mark is not None and fits else 0
+        is_anew = mark is not None and not fits and any(isinstance(x, Turn) for x in lines)
+        events = events_of(lines, start)
         if events and isinstance(events[-1][1], Turn):
             *_, (open_at, _) = events
         else:
             open_at = len(lines)
-        for first in range(0, len(events), self.portion):
+        for first in range(0, max(1, len(events)), self.portion):
             some = events[first : first + self.portion]
             is_last = first + self.portion >= len(events)
             end = open_at if is_last else events[first + self.portion][0]
             told = tuple(event for _, event in some)
-            reached = {"line": end, "head": _head(lines, {"line": end})}
-            yield Portion(told, reached, end, self.skipped if is_last else {})
+            folders = sorted({x.project for x in lines[:end] if isinstance(x, Turn) and x.project})
+            reached = {
+                "line": end,
+                "head": _head(lines, {"line": end}),
+                "state": {"folders": folders, "session": lines[-1].session if lines else ""},
+            }
+            skipped = self.skipped if is_last else {}
+            yield Portion(
+                told,
+                reached,
+                end,
+                skipped,
+                is_anew=is_anew and first == 0,
+                is_last=is_last and self.broken is None,
+            )
         if self.broken is not None:
             raise self.broken
 
@@ -96,7 +125,7 @@ def _head(lines: Sequence[Event], mark: Mark) -> str | None:
     return sha256(repr(lines[:end]).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def _events(lines: Sequence[Event], start: int) -> list[tuple[int, Event]]:
+def events_of(lines: Sequence[Event], start: int) -> list[tuple[int, Event]]:
     """With the line that each begins with."""
     found: list[tuple[int, Event]] = []
     for number, line in enumerate(lines[start:], start):
@@ -198,17 +227,19 @@ async def code_of(store: RecordStore, key: str) -> list[Record]:
 
 
 async def contents(store: RecordStore) -> dict[str, Any]:
-    """All that is there but for when it was stored.
+    """All that is there but for when it was stored, and in which reading.
 
-    Of symbols those that code speaks of: what a turn that was taken back told of one may stay.
+    Of symbols those that code speaks of: what a turn that was taken back told of one may stay. A
+    conversation without turns is as good as none.
     """
     links = await store.scan_links(deleted=False)
     spoken = {link.target for link in links}
     records = await store.scan(Where(kinds=(CONVERSATION, TURN, CODE, SYMBOL, TRANSCRIPT)))
     kept = [
-        replace(each, type=None) if each.kind == SYMBOL else each
-        for each in records
-        if each.kind != SYMBOL or each.id in spoken
+        each
+        for each in _told(records)
+        if (each.kind != SYMBOL or each.id in spoken)
+        and (each.kind != CONVERSATION or each.facets.get("turns") != 0)
     ]
     return {
         **{each.id: replace(each, created_at=0, updated_at=0, version=0) for each in kept},
@@ -217,3 +248,25 @@ async def contents(store: RecordStore) -> dict[str, Any]:
             for each in links
         },
     }
+
+
+def _told(records: Sequence[Record]) -> Iterator[Record]:
+    """With a turn's place in the order of arrival instead of a number that readings differ in."""
+    ranks: dict[str, list[int]] = {}
+    for each in records:
+        if each.kind == TURN:
+            ranks.setdefault(each.parent or "", []).append(each.facets["sequence"])
+    for each in records:
+        facets = {
+            name: value
+            for name, value in each.facets.items()
+            if name not in ("sequence", "readings")
+        }
+        match each.kind:
+            case "symbol":
+                yield replace(each, type=None)
+            case "turn":
+                facets["rank"] = sorted(ranks[each.parent or ""]).index(each.facets["sequence"])
+                yield replace(each, facets=facets, tags=())
+            case _:
+                yield replace(each, facets=facets)

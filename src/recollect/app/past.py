@@ -73,8 +73,9 @@ class Past:
             self._found = self._transcripts(list(await _conversations_of(store)))
         found = await asyncio.to_thread(self._found.found, wanted.sources, wanted.files)
         importer = Importer(store, self._clock, self._options)
-        excluded = await self.excluded()
-        return await importer.take_in(found, since=wanted.since, excluded=excluded, report=report)
+        return await importer.take_in(
+            found, since=wanted.since, excluded=self.excluded, report=report
+        )
 
     async def embed(self, report: Progress) -> int:
         """Gives all that waits its vector now; says how many."""

@@ -7,6 +7,9 @@ from functools import lru_cache
 
 Clock = Callable[[], int]
 
+ALMOST = 0.95  # of a unit, from which it is spoken of as one
+ROUNDED_UP = 0.3  # what may be missing to the next number of units
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _START = datetime(1970, 1, 1)
 # In minutes; months and years as long as people mean them.
@@ -59,10 +62,10 @@ def parsed(text: str) -> int:
 
 def ago(at: int, now: int) -> str:
     """How long something is past, in the words of a person: `3 days ago`, or `in 2 hours`."""
-    minutes = abs(now - at) // 60_000_000
+    minutes = abs(now - at) / 60_000_000
     for unit, size in _UNITS:
-        if minutes >= size:
-            count = minutes // size
+        if minutes >= size * (1 if size == 1 else ALMOST):
+            count = max(int(minutes / size + ROUNDED_UP), 1)
             amount = f"{count} {unit}{'s' if count > 1 else ''}"
             return f"{amount} ago" if at <= now else f"in {amount}"
     return "just now"

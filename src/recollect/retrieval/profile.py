@@ -82,13 +82,15 @@ class Notice:
 class Hit:
     """A record with its score; `place` counts the places that were searched.
 
-    The values of `why` add up to the score; what took something from it is negative.
+    The values of `why` add up to the score; what took something from it is negative. `cosine` is
+    how near its meaning is, where that is known.
     """
 
     record: Record
     score: float
     why: Mapping[str, float] = field(default_factory=dict[str, float])
     place: int = 0
+    cosine: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

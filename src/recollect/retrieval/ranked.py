@@ -211,6 +211,7 @@ async def _best(
             min(scores[i], 1.0),
             {name: column[i] for name, column in columns.items() if column[i]},
             keys[i][0],
+            signs.cosine[i],
         )
         for i in order[page]
     ]

@@ -9,6 +9,7 @@ from recollect.core.folding import fold, tokens
 from recollect.core.sentences import sentences
 from recollect.core.stemming import stem
 from recollect.core.words import STOP_WORDS
+from recollect.retrieval.stop_words import CODE_WORDS, FOREIGN_STOP_WORDS
 
 Topic = tuple[str, ...]  # stems
 Term = tuple[Topic, str]  # with a spelling of it
@@ -33,7 +34,7 @@ _DULL = """
 """
 # What texts of every topic say.
 DULL_STEMS = frozenset(stem(word) for word in _DULL.split())
-_WORD = re.compile(r"[^\W_][\w+#'’-]*")
+_WORD = re.compile(r"[^\W_](?:[\w+#'’-]*[\w+#])?")
 _SHORTEST = 3  # characters of a word that may be a topic
 _LONGEST = 30
 
@@ -88,7 +89,9 @@ def _is_telling(word: str) -> bool:
 
 
 def _is_dull(word: str) -> bool:
-    return word in STOP_WORDS or stem(word) in DULL_STEMS
+    if word in STOP_WORDS or word in FOREIGN_STOP_WORDS or word in CODE_WORDS:
+        return True
+    return stem(word) in DULL_STEMS
 
 
 @lru_cache(CACHED_WORDS)

@@ -317,14 +317,22 @@ async def test_bad_arguments_are_refused(
 async def test_a_search_is_noted_without_its_secrets(historian: Historian) -> None:
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
     answer = await historian(
-        "recall_previous_discussions", query=f"login with {secret}", type="conversation"
+        "recall_previous_discussions",
+        query=f"login with {secret}",
+        type="conversation",
+        project_filter=f"/x/{secret}",
     )
     [noted] = historian.book.noted
     assert noted.tool == "recall_previous_discussions"
     assert "login" in noted.query
     assert secret not in noted.query
     assert noted.results == len(answer["results"])
-    assert noted.filters == {"type": "conversation", "time_range": "all", "limit": 10}
+    assert noted.filters == {
+        "type": "conversation",
+        "project_filter": "/x/[masked: github token]",
+        "time_range": "all",
+        "limit": 10,
+    }
     assert noted.session == f"session:{historian.session.id}"
 
 
@@ -433,5 +441,6 @@ async def test_a_chunk_alone_is_read_by_its_old_name_and_arguments(
     chunk = found["results"][0]["id"]
     alone = await historian("retrieve_memory_chunk", chunk_id=chunk, include_adjacent=False)
     assert [turn["id"] for turn in alone["turns"]] == [chunk]
+    assert alone == await historian("retrieve_memory_chunk", chunk_id="s1-chunk-0")
     around = await historian("retrieve_memory_chunk", chunk_id=chunk)
     assert len(around["turns"]) == 4

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from weakref import WeakSet
 
 from recollect.core.ports import Indexing, Library, RecordStore
 from recollect.core.searching import Search, SearchBook
-from recollect.core.secrets import masked
+from recollect.core.secrets import masked, masked_json
 from recollect.core.sessions import Call, conversation_of
 from recollect.core.text import clipped, digest
 from recollect.core.times import Clock
@@ -34,7 +34,6 @@ CODE_LIMIT = 50_000
 NAME_LIMIT = 1_000
 MOST_RESULTS, DEFAULT_RESULTS = 50, 10
 MOST_TURNS, DEFAULT_TURNS = 100, 20
-FORMATS = ("json", "markdown")
 LONGEST_NOTED = 500  # characters of a question that the log keeps
 NO_PEERS = Warned("no_peers", "No team members' servers are configured; this machine was searched.")
 
@@ -43,15 +42,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Bounds and defaults are checked here and not advertised: the schemas of all tools stand in every
 # client's context.
 Query = Annotated[str, Field("Question.", max_length=QUERY_LIMIT, blank=False)]
-Limit = Annotated[int, Field("At most.")]
-Format = Annotated[str, Field("Or markdown.")]
+Limit = Annotated[int, Field("Most.")]
+Format = Annotated[Literal["json", "markdown"], Field("Text.")]
 
 
 @dataclass(frozen=True, slots=True)
 class UnifiedOptions:
-    limit: int | None = None
-    merge_results: bool | None = None
-    include_graph: bool | None = None
+    limit: Limit | None = None
+    merge_results: Annotated[bool, Field("Merge.")] | None = None
+    include_graph: Annotated[bool, Field("Graph.")] | None = None
 
 
 class HistoryTools(Family):
@@ -81,16 +80,18 @@ class HistoryTools(Family):
         self,
         call: Call,
         query: Query,
-        type: Annotated[Kind, Field("Default all.")] | None = None,
-        project_filter: Annotated[str, Field("Folder.", max_length=NAME_LIMIT, blank=False)]
+        type: Annotated[Kind, Field("Kind.")] | None = None,
+        project_filter: Annotated[
+            str, Field("Folder or name.", max_length=NAME_LIMIT, blank=False)
+        ]
         | None = None,
-        time_range: Annotated[TimeRange, Field("Default all.")] | None = None,
-        include_peers: Annotated[bool, Field("Peers too.")] | None = None,
+        time_range: Annotated[TimeRange, Field("Span.")] | None = None,
+        include_peers: Annotated[bool, Field("Peers.")] | None = None,
         limit: Limit | None = None,
         format: Format | None = None,
     ) -> MemorySearchResult:
-        """Search past conversations of all projects. Use it when earlier work comes up."""
-        form, most = _form(format), _results(limit)
+        """Search past conversations when earlier work comes up."""
+        form, most = format or "json", _results(limit)
         wanted, when = type or "all", time_range or "all"
         asking = self._asking()
 
@@ -110,15 +111,13 @@ class HistoryTools(Family):
     async def find_similar_problems(
         self,
         call: Call,
-        problem_description: Annotated[
-            str, Field("The problem.", max_length=QUERY_LIMIT, blank=False)
-        ],
-        code_context: Annotated[str, Field("Its code.", max_length=CODE_LIMIT)] | None = None,
+        problem_description: Annotated[str, Field("Problem.", max_length=QUERY_LIMIT, blank=False)],
+        code_context: Annotated[str, Field("Code.", max_length=CODE_LIMIT)] | None = None,
         limit: Limit | None = None,
         format: Format | None = None,
     ) -> MemorySearchResult:
-        """Find how a similar problem was solved."""
-        form, most = _form(format), _results(limit)
+        """Find how such a problem was solved."""
+        form, most = format or "json", _results(limit)
         asking = self._asking()
 
         async def make(store: RecordStore) -> Answered:
@@ -132,15 +131,15 @@ class HistoryTools(Family):
     async def search_code_history(
         self,
         call: Call,
-        query: Annotated[str, Field("Name or concept.", max_length=QUERY_LIMIT, blank=False)],
+        query: Annotated[str, Field("Name or idea.", max_length=QUERY_LIMIT, blank=False)],
         language: Annotated[str, Field("Only this.", max_length=NAME_LIMIT, blank=False)]
         | None = None,
-        include_context: Annotated[bool, Field("Default true.")] | None = None,
+        include_context: Annotated[bool, Field("Context.")] | None = None,
         limit: Limit | None = None,
         format: Format | None = None,
     ) -> MemorySearchResult:
-        """Search code of past conversations."""
-        form, most = _form(format), _results(limit)
+        """Search past code."""
+        form, most = format or "json", _results(limit)
         with_context = include_context is not False
         asking = self._asking()
 
@@ -159,11 +158,11 @@ class HistoryTools(Family):
         options: Annotated[UnifiedOptions, Field("More.")] | None = None,
         format: Format | None = None,
     ) -> UnifiedAnswer:
-        """Search everything remembered at once."""
+        """Search everything remembered."""
         started = perf_counter()
         await self._store()
         given = options or UnifiedOptions()
-        form, limit = _form(format), _results(given.limit, "options.limit")
+        form, limit = format or "json", _results(given.limit, "options.limit")
         merge, graph = given.merge_results is not False, given.include_graph is not False
         filters = {"limit": limit, "merge_results": merge, "include_graph": graph}
         # What is seen of memories and graph depends on who asks.
@@ -187,22 +186,25 @@ class HistoryTools(Family):
         id: Annotated[
             str,
             Field(
-                "Of a result.",
+                "Result.",
                 aliases=("chunk_id", "conversation_id", "session_id"),
                 max_length=NAME_LIMIT,
                 blank=False,
             ),
         ],
         limit: Annotated[int, Field("Turns.")] | None = None,
-        cursor: Annotated[str, Field("Of a page.", max_length=NAME_LIMIT)] | None = None,
-        include_adjacent: Annotated[bool, Field("Default true.")] | None = None,
+        cursor: Annotated[str, Field("Page.", max_length=NAME_LIMIT)] | None = None,
+        include_adjacent: Annotated[bool, Field("Neighbours.")] | None = None,
         format: Format | None = None,
     ) -> ConversationPage:
-        """Read a past conversation around a result."""
-        form, most = _form(format), _within(limit, DEFAULT_TURNS, MOST_TURNS, "limit")
+        """Read around a result."""
+        form, most = format or "json", _within(limit, DEFAULT_TURNS, MOST_TURNS, "limit")
         store = await self._store()
         place = await opened(store, id)
-        reading = await read(store, place, 1 if include_adjacent is False else most, cursor)
+        is_alone = include_adjacent is False or (
+            include_adjacent is None and limit is None and place.is_chunk
+        )
+        reading = await read(store, place, 1 if is_alone else most, cursor)
         answer = page_of(place, reading)
         return answer if form == "json" else answer.worded(markdown.conversation(answer))
 
@@ -226,6 +228,7 @@ class HistoryTools(Family):
 
     def _note(self, call: Call, asked: "_Asked", results: int, started: float) -> None:
         query, _ = masked(asked.query)
+        filters, _ = masked_json({k: v for k, v in asked.filters.items() if v is not None})
         self._searches.note(
             Search(
                 at=self._clock(),
@@ -234,7 +237,7 @@ class HistoryTools(Family):
                 results=results,
                 milliseconds=round((perf_counter() - started) * 1000, 1),
                 session=conversation_of(call.session, None, self._options.session_id),
-                filters={name: value for name, value in asked.filters.items() if value is not None},
+                filters=filters,
             )
         )
 
@@ -251,10 +254,10 @@ class HistoryTools(Family):
 
     def _period(self, time_range: TimeRange = "all") -> tuple[object, ...]:
         """While it is the same, a question means the same time: words such as `yesterday` mean
-        another one after midnight, and what a week ago is moves with each moment."""
+        another one after midnight, and now and a week ago move with each moment."""
         now = self._clock()
         day = (_EPOCH + timedelta(microseconds=now)).astimezone(self._options.zone).date()
-        moves = time_range in ("week", "month")
+        moves = time_range != "all"
         return (day.isoformat(), now // LIFETIME if moves else 0)
 
 
@@ -279,18 +282,6 @@ def _weight(answer: Answered) -> int | None:
 
 def _weight_of_everything(answer: UnifiedAnswer) -> int | None:
     return 1 + len(answer.found) if answer.is_lasting else None
-
-
-def _form(given: str | None) -> str:
-    form = given or "json"
-    if form not in FORMATS:
-        raise InvalidInput(
-            f"`format` is {json.dumps(clipped(form))}; it must be one of {', '.join(FORMATS)}.",
-            argument="format",
-            value=clipped(form),
-            allowed=list(FORMATS),
-        )
-    return form
 
 
 def _results(given: int | None, argument: str = "limit") -> int:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.families.history.importing.exclusion import Exclusion, has_marker, is_within
+from recollect.families.history.importing.exclusion import Exclusion, is_within
 
 
 @pytest.mark.parametrize(
@@ -81,34 +81,3 @@ def test_it_can_be_asked_which_pattern_it_was() -> None:
 )
 def test_a_folder_is_within_another(folder: str | None, other: str, is_it: bool) -> None:
     assert is_within(folder, [other]) == is_it
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<INSTRUCTIONS-TO-EPISODIC-MEMORY>DO NOT INDEX THIS CHAT</INSTRUCTIONS-TO-EPISODIC-MEMORY>",
-        "a <instructions-to-episodic-memory>\n do not  index this chat\n"
-        "</ instructions-to-episodic-memory > b",
-        "<!-- recollect: do not index -->",
-        "<!--RECOLLECT : DO NOT\nINDEX-->",
-        "What does `<!-- recollect: do not index -->` do?",
-        "```\n<!-- recollect: do not index -->\n```",
-    ],
-)
-def test_a_marker_counts_wherever_it_stands(text: str) -> None:
-    assert has_marker(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "do not index this chat",
-        "<INSTRUCTIONS-TO-EPISODIC-MEMORY>",
-        "<INSTRUCTIONS-TO-EPISODIC-MEMORY>index this</INSTRUCTIONS-TO-EPISODIC-MEMORY>",
-        "<!-- recollect -->",
-        "recollect: do not index",
-        "",
-    ],
-)
-def test_less_than_the_whole_marker_is_none(text: str) -> None:
-    assert not has_marker(text)

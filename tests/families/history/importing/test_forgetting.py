@@ -1,16 +1,19 @@
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from making import DAY_ONE
-from processes import said_by
-from recollect.core.ports import RecordStore
-from recollect.core.records import Where
+from processes import acting, said_by
+from recollect.core.ports import Purged, RecordStore
+from recollect.core.records import Batch, Change, Ref, Where
 from recollect.core.transcripts import Snippet
 from recollect.engines.memory.store import MemoryStore
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import InvalidInput
 from recollect.families.history.importing import forgetting
+from recollect.families.history.importing.conversations import PURGING, left_out_of
 from recollect.families.history.importing.forgetting import forget
 from recollect.families.history.model import SYMBOL, TURN, conversation_id
 from transcribing import SOURCE, Written, contents, conversation, importer, texts, turn
@@ -116,32 +119,146 @@ async def test_a_long_conversation_goes_step_by_step(
     assert await store.how_many(Where(kinds=(TURN,), types=("said",), deleted=None)) == 0
 
 
+async def test_many_conversations_are_purged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Dying()
+    sessions = [f"s{n}" for n in range(20)]
+    lines = [turn(f"{n}", session=name, project="/p") for n, name in enumerate(sessions)]
+    await importer(store).take_in([Written("a", [*lines])])
+    await forget(store, clock, projects=["/p"])
+    assert store.purges == 1
+
+
+async def test_nothing_tells_of_what_was_forgotten(store: RecordStore) -> None:
+    lines = [turn("1", session="old", project="/hush"), turn("2", session="new", project="/other")]
+    fork = [turn("1", session="fork", project="/other"), turn("3", session="fork")]
+    await importer(store).take_in([Written("old.jsonl", [*lines]), Written("b", [*fork])])
+    assert (await conversation(store, "fork")).facets["continues"] == "old"
+    await forget(store, clock, projects=["/hush"])
+    kept = str(list(await store.scan(Where(deleted=None))))
+    assert "hush" not in kept
+    assert "'old" not in kept
+    assert await texts(store, "new") == ["2"]
+    assert await texts(store, "fork") == ["3"]
+
+
+async def test_a_transcript_of_which_something_was_forgotten_is_read_on(
+    store: RecordStore,
+) -> None:
+    lines = [turn("1", session="old", project="/hush"), turn("2", session="new", project="/other")]
+    written = Written("a", [*lines])
+    await importer(store).take_in([written])
+    await forget(store, clock, conversations=[conversation_id(SOURCE, "old")])
+    unchanged = await importer(store).take_in([written])
+    assert unchanged.total.unchanged == 1
+    written.add(turn("3", session="old"), turn("4", session="new"))
+    await importer(store).take_in([written])
+    assert await texts(store, "old") == []
+    assert await texts(store, "new") == ["2", "4"]
+
+
+async def test_one_wrong_conversation_keeps_a_project_too(store: RecordStore) -> None:
+    await importer(store).take_in(talks())
+    before = await contents(store)
+    with pytest.raises(InvalidInput):
+        await forget(store, clock, projects=["/p"], conversations=["conv_none"])
+    assert await contents(store) == before
+
+
 class Dying(MemoryStore):
-    """Fails at the purge of a number."""
+    """Fails at the act of a number, before or after it; a purge and a commit are one each."""
 
     left = 0
+    is_done = False
+    purges = 0
 
-    async def purge(self, refs):  # type: ignore[no-untyped-def]
-        self.left -= 1
-        if self.left == 0:
+    async def purge(self, refs: Sequence[Ref]) -> Purged:
+        self.purges += 1
+        self._die(before=True)
+        purged = await super().purge(refs)
+        self._die(before=False)
+        return purged
+
+    async def commit(self, batch: Batch) -> Change:
+        self._die(before=True)
+        change = await super().commit(batch)
+        self._die(before=False)
+        return change
+
+    def _die(self, *, before: bool) -> None:
+        self.left -= before
+        if self.left == 0 and before != self.is_done:
             raise ConnectionError
-        return await super().purge(refs)
 
 
-@pytest.mark.parametrize("at", [1, 2, 3])
-async def test_what_was_interrupted_is_finished_by_the_next_import(
-    monkeypatch: pytest.MonkeyPatch, at: int
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("is_project", [False, True])
+async def test_wherever_it_is_interrupted_no_copy_brings_it_back(
+    monkeypatch: pytest.MonkeyPatch, is_done: bool, is_project: bool
 ) -> None:
-    monkeypatch.setattr(forgetting, "STEP", 2)
-    store = Dying()
-    written = Written("a", [turn(str(n), project="/p") for n in range(6)])
-    await importer(store).take_in([written])
-    store.left = at
-    with pytest.raises(ConnectionError):
-        await forget(store, clock, projects=["/p"])
-    await importer(store).take_in([written])
-    assert await store.how_many(Where(kinds=(TURN,), types=("said",), deleted=None)) == 0
-    assert (await conversation(store)).tags == ()
+    monkeypatch.setattr(forgetting, "STEP", 3)
+    meant = (
+        {"projects": ["/p"]} if is_project else {"conversations": [conversation_id(SOURCE, "s")]}
+    )
+    deaths = 0
+    for at in range(1, 40):
+        store = Dying()
+        lines = [turn(str(n), f"hush {n}", project="/p") for n in range(5)]
+        agent = turn("8!", "hush", session="agent", part_of="s", project="/p")
+        await importer(store).take_in([Written("a", [*lines]), Written("b", [agent])])
+        store.left, store.is_done = at, is_done
+        try:
+            await forget(store, clock, **meant)
+        except ConnectionError:
+            deaths += 1
+        store.left = 0
+        copies = [replace(line, session="copy", project="/q") for line in lines]
+        await importer(store).take_in([Written("c", [*copies, turn("9", session="copy")])])
+        assert await texts(store, "copy") in (["9"], [])
+        if deaths < at or left_out_of(await conversation(store)):  # else it had not begun
+            assert "hush" not in str(await store.scan(Where(deleted=None)))
+            assert await store.scan(Where(tags=(PURGING,))) == []
+    assert 5 < deaths < 39
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+async def test_turns_in_other_conversations_go_with_the_next_import_too(is_done: bool) -> None:
+    deaths = 0
+    for at in range(1, 12):
+        store = Dying()
+        lines = [turn("1", project="/w"), turn("2", "hush", project="/w/p"), turn("3!")]
+        await importer(store).take_in([Written("a", [*lines, turn("4", project="/w")])])
+        store.left, store.is_done = at, is_done
+        try:
+            await forget(store, clock, projects=["/w/p"])
+        except ConnectionError:
+            deaths += 1
+        store.left = 0
+        await importer(store).take_in([], excluded=["/w/p"])
+        begun = is_done or at > 1
+        assert ("hush" not in str(await store.scan(Where(deleted=None)))) == begun
+    assert 3 < deaths < 11
+
+
+async def test_a_forgetting_that_is_killed_lets_nothing_back(tmp_path: Path) -> None:
+    lines = [turn(str(n), f"hush {n}", project="/p") for n in range(12)]
+    copies = [replace(line, session="copy", project="/q") for line in lines]
+    copied = Written("c", [*copies, turn("99", session="copy")])
+    for number in range(2, 8):
+        folder = tmp_path / str(number)
+        library = SqliteLibrary(folder)
+        await importer(await library.history()).take_in([Written("a", [*lines])])
+        await library.close()
+        with acting("history_actors:forget_project", folder, "/p") as actor:
+            for _ in range(number):
+                actor.hear()
+            actor.kill()
+        library = SqliteLibrary(folder)
+        store = await library.history()
+        await importer(store).take_in([copied])
+        assert await texts(store, "copy") == ["99"]
+        assert "hush" not in str(await store.scan(Where(deleted=None)))
+        assert await store.check() == []
+        await library.close()
 
 
 async def test_no_byte_of_it_stays_on_the_disk(tmp_path: Path) -> None:

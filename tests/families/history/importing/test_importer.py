@@ -9,6 +9,7 @@ from recollect.core.records import Batch, Change, Where
 from recollect.core.transcripts import Rewound, Snippet, Titled
 from recollect.engines.memory.store import MemoryStore
 from recollect.errors import Unavailable
+from recollect.families.history.importing.gate import GATE
 from recollect.families.history.model import (
     DECISION,
     SAID,
@@ -42,7 +43,7 @@ async def test_a_transcript_becomes_a_conversation_with_its_turns(store: RecordS
     assert (first.text, first.author, first.position) == ("how do I sort?", "user", 0)
     assert (second.text, second.author, second.position) == ("use sorted", "assistant", 1)
     assert (second.type, second.scope, second.session) == (SAID, "/p", "s")
-    assert second.facets == {"source": "test"}
+    assert second.facets == {"source": "test", "sequence": 1}
 
 
 async def test_a_turn_keeps_what_was_done_in_it(store: RecordStore) -> None:
@@ -67,6 +68,7 @@ async def test_a_turn_keeps_what_was_done_in_it(store: RecordStore) -> None:
         "tools": ["Edit"],
         "problem": True,
         "part_of": "boss",
+        "sequence": 0,
     }
     assert (await conversation(store)).facets["part_of"] == "boss"
 
@@ -323,18 +325,20 @@ async def test_one_broken_transcript_does_not_stop_the_others(store: RecordStore
     assert await texts(store, "o") == ["2", "3", "5"]
 
 
-class Vanished(Written):
-    """Is gone since it was found."""
-
-    @property
-    def size(self) -> int:
-        raise Unavailable("It is gone.")
-
-
-async def test_a_transcript_that_vanished_is_told_of(store: RecordStore) -> None:
-    imported = await importer(store).take_in([Vanished("gone"), Written("fine", [turn("1")])])
-    assert [(each.name, each.reason) for each in imported.failures] == [("gone", "It is gone.")]
-    assert await texts(store) == ["1"]
+async def test_a_transcript_that_vanishes_and_comes_back_stops_no_other(
+    store: RecordStore,
+) -> None:
+    away, fine = Written("away", [turn("1")]), Written("fine", [turn("2", session="f")])
+    taking = importer(store)
+    for round in range(3):
+        away.gone = Unavailable("It is gone.") if round == 1 else None
+        away.add(turn(f"3{round}"))
+        fine.add(turn(f"4{round}", session="f"))
+        imported = await taking.take_in([away, fine])
+        reasons = [(each.name, each.reason) for each in imported.failures]
+        assert reasons == ([("away", "It is gone.")] if round == 1 else [])
+        assert len(await texts(store, "f")) == 2 + round
+    assert await texts(store) == ["1", "30", "31", "32"]
 
 
 async def test_what_was_skipped_and_how_far_it_came_is_told(store: RecordStore) -> None:
@@ -355,7 +359,7 @@ async def test_a_cancelled_import_goes_on_where_it_was() -> None:
     clean = MemoryStore()
     await importer(clean).take_in([written])
     for portions in range(1, 10):
-        store = Cancelling(portions)
+        store = Cancelling(portions + 1)  # the first one makes the gate
         with pytest.raises(asyncio.CancelledError):
             await importer(store).take_in([written])
         assert len(await turns(store)) == portions
@@ -387,7 +391,7 @@ async def test_an_empty_transcript_is_looked_at_once(store: RecordStore) -> None
     await importer(store).take_in([written])
     imported = await importer(store).take_in([written])
     assert (imported.total.unchanged, written.opened) == (1, 1)
-    assert await store.count() == {TRANSCRIPT: 1, "link": 0}
+    assert await store.count() == {TRANSCRIPT: 1, GATE: 1, "link": 0}
 
 
 async def test_all_of_an_import_is_derived(store: RecordStore) -> None:

@@ -104,7 +104,7 @@ async def test_a_marker_that_comes_late_removes_what_is_in(store: RecordStore) -
     await importer(store).take_in([written])
     written.add(turn("3", MARKER), turn("4", "unheard"))
     await importer(store).take_in([written])
-    assert set(await store.count()) == {CONVERSATION, "transcript", "link"}
+    assert set(await store.count()) == {CONVERSATION, "transcript", "gate", "link"}
     written.add(turn("5", "never"), Titled("s", "title"), Rewound("s", "3"))
     await importer(store).take_in([written])
     talk = await conversation(store)

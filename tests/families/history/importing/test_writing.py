@@ -3,6 +3,7 @@
 import asyncio
 import random
 import tempfile
+from collections import Counter
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from making import DAY_ONE
+from recollect.core.markers import has_marker
 from recollect.core.ports import RecordStore
 from recollect.core.records import Batch, Change
 from recollect.core.transcripts import Rewound, Snippet, Titled, Turn
 from recollect.engines.memory.store import MemoryStore
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.families.history.importing.exclusion import has_marker
-from transcribing import MINUTE, Written, contents, importer
+from transcribing import MINUTE, Written, contents, events_of, importer
 
 TEXTS = (
     "how do I sort a list?",
@@ -63,7 +64,7 @@ class Imports(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.files: list[Written] = []
-        self.copied: dict[str, int] = {}  # lines of a file that another has copies of
+        self.copied: dict[str, int] = {}  # lines of a file that another has copies of, or it itself
         self.clock = 0
         self.loop = asyncio.Runner()
 
@@ -108,10 +109,13 @@ class Imports(RuleBasedStateMachine):
         text=st.integers(0, len(TEXTS) - 1),
         edits=st.integers(0, len(EDITS) - 1),
         is_timed=st.booleans(),
+        early=st.sampled_from([0, 0, 0, 2, 5]),
     )
-    def something_is_said(self, number: int, text: int, edits: int, is_timed: bool) -> None:
+    def something_is_said(
+        self, number: int, text: int, edits: int, is_timed: bool, early: int = 0
+    ) -> None:
         file = self.file(number)
-        at = DAY_ONE + (self.clock + 1) * MINUTE if is_timed else None
+        at = DAY_ONE + (self.clock + 1 - early) * MINUTE if is_timed else None
         self.say(file, session_of(file), text, edits, at=at)
 
     @rule(number=st.integers(0, 9), text=st.integers(0, len(TEXTS) - 1), edits=st.integers(0, 2))
@@ -148,6 +152,30 @@ class Imports(RuleBasedStateMachine):
             file.lines[index] = replace(old, text=f"rewritten {line}: {old.text[:80]}")
             file.modified += 1
 
+    @rule(number=st.integers(0, 9), line=st.integers(0, 20))
+    def a_turn_vanishes(self, number: int, line: int) -> None:
+        file = self.file(number)
+        first = self.copied.get(file.name, 1)
+        keys = Counter(each.key for each in file.lines if isinstance(each, Turn))
+        # Not the last one: it is open, and its mark lies before it.
+        self.run()
+        able = [each for each in file.lines[first:-1] if isinstance(each, Turn)]
+        able = [each for each in able if keys[each.key] == 1 and not has_marker(each.text)]
+        if able and all_timed(file):
+            file.lines.remove(able[line % len(able)])
+            file.modified += 1
+
+    @rule(number=st.integers(0, 9), line=st.integers(0, 20))
+    def a_turn_is_put_between(self, number: int, line: int) -> None:
+        file = self.file(number)
+        first = self.copied.get(file.name, 1)
+        # Not right before an open turn: that comes again anyway, and has its number already.
+        self.run()
+        starts = [n for n, _ in events_of(file.lines, 0)[:-1] if n >= first]
+        if starts and all_timed(file):
+            self.say(file, session_of(file), 0, 1)
+            file.lines.insert(starts[line % len(starts)], file.lines.pop())
+
     @precondition(lambda self: len(self.files) < 5)
     @rule(number=st.integers(0, 9), portion=st.integers(1, 4))
     def a_session_is_resumed(self, number: int, portion: int) -> None:
@@ -155,8 +183,8 @@ class Imports(RuleBasedStateMachine):
         session = f"s{len(self.files)}"
         copies = [replace(each, session=session) for each in said_in(file)]
         if copies and not any(has_marker(each.text) for each in copies):
-            self.add_file(session, portion, *copies)
-            self.copied[file.name] = len(file.lines)
+            copy = self.add_file(session, portion, *copies)
+            self.copied |= {file.name: len(file.lines), copy.name: len(copies)}
 
     @rule(number=st.integers(0, 9))
     def a_marker_is_set(self, number: int) -> None:
@@ -203,6 +231,11 @@ class Imports(RuleBasedStateMachine):
                 self.run()
                 made, wanted = contents(self.store), clean(self.files)
                 assert self.loop.run(made) == self.loop.run(wanted)
+
+
+def all_timed(file: Written) -> bool:
+    """A turn without a time keeps the one it had, whatever comes to stand before it."""
+    return all(line.at is not None for line in file.lines if isinstance(line, Turn))
 
 
 def session_of(file: Written) -> str:

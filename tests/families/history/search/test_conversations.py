@@ -153,14 +153,43 @@ async def test_an_unknown_id_is_not_found_and_the_error_says_where_ids_are(
 
 
 @pytest.mark.parametrize(
-    ("reason", "words"), [("marker", "not to be indexed"), ("forgotten", "was forgotten")]
+    ("reason", "words"),
+    [
+        ("marker", "not to be indexed"),
+        ("forgotten", "was forgotten"),
+        ("excluded", "excluded folder.*recollect history include"),
+    ],
 )
 async def test_a_conversation_that_is_left_out_says_why(
     store: RecordStore, reason: str, words: str
 ) -> None:
     await tell(store, "s1", left_out=reason)
-    with pytest.raises(NotFound, match=words):
-        await page(store, "s1")
+    for name in ("s1", "s1-chunk-0"):
+        with pytest.raises(NotFound, match=words):
+            await page(store, name)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "turn"),
+    [("s1-chunk-0", 0), ("s1-chunk-4", 4), ("claude-code:s1-chunk-2", 3), ("s1-chunk-99", 5)],
+)
+async def test_a_chunk_of_a_session_opens_its_turn_or_the_nearest(
+    store: RecordStore, chunk: str, turn: int
+) -> None:
+    ids = await told(store, 6)
+    await store.commit(Batch((Delete(Ref("record", ids[2])),), DAY_ONE, "import", derived=True))
+    place = await opened(store, chunk)
+    assert place.is_chunk
+    assert place.turn is not None
+    assert place.turn.id == ids[turn]
+
+
+async def test_a_session_may_be_named_as_a_chunk_is(store: RecordStore) -> None:
+    await tell(store, "s1-chunk-2", "one", "two")
+    place = await opened(store, "s1-chunk-2")
+    assert place.turn is None
+    with pytest.raises(NotFound):
+        await opened(store, "s2-chunk-2")
 
 
 async def test_a_cursor_of_another_conversation_is_refused(store: RecordStore) -> None:

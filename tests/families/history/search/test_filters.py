@@ -6,9 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.families.history.search.filters import (
+    CLOCKS_APART,
     TimeRange,
+    bounds,
     nearest_project,
     projects_meant,
+    projects_named,
     since,
 )
 
@@ -42,8 +45,14 @@ def test_a_time_range_begins_where_people_mean_it(
     assert since(time_range, micro(now, zone), zone) == micro(start, zone)
 
 
-def test_all_time_has_no_beginning() -> None:
-    assert since("all", 0, UTC) is None
+def test_all_time_has_no_beginning_and_no_end() -> None:
+    assert bounds("all", 0, UTC) == (None, None)
+
+
+@pytest.mark.parametrize("time_range", ["today", "week", "month"])
+def test_the_future_is_in_no_time_range(time_range: TimeRange) -> None:
+    now = micro("2026-03-10T15:30:00")
+    assert bounds(time_range, now, UTC) == (since(time_range, now, UTC), now + CLOCKS_APART)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +80,34 @@ def test_a_project_is_meant_by_its_path_or_its_last_parts(wanted: str, meant: li
 
 
 @pytest.mark.parametrize(
+    ("wanted", "named"),
+    [
+        (SHOP, [SHOP, SHOP_WEB]),
+        (SHOP + "/", [SHOP, SHOP_WEB]),
+        ("/home/ann", [SHOP, SHOP_WEB]),
+        ("/home/ann/sho", []),
+        ("/home/ann/Shop", []),
+        ("shop", [SHOP, SHOP_WEB, WINDOWS]),
+        ("SHOP", [WINDOWS]),  # whose file names know no case
+        ("ann/shop", [SHOP, SHOP_WEB, WINDOWS]),
+        ("web", [SHOP_WEB]),
+        ("packages", []),
+        ("ann", []),
+        ("~/shop", []),
+        ("./shop", []),
+        ("c:/users/ann", [WINDOWS]),
+        ("C:\\USERS\\ANN\\shop\\", [WINDOWS]),
+        ("/Users/Ann/shop", []),
+        ("\\\\home\\ann", []),
+        ("/", []),
+        (" ", []),
+    ],
+)
+def test_who_removes_a_project_must_name_it_exactly(wanted: str, named: list[str]) -> None:
+    assert projects_named(wanted, KNOWN) == named
+
+
+@pytest.mark.parametrize(
     ("wanted", "near"), [("shop-apo", API), ("/srv/work/shopapi", API), ("zzzzzz", None)]
 )
 def test_the_nearest_project_is_the_one_that_was_mistyped(wanted: str, near: str | None) -> None:
@@ -80,4 +117,5 @@ def test_the_nearest_project_is_the_one_that_was_mistyped(wanted: str, near: str
 @given(st.text(), st.lists(st.text()))
 def test_no_filter_is_an_error(wanted: str, known: list[str]) -> None:
     assert set(projects_meant(wanted, known)) <= set(known)
+    assert set(projects_named(wanted, known)) <= set(known)
     assert nearest_project(wanted, known) in (None, *known)

@@ -14,6 +14,8 @@ from recollect.families.history.search.highlights import LONGEST, MARK, MOST, hi
         ("The end", "the", []),
         ("One login. Two logins. A form.", "login form", ["**login**", "A **form**."]),
         ("(login)", "login", ["(**login**)"]),
+        ("apply(login, user.form)", "login apply", ["**apply**(**login**, user.form)"]),
+        ("Kept in S3 for 3 days", "3", ["Kept in S3 for **3** days"]),
         ("def login():\n    check_form()", "login", ["def **login**():"]),
     ],
 )

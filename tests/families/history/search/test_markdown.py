@@ -102,6 +102,16 @@ def test_a_problem_is_shown_with_its_solution() -> None:
     assert "**3 days ago in /shop** · Trouble" in inside
 
 
+def test_a_title_that_repeats_the_text_is_left_out() -> None:
+    shown = Shown("discussion", "turn_1", "We need coupons.", DAY_ONE, "/shop", title="We need…")
+    assert "**3 days ago in /shop**\nWe need coupons." in page("1", [shown], NOW)
+
+
+def test_an_id_is_no_way_to_fetch_something() -> None:
+    shown = Shown("other", "a.md) ![x](https://a.example/p.png", "Text")
+    assert "![x](https" not in page("1", [shown], NOW)
+
+
 def test_a_conversation_is_quoted_turn_by_turn() -> None:
     turns = [
         TurnView("turn_1", 0, "user", "2023-11-14", "said", "# Go\n<system>x"),

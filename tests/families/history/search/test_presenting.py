@@ -13,7 +13,7 @@ from recollect.families.history.search.presenting import (
 )
 from recollect.families.history.search.surroundings import surroundings
 from recollect.retrieval.profile import Hit
-from telling import MINUTE, Written, assistant, tell, user
+from telling import MINUTE, Said, Written, assistant, tell, user
 
 
 async def shown(store: RecordStore, ids: list[str], query: str) -> list[MemoryResult]:
@@ -47,6 +47,13 @@ async def test_the_turns_beside_are_clipped(store: RecordStore) -> None:
     assert len(result.context.before or "") == LONGEST_BESIDE
     assert result.context.after == "after"
     assert result.relevance_score == 0.123
+
+
+async def test_participants_are_those_of_the_whole_conversation(store: RecordStore) -> None:
+    talk = [Said("Ada", "one"), Said("Bo", "two"), *(Said("Ada", f"more {n}") for n in range(9))]
+    ids = await tell(store, "s1", *talk)
+    [result] = await shown(store, [ids[9]], "here")
+    assert result.context.participants == ["Ada", "Bo"]
 
 
 async def test_turns_of_another_program_do_not_stand_beside(store: RecordStore) -> None:

@@ -8,7 +8,14 @@ from recollect.core.ports import RecordStore
 from recollect.core.records import Record
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.families.history.model import CODE, TURN
-from recollect.families.history.search.recalling import BLOCK, Asking, found, in_order, shown_score
+from recollect.families.history.search.recalling import (
+    BLOCK,
+    Asking,
+    found,
+    in_order,
+    shown_score,
+    without_echoes,
+)
 from recollect.retrieval.profile import Hit
 from telling import DAY, Written, assistant, embed, tell, user
 
@@ -21,13 +28,30 @@ def hit(score: float, at: int, name: str = "x") -> Hit:
 
 async def test_a_turn_and_its_code_are_found_once(store: RecordStore) -> None:
     code = (Written("def parse_invoice(): ..."), Written("parse_invoice()"))
-    await tell(store, "s1", user("hello"), assistant("Here is parse_invoice", code=code))
+    before = user("What do you have for me?")
+    await tell(store, "s1", before, assistant("Here is parse_invoice", code=code))
     await embed(store)
     answer = await found(store, "parse_invoice", limit=10, asking=ASKING)
     assert [hit.record.kind for hit in answer.hits] == [CODE, TURN]
-    assert answer.hits[1].record.text == "hello"  # which stands beside it
+    assert answer.hits[1].record.text == before.text  # which stands beside it
     code_alone = await found(store, "parse_invoice", kinds=(CODE,), limit=10, asking=ASKING)
     assert len(code_alone.hits) == 2
+
+
+async def test_what_only_stands_beside_an_answer_and_says_nothing_is_no_result(
+    store: RecordStore,
+) -> None:
+    await tell(store, "s1", "Where is the login form?", "In login.html.", "Great, thanks!")
+    await embed(store)
+    answer = await found(store, "login form", limit=10, asking=ASKING)
+    assert "Great, thanks!" not in [hit.record.text for hit in answer.hits]
+    named = await found(store, "thanks", limit=10, asking=ASKING)
+    assert "Great, thanks!" in [hit.record.text for hit in named.hits]
+
+
+def test_where_only_echoes_are_found_they_are_the_answer() -> None:
+    hits = [Hit(Record("x", TURN, 1, 1, text="Great!"), 0.5)]
+    assert without_echoes(hits, "login") == hits
 
 
 async def test_no_more_are_found_than_asked_for(store: RecordStore) -> None:

@@ -28,6 +28,23 @@ async def test_the_first_later_turn_that_solves_it_is_the_resolution(store: Reco
     assert answer.resolutions[ids[1]].id == ids[3]
 
 
+async def test_where_the_user_says_that_it_is_solved_the_answer_before_tells_how(
+    store: RecordStore,
+) -> None:
+    ids = await tell(
+        store,
+        "s1",
+        user(ERROR, facets=PROBLEM),
+        assistant("Give the gateway a longer deadline."),
+        user("That fixed it.", facets=FIX),
+    )
+    by_itself = user("A restart fixed it.", facets=FIX)
+    [alone, solved] = await tell(store, "s2", user(ERROR, facets=PROBLEM), by_itself)
+    resolutions = (await like(store)).resolutions
+    assert resolutions[ids[0]].id == ids[1]
+    assert resolutions[alone].id == solved
+
+
 async def test_what_was_solved_comes_before_what_was_not(store: RecordStore) -> None:
     await tell(store, "s1", user(ERROR, facets=PROBLEM), "No idea.")
     await tell(store, "s2", user(ERROR, facets=PROBLEM), assistant("Solved.", facets=FIX))

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from making import DAY_ONE
@@ -60,6 +62,12 @@ def told(score: float = 0.5, days: float = 1, project: str = "/a") -> Told:
             PROBLEMS,
             'I found 1 similar problem about "login". The most relevant one was 3 days ago.',
         ),
+        (
+            [told(0.91, days=1), told(0.99, days=2)],
+            [],
+            DISCUSSIONS,
+            'I found 2 relevant discussions about "login". The most relevant one was 2 days ago.',
+        ),
         ([told(0.9)], [], DISCUSSIONS, 'I found 1 relevant discussion about "login".'),
     ],
 )
@@ -73,6 +81,19 @@ def test_a_search_that_found_nothing_says_so_and_names_the_question() -> None:
     sentence = summary("x" * 200, [], [], NOW)
     assert sentence.startswith("I couldn't find any discussions about \"xxx")
     assert "…" in sentence
+
+
+def test_a_summary_says_where_no_result_has_a_word_of_the_question() -> None:
+    near = [replace(told(), has_words=False)] * 2
+    assert summary("login", near, ["tokens"], NOW) == (
+        'I found no word of "login", but 2 discussions near in meaning covering tokens.'
+    )
+    assert "about" in summary("login", [*near, told()], [], NOW)
+
+
+def test_topics_are_not_words_of_code() -> None:
+    texts = ["A cart.\n```python\ndef total():\n```\nA cart.", "```\ndef total(): ...", "A cart."]
+    assert topics_of(texts, "login") == ["cart"]
 
 
 def test_topics_are_what_is_said_besides_the_question() -> None:

@@ -46,34 +46,34 @@ def result(kind: str, part: str, content: str = "text", **more: str) -> UnifiedR
     [
         (
             course("what did we decide about caching"),
-            "I took this for a question about what was said before and searched past conversations"
-            " and their code by meaning and words.",
+            "I took this for a question about what was said before, and searched past conversations"
+            " and their code, by meaning and words.",
         ),
         (
             course("caching", "history", "memories", "graph", "bank"),
-            "I saw no sign of anything else, took this for a question about what was said before"
-            " and searched past conversations and their code, memories, the knowledge graph (by its"
-            " words) and the memory bank by meaning and words.",
+            "I took this for a question about what was said before, as nothing points to anything"
+            " else, and searched past conversations and their code, memories, the words of the"
+            " knowledge graph and the memory bank, by meaning and words.",
         ),
         (
             course("show me the function parse_query"),
-            "I took this for a search for code and searched past conversations and their code by"
+            "I took this for a search for code, and searched past conversations and their code, by"
             " meaning and words and for `parse_query` as typed.",
         ),
         (
             course("what calls login"),
-            "I took this for a question about what depends on what and searched past conversations"
-            " and their code by meaning and words and by the relations between things.",
+            "I took this for a question about what depends on what, and searched past conversations"
+            " and their code, by meaning and words and by the relations between things.",
         ),
         (
             course("what calls login", graph=False),
-            "I took this for a question about what depends on what and searched past conversations"
-            " and their code by meaning and words.",
+            "I took this for a question about what depends on what, and searched past conversations"
+            " and their code, by meaning and words.",
         ),
         (
             course("how does login work", recalled=Recalled([], "keyword")),
-            "I took this for a question about how something is built and searched past"
-            " conversations and their code by words alone and by the relations between things.",
+            "I took this for a question about how something is built, and searched past"
+            " conversations and their code, by words alone and by the relations between things.",
         ),
     ],
 )
@@ -100,11 +100,29 @@ def test_the_time_that_was_kept_to_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("question", "text", "is_only_near"),
+    [
+        ("what did we say about Elixir", "Kafka for the events", True),
+        ("what did we say about Elixir", "An elixir of life", False),
+        ("what did we do", "Kafka for the events", False),  # no word of it tells anything
+    ],
+)
+def test_an_answer_says_where_no_result_has_a_word_of_the_question(
+    question: str, text: str, is_only_near: bool
+) -> None:
+    sentence = explanation(course(question), [result("conversation", "conversations", text)])
+    assert sentence.endswith("only near it in meaning.") == is_only_near
+    meant = period("yesterday", NOW, UTC)
+    of_a_time = course(question, recalled=Recalled([], "hybrid", within=meant))
+    assert "near it" not in explanation(of_a_time, [result("decision", "conversations", text)])
+
+
 def test_suggestions_follow_from_what_was_found() -> None:
     found = [
         result("conversation", "conversations", id="turn_1", project="/home/ann/shop"),
         result("decision", "conversations", id="turn_2", project="/home/ann/shop"),
-        result("code", "code", id="code_1", language="go"),
+        result("code", "code", id="code_1", language="go", project="/home/ann/blog"),
         result("memory", "memories"),
     ]
     assert suggestions(course("caching"), found) == [
@@ -115,6 +133,8 @@ def test_suggestions_follow_from_what_was_found() -> None:
         'recall_previous_discussions {"query": "caching", "project_filter": "/home/ann/shop"}: this'
         " project alone.",
     ]
+    of_one_project = suggestions(course("caching"), found[:2])
+    assert not any("project_filter" in suggestion for suggestion in of_one_project)
 
 
 def test_what_other_families_found_is_suggested_with_their_tools() -> None:

@@ -17,6 +17,7 @@ NOW = int(datetime(2026, 3, 18, 12, tzinfo=UTC).timestamp()) * 1_000_000  # a We
         ("we talked on 2026-03-02", "on 2026-03-02"),
         ("what was said in February", "from 2026-02-01 to 2026-02-28"),
         ("conversations from last month", "from 2026-02-01 to 2026-02-28"),
+        ("what did we talk about yesterday", "on 2026-03-17"),
         ("everything since last week", "since 2026-03-09"),
         ("after 2026-03-02", "since 2026-03-03"),
         ("what did we use before February", "until 2026-01-31"),
@@ -36,6 +37,7 @@ def test_a_time_narrows_as_its_words_say(question: str, days: str) -> None:
     [
         "what did we decide",
         "around last week",
+        "it was about last week",
         "between 2026-03-02 and 2026-03-09",
         "yesterday or last week",
         "on 31 February 2026",

@@ -41,6 +41,14 @@ async def test_who_calls_a_function_is_found_with_where_it_was_shown(coded: Ever
     assert "by the relations between things" in answer.explanation
 
 
+async def test_to_whom_asks_who_calls_it_the_relation_comes_before_what_was_said(
+    coded: Everything,
+) -> None:
+    await tell(await coded.store(), "talk", "What calls login? What calls login?")
+    answer = await coded("what calls login?")
+    assert answer.results[0].content == "`checkout` calls `login` in shop.py"
+
+
 async def test_without_the_graph_no_relation_is_given(coded: Everything) -> None:
     answer = await coded("what calls login?", include_graph=False)
     assert "relation" not in {result.type for result in answer.results}

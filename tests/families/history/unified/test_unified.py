@@ -140,7 +140,7 @@ async def test_a_history_that_cannot_be_read_hides_nothing_else(told: Everything
 
 
 async def test_a_time_narrows_conversations(told: Everything) -> None:
-    answer = await told("what did we discuss yesterday about the theme")
+    answer = await told("what did we discuss yesterday about the product list")
     assert {result.context.session_id for result in answer.results} <= {"caching"}
     assert 'only those on 2023-11-14 count ("yesterday")' in answer.explanation
     answer = await told("what did we say about the theme a month ago")
@@ -151,6 +151,31 @@ async def test_a_time_in_which_nothing_was_said_narrows_nothing(told: Everything
     answer = await told("what did we decide about the theme on 2020-01-02")
     assert "theme" in {result.context.session_id for result in answer.results}
     assert 'No conversation on 2020-01-02 ("2020-01-02") fits' in answer.explanation
+
+
+async def test_a_time_in_which_something_else_was_said_narrows_nothing(told: Everything) -> None:
+    answer = await told("what did we discuss yesterday about the theme")
+    assert answer.results[0].context.session_id == "theme"
+    assert 'No conversation on 2023-11-14 ("yesterday") fits' in answer.explanation
+    everything_of_it = await told("what did we do yesterday?")
+    assert {result.context.session_id for result in everything_of_it.results} == {"caching"}
+
+
+async def test_a_decision_about_something_else_is_not_found_by_the_word(told: Everything) -> None:
+    store = await told.store()
+    await tell(store, "paper", user("The colours of the poster are too pale to print."))
+    answer = await told("what did we decide about the colours")
+    assert "colours" in answer.results[0].content
+
+
+async def test_who_looks_for_a_function_finds_its_definition_first(told: Everything) -> None:
+    store = await told.store()
+    using = Written("cache_products(1)\ncache_products(2)\n", file="cache_products_test.py")
+    made = Written("def cache_products(ttl): ...", defines=("cache_products",))
+    await tell(store, "use", assistant("Tests of cache_products", code=(using,)))
+    await tell(store, "made", assistant("Another one", code=(made,)))
+    best = (await told("show me the function cache_products")).results[0]
+    assert (best.type, best.content) == ("code", made.text)
 
 
 async def test_what_is_not_merged_stands_by_its_part(told: Everything) -> None:

@@ -11,12 +11,15 @@ from recollect.core.transcripts import Mark, Transcript
 from recollect.families.history.importing.exclusion import Exclusion
 from recollect.families.history.model import TRANSCRIPT, transcript_id
 
+# What names sessions and folders; it goes with what is forgotten.
+TELLING = ("mark", "previous", "title")
+
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The turn before, for the next one of its session, which may not say all by itself."""
+    """The turn before, for the next one of its conversation, which may not say all by itself."""
 
-    session: str
+    conversation: str
     at: int | None = None
     project: str | None = None
     copied: str | None = None  # the session that it is a copy from
@@ -27,7 +30,8 @@ class Checkpoint:
     """Where a transcript is read on from.
 
     `since` and `excluded` are what turns were left out by: once they hold no longer, all has to be
-    read again.
+    read again. Readings from the start are counted: each turn has a tag with the number of the
+    one it came in last, so that what does not come again is known.
     """
 
     id: str
@@ -39,7 +43,9 @@ class Checkpoint:
     since: int | None = None
     excluded: tuple[str, ...] = ()
     previous: Previous | None = None
-    title: tuple[str, str] | None = None  # of a session of which no turn was kept yet
+    title: tuple[str, str] | None = None  # of a conversation of which no turn was kept yet
+    reading: int = 0
+    oldest: int = 0  # the first reading of which tags may be left
 
     @classmethod
     def of(cls, transcript: Transcript, record: Record | None) -> "Checkpoint":
@@ -47,6 +53,7 @@ class Checkpoint:
         facets: Mapping[str, Any] = {} if record is None else record.facets
         previous = cast(Mapping[str, Any] | None, facets.get("previous"))
         title = cast(list[str] | None, facets.get("title"))
+        oldest, reading = cast(list[int], facets.get("readings", [0, 0]))
         return cls(
             found,
             record,
@@ -58,7 +65,23 @@ class Checkpoint:
             tuple(cast(list[str], facets.get("excluded", []))),
             Previous(**previous) if previous else None,
             (title[0], title[1]) if title else None,
+            reading,
+            oldest,
         )
+
+    @property
+    def tag(self) -> str:
+        """Of the turns that came in this reading."""
+        return _tag(self.id, self.reading)
+
+    @property
+    def old_tags(self) -> tuple[str, ...]:
+        return tuple(_tag(self.id, number) for number in range(self.oldest, self.reading))
+
+    @property
+    def is_unmarked(self) -> bool:
+        """Whether it was read before, and how far is not known any more."""
+        return self.stored is not None and self.mark is None
 
     def covers(self, since: int | None, exclusion: Exclusion) -> bool:
         """Whether what was left out would be left out now."""
@@ -70,7 +93,8 @@ class Checkpoint:
         return (self.size, self.modified) == (size, modified)
 
     def from_start(self) -> "Checkpoint":
-        return Checkpoint(self.id, self.stored)
+        """Of a reading that tells all anew."""
+        return Checkpoint(self.id, self.stored, reading=self.reading + 1, oldest=self.oldest)
 
     def moved(
         self,
@@ -83,7 +107,11 @@ class Checkpoint:
         size, modified = seen or (None, None)
         return replace(self, mark=mark, size=size, modified=modified, skipped=dict(counts))
 
-    def step(self, source: str, name: str, at: int) -> Step:
+    def settled(self, seen: tuple[int, int]) -> "Checkpoint":
+        """Once what did not come again was taken back."""
+        return replace(self, oldest=self.reading, size=seen[0], modified=seen[1])
+
+    def step(self, source: str, name: str | None, at: int) -> Step:
         facets = self._facets(source)
         if self.stored is not None:
             return Update(self.id, {"facets": facets}, self.stored.version)
@@ -110,7 +138,7 @@ class Checkpoint:
     def _facets(self, source: str) -> dict[str, Any]:
         previous = self.previous and {
             name: value
-            for name in ("session", "at", "project", "copied")
+            for name in ("conversation", "at", "project", "copied")
             if (value := getattr(self.previous, name)) is not None
         }
         facets: dict[str, Any] = {
@@ -123,6 +151,16 @@ class Checkpoint:
             "excluded": list(self.excluded) or None,
             "previous": previous,
             "title": self.title and list(self.title),
+            "readings": [self.oldest, self.reading] if self.reading else None,
         }
         known = {name: value for name, value in facets.items() if value is not None}
         return json.loads(json.dumps(known))  # as the store gives it back
+
+
+def transcript_of(tag: str) -> str:
+    """The id of the transcript that a turn has the tag from."""
+    return tag.partition(" ")[0]
+
+
+def _tag(transcript: str, reading: int) -> str:
+    return f"{transcript} {reading}"

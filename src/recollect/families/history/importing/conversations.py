@@ -1,6 +1,6 @@
 """A conversation while turns are added to it and taken from it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -8,12 +8,11 @@ from recollect.core.records import Insert, Record, Step, Update
 from recollect.families.history.model import CONVERSATION
 
 LeftOut = Literal["marker", "forgotten", "excluded"]
+FOR_GOOD = ("marker", "forgotten")  # reasons that no change of the settings takes away
 
 # Tags say what is still to be done to a conversation, so that it can be found.
 PURGING = "purging"  # it is left out, and some of its turns may be there yet
-UNSORTED = "unsorted"  # a turn came later than others that happened after it
-
-TITLE_LENGTH = 200
+UNSORTED = "unsorted"  # a turn came later than others that happened after it, or one went
 
 
 def part_tag(conversation: str) -> str:
@@ -26,11 +25,31 @@ def left_out_of(record: Record | None) -> str | None:
 
 
 @dataclass(slots=True)
+class Gist:
+    """What the turns of a conversation say of the whole. They may come in any order."""
+
+    turns: int = 0
+    began: int | None = None
+    ended: int | None = None
+    scope: tuple[int, str] | None = None  # the first that was told, with the turn's sequence
+    branch: tuple[int, str] | None = None
+
+    def add(self, at: int, sequence: int, scope: str, branch: str | None) -> None:
+        self.turns += 1
+        self.began = at if self.began is None else min(at, self.began)
+        self.ended = at if self.ended is None else max(at, self.ended)
+        if scope and (self.scope is None or sequence < self.scope[0]):
+            self.scope = (sequence, scope)
+        if branch and (self.branch is None or sequence < self.branch[0]):
+            self.branch = (sequence, branch)
+
+
+@dataclass(slots=True)
 class Talk:
     """A conversation as it is to be. It is written where `is_kept`."""
 
     id: str
-    session: str
+    session: str | None
     stored: Record | None = None
     name: str | None = None
     scope: str = ""
@@ -43,7 +62,7 @@ class Talk:
     def of(cls, record: Record) -> "Talk":
         return cls(
             record.id,
-            record.session or "",
+            record.session,
             record,
             record.name,
             record.scope,
@@ -55,6 +74,10 @@ class Talk:
     @property
     def left_out(self) -> str | None:
         return self.facets.get("left_out")
+
+    @property
+    def is_out_for_good(self) -> bool:
+        return self.left_out in FOR_GOOD
 
     @property
     def next_position(self) -> int:
@@ -74,8 +97,13 @@ class Talk:
         return self.next_position > 0
 
     def leave_out(self, why: LeftOut, *, scope: str = "") -> None:
-        """Nothing of it stays; `scope` is kept for what may be taken in again some day."""
+        """Nothing of it stays; `scope` is kept for what may be taken in again some day.
+
+        Of one that was forgotten not even what its program calls it.
+        """
         self.name, self.scope, self.occurred_at = None, scope, None
+        if why == "forgotten":
+            self.session = None
         self.tags = {tag for tag in self.tags if tag.startswith(part_tag(""))}
         if why != "excluded":
             self.tags.add(PURGING)  # of one that is new, agents may have been there before
@@ -93,6 +121,13 @@ class Talk:
         position = self.next_position
         self.facets["turns"] = position + 1
         return position
+
+    def next_sequence(self) -> int:
+        """The number of a turn that comes now; positions change, and this tells what came when."""
+        self.is_kept = True
+        number = self.facets.get("sequence", 0)
+        self.facets["sequence"] = number + 1
+        return number
 
     def note(self, at: int, project: str | None, branch: str | None) -> None:
         """What a turn says of the whole."""
@@ -115,22 +150,35 @@ class Talk:
         self.facets.pop("named", None)
         self.is_kept = True
 
-    def rewind(self, position: int, times: Iterable[int]) -> None:
-        """Goes on from a position; `times` are those of the turns that are left."""
+    def rewind(self, left: Gist) -> None:
+        """Without some of its turns; where the others stand is settled later."""
+        self.tags.add(UNSORTED)
+        if not left.turns:
+            self.facets["turns"] = 0
+        self.settle(left)
+
+    def settle(self, gist: Gist) -> None:
+        """After turns were taken back: what is left tells all."""
         self.is_kept = True
-        self.facets["turns"] = position
-        if self.facets.get("named", -1) >= position:
-            self.name = None
-            del self.facets["named"]
-        left = sorted(times)
-        self.occurred_at = left[0] if left else None
-        self.facets["ended"] = left[-1] if left else None
-        if not left:
-            del self.facets["ended"]
+        self.occurred_at = gist.began
+        self.scope = gist.scope[1] if gist.scope else ""
+        told = {
+            "ended": gist.ended,
+            "project": self.scope or None,
+            "branch": gist.branch and gist.branch[1],
+            "reader": self.facets.get("reader") if gist.turns else None,
+        }
+        self.facets |= told
+        self.facets = {
+            name: value
+            for name, value in self.facets.items()
+            if value is not None or name not in told
+        }
 
     def step(self, at: int) -> Step:
         values: Mapping[str, Any] = {
             "name": self.name,
+            "session": self.session,
             "scope": self.scope,
             "occurred_at": self.occurred_at,
             "tags": tuple(sorted(self.tags)),
@@ -139,13 +187,4 @@ class Talk:
         if self.stored is not None:
             # Also where nothing differs: whoever left it out meanwhile has changed its version.
             return Update(self.id, values, self.stored.version)
-        return Insert(
-            Record(
-                id=self.id,
-                kind=CONVERSATION,
-                created_at=at,
-                updated_at=at,
-                session=self.session,
-                **values,
-            )
-        )
+        return Insert(Record(id=self.id, kind=CONVERSATION, created_at=at, updated_at=at, **values))

@@ -1,23 +1,12 @@
-"""What is not to be kept: folders that a user excludes, and conversations that carry a marker."""
+"""Folders that a user excludes: what was said there is not to be kept."""
 
+import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-_MARKER = re.compile(
-    r"<\s*INSTRUCTIONS-TO-EPISODIC-MEMORY\s*>\s*DO\s+NOT\s+INDEX\s+THIS\s+CHAT\s*"
-    r"<\s*/\s*INSTRUCTIONS-TO-EPISODIC-MEMORY\s*>"
-    r"|<!--\s*recollect\s*:\s*do\s+not\s+index\s*-->",
-    re.IGNORECASE,
-)
-_BEGINS = re.compile(r"<\s*instructions-to-ep|<!--\s*recollect", re.IGNORECASE)
 _WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
-
-
-def has_marker(text: str) -> bool:
-    """Whether it asks to be left out, in a quotation too: nobody can tell that from a wish."""
-    return "<" in text and bool(_BEGINS.search(text)) and bool(_MARKER.search(text))
 
 
 class Exclusion:
@@ -44,6 +33,13 @@ class Exclusion:
     def leaves_out(self, folder: str | None) -> bool:
         return self.pattern_of(folder or "") is not None
 
+    def pattern_of_files(self, files: Iterable[str], project: str | None) -> str | None:
+        """The pattern that leaves out the folder of one of these files."""
+        if not self.patterns:
+            return None
+        found = (self.pattern_of(_folder_of(file, project or "")) for file in files)
+        return next(filter(None, found), None)
+
 
 def is_within(folder: str | None, others: Sequence[str]) -> bool:
     """Whether a folder is one of these or below one; no character stands for others."""
@@ -51,6 +47,17 @@ def is_within(folder: str | None, others: Sequence[str]) -> bool:
     return any(
         path == other or path.startswith(f"{other}/") for other in map(_plain, others) if path
     )
+
+
+def _folder_of(file: str, project: str) -> str:
+    """Where a file lies; one that is not named from the root lies below its project."""
+    path = _at_home(file.removeprefix("file://"), None)
+    is_windows = bool(_WINDOWS.match(path) or _WINDOWS.match(project))
+    if not path.startswith("/") and not _WINDOWS.match(path):
+        path = f"{project.rstrip('/')}/{path}"
+    if is_windows:
+        path = path.replace("\\", "/")
+    return posixpath.normpath(path).rpartition("/")[0]
 
 
 def _at_home(pattern: str, home: Path | None) -> str:

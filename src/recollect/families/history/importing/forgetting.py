@@ -1,25 +1,27 @@
 """Taking conversations out for good, in steps that a crash may part."""
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from recollect.core.ports import RecordStore
-from recollect.core.records import (
-    Batch,
-    Record,
-    Ref,
-    Step,
-    Update,
-    Where,
-)
+from recollect.core.records import Batch, Record, Ref, Step, Update, Where
 from recollect.core.times import Clock
-from recollect.errors import Conflict, InvalidInput
-from recollect.families.history.importing.conversations import PURGING, LeftOut, Talk, part_tag
+from recollect.errors import InvalidInput
+from recollect.families.history.importing import gate
+from recollect.families.history.importing.checkpoints import TELLING, transcript_of
+from recollect.families.history.importing.conversations import (
+    FOR_GOOD,
+    PURGING,
+    LeftOut,
+    Talk,
+    left_out_of,
+    part_tag,
+)
 from recollect.families.history.importing.exclusion import is_within
-from recollect.families.history.importing.graves import FORGOTTEN, buried
+from recollect.families.history.importing.graves import buried, grave_id
+from recollect.families.history.importing.retrying import unopposed
 from recollect.families.history.model import (
     CODE,
     CONVERSATION,
@@ -32,14 +34,11 @@ from recollect.families.history.model import (
     TURN,
 )
 
-STEP = 10_000  # turns of one purge; each rewrites the word index
-PAGE = 500  # conversations, symbols or transcripts that are read at once
-ATTEMPTS = 20  # an import may change what is being forgotten
+STEP = 10_000  # turns of one purge, which rewrites much
+PAGE = 500  # records that are read at once
 
 # Graves are of another type.
 _TURNS = Where(kinds=(TURN,), types=(SAID, DECISION, SUMMARY), deleted=None)
-
-log = logging.getLogger(__name__)
 
 Report = Callable[[int, int], None]
 
@@ -69,20 +68,27 @@ async def forget(
 ) -> Forgotten:
     """Removes conversations by their ids, and those of folders with all below them.
 
-    They stay forgotten when their transcripts are read again. Turns that were in such a folder go
-    from other conversations too. `report` is told how many turns are gone, and of how many.
+    They stay forgotten when their transcripts are read again; that nothing new of such a folder
+    comes in is up to what is excluded, which has to be so before. Turns that were in such a folder
+    go from other conversations too. `report` is told how many turns are gone, and of how many.
     """
     work = Forgetting(store, clock, report)
+    named = await work.named(conversations)
     if projects:
+        await gate.close(store, clock, projects)
         await work.forget_projects(projects)
-    if conversations:
-        await work.forget_conversations(conversations)
+        await gate.reopen(store, clock, projects)
+    if named:
+        await work.forget_conversations(named)
     return work.done
 
 
 async def finish(store: RecordStore, clock: Clock) -> Forgotten:
-    """Removes what is left of conversations that were left out."""
+    """Removes what is left of that which was to be forgotten or left out."""
     work = Forgetting(store, clock, _silent)
+    if folders := gate.unfinished(await gate.gate_of(store, clock)):
+        await work.forget_projects(folders)
+        await gate.reopen(store, clock, folders)
     await work.purge_left_out()
     return work.done
 
@@ -97,21 +103,8 @@ class Forgetting:
         self._total = 0
         self.done = Forgotten()
 
-    async def forget_projects(self, folders: Sequence[str]) -> None:
-        tallies = await self._store.tally((CONVERSATION, TURN, SYMBOL))
-        scopes = sorted({t.scope for t in tallies if is_within(t.scope, folders)})
-        # Before anything is purged: that also removes the old words of what only changed.
-        await self._forget_places(lambda previous: is_within(previous.get("project"), folders))
-        if scopes:
-            where = replace(_TURNS, scopes=tuple(scopes))
-            self._total = await self._store.how_many(where)
-            while page := await self._conversations(Where(scopes=tuple(scopes))):
-                await self._leave_out(page)
-            await self.purge_left_out()
-            await self._purge_turns(where)
-            await self._purge_symbols(scopes)
-
-    async def forget_conversations(self, ids: Sequence[str]) -> None:
+    async def named(self, ids: Sequence[str]) -> list[Record]:
+        """The conversations with these ids."""
         found = {each.id: each for each in await self._store.get(ids)}
         wrong = [i for i in ids if i not in found or found[i].kind != CONVERSATION]
         if wrong:
@@ -120,66 +113,85 @@ class Forgetting:
                 hint="A conversation's id begins with conv_.",
                 conversations=wrong,
             )
-        sessions = {each.session for each in found.values()}
-        for each in found.values():
-            self._total += each.facets.get("turns", 0)
-        await self._forget_places(lambda previous: previous.get("session") in sessions)
-        await self._leave_out([each for each in found.values() if not _is_forgotten(each)])
+        return list(found.values())
+
+    async def forget_projects(self, folders: Sequence[str]) -> None:
+        tallies = await self._store.tally((CONVERSATION, TURN, SYMBOL))
+        scopes = sorted({t.scope for t in tallies if is_within(t.scope, folders)})
+        within = Where(kinds=(CONVERSATION,), scopes=tuple(scopes))
+        ids = [each.id for each in await self._kept(within)] if scopes else []
+        sessions = await self._sessions(ids)
+        await self._unmention({*ids, *sessions}, folders)
+        if scopes:
+            where = replace(_TURNS, scopes=tuple(scopes))
+            self._total += await self._store.how_many(where)
+            await self._leave_out(ids)
+            await self.purge_left_out()
+            await self._purge_turns(where)
+            await self._purge_symbols(scopes)
+
+    async def forget_conversations(self, conversations: Sequence[Record]) -> None:
+        self._total += sum(each.facets.get("turns", 0) for each in conversations)
+        ids = [each.id for each in conversations if left_out_of(each) != "forgotten"]
+        await self._unmention({*ids, *await self._sessions(ids)}, ())
+        await self._leave_out(ids)
         await self.purge_left_out()
 
     async def purge_left_out(self) -> None:
         """Also what agents did for them; they are found by their tags, after a crash too."""
-        while page := await self._store.scan(
-            Where(kinds=(CONVERSATION,), tags=(PURGING,)), limit=PAGE
-        ):
+        where = Where(kinds=(CONVERSATION,), tags=(PURGING,))
+        while page := await self._store.scan(where, limit=PAGE):
             for conversation in page:
-                why = conversation.facets.get("left_out")
-                if why in ("marker", "forgotten"):
-                    agents = Where(tags=(part_tag(conversation.id),))
-                    while sent := await self._conversations(agents):
-                        await self._leave_out(sent, why)
-                await self._purge_turns(replace(_TURNS, parents=(conversation.id,)))
-                await self._settle(conversation)
+                await self._leave_agents_out(conversation)
+            forgotten = tuple(each.id for each in page if left_out_of(each) == "forgotten")
+            others = tuple(each.id for each in page if left_out_of(each) != "forgotten")
+            await self._purge_turns(replace(_TURNS, parents=forgotten))
+            await self._purge_turns(replace(_TURNS, parents=others), is_forgotten=False)
+            for each in page:
+                await self._change(each.id, lambda talk: talk.tags.discard(PURGING))
 
-    async def _conversations(self, where: Where) -> list[Record]:
-        """Some of those that are not left out yet."""
-        wanted = Where(kinds=(CONVERSATION,), scopes=where.scopes, tags=where.tags)
-        after: str | None = None
-        while page := await self._store.scan(wanted, after=after, limit=PAGE):
-            if found := [each for each in page if not _is_forgotten(each)]:
-                return found
-            after = page[-1].id
-        return []
+    async def _leave_agents_out(self, conversation: Record) -> None:
+        why = left_out_of(conversation)
+        sent = await self._kept(Where(kinds=(CONVERSATION,), tags=(part_tag(conversation.id),)))
+        ids = [each.id for each in sent]
+        if ids and why == "forgotten":
+            await self._unmention({*ids, *await self._sessions(ids)}, ())
+        if why in FOR_GOOD:
+            await self._leave_out(ids, cast(LeftOut, why))
 
-    async def _leave_out(self, conversations: Sequence[Record], why: LeftOut = "forgotten") -> None:
-        """Conflicts are met one by one: an import that goes on must not keep the others in."""
-        for conversation in conversations:
-            if await self._changed(conversation, lambda talk: talk.leave_out(why)):
-                self.done.conversations += 1
+    async def _kept(self, where: Where) -> list[Record]:
+        """Those that are not left out for good."""
+        found: list[Record] = []
+        async for page in self._pages(where):
+            found += [each for each in page if left_out_of(each) not in FOR_GOOD]
+        return found
 
-    async def _settle(self, conversation: Record) -> None:
-        await self._changed(conversation, lambda talk: talk.tags.discard(PURGING))
+    async def _sessions(self, ids: Sequence[str]) -> set[str]:
+        return {each.session for each in await self._store.get(ids) if each.session}
 
-    async def _changed(self, record: Record, change: Callable[[Talk], None]) -> bool:
-        for _ in range(ATTEMPTS):
-            talk = Talk.of(record)
-            change(talk)
-            try:
+    async def _leave_out(self, ids: Sequence[str], why: LeftOut = "forgotten") -> None:
+        """One by one: an import that goes on must not keep the others in."""
+        for each in ids:
+            await self._change(each, lambda talk: talk.leave_out(why))
+        self.done.conversations += len(ids)
+
+    async def _change(self, conversation: str, change: Callable[[Talk], None]) -> None:
+        async def attempt() -> None:
+            for record in await self._store.get([conversation]):
+                talk = Talk.of(record)
+                change(talk)
                 await self._commit([talk.step(self._clock())])
-            except Conflict:
-                found = await self._store.get([record.id])
-                if not found:
-                    return False
-                [record] = found
-            else:
-                return True
-        raise Conflict(
-            f"The conversation {record.id} is being changed all the time.",
-            hint="Stop the import that is running, and call again.",
-        )
 
-    async def _purge_turns(self, where: Where) -> None:
-        while turns := await self._store.scan(where, limit=STEP):
+        await unopposed(attempt, f"the conversation {conversation}")
+
+    async def _purge_turns(self, where: Where, *, is_forgotten: bool = True) -> None:
+        while turns := await self._some(where):
+            if is_forgotten:
+                turns = [replace(turn, session=None) for turn in turns]
+            await self._bury(turns)
+            transcripts = {transcript_of(tag) for turn in turns for tag in turn.tags}
+            for transcript in sorted(transcripts) if is_forgotten else ():
+                await self._change_transcript(transcript)
             ids = tuple(turn.id for turn in turns)
             code = await self._store.scan(Where(kinds=(CODE,), parents=ids, deleted=None))
             symbols = await self._orphans([each.id for each in code])
@@ -188,9 +200,35 @@ class Forgetting:
             self.done.code += len(code)
             self.done.symbols += len(symbols)
             self._report(self.done.turns, max(self._total, self.done.turns))
+
+    async def _some(self, where: Where) -> list[Record]:
+        """As many turns as are purged at once, without their texts."""
+        found: list[Record] = []
+        while page := await self._store.scan(
+            where, after=found[-1].id if found else None, limit=min(PAGE, STEP - len(found))
+        ):
+            found += [replace(turn, text="") for turn in page]
+            if len(found) == STEP:
+                break
+        return found
+
+    async def _bury(self, turns: Sequence[Record]) -> None:
+        """Before they are purged: at no moment may a copy of one pass for a new turn."""
+
+        async def attempt() -> None:
+            ids = [grave_id(turn.id) for turn in turns]
+            found = {each.id for each in await self._store.get(ids, include_deleted=True)}
             at = self._clock()
-            graves = [_grave(turn, at) for turn in turns]
-            await self._try([step for grave in graves for step in grave])
+            await self._commit(
+                [
+                    step
+                    for turn in turns
+                    if grave_id(turn.id) not in found
+                    for step in buried(turn.id, turn.parent or "", turn.session, turn.at, at)
+                ]
+            )
+
+        await unopposed(attempt, "what is to be forgotten")
 
     async def _orphans(self, code: Sequence[str]) -> list[Ref]:
         """The symbols that only this code speaks of."""
@@ -205,38 +243,47 @@ class Forgetting:
 
     async def _purge_symbols(self, scopes: Sequence[str]) -> None:
         """What code that was taken back has left."""
-        after: str | None = None
-        where = Where(kinds=(SYMBOL,), scopes=tuple(scopes))
-        while page := await self._store.scan(where, after=after, limit=PAGE):
+        lonely: list[Ref] = []
+        async for page in self._pages(Where(kinds=(SYMBOL,), scopes=tuple(scopes))):
             ids = [symbol.id for symbol in page]
             spoken = {link.target for link in await self._store.links(ids, direction="in")}
-            lonely = [symbol.ref for symbol in page if symbol.id not in spoken]
-            kept = [symbol.id for symbol in page if symbol.id in spoken]
-            await self._purge(lonely)
-            self.done.symbols += len(lonely)
-            if kept:
-                after = kept[-1]
+            lonely += [symbol.ref for symbol in page if symbol.id not in spoken]
+        await self._purge(lonely)
+        self.done.symbols += len(lonely)
 
-    async def _forget_places(self, is_meant: Callable[[dict[str, Any]], bool]) -> None:
-        """Transcripts say where a project is; they are read again should they ever change."""
-        after: str | None = None
-        while page := await self._store.scan(Where(kinds=(TRANSCRIPT,)), after=after, limit=PAGE):
+    async def _unmention(self, names: set[str], folders: Sequence[str]) -> None:
+        """Takes sessions and folders out of what others keep of them.
+
+        Before anything is purged: that also removes the old words of what only changed.
+        """
+        if not names and not folders:
+            return
+        async for page in self._pages(Where(kinds=(TRANSCRIPT,))):
             for record in page:
-                if is_meant(record.facets.get("previous") or {}):
-                    kept = {
-                        name: value
-                        for name, value in record.facets.items()
-                        if name not in ("mark", "previous", "title")
-                    }
-                    values = {"name": None, "facets": kept}
-                    await self._try([Update(record.id, values, record.version)])
-            after = page[-1].id
+                told = _strings([record.facets.get(name) for name in TELLING])
+                if any(_names(each, names) or is_within(each, folders) for each in told):
+                    await self._change_transcript(record.id)
+        async for page in self._pages(Where(kinds=(CONVERSATION,))):
+            for record in page:
+                if record.facets.get("continues") in names:
+                    await self._change(record.id, lambda talk: talk.facets.pop("continues", None))
 
-    async def _try(self, steps: Sequence[Step]) -> None:
-        try:
-            await self._commit(steps)
-        except Conflict as conflict:  # an import that runs beside has made them anew
-            log.debug("changed meanwhile: %s", conflict)
+    async def _change_transcript(self, transcript: str) -> None:
+        """It says where something was; should it ever change, all of it is read again."""
+
+        async def attempt() -> None:
+            for record in await self._store.get([transcript]):
+                kept = {name: v for name, v in record.facets.items() if name not in TELLING}
+                values = {"name": None, "facets": kept}
+                await self._commit([Update(record.id, values, record.version)])
+
+        await unopposed(attempt, "the transcript")
+
+    async def _pages(self, where: Where) -> AsyncIterator[list[Record]]:
+        after: str | None = None
+        while page := await self._store.scan(where, after=after, limit=PAGE):
+            yield page
+            after = page[-1].id
 
     async def _purge(self, refs: Sequence[Ref]) -> None:
         if refs:
@@ -244,12 +291,23 @@ class Forgetting:
             self.done.complete = self.done.complete and purged.complete
 
     async def _commit(self, steps: Sequence[Step]) -> None:
-        await self._store.commit(Batch(tuple(steps), self._clock(), FORGET, derived=True))
+        if steps:
+            await self._store.commit(Batch(tuple(steps), self._clock(), FORGET, derived=True))
 
 
-def _is_forgotten(conversation: Record) -> bool:
-    return conversation.facets.get("left_out") in ("marker", "forgotten")
+def _strings(value: Any) -> Iterator[str]:
+    """All that a value of JSON says in words."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, below in cast(Mapping[str, Any], value).items():
+            yield key
+            yield from _strings(below)
+    elif isinstance(value, list):
+        for below in cast(list[Any], value):
+            yield from _strings(below)
 
 
-def _grave(turn: Record, at: int) -> list[Step]:
-    return buried(turn.id, turn.parent or "", turn.session or "", turn.at, FORGOTTEN, at)
+def _names(text: str, names: set[str]) -> bool:
+    """Whether it is one of the names, or a key that begins with one."""
+    return text in names or not names.isdisjoint(text.split(":"))

@@ -1,18 +1,35 @@
-"""What stays of a turn that is gone: id and time, so that no copy of it passes for a new one."""
+"""What stays of a turn that is gone, so that no copy of it passes for a new one."""
 
 from recollect.core.records import Delete, Insert, Record, Step
 from recollect.families.history.model import SAID, TURN
 
-FORGOTTEN = "forgotten"  # the type of a turn that must not come back
-TAKEN_BACK = SAID  # of one that may be said again
+FORGOTTEN = "forgotten"  # the type of a grave
+
+
+def grave_id(turn_id: str) -> str:
+    """A grave is dug beside its turn, before that is purged: one of the two is always there."""
+    return f"grave_{turn_id.removeprefix('turn_')}"
 
 
 def buried(
-    turn_id: str, conversation: str, session: str, happened: int, kind: str, at: int
+    turn_id: str, conversation: str, session: str | None, happened: int, at: int
 ) -> list[Step]:
-    """The steps that leave a deleted record without a word in it."""
+    """The steps that say of a turn that it must not come back, and nothing of what it was."""
+    return _deleted(grave_id(turn_id), FORGOTTEN, conversation, session, happened, at)
+
+
+def taken_back(
+    turn_id: str, conversation: str, session: str | None, happened: int, at: int
+) -> list[Step]:
+    """The steps that leave of a turn what a deletion leaves: it may be said again."""
+    return _deleted(turn_id, SAID, conversation, session, happened, at)
+
+
+def _deleted(
+    record_id: str, kind: str, conversation: str, session: str | None, happened: int, at: int
+) -> list[Step]:
     bare = Record(
-        id=turn_id,
+        id=record_id,
         kind=TURN,
         created_at=at,
         updated_at=at,

@@ -1,30 +1,37 @@
 """Reading transcripts portion by portion, each stored together with how far it reaches."""
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from recollect.core.finishing import finished
 from recollect.core.ports import Indexing, RecordStore
-from recollect.core.records import Record, Where
+from recollect.core.records import Record, Step, Where
+from recollect.core.secrets import masked_json
 from recollect.core.times import Clock
-from recollect.core.transcripts import Portion, Transcript, Turn
+from recollect.core.transcripts import Mark, Portion, Transcript, Turn
 from recollect.errors import Conflict, RecollectError
-from recollect.families.history.importing import forgetting, ordering, plan, writing
+from recollect.families.history.importing import forgetting, ordering, plan, restating, writing
 from recollect.families.history.importing.checkpoints import Checkpoint
 from recollect.families.history.importing.conversations import PURGING, UNSORTED
 from recollect.families.history.importing.counts import Counts, Failure, Imported
 from recollect.families.history.importing.exclusion import Exclusion
+from recollect.families.history.importing.gate import GATE, gate_of, passed
+from recollect.families.history.importing.graves import grave_id
 from recollect.families.history.importing.plan import Known, Plan, Prepared, Rules
-from recollect.families.history.importing.turns import made_ready
+from recollect.families.history.importing.retrying import ATTEMPTS, unopposed
+from recollect.families.history.importing.texts import Cleaner
+from recollect.families.history.importing.turns import Said, made_ready
 from recollect.families.history.importing.writing import Draft
 from recollect.families.history.model import TURN, HistoryOptions
 
-ATTEMPTS = 100  # of others that commit between our reading and our writing
 PAGE = 500  # turns that are read at once
 
 Report = Callable[[int, int], None]
+# Folders, or who is asked for them before each commit: more may be excluded while it runs.
+Excluded = Sequence[str] | Callable[[], Awaitable[Sequence[str]]]
 
 # What a reader stumbles over shows in many forms, and one transcript must not stop the others.
 _STUMBLES = (
@@ -51,6 +58,11 @@ class _Read:
 
     portion: Portion
     events: list[Prepared]
+    mark: Mark | None  # where it can be kept
+
+    @property
+    def has_turns(self) -> bool:
+        return any(isinstance(event, Said) for event in self.events)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,26 @@ class _Seen:
             return cls(transcript.size, transcript.modified)
         except _STUMBLES as error:
             return cls(fault=_Unreadable(str(error) or type(error).__name__))
+
+
+class _Rulebook:
+    """What is to be taken in, as it is wished at the moment."""
+
+    def __init__(self, since: int | None, options: HistoryOptions, excluded: Excluded) -> None:
+        self._options = options
+        self._excluded = excluded
+        self._rules = Rules(since, Exclusion(options.excluded), options.mask_secrets)
+
+    @property
+    def masks(self) -> bool:
+        return self._rules.masks
+
+    async def now(self) -> Rules:
+        named = await self._excluded() if callable(self._excluded) else self._excluded
+        exclusion = Exclusion([*self._options.excluded, *named])
+        if exclusion.patterns != self._rules.exclusion.patterns:
+            self._rules = replace(self._rules, exclusion=exclusion)
+        return self._rules
 
 
 class Importer:
@@ -89,18 +121,16 @@ class Importer:
         transcripts: Sequence[Transcript],
         *,
         since: int | None = None,
-        excluded: Sequence[str] = (),
+        excluded: Excluded = (),
         report: Report = lambda done, total: None,
     ) -> Imported:
         """Reads what is new, in the order given: of copies the first stays.
 
-        Turns before `since` and those in `excluded` folders are left out. `report` is told how
-        much of the transcripts is done, and of how much. What is committed when it is cancelled
-        stays, and the next import goes on there.
+        Turns before `since` are left out, and those in `excluded` folders: whoever worked there,
+        or touched a file there. `report` is told how much of the transcripts is done, and of how
+        much. What is committed when it is cancelled stays, and the next import goes on there.
         """
-        rules = Rules(
-            since, Exclusion([*self._options.excluded, *excluded]), self._options.mask_secrets
-        )
+        rules = _Rulebook(since, self._options, excluded)
         seen = await asyncio.to_thread(lambda: [_Seen.of(each) for each in transcripts])
         progress = _Progress(report, sum(each.size for each in seen))
         imported = Imported()
@@ -122,6 +152,7 @@ class Importer:
 
     async def _tidy(self) -> None:
         """Ends what an import or a forgetting had to leave undone."""
+        await gate_of(self._store, self._clock)
         await forgetting.finish(self._store, self._clock)
         await ordering.put_in_order(self._store, self._clock)
 
@@ -144,7 +175,7 @@ class _Reading:
     """One transcript, from its checkpoint to its end."""
 
     def __init__(
-        self, store: RecordStore, clock: Clock, transcript: Transcript, rules: Rules
+        self, store: RecordStore, clock: Clock, transcript: Transcript, rules: _Rulebook
     ) -> None:
         self._store = store
         self._clock = clock
@@ -171,6 +202,8 @@ class _Reading:
             checkpoint = await self._checkpoint()
             if self._is_read(checkpoint):
                 break
+        if self._is_unsorted:
+            await ordering.put_in_order(self._store, self._clock)
         counts.left_out = int(counts.turns_left_out > 0 and not counts.turns)
 
     def _is_read(self, checkpoint: Checkpoint) -> bool:
@@ -180,23 +213,27 @@ class _Reading:
         empty = Checkpoint.of(self._transcript, None)
         found = await self._store.get([empty.id])
         checkpoint = Checkpoint.of(self._transcript, found[0]) if found else empty
-        if checkpoint.covers(self._rules.since, self._rules.exclusion):
+        rules = await self._rules.now()
+        if checkpoint.covers(rules.since, rules.exclusion):
             return checkpoint
         return checkpoint.from_start()
 
     async def _read_on(self, checkpoint: Checkpoint, counts: Counts, progress: _Progress) -> bool:
         """To the end; False where another import has moved the checkpoint."""
+        is_unmarked = checkpoint.is_unmarked
         portions = self._transcript.portions(checkpoint.mark)
         try:
             read = await self._next(portions)
             if read is None:
-                read = _Read(Portion((), checkpoint.mark or {}, self._seen.size), [])
+                mark = checkpoint.mark or {}
+                read = _Read(Portion((), mark, self._seen.size), [], mark)
             while isinstance(read, _Read):
                 # Only the last one says that all was read: so the next is fetched before.
                 following = await self._next(portions)
-                moved = await self._store_portion(
-                    checkpoint, read, counts, is_last=following is None
-                )
+                if read.portion.is_anew or (is_unmarked and read.has_turns):
+                    checkpoint, is_unmarked = checkpoint.from_start(), False
+                store = self._store_last if following is None else self._store_portion
+                moved = await store(checkpoint, read, counts)
                 if moved is None:
                     return False
                 checkpoint = moved
@@ -228,50 +265,97 @@ class _Reading:
             made_ready(event, source, masks=masks) if isinstance(event, Turn) else event
             for event in portion.events
         ]
-        return _Read(portion, events)
+        return _Read(portion, events, _storable(portion.mark, masks=masks))
+
+    async def _store_last(
+        self, checkpoint: Checkpoint, read: _Read, counts: Counts
+    ) -> Checkpoint | None:
+        """All was read once that is gone which did not come again."""
+        seen = (self._seen.size, self._seen.modified)
+        if not read.portion.is_last or not checkpoint.old_tags:
+            return await self._store_portion(checkpoint, read, counts, seen)
+        moved = await self._store_portion(checkpoint, read, counts)
+        if moved is None:
+            return None
+
+        async def attempt() -> Checkpoint | None:
+            try:
+                await restating.take_back(self._store, self._clock, moved, counts)
+                return await self._commit(moved.settled(seen), [], self._clock())
+            except Conflict:
+                if await self._is_ours(moved):
+                    raise
+                return None
+
+        self._is_unsorted = True
+        return await unopposed(attempt, "what it belongs to")
 
     async def _store_portion(
-        self, checkpoint: Checkpoint, read: _Read, counts: Counts, *, is_last: bool
+        self,
+        checkpoint: Checkpoint,
+        read: _Read,
+        counts: Counts,
+        seen: tuple[int, int] | None = None,
     ) -> Checkpoint | None:
-        """Commits until nobody was faster; None where the checkpoint is no longer ours."""
-        for _ in range(ATTEMPTS):
+        """Commits until nobody was faster; None where the checkpoint is no longer ours.
+
+        `seen` is given where all was read.
+        """
+
+        async def attempt() -> tuple[Checkpoint, Plan, Counts] | None:
             at = self._clock()
-            known = await self._known(read.events)
+            known, gate = await self._known(read.events)
+            rules = await self._rules.now()  # after the gate, which is closed after an exclusion
             planned, draft = await finished(
-                asyncio.to_thread(self._drafted, checkpoint, read, known, at)
+                asyncio.to_thread(self._drafted, checkpoint, read, known, rules, at)
             )
             there = await writing.looked_up(self._store, draft)
             steps, done = writing.steps_of(planned, draft, there, at)
-            whole = (self._seen.size, self._seen.modified) if is_last else None
-            moved = planned.checkpoint.moved(read.portion.mark, read.portion.skipped, whole)
-            own = moved.step(self._transcript.source, self._transcript.name, at)
+            moved = planned.checkpoint.moved(read.mark, read.portion.skipped, seen)
             try:
-                await writing.commit(self._store, [own, *steps], at)
-            except Conflict as conflict:
-                log.debug("another import was faster: %s", conflict)
-                if not await self._is_ours(checkpoint):
-                    return None
-                continue
-            done.skipped.update(read.portion.skipped)
-            counts.add(done)
-            await self._settle(planned, is_last=is_last)
-            return moved.committed(own)
-        raise Conflict("Others change all the time what it belongs to.")
+                moved = await self._commit(moved, [passed(gate), *steps], at)
+            except Conflict:
+                if await self._is_ours(checkpoint):
+                    raise
+                return None
+            return moved, planned, done
 
-    async def _known(self, events: Sequence[Prepared]) -> Known:
-        """One look at the store; more where a conversation is rewound."""
+        stored = await unopposed(attempt, "what it belongs to")
+        if stored is None:
+            return None
+        moved, planned, done = stored
+        done.skipped.update(read.portion.skipped)
+        counts.add(done)
+        await self._settle(planned)
+        return moved
+
+    async def _commit(self, checkpoint: Checkpoint, steps: Sequence[Step], at: int) -> Checkpoint:
+        name = Cleaner(self._rules.masks).name(self._transcript.name)
+        own = checkpoint.step(self._transcript.source, name, at)
+        await writing.commit(self._store, [own, *steps], at)
+        return checkpoint.committed(own)
+
+    async def _known(self, events: Sequence[Prepared]) -> tuple[Known, Record]:
+        """One look at the store; more where a turn is a copy, or a conversation is rewound."""
         source = self._transcript.source
         conversations = plan.conversations_in(events, source)
         turns = plan.turns_in(events, source)
-        found = await self._store.get(sorted(conversations | turns), include_deleted=True)
+        graves = {grave_id(turn): turn for turn in turns}
+        asked = sorted({GATE, *conversations, *turns, *graves})
+        found = {each.id: each for each in await self._store.get(asked, include_deleted=True)}
         known = Known(
-            {each.id: each for each in found if each.id in conversations},
-            {each.id: each for each in found if each.id in turns},
+            {i: found[i] for i in conversations if i in found},
+            {i: found[i] for i in turns if i in found},
+            {turn: found[grave] for grave, turn in graves.items() if grave in found},
         )
+        owners = {turn.parent for turn in known.turns.values() if turn.parent} - conversations
+        if owners:
+            copied = await self._store.get(sorted(owners))
+            known.conversations |= {each.id: each for each in copied}
         for conversation in plan.rewound_in(events, source) & known.conversations.keys():
             for turn in await self._all_turns(conversation):
                 known.turns.setdefault(turn.id, turn)
-        return known
+        return known, found[GATE]
 
     async def _all_turns(self, conversation: str) -> list[Record]:
         """Where they stand and when they were; their texts stay where they are."""
@@ -284,9 +368,9 @@ class _Reading:
         return found
 
     def _drafted(
-        self, checkpoint: Checkpoint, read: _Read, known: Known, at: int
+        self, checkpoint: Checkpoint, read: _Read, known: Known, rules: Rules, at: int
     ) -> tuple[Plan, Draft]:
-        planned = Plan(self._transcript.source, checkpoint, known, self._rules, self._seen.modified)
+        planned = Plan(self._transcript.source, checkpoint, known, rules, self._seen.modified)
         planned.play(read.events)
         return planned, writing.drafted(planned, at)
 
@@ -295,10 +379,17 @@ class _Reading:
         stored = checkpoint.stored
         return [each.version for each in found] == ([stored.version] if stored else [])
 
-    async def _settle(self, planned: Plan, *, is_last: bool) -> None:
+    async def _settle(self, planned: Plan) -> None:
         tags = {tag for talk in planned.talks.values() if talk.is_kept for tag in talk.tags}
         self._is_unsorted = self._is_unsorted or UNSORTED in tags
         if PURGING in tags:
             await forgetting.finish(self._store, self._clock)
-        if is_last and self._is_unsorted:
-            await ordering.put_in_order(self._store, self._clock)
+
+
+def _storable(mark: Mark, *, masks: bool) -> Mark | None:
+    """A mark is its reader's own: one that cannot be kept as it is is not kept."""
+    try:
+        json.dumps(mark, ensure_ascii=False).encode()
+    except ValueError:  # half a character
+        return None
+    return None if masks and masked_json(mark)[1] else mark

@@ -1,50 +1,53 @@
 """Turns that came late, put where they belong: in the order in which they happened."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Record, Step, Update, Where
-from recollect.core.text import clipped
 from recollect.core.times import Clock
 from recollect.core.transcripts import ASSISTANT
 from recollect.errors import Conflict
-from recollect.families.history.importing.conversations import UNSORTED, Talk
-from recollect.families.history.importing.turns import NAME_WORDS
+from recollect.families.history.importing.conversations import UNSORTED, Gist, Talk
+from recollect.families.history.importing.retrying import unopposed
+from recollect.families.history.importing.texts import opening
 from recollect.families.history.importing.writing import commit
 from recollect.families.history.model import CODE, CONVERSATION, SUMMARY, TURN
 
 PAGE = 200  # records that are read, or moved, at once
-ATTEMPTS = 20
 
 
 class _Place(NamedTuple):
     at: int
-    position: int
+    sequence: int
     id: str
+    position: int
     version: int
 
 
 async def put_in_order(store: RecordStore, clock: Clock) -> None:
-    """All conversations to which a turn came late; what is under way elsewhere waits."""
-    for _ in range(ATTEMPTS):
-        found = await store.scan(Where(kinds=(CONVERSATION,), tags=(UNSORTED,)))
-        if not found:
-            return
-        for conversation in found:
-            try:
-                await _order(store, clock, conversation)
-            except Conflict:  # another import has added to it: the next round sees that
-                continue
+    """All conversations to which a turn came late, or from which one went."""
+    for conversation in await store.scan(Where(kinds=(CONVERSATION,), tags=(UNSORTED,))):
+        one = conversation.id
+        with suppress(Conflict):  # another import adds to it all the time, and will do this
+            await unopposed(lambda one=one: _order(store, clock, one), f"the conversation {one}")
 
 
-async def _order(store: RecordStore, clock: Clock, conversation: Record) -> None:
+async def _order(store: RecordStore, clock: Clock, conversation_id: str) -> None:
+    found = await store.get([conversation_id])
+    if not found or UNSORTED not in found[0].tags:
+        return
+    [conversation] = found
     places: list[_Place] = []
+    gist = Gist()
     first: Record | None = None
     async for turn in _pages(store, conversation.id):
-        places.append(_place(turn))
+        place = _place(turn)
+        places.append(place)
+        gist.add(turn.at, place.sequence, turn.scope, turn.facets.get("branch"))
         is_human = turn.author != ASSISTANT and turn.type != SUMMARY and turn.text.strip()
-        if is_human and (first is None or _place(turn) < _place(first)):
+        if is_human and (first is None or place < _place(first)):
             first = turn
     places.sort()
     moved = [(new, old) for new, old in enumerate(places) if new != old.position]
@@ -55,21 +58,27 @@ async def _order(store: RecordStore, clock: Clock, conversation: Record) -> None
         steps += [Update(old.id, {"position": new}, old.version) for new, old in some.items()]
         steps += await _code_moves(store, {old.id: new for new, old in some.items()})
         await commit(store, steps, at)
-    await commit(store, [_settled(conversation, places, first).step(clock())], clock())
+    talk = Talk.of(conversation)
+    talk.tags.discard(UNSORTED)
+    if not talk.left_out:
+        talk.settle(gist)
+        talk.facets["turns"] = len(places)
+        _rename(talk, places, first)
+    await commit(store, [talk.step(clock())], clock())
 
 
 def _place(turn: Record) -> _Place:
-    return _Place(turn.at, turn.position or 0, turn.id, turn.version)
+    sequence = turn.facets.get("sequence", 0)
+    return _Place(turn.at, sequence, turn.id, turn.position or 0, turn.version)
 
 
-def _settled(conversation: Record, places: list[_Place], first: Record | None) -> Talk:
-    talk = Talk.of(conversation)
-    talk.tags.discard(UNSORTED)
-    talk.facets["turns"] = len(places)
-    if first is not None and (talk.name is None or "named" in talk.facets):
-        talk.name = clipped(first.text[: 4 * NAME_WORDS], NAME_WORDS)
-        talk.facets["named"] = [place.id for place in places].index(first.id)
-    return talk
+def _rename(talk: Talk, places: list[_Place], first: Record | None) -> None:
+    if talk.name is not None and "named" not in talk.facets:
+        return  # its program has named it
+    talk.name = None
+    talk.facets.pop("named", None)
+    if first is not None:
+        talk.call(opening(first.text), [place.id for place in places].index(first.id))
 
 
 async def _code_moves(store: RecordStore, positions: dict[str, int]) -> list[Step]:

@@ -4,22 +4,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from recollect.core.records import Record
-from recollect.core.transcripts import Rewound, Titled
-from recollect.families.history.importing.checkpoints import Checkpoint, Previous
+from recollect.core.transcripts import Marked, Rewound, Titled
+from recollect.families.history.importing.checkpoints import Checkpoint, Previous, transcript_of
 from recollect.families.history.importing.conversations import (
-    TITLE_LENGTH,
     UNSORTED,
+    Gist,
     Talk,
     left_out_of,
     part_tag,
 )
 from recollect.families.history.importing.exclusion import Exclusion
-from recollect.families.history.importing.graves import FORGOTTEN
-from recollect.families.history.importing.texts import Cleaner, clean
+from recollect.families.history.importing.texts import LONGEST_TITLE, Cleaner
 from recollect.families.history.importing.turns import Said
 from recollect.families.history.model import conversation_id, turn_id
 
-Prepared = Said | Titled | Rewound
+Prepared = Said | Titled | Rewound | Marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +35,29 @@ class Slot:
     """A turn as it was and as it is to be; `said` is None where the portion does not tell."""
 
     owner: str  # its conversation
-    session: str
+    session: str | None
     stored: Record | None
     is_live: bool
     position: int
     at: int
+    sequence: int = 0  # the order in which the turns of a conversation came
     scope: str = ""
+    tags: frozenset[str] = frozenset()  # the readings of transcripts that it came in
     said: Said | None = None
 
     @classmethod
     def of(cls, record: Record) -> "Slot":
         return cls(
             record.parent or "",
-            record.session or "",
+            record.session,
             record,
             record.deleted_at is None,
             record.position or 0,
             record.at,
+            record.facets.get("sequence", 0),
             record.scope,
+            frozenset(record.tags),
         )
-
-    @property
-    def is_forgotten(self) -> bool:
-        return self.stored is not None and self.stored.type == FORGOTTEN
 
     @property
     def text(self) -> str:
@@ -66,16 +65,28 @@ class Slot:
             return self.said.text
         return "" if self.stored is None else self.stored.text
 
+    @property
+    def branch(self) -> str | None:
+        if self.said is not None:
+            return self.said.branch
+        return None if self.stored is None else self.stored.facets.get("branch")
+
+    def is_begun_by(self, said: Said) -> bool:
+        """Whether it is an older state of what is said now."""
+        is_longer = said.is_whole and len(said.text) > len(self.text)
+        return is_longer and said.text.startswith(self.text)
+
 
 @dataclass(slots=True)
 class Known:
     """What the store has of that which a portion speaks of.
 
-    Of a conversation that is rewound, all turns.
+    Of a conversation that is rewound, all turns. `graves` are those of turns, by their ids.
     """
 
     conversations: dict[str, Record] = field(default_factory=dict[str, Record])
     turns: dict[str, Record] = field(default_factory=dict[str, Record])
+    graves: dict[str, Record] = field(default_factory=dict[str, Record])
 
 
 class Plan:
@@ -91,11 +102,13 @@ class Plan:
         self.checkpoint = checkpoint
         self.talks: dict[str, Talk] = {}
         self.slots = {turn.id: Slot.of(turn) for turn in known.turns.values()}
+        self.graves: dict[str, Slot] = {}  # of turns that were never in
         self.guards: dict[str, Record] = {}  # what must not have changed, though we leave it alone
         self.left_out = 0
+        self.doubled = 0  # turns of a conversation that another reader has told of
 
     def play(self, events: Sequence[Prepared]) -> None:
-        self._heed_markers(event for event in events if isinstance(event, Said))
+        self._heed_markers(events)
         for event in events:
             match event:
                 case Said():
@@ -104,61 +117,77 @@ class Plan:
                     self._entitle(event)
                 case Rewound():
                     self._rewind(event)
+                case Marked():
+                    pass  # it was heeded before all else
         for talk in self.talks.values():
             if talk.left_out:
                 for slot in self._slots_of(talk):
                     slot.said, slot.is_live = None, False
 
-    def _heed_markers(self, turns: Iterable[Said]) -> None:
+    def _heed_markers(self, events: Iterable[Prepared]) -> None:
         """What asks to be left out is, and what agents did for it too."""
-        for said in turns:
-            talk = self._talk(said)
-            sender = left_out_of(self._known.conversations.get(said.parent or ""))
-            if talk.left_out in ("marker", "forgotten"):
+        for event in events:
+            if isinstance(event, Marked):
+                talk = self._marked(event)
+                sender = None
+            elif isinstance(event, Said):
+                talk = self._talk(event)
+                sender = left_out_of(self._known.conversations.get(event.parent or ""))
+            else:
                 continue
-            if said.is_marked or sender == "marker":
+            if talk.is_out_for_good:
+                continue
+            if isinstance(event, Marked) or event.is_marked or sender == "marker":
                 talk.leave_out("marker")
             elif sender == "forgotten":
                 talk.leave_out("forgotten")
 
     def _hear(self, said: Said) -> None:
         talk = self._talk(said)
-        previous = self._previous(said.session)
+        previous = self._previous(talk)
         slot = self.slots.get(said.id)
         project = self._project(said, talk, slot, previous)
         at = self._time(said, talk, slot, previous)
         copied = None
-        if self._is_left_out(talk, project) or self._is_early(at):
+        if slot is not None and slot.is_live:
+            self._see(slot, talk)
+        if grave := self._known.graves.get(said.id):
             self.left_out += 1
-            if slot is None and talk.left_out in ("marker", "forgotten"):
-                self.slots[said.id] = Slot(talk.id, said.session, None, False, 0, at)
+            copied = grave.session if grave.parent != talk.id else None
+            self._continue(talk, copied)
+        elif self._is_left_out(talk, said, project) or self._is_early(at):
+            self.left_out += 1
+            if slot is None and talk.is_out_for_good:
+                self.graves[said.id] = Slot(talk.id, talk.session, None, False, 0, at)
+        elif self._is_told_by_another(said, talk):
+            self.doubled += 1
         elif slot is not None and slot.owner != talk.id:
             copied = slot.session
             self._continue(talk, copied)
+            self._extend(slot, said)
         else:
             self._take(said, talk, slot, at, project)
             if previous is not None and previous.copied is not None:
                 self._continue(talk, previous.copied)
             self._guard(said.parent)
-        if talk.left_out in ("marker", "forgotten"):
+        if talk.is_out_for_good:
             self._drop_title(talk)
-            self._set_previous(Previous(said.session, at))
+            self._set_previous(Previous(talk.id, at))
         else:
             kept = copied or (previous and not talk.is_kept and previous.copied) or None
-            self._set_previous(Previous(said.session, at, project, kept))
+            self._set_previous(Previous(talk.id, at, project, kept))
 
     def _take(
         self, said: Said, talk: Talk, slot: Slot | None, at: int, project: str | None
     ) -> None:
         if slot is None:
-            slot = Slot(talk.id, said.session, None, False, 0, at)
-            self.slots[said.id] = slot
-        if slot.is_forgotten:
-            return
+            slot = self.slots[said.id] = Slot(talk.id, said.session, None, False, 0, at)
         if not talk.is_begun:
             self._begin(talk, said)
         if not slot.is_live:
             slot.position, slot.is_live = talk.place(at), True
+            slot.sequence = talk.next_sequence()
+            slot.tags |= {self.checkpoint.tag}
         elif said.is_whole and len(said.text) < len(slot.text) and slot.text.startswith(said.text):
             return  # an older state of it
         elif at != slot.at:
@@ -168,33 +197,68 @@ class Plan:
         if said.words:
             talk.call(said.words, slot.position)
 
+    def _see(self, slot: Slot, talk: Talk) -> None:
+        """It has come in this reading, whatever becomes of it.
+
+        When all is told again, the order is that in which it is told now.
+        """
+        if self.checkpoint.tag in slot.tags:
+            return
+        if self.checkpoint.reading and slot.owner == talk.id and not talk.left_out:
+            slot.sequence = talk.next_sequence()
+        slot.tags = frozenset({*slot.tags.difference(self._older(slot)), self.checkpoint.tag})
+
+    def _older(self, slot: Slot) -> set[str]:
+        """The tags that it has from earlier readings of this transcript."""
+        own = {tag for tag in slot.tags if transcript_of(tag) == self.checkpoint.id}
+        return own - {self.checkpoint.tag}
+
+    def _extend(self, slot: Slot, said: Said) -> None:
+        """A copy may have been made while there was less of it, and be read first."""
+        owner = self._known.conversations.get(slot.owner)
+        is_kept = slot.is_live and owner is not None and not left_out_of(owner)
+        if is_kept and slot.is_begun_by(said):
+            slot.said = said
+            self._guard(slot.owner)
+
     def _begin(self, talk: Talk, said: Said) -> None:
         if said.parent is not None:
             talk.facets["part_of"] = said.facets["part_of"]
+        if said.reader is not None:
+            talk.facets["reader"] = said.reader
         title = self.checkpoint.title
-        if title is not None and title[0] == said.session:
+        if title is not None and title[0] == talk.id:
             talk.entitle(title[1])
             self.checkpoint = replace(self.checkpoint, title=None)
 
-    def _continue(self, talk: Talk, session: str) -> None:
-        if talk.is_there:
+    def _continue(self, talk: Talk, session: str | None) -> None:
+        if talk.is_there and session:
             talk.is_kept = True
             talk.facets.setdefault("continues", session)
 
-    def _is_left_out(self, talk: Talk, project: str | None) -> bool:
+    def _is_told_by_another(self, said: Said, talk: Talk) -> bool:
+        """Two readers of one program do not give a turn the same key: one of them tells."""
+        return talk.is_begun and talk.facets.get("reader") != said.reader
+
+    def _is_left_out(self, talk: Talk, said: Said, project: str | None) -> bool:
+        """A turn in an excluded folder is, and one that touched a file in such a folder."""
         exclusion = self._rules.exclusion
         if talk.left_out == "excluded" and not exclusion.leaves_out(talk.scope):
             talk.take_in_again()
-        if talk.left_out in ("marker", "forgotten"):
+        if talk.is_out_for_good:
             return True
-        pattern = exclusion.pattern_of(talk.scope if talk.left_out else project or "")
+        folder = said.place or project or ""
+        # A folder may be known by the name alone in which a secret is masked.
+        known = (talk.scope,) if talk.left_out else (folder, project or "")
+        pattern = next(filter(None, map(exclusion.pattern_of, known)), None)
+        if pattern is not None and not talk.is_begun and not talk.left_out:
+            talk.leave_out("excluded", scope=project or "")
+            self._drop_title(talk)
+        pattern = pattern or exclusion.pattern_of_files(said.files, folder)
         if pattern is None:
             return False
         excluded = tuple(sorted({*self.checkpoint.excluded, pattern}))
         self.checkpoint = replace(self.checkpoint, excluded=excluded)
-        if not talk.is_begun and not talk.left_out:
-            talk.leave_out("excluded", scope=project or "")
-            self._drop_title(talk)
         return True
 
     def _is_early(self, at: int) -> bool:
@@ -210,6 +274,8 @@ class Plan:
             return said.at
         if slot is not None:
             return slot.at
+        if grave := self._known.graves.get(said.id):
+            return grave.at
         if previous is not None and previous.at is not None:
             return previous.at
         return self._modified if talk.ended is None else talk.ended
@@ -224,32 +290,36 @@ class Plan:
         return (previous and previous.project) or talk.scope or None
 
     def _entitle(self, event: Titled) -> None:
-        title = Cleaner(self._rules.masks)(" ".join(event.title.split()), TITLE_LENGTH)
-        talk = self._met(conversation_id(self._source, event.session))
+        title = Cleaner(self._rules.masks)(" ".join(event.title.split()), LONGEST_TITLE)
+        conversation = conversation_id(self._source, event.session)
+        talk = self._met(conversation)
         if not title or (talk is not None and talk.left_out):
             return
         if talk is not None and talk.is_there:
             talk.entitle(title)
         else:
-            self.checkpoint = replace(self.checkpoint, title=(clean(event.session), title))
+            self.checkpoint = replace(self.checkpoint, title=(conversation, title))
 
     def _drop_title(self, talk: Talk) -> None:
-        if self.checkpoint.title is not None and self.checkpoint.title[0] == talk.session:
+        if self.checkpoint.title is not None and self.checkpoint.title[0] == talk.id:
             self.checkpoint = replace(self.checkpoint, title=None)
 
     def _rewind(self, event: Rewound) -> None:
+        """By the order in which turns came: their times may be in any."""
         talk = self._met(conversation_id(self._source, event.session))
         slot = self.slots.get(turn_id(self._source, event.key))
         if talk is None or talk.left_out or slot is None or not talk.is_there:
             return
-        if slot.owner == talk.id and not slot.is_live:
-            return
-        start = slot.position if slot.owner == talk.id else 0
-        live = [each for each in self._slots_of(talk) if each.is_live]
-        for each in live:
-            if each.position >= start:
+        if slot.owner == talk.id and (not slot.is_live or self._older(slot)):
+            return  # it is taken back already, or does not come any more
+        start = slot.sequence if slot.owner == talk.id else 0
+        left = Gist()
+        for each in self._slots_of(talk):
+            if each.is_live and each.sequence >= start:
                 each.is_live, each.said = False, None
-        talk.rewind(start, [each.at for each in live if each.is_live])
+            elif each.is_live:
+                left.add(each.at, each.sequence, each.scope, each.branch)
+        talk.rewind(left)
 
     def _slots_of(self, talk: Talk) -> list[Slot]:
         return [slot for slot in self.slots.values() if slot.owner == talk.id]
@@ -257,10 +327,19 @@ class Plan:
     def _talk(self, said: Said) -> Talk:
         talk = self._met(said.conversation)
         if talk is None:
-            talk = self.talks[said.conversation] = Talk(said.conversation, said.session)
-            talk.facets["source"] = self._source
+            talk = self._new(said.conversation, said.session)
             if said.parent is not None:
                 talk.tags.add(part_tag(said.parent))
+        return talk
+
+    def _marked(self, event: Marked) -> Talk:
+        conversation = conversation_id(self._source, event.session)
+        session = Cleaner(self._rules.masks).name(event.session)
+        return self._met(conversation) or self._new(conversation, session)
+
+    def _new(self, conversation: str, session: str | None) -> Talk:
+        talk = self.talks[conversation] = Talk(conversation, session)
+        talk.facets["source"] = self._source
         return talk
 
     def _met(self, conversation: str) -> Talk | None:
@@ -269,13 +348,13 @@ class Plan:
             self.talks[conversation] = Talk.of(record)
         return self.talks.get(conversation)
 
-    def _guard(self, parent: str | None) -> None:
-        if parent is not None and parent in self._known.conversations:
-            self.guards[parent] = self._known.conversations[parent]
+    def _guard(self, conversation: str | None) -> None:
+        if conversation is not None and conversation in self._known.conversations:
+            self.guards[conversation] = self._known.conversations[conversation]
 
-    def _previous(self, session: str) -> Previous | None:
+    def _previous(self, talk: Talk) -> Previous | None:
         previous = self.checkpoint.previous
-        return previous if previous is not None and previous.session == session else None
+        return previous if previous is not None and previous.conversation == talk.id else None
 
     def _set_previous(self, previous: Previous) -> None:
         self.checkpoint = replace(self.checkpoint, previous=previous)
@@ -296,7 +375,7 @@ def turns_in(events: Sequence[Prepared], source: str) -> set[str]:
     return {
         event.id if isinstance(event, Said) else turn_id(source, event.key)
         for event in events
-        if not isinstance(event, Titled)
+        if isinstance(event, Said | Rewound)
     }
 
 

@@ -3,19 +3,19 @@
 from dataclasses import dataclass
 from typing import Any
 
-from recollect.core.text import clipped
+from recollect.core.markers import has_marker
 from recollect.core.transcripts import ASSISTANT, Snippet, Turn
 from recollect.families.history.code.languages import file_in, language_of
-from recollect.families.history.importing.decisions import is_decision
-from recollect.families.history.importing.exclusion import has_marker
 from recollect.families.history.importing.fences import Block, blocks
-from recollect.families.history.importing.problems import has_fix, has_problem
+from recollect.families.history.importing.phrases import has_fix, has_problem, is_decision
 from recollect.families.history.importing.texts import (
     LONGEST_CODE,
+    LONGEST_FAILURE,
     LONGEST_REPLACED,
     LONGEST_TEXT,
     Cleaner,
-    clean,
+    opening,
+    shortened,
 )
 from recollect.families.history.model import (
     DECISION,
@@ -28,7 +28,6 @@ from recollect.families.history.model import (
 
 MOST_CODE = 200  # pieces of one turn
 MOST_NAMED = 100  # files, and tools, of one turn
-NAME_WORDS = 80  # characters of the first turn that name a conversation
 TEXT = "text"  # the language of what a program printed
 
 
@@ -51,8 +50,8 @@ class Said:
     id: str
     conversation: str
     parent: str | None  # the conversation that sent an agent
-    session: str
-    author: str
+    session: str | None
+    author: str | None
     type: str
     text: str
     words: str | None  # what a conversation that begins with it is called
@@ -63,6 +62,10 @@ class Said:
     pieces: tuple[Piece, ...]
     is_marked: bool
     is_whole: bool  # nothing but what was said is in its text
+    reader: str | None
+    # The folder and the files as they are called there, to see whether they are excluded.
+    place: str | None
+    files: tuple[str, ...]
     masked: tuple[str, ...]
     cut: int  # texts of which only the beginning is kept
 
@@ -71,23 +74,31 @@ def made_ready(turn: Turn, source: str, *, masks: bool) -> Said:
     cleaner = Cleaner(masks)
     record_id = turn_id(source, turn.key)
     said = cleaner(turn.text, LONGEST_TEXT)
-    failures = [cleaner(failure.strip(), LONGEST_REPLACED) for failure in turn.failures]
+    failures = [
+        shortened(cleaner(failure.strip(), LONGEST_REPLACED), LONGEST_FAILURE)
+        for failure in turn.failures
+    ]
+    pieces = tuple(_pieces(turn, record_id, said, cleaner))
+    facets = _facets(turn, source, said, cleaner)
     return Said(
         id=record_id,
         conversation=conversation_id(source, turn.session),
         parent=conversation_id(source, turn.part_of) if turn.part_of else None,
-        session=clean(turn.session),
-        author=clean(turn.author),
+        session=cleaner.name(turn.session),
+        author=cleaner.name(turn.author),
         type=_type(turn, said),
         text="\n".join((said, *(f"[error] {failure}" for failure in failures))).lstrip("\n"),
         words=_words(turn, said),
         at=turn.at,
-        project=clean(turn.project) if turn.project else None,
-        branch=clean(turn.branch) if turn.branch else None,
-        facets=_facets(turn, source, said, has_failed=bool(failures)),
-        pieces=tuple(_pieces(turn, record_id, said, cleaner)),
+        project=cleaner.name(turn.project),
+        branch=facets.get("branch"),
+        facets=facets,
+        pieces=pieces,
         is_marked=has_marker(turn.text),
         is_whole=not failures,
+        reader=turn.reader,
+        place=turn.project,
+        files=(*turn.files, *(each.file for each in turn.snippets if each.file)),
         masked=tuple(cleaner.kinds),
         cut=cleaner.cut,
     )
@@ -102,25 +113,26 @@ def _type(turn: Turn, text: str) -> str:
 def _words(turn: Turn, text: str) -> str | None:
     if turn.author == ASSISTANT or turn.is_summary:
         return None
-    return clipped(text[: 4 * NAME_WORDS], NAME_WORDS) or None
+    return opening(text) or None
 
 
-def _facets(turn: Turn, source: str, text: str, *, has_failed: bool) -> dict[str, Any]:
+def _facets(turn: Turn, source: str, text: str, cleaner: Cleaner) -> dict[str, Any]:
     facets: dict[str, Any] = {
         "source": source,
-        "branch": clean(turn.branch) if turn.branch else None,
-        "model": clean(turn.model) if turn.model else None,
-        "files": _named(turn.files),
-        "tools": _named(turn.tools),
-        "problem": has_failed or has_problem(text),
+        "branch": cleaner.name(turn.branch),
+        "model": cleaner.name(turn.model),
+        "files": _named(turn.files, cleaner),
+        "tools": _named(turn.tools, cleaner),
+        "problem": bool(turn.failures) or has_problem(text),
         "fix": has_fix(text),
-        "part_of": clean(turn.part_of) if turn.part_of else None,
+        "part_of": cleaner.name(turn.part_of),
     }
     return {name: value for name, value in facets.items() if value}
 
 
-def _named(names: tuple[str, ...]) -> list[str]:
-    return [clean(name) for name in dict.fromkeys(names)][:MOST_NAMED]
+def _named(names: tuple[str, ...], cleaner: Cleaner) -> list[str]:
+    found = (cleaner.name(name) for name in tuple(dict.fromkeys(names))[:MOST_NAMED])
+    return [name for name in found if name]
 
 
 def _pieces(turn: Turn, record_id: str, text: str, cleaner: Cleaner) -> list[Piece]:
@@ -141,12 +153,11 @@ def _block(block: Block, piece_id: str) -> Piece:
 
 
 def _edit(snippet: Snippet, piece_id: str, cleaner: Cleaner) -> Piece:
-    file = clean(snippet.file) if snippet.file else None
     return Piece(
         piece_id,
         cleaner(snippet.text, LONGEST_CODE),
-        language_of(snippet.language, file),
-        file,
+        language_of(snippet.language, snippet.file),
+        cleaner.name(snippet.file),
         "edit",
         cleaner(snippet.replaced, LONGEST_REPLACED) if snippet.replaced else None,
     )

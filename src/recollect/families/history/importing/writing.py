@@ -1,11 +1,13 @@
 """The steps that make the store what a plan says."""
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from recollect.core.finishing import finished
 from recollect.core.ports import RecordStore
 from recollect.core.records import (
     Batch,
@@ -22,14 +24,15 @@ from recollect.families.history.code.linking import links_of
 from recollect.families.history.code.outlines import outline
 from recollect.families.history.importing.conversations import PURGING
 from recollect.families.history.importing.counts import Counts
-from recollect.families.history.importing.graves import FORGOTTEN, TAKEN_BACK, buried
+from recollect.families.history.importing.graves import buried, taken_back
 from recollect.families.history.importing.plan import Plan, Slot
 from recollect.families.history.importing.turns import Piece, Said
 from recollect.families.history.model import CODE, DECISION, IMPORT, TURN
 
 # What an update compares and sets; the rest of a record is its identity.
-_COMPARED = ("type", "name", "text", "facets", "scope", "session", "author", "position")
+_COMPARED = ("type", "name", "text", "facets", "scope", "session", "author", "position", "tags")
 TOO_LONG = "rest of a text that is too long"
+DOUBLED = "turn of a conversation that is read from elsewhere"
 _LINKED = ("text", "type", "scope")  # what the links of code follow from
 
 
@@ -40,6 +43,7 @@ class Draft:
     turns: list[tuple[Record, Slot]] = field(default_factory=list[tuple[Record, Slot]])
     code: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])  # by turn
     gone: list[Record] = field(default_factory=list[Record])
+    seen: list[Step] = field(default_factory=list[Step])  # that come again and stay as they are
     buried: list[Step] = field(default_factory=list[Step])
     symbols: dict[str, Record] = field(default_factory=dict[str, Record])
     links: dict[str, list[Link]] = field(default_factory=dict[str, list[Link]])  # by code
@@ -60,25 +64,36 @@ class Draft:
 def drafted(plan: Plan, at: int) -> Draft:
     """What the plan's turns look like as records, with the links of code that is new."""
     draft = Draft()
+    for unheard, slot in plan.graves.items():
+        draft.buried += buried(unheard, slot.owner, slot.session, slot.at, at)
     for record_id, slot in plan.slots.items():
         talk = plan.talks.get(slot.owner)
-        is_left_out = talk is not None and talk.left_out is not None
-        if slot.stored is None and not slot.is_live:
-            kind = FORGOTTEN if is_left_out else TAKEN_BACK
-            draft.buried += buried(record_id, slot.owner, slot.session, slot.at, kind, at)
-        if is_left_out:
+        if talk is not None and talk.left_out is not None:
             continue  # what is there is purged
-        was_live = slot.stored is not None and slot.stored.deleted_at is None
-        if slot.stored is not None and was_live and not slot.is_live:
-            draft.gone.append(slot.stored)
-        elif slot.said is not None and slot.is_live:
+        stored = slot.stored
+        was_live = stored is not None and stored.deleted_at is None
+        if slot.is_live and slot.said is not None:
             turn = _turn(record_id, slot, slot.said, at)
             draft.turns.append((turn, slot))
             draft.code[turn.id] = [_code(piece, turn) for piece in slot.said.pieces]
-            if slot.stored is None:
+            if stored is None:
                 for code in draft.code[turn.id]:
                     draft.link(code)
+        elif stored is None and not slot.is_live:
+            draft.buried += taken_back(record_id, slot.owner, slot.session, slot.at, at)
+        elif stored is not None and was_live and not slot.is_live:
+            draft.gone.append(stored)
+        elif stored is not None and was_live:
+            draft.seen += _seen(stored, slot)
     return draft
+
+
+def _seen(stored: Record, slot: Slot) -> list[Step]:
+    if frozenset(stored.tags) == slot.tags:
+        return []
+    facets = {**stored.facets, "sequence": slot.sequence}
+    tags = tuple(sorted(slot.tags))
+    return [Update(stored.id, {"tags": tags, "facets": facets}, stored.version)]
 
 
 @dataclass(slots=True)
@@ -113,11 +128,10 @@ async def _look_up_code(
         for code in draft.code[turn]
         if not _is_same(there.code.get(turn, {}).get(code.id), code, _LINKED)
     ]
-    for code in changed:
-        draft.link(code)
     ids = [code.id for code in changed]
     if not ids:
         return
+    await finished(asyncio.to_thread(lambda: [draft.link(code) for code in changed]))
     for link in await store.links(ids, direction="out"):
         there.links.setdefault(link.source, {})[link.id] = link
     wanted = [link.id for each in ids for link in draft.links[each]]
@@ -128,6 +142,8 @@ async def _look_up_code(
 def steps_of(plan: Plan, draft: Draft, there: There, at: int) -> tuple[list[Step], Counts]:
     """All that one commit does, but for the checkpoint."""
     counts = Counts(turns_left_out=plan.left_out)
+    if plan.doubled:
+        counts.skipped[DOUBLED] += plan.doubled
     steps: list[Step] = []
     for talk in plan.talks.values():
         if talk.is_kept:
@@ -142,6 +158,7 @@ def steps_of(plan: Plan, draft: Draft, there: There, at: int) -> tuple[list[Step
     for turn in draft.gone:
         steps.append(Delete(turn.ref))
         counts.turns_removed += 1
+    steps += draft.seen
     steps += draft.buried
     for symbol in draft.symbols.values():
         steps += _symbol_steps(symbol, there.symbols.get(symbol.id), counts)
@@ -169,7 +186,8 @@ def _turn(record_id: str, slot: Slot, said: Said, at: int) -> Record:
         position=slot.position,
         author=said.author,
         occurred_at=slot.at,
-        facets=said.facets,
+        facets={**said.facets, "sequence": slot.sequence},
+        tags=tuple(sorted(slot.tags)),
     )
 
 
@@ -204,16 +222,23 @@ def _turn_steps(
     own = _upserted(record, slot.stored)
     code = _code_steps(record, draft, there, counts)
     was_live = slot.stored is not None and slot.stored.deleted_at is None
+    is_changed = bool(code) or slot.stored is None or _told(slot.stored) != _told(record)
     if not was_live:
         counts.turns += 1
         counts.decisions += record.type == DECISION
-    elif own or code:
+    elif is_changed:
         counts.turns_changed += 1
-    if (own or code) and slot.said is not None:
+    if is_changed and slot.said is not None:
         counts.masked.update(slot.said.masked)
         if slot.said.cut:
             counts.skipped[TOO_LONG] += slot.said.cut
     return own + code
+
+
+def _told(turn: Record) -> tuple[Any, ...]:
+    """What makes it another when it changes: not where it stands, nor when it was read."""
+    facets = {name: value for name, value in turn.facets.items() if name != "sequence"}
+    return turn.text, turn.type, turn.scope, turn.author, turn.at, facets
 
 
 def _code_steps(turn: Record, draft: Draft, there: There, counts: Counts) -> list[Step]:

@@ -1,6 +1,7 @@
 """Code of past conversations: by name, by file and by what it does."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from recollect.core.ports import RecordStore
@@ -34,12 +35,15 @@ async def code_like(
         limit=limit * POOL,
         asking=asking,
     )
+    return replace(answer, hits=(await definitions_first(store, query, answer.hits))[:limit])
+
+
+async def definitions_first(store: RecordStore, query: str, hits: Sequence[Hit]) -> list[Hit]:
+    """Best first, with code that defines a name of the question before other code."""
     defining = await _defining(store, query)
-    hits = answer.hits
     if any(hit.record.id in defining for hit in hits):
-        hits = [_judged(hit, defining) for hit in hits]
-    hits.sort(key=lambda hit: (-hit.score, -hit.record.at, hit.record.id))
-    return replace(answer, hits=hits[:limit])
+        hits = [_judged(hit, defining) if hit.record.kind == CODE else hit for hit in hits]
+    return sorted(hits, key=lambda hit: (-hit.score, -hit.record.at, hit.record.id))
 
 
 async def languages(store: RecordStore) -> list[str]:

@@ -1,5 +1,6 @@
 """Reading a conversation: what an id leads to, and a page of turns around it."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,19 +17,31 @@ LONGEST_IN_PAGE = 1_500  # characters of a turn among others
 LONGEST_ALONE = 16_000  # of one that is read by itself
 CLIPPED = "Clipped turns are whole in read_conversation with the turn's id and limit 1."
 WHERE_IDS_ARE = "Results of recall_previous_discussions carry ids that can be read."
+# Why nothing of a conversation is kept, and what can be done about it.
+LEFT_OUT = {
+    "marker": ("is marked not to be indexed", None),
+    "forgotten": ("was forgotten", None),
+    "excluded": (
+        "is of an excluded folder",
+        "`recollect history include FOLDER` takes it in again, with the next import.",
+    ),
+}
 
 # Kinds of cursors: turns from a position on, turns up to one, a turn's text from a place on.
 _FROM, _UP_TO, _TEXT = "from", "up to", "text"
+_CHUNK = re.compile(r"(?P<session>.+)-chunk-(?P<number>\d{1,9})")  # as other servers name turns
 _GAP = 50  # positions that are looked through at least, as turns that were taken back leave none
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What an id leads to; no turn where it is that of a whole conversation."""
+    """What an id leads to; no turn where it is that of a whole conversation. Who names a `chunk`
+    wants it alone."""
 
     conversation: Record
     turn: Record | None = None
     code: Record | None = None
+    is_chunk: bool = False
 
     @property
     def session(self) -> str:
@@ -36,14 +49,21 @@ class Opened:
 
 
 async def opened(store: RecordStore, given: str) -> Opened:
-    """By the id of a turn, of code or of a conversation, or by a program's own id of a session."""
+    """By the id of a turn, of code or of a conversation, or by a program's own id of a session;
+    with `-chunk-7` behind it, at that turn or the nearest."""
     name = given.strip()
     record = next(iter(await store.get([name])), None)
     if record is not None and record.kind == CONVERSATION:
         return Opened(_kept(record))
     if record is not None and record.kind in (TURN, CODE):
         return await _opened_around(store, record)
-    return Opened(_kept(await _by_session(store, name)))
+    found = await _by_session(store, name)
+    chunk = _CHUNK.fullmatch(name)
+    if found is None and chunk is not None:
+        return await _opened_at(store, name, chunk["session"], int(chunk["number"]))
+    if found is None:
+        raise _unknown(name)
+    return Opened(_kept(found))
 
 
 async def read(store: RecordStore, opened: Opened, limit: int, cursor: str | None) -> "Reading":
@@ -120,7 +140,16 @@ async def _opened_around(store: RecordStore, record: Record) -> Opened:
     return Opened(above[0], turn, code)
 
 
-async def _by_session(store: RecordStore, name: str) -> Record:
+async def _opened_at(store: RecordStore, name: str, session: str, position: int) -> Opened:
+    found = await _by_session(store, session)
+    if found is None:
+        raise _unknown(name)
+    whole = Opened(_kept(found))
+    near = await _forward(store, whole, position, 1) or await _backward(store, whole, position, 1)
+    return replace(whole, turn=next(iter(near), None), is_chunk=True)
+
+
+async def _by_session(store: RecordStore, name: str) -> Record | None:
     """`program:session` tells apart what two programs call alike."""
     source, colon, session = name.partition(":")
     if colon:
@@ -128,27 +157,26 @@ async def _by_session(store: RecordStore, name: str) -> Record:
         if exact:
             return exact[0]
     found = await store.scan(Where(kinds=(CONVERSATION,), sessions=(name,)))
-    if not found:
-        raise _unknown(name)
     if len(found) > 1:
         candidates = [
             {"use": f"{one.facets.get('source')}:{name}", "id": one.id, "title": one.name}
             for one in found
         ]
         raise AmbiguousName("conversation", name, candidates)
-    return found[0]
+    return next(iter(found), None)
 
 
 def _kept(conversation: Record) -> Record:
     reason = conversation.facets.get("left_out")
-    if reason:
-        why = "is marked not to be indexed" if reason == "marker" else "was forgotten"
-        raise NotFound(
-            "conversation",
-            conversation.id,
-            message=f'Conversation "{conversation.id}" {why}: none of its turns are kept.',
-        )
-    return conversation
+    if reason is None:
+        return conversation
+    why, hint = LEFT_OUT.get(str(reason), LEFT_OUT["forgotten"])
+    raise NotFound(
+        "conversation",
+        conversation.id,
+        hint=hint,
+        message=f'Conversation "{conversation.id}" {why}: none of its turns are kept.',
+    )
 
 
 def _unknown(name: str) -> NotFound:

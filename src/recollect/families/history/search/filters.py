@@ -9,11 +9,20 @@ from typing import Literal
 
 TimeRange = Literal["today", "week", "month", "all"]
 
+CLOCKS_APART = 60 * 1_000_000  # microseconds
 NEAR_ENOUGH = 0.5  # likeness of two names from which one may be meant by the other
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEPARATORS = re.compile(r"[/\\]+")
 _DRIVE = re.compile(r"[a-z]:$")
+_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+
+
+def bounds(time_range: TimeRange, now: int, zone: tzinfo) -> tuple[int | None, int | None]:
+    """The first and the last moment that count. What is dated in the future is in no range but
+    `all`; clocks of two machines may be a little apart."""
+    start = since(time_range, now, zone)
+    return start, None if start is None else now + CLOCKS_APART
 
 
 def since(time_range: TimeRange, now: int, zone: tzinfo) -> int | None:
@@ -51,6 +60,19 @@ def projects_meant(wanted: str, known: Iterable[str]) -> list[str]:
     return [folder for folder, parts in folders.items() if _holds(parts, asked)]
 
 
+def projects_named(wanted: str, known: Iterable[str]) -> list[str]:
+    """The folders that somebody names who wants to remove them, with all below them.
+
+    A folder is named by its path or by its last parts in full, and where case tells folders apart,
+    in that case. `~` and `.` stand for nothing here.
+    """
+    name = wanted.strip()
+    folders = [folder for folder in known if folder]
+    is_path = name.startswith("/") or _WINDOWS.match(name)
+    named = [name] if is_path else [folder for folder in folders if _ends_with(folder, name)]
+    return [folder for folder in folders if any(_is_within(folder, other) for other in named)]
+
+
 def nearest_project(wanted: str, known: Sequence[str]) -> str | None:
     """The folder whose name is most like what was asked for, if any is."""
     asked = _parts(wanted)
@@ -78,6 +100,28 @@ def _parts(path: str) -> tuple[str, ...]:
     if parts[0] in ("~", "."):
         parts = parts[1:]
     return tuple(parts) if any(parts) else ()
+
+
+def _ends_with(folder: str, name: str) -> bool:
+    asked = _exact_parts(name, _is_windows(folder))
+    return bool(asked) and _exact_parts(folder, _is_windows(folder))[-len(asked) :] == asked
+
+
+def _is_within(folder: str, other: str) -> bool:
+    if _is_windows(folder) != _is_windows(other):
+        return False
+    above = _exact_parts(other, _is_windows(other))
+    return bool(above) and _exact_parts(folder, _is_windows(folder))[: len(above)] == above
+
+
+def _exact_parts(path: str, is_windows: bool) -> tuple[str, ...]:
+    """As its machine compares it: only on Windows without its case."""
+    plain = path.replace("\\", "/").lower() if is_windows else path
+    return tuple(part for part in plain.split("/") if part)
+
+
+def _is_windows(path: str) -> bool:
+    return bool(_WINDOWS.match(path))
 
 
 def _is_whole(parts: tuple[str, ...]) -> bool:

@@ -1,10 +1,12 @@
 """Highlights: the short phrases of a text that say what was asked, with those words marked."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from recollect.core.sentences import sentences
+from recollect.families.history.search.wording import asked_stems, without_masks
 from recollect.retrieval.excerpts import stems
 
 MOST = 3  # phrases
@@ -13,7 +15,7 @@ BESIDE = 24  # characters that are shown on each side of the words
 MARK = "**"
 CACHED_WORDS = 8_192
 
-_WORD = re.compile(r"\S+")
+_WORD = re.compile(r"[^\s()\[\]{}<>,;\"`=|]+")
 _CORE = re.compile(r"\w(?:\S*\w)?")
 
 
@@ -28,7 +30,8 @@ class Phrase:
 
 def highlights(text: str, query: str) -> list[str]:
     """The phrases with most of the words, in the order of the text; none where no word is there."""
-    asked = stems(query)
+    asked = asked_stems(query)
+    text = without_masks(text)
     phrases = [
         phrase
         for sentence in sentences(text)
@@ -63,7 +66,7 @@ def _phrase(line: str, asked: frozenset[str]) -> Phrase | None:
     pieces: list[str] = []
     at = start
     for word in marked:
-        left, right = _core(word)
+        left, right = _core(word, said)
         pieces += [line[at:left], MARK, line[left:right][:LONGEST], MARK]
         at = right
     shown = " ".join("".join([*pieces, line[at:end]]).split())
@@ -72,15 +75,30 @@ def _phrase(line: str, asked: frozenset[str]) -> Phrase | None:
 
 @lru_cache(CACHED_WORDS)
 def _said(word: str) -> frozenset[str]:
-    return stems(word)
+    """A number counts by itself: the 3 of S3 was not asked for."""
+    found = stems(word)
+    return found if len(found) == 1 else frozenset(s for s in found if not s.isdigit())
 
 
-def _core(word: "re.Match[str]") -> tuple[int, int]:
-    """Where a word begins and ends without the punctuation at its edges."""
+def _core(word: "re.Match[str]", asked: frozenset[str]) -> tuple[int, int]:
+    """Where a word begins and ends without the punctuation at its edges; of scripts without spaces
+    only what was asked for."""
+    pieces = [(at, at + 2) for at in range(len(word[0])) if word[0][at : at + 2] in asked]
+    if pieces and not word[0].isascii():
+        return word.start() + pieces[0][0], word.start() + _end_of_run(pieces)
     found = _CORE.search(word[0])
     if found is None:
         return word.span()
     return word.start() + found.start(), word.start() + found.end()
+
+
+def _end_of_run(pieces: Sequence[tuple[int, int]]) -> int:
+    """Where the first pieces end that overlap each other."""
+    end = pieces[0][1]
+    for left, right in pieces:
+        if left <= end:
+            end = right
+    return end
 
 
 def _earlier(line: str, at: int) -> int:

@@ -102,15 +102,22 @@ def _item(one: Shown, now: int) -> str:
     when = ago(one.when, now).capitalize() if one.when is not None else ""
     place = as_data(clipped(one.place, LONGEST_PLACE))
     head = " in ".join(part for part in (when, place) if part) or as_data(one.title or one.kind)
+    view = f"*[View full context]({as_data(one.id)})*"
     if one.kind == "relation":
         text = as_data(clipped(one.text, PREVIEW))
-        return f"- {text} ({head[:1].lower()}{head[1:]}) *[View full context]({one.id})*"
-    title = f" · {as_data(clipped(one.title, LONGEST_PLACE))}" if one.title else ""
+        return f"- {text} ({head[:1].lower()}{head[1:]}) {view}"
+    title = f" · {as_data(clipped(_title(one), LONGEST_PLACE))}" if _title(one) else ""
     if one.kind == "code":
         body = as_code(one.text[:LONGEST_CODE], one.language)
     else:
         body = as_data(clipped(one.text, PREVIEW))
-    return f"**{head}**{title}\n{body}\n*[View full context]({one.id})*"
+    return f"**{head}**{title}\n{body}\n{view}"
+
+
+def _title(one: Shown) -> str:
+    """Unless it only repeats the text: a conversation may be called by its first words."""
+    title = one.title or ""
+    return "" if one.text.startswith(title.rstrip("…")) else title
 
 
 def _shown(result: MemoryResult) -> Shown:

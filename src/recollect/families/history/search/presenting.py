@@ -96,21 +96,19 @@ def _result(
 
 def _context(record: Record, around: Surroundings, *, with_context: bool) -> Context:
     turn = around.turn(record)
-    before, after = around.beside(turn, -1), around.beside(turn, 1)
-    authors = [said.author for said in (before, record, after) if said is not None and said.author]
     context = Context(
         session_id=record.session or "",
         project_path=record.scope,
         timestamp=iso(record.at),
-        participants=list(dict.fromkeys(authors)),
+        participants=around.participants(turn) or ([record.author] if record.author else []),
         author=record.author,
     )
     if not with_context:
         return context
     return replace(
         context,
-        before=_clipped(before),
-        after=_clipped(after),
+        before=_clipped(around.beside(turn, -1)),
+        after=_clipped(around.beside(turn, 1)),
         said=_clipped(turn) if turn is not record else None,
     )
 

@@ -1,19 +1,23 @@
 """Recalling: turns and code that fit a question, found by the one search, in the order shown."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 
 from recollect.core.ports import Embedder, RecordStore
-from recollect.core.records import Where
-from recollect.families.history.model import CODE
+from recollect.core.records import Record, Where
+from recollect.families.history.model import CODE, TURN
 from recollect.families.history.search.profiles import RECALL
+from recollect.families.history.search.waiting import waiting
+from recollect.families.history.search.worth import one_for_a_turn, turn_of, worthwhile
 from recollect.retrieval.profile import Found, Hit, Place, Profile, Strategy
 from recollect.retrieval.search import search
 
 BUCKET = 0.1  # scores that are no further apart count as one
 BLOCK = 10  # results that are put in order among themselves
-SPARE = 2  # times the results that are wanted: a turn and its code are found apart
+# Times the results that are wanted: a turn and its code are found apart, and a text many times.
+SPARE, FEWEST_READ = 4, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ async def found(
     before: int | None = None,
     strategy: Strategy | None = None,
 ) -> Found:
-    """The best by score, a turn and its code once; an empty field does not restrict.
+    """The best by score that are worth it, a turn and its code once; an empty field does not
+    restrict.
 
     Where code alone is asked for, all code of a turn is given.
     """
@@ -50,45 +55,44 @@ async def found(
         strategy=strategy or profile.strategy,
     )
     where = Where(types=tuple(types), scopes=tuple(scopes), after=after, before=before)
-    answer = await search(
+    searching = search(
         [Place(store, where)],
         query,
         profile,
-        limit=limit * SPARE,
+        limit=max(limit * SPARE, FEWEST_READ),
         embedder=asking.embedder,
         now=asking.now,
         zone=asking.zone,
         time_limit=asking.time_limit,
     )
-    hits = answer.hits if profile.kinds == (CODE,) else each_turn_once(answer.hits)
-    return replace(answer, hits=hits[:limit], next_cursor=None)
+    answer, pending = await asyncio.gather(searching, waiting(store, asking.embedder))
+    # Where nothing was found by meaning, that was said already, or not wanted.
+    by_meaning = answer.strategy in ("hybrid", "vector")
+    notices = [*answer.notices, pending] if pending and by_meaning else answer.notices
+    hits = worthwhile(answer.hits, query)
+    if profile.kinds != (CODE,):
+        hits = one_for_a_turn(hits, await _turns(store, hits))
+    return replace(answer, hits=hits[:limit], next_cursor=None, notices=notices)
 
 
-def each_turn_once(hits: Sequence[Hit]) -> list[Hit]:
-    """The better one of a turn and each code of it, which come best first."""
-    best: dict[str, Hit] = {}
-    for hit in hits:
-        best.setdefault(turn_of(hit), hit)
-    return list(best.values())
+async def _turns(store: RecordStore, hits: Sequence[Hit]) -> dict[str, Record]:
+    """Those that were found, and those of code that was found."""
+    turns = {hit.record.id: hit.record for hit in hits if hit.record.kind == TURN}
+    missing = dict.fromkeys(id for hit in hits if (id := turn_of(hit)) not in turns)
+    return turns | {turn.id: turn for turn in await store.get(list(missing))}
 
 
-def turn_of(hit: Hit) -> str:
-    """The id of the turn that a hit belongs to."""
-    record = hit.record
-    return record.parent if record.kind == CODE and record.parent else record.id
-
-
-def in_order(hits: Sequence[Hit]) -> list[Hit]:
+def in_order(hits: Sequence[Hit], preferred: Container[str] = ()) -> list[Hit]:
     """The order in which hits are shown, given them best first.
 
-    The better ones first, and of those in one bucket of scores the newest. That is done ten by
-    ten: among fifty results a bucket can hold half of them, and what is best would drown in what
-    is new.
+    The better ones first, and of those in one bucket of scores the preferred, given by id, and
+    the newest. That is done ten by ten: among fifty results a bucket can hold half of them, and
+    what is best would drown in what is new.
     """
     return [
         hit
         for start in range(0, len(hits), BLOCK)
-        for hit in sorted(hits[start : start + BLOCK], key=_place)
+        for hit in sorted(hits[start : start + BLOCK], key=lambda hit: _place(hit, preferred))
     ]
 
 
@@ -96,7 +100,7 @@ def shown_score(score: float) -> float:
     return round(score, 3)
 
 
-def _place(hit: Hit) -> tuple[int, int, float, str]:
+def _place(hit: Hit, preferred: Container[str]) -> tuple[int, bool, int, float, str]:
     # Of what is shown, so that whoever reads the scores finds them in order.
     bucket = int(shown_score(hit.score) / BUCKET + 1e-9)
-    return -bucket, -hit.record.at, -hit.score, hit.record.id
+    return -bucket, hit.record.id not in preferred, -hit.record.at, -hit.score, hit.record.id

@@ -12,11 +12,12 @@ from recollect.families.history.code.languages import named_language
 from recollect.families.history.model import CODE, CONVERSATION, DECISION, TURN
 from recollect.families.history.search.answers import MemoryResult, MemorySearchResult
 from recollect.families.history.search.code_search import code_like, languages
+from recollect.families.history.search.deciding import decisions_first, what_is_asked
 from recollect.families.history.search.filters import (
     TimeRange,
+    bounds,
     nearest_project,
     projects_meant,
-    since,
 )
 from recollect.families.history.search.presenting import presented, stats_of
 from recollect.families.history.search.recalling import Asking, found, in_order
@@ -72,6 +73,7 @@ class Answered:
                 result.relevance_score,
                 parsed(result.context.timestamp),
                 result.context.project_path,
+                has_words=bool(result.highlights),
             )
             for result in self.results
         ]
@@ -99,19 +101,22 @@ async def recalled(
         scopes = projects_meant(project, known)
         if not scopes:
             return await _none(store, NOUNS[kind], _unknown_project(project, known))
+    after, before = bounds(time_range, asking.now, asking.zone)
+    asked = what_is_asked(query)
     answer = await found(
         store,
-        query,
+        asked,
         kinds=KINDS[kind],
         types=(DECISION,) if kind == "decision" else (),
         scopes=scopes,
-        after=since(time_range, asking.now, asking.zone),
+        after=after,
+        before=before,
         limit=limit,
         asking=asking,
     )
-    hits = in_order(answer.hits)
+    hits = in_order(decisions_first(query, answer.hits))
     around = await surroundings(store, [hit.record for hit in hits])
-    results = presented(hits, query, around, decisions=kind != "conversation")
+    results = presented(hits, asked, around, decisions=kind != "conversation")
     return await _answered(store, query, answer, results, NOUNS[kind])
 
 
@@ -119,7 +124,7 @@ async def solved(
     store: RecordStore, description: str, code: str | None, limit: int, asking: Asking
 ) -> Answered:
     answer = await similar(store, description, code, limit, asking)
-    hits = in_order(answer.found.hits)
+    hits = in_order(answer.found.hits, answer.resolutions)
     around = await surroundings(store, [hit.record for hit in hits])
     query = question(description, code)
     results = presented(hits, query, around, resolutions=answer.resolutions)
@@ -154,7 +159,7 @@ async def _answered(
         return Answered(warnings=(Warned("no_history", NO_HISTORY),), noun=noun)
     return Answered(
         results,
-        topics_of([result.content for result in results], query),
+        topics_of([result.content for result in results if result.type != "code"], query),
         _warned(answer.notices),
         noun,
         lasting=not answer.notices,

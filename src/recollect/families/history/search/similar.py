@@ -1,6 +1,7 @@
 """Similar problems: turns in which something went wrong, and those that say how it was solved."""
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,11 +13,19 @@ from recollect.families.history.search.surroundings import turns_between
 from recollect.retrieval.profile import Found, Hit
 
 PROBLEM, FIX = "problem", "fix"  # facets of turns
+USER = "user"  # author of turns, in the transcripts of programs
 AHEAD = 40  # turns after a problem in which its solution is looked for
-POOL = 3  # times the results that are wanted, as one solution is shown once
+POOL = 3  # times the results that are wanted, as one of a conversation is shown
 LONGEST_DESCRIPTION = 600  # characters, where code comes with it: both are to be heard
 # What is left of the score of a turn that is no problem, and of one that nobody solved.
 NO_PROBLEM, UNSOLVED = 0.85, 0.85
+# What says of something else at another place that it works is taken for a fix only after a problem.
+_WORKS = re.compile(
+    r"\b(?:works?|(?:runs?|goes|went) through|pass(?:es)?|(?:is|are) green)"
+    r"(?:\W+(?:fine|well))?\W+(?:now|again)\b|\b(?:now|again)\W+(?:works|passes|runs through)\b"
+    r"|^\W*(?:\w+\W+){0,2}works\W+(?:thanks|thank you)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +34,14 @@ class Solved:
 
     found: Found
     resolutions: Mapping[str, Record]
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A turn that says that something is solved, and the answer that the user says it of."""
+
+    turn: Record
+    answer: Record | None
 
 
 async def similar(
@@ -38,7 +55,7 @@ async def similar(
         (_judged(hit, resolutions) for hit in answer.hits),
         key=lambda hit: (-hit.score, -hit.record.at, hit.record.id),
     )
-    hits = _one_for_each_solution(judged, resolutions)[:limit]
+    hits = _one_for_a_conversation(judged)[:limit]
     return Solved(replace(answer, hits=hits), resolutions)
 
 
@@ -52,27 +69,32 @@ def question(description: str, code: str | None) -> str:
 def _judged(hit: Hit, resolutions: Mapping[str, Record]) -> Hit:
     facets = hit.record.facets
     score = hit.score
-    if not facets.get(PROBLEM):
+    if not _names_a_problem(hit):
         score *= NO_PROBLEM
     if not facets.get(FIX) and hit.record.id not in resolutions:
         score *= UNSOLVED
     return replace(hit, score=score)
 
 
-def _one_for_each_solution(hits: Sequence[Hit], resolutions: Mapping[str, Record]) -> list[Hit]:
-    """A problem is spoken of in many turns; the best one is enough, and its solution is with it."""
-    told: set[str] = set()
-    kept: list[Hit] = []
+def _one_for_a_conversation(hits: Sequence[Hit]) -> list[Hit]:
+    """A problem is spoken of in many turns: the best one that names it is shown, with the score of
+    the best of all. They come best first."""
+    conversations: dict[str, list[Hit]] = {}
     for hit in hits:
-        solution = resolutions.get(hit.record.id, hit.record)
-        if not told & {solution.id, hit.record.id}:
-            kept.append(hit)
-            told |= {solution.id, hit.record.id}
-    return kept
+        conversations.setdefault(hit.record.parent or hit.record.id, []).append(hit)
+    return [
+        replace(next(filter(_names_a_problem, some), some[0]), score=some[0].score)
+        for some in conversations.values()
+    ]
+
+
+def _names_a_problem(hit: Hit) -> bool:
+    return bool(hit.record.facets.get(PROBLEM))
 
 
 async def _resolutions(store: RecordStore, turns: Sequence[Record]) -> dict[str, Record]:
-    """For each turn the first one after it in its conversation that says that it is solved."""
+    """For each turn the first one after it in its conversation that says that it is solved; where
+    the user says so, the answer just before tells how."""
     conversations: dict[tuple[str, str], list[Record]] = {}
     for turn in turns:
         if turn.parent and turn.session is not None and turn.position is not None:
@@ -90,14 +112,22 @@ async def _resolutions(store: RecordStore, turns: Sequence[Record]) -> dict[str,
 
 async def _fixes(
     store: RecordStore, conversation: str, session: str, turns: Sequence[Record]
-) -> list[Record]:
+) -> list[Fix]:
     positions = [turn.position or 0 for turn in turns]
     first, last = min(positions) + 1, max(positions) + AHEAD
     after = await turns_between(store, conversation, session, first, last)
-    return [turn for turn in after if turn.facets.get(FIX)]
+    answers = {turn.position: turn for turn in after if turn.author != USER}
+    return [
+        Fix(turn, answers.get((turn.position or 0) - 1) if turn.author == USER else None)
+        for turn in after
+        if turn.facets.get(FIX) or _WORKS.search(turn.text)
+    ]
 
 
-def _first_after(turn: Record, fixes: Sequence[Record]) -> Record | None:
+def _first_after(turn: Record, fixes: Sequence[Fix]) -> Record | None:
     place = turn.position or 0
-    within = (fix for fix in fixes if place < (fix.position or 0) <= place + AHEAD)
-    return next(within, None)
+    for fix in fixes:
+        if place < (fix.turn.position or 0) <= place + AHEAD:
+            tells_how = fix.answer is not None and place < (fix.answer.position or 0)
+            return fix.answer if tells_how else fix.turn
+    return None

@@ -1,5 +1,6 @@
 """The sentence that sums up a search, in the first person."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ LONG_SPAN = 30  # days, from which the results' span is told
 LONGEST_QUERY = 80  # characters of the question that are repeated
 
 _DAY = 86_400 * 1_000_000
+_CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Told:
     score: float
     at: int
     project: str
+    has_words: bool = True  # of the question
 
 
 def summary(
@@ -50,12 +53,16 @@ def summary(
     now: int,
     noun: Noun = DISCUSSIONS,
 ) -> str:
-    """How many were found about what; where there are none, that there are none."""
+    """How many were found about what; where there are none, that there are none, and where not a
+    word of the question is in them, that they are only near it."""
     asked = f'"{clipped(query, LONGEST_QUERY)}"'
     if not results:
         none = f"I couldn't find any {noun.many.removeprefix('relevant ')} about {asked}."
         return f"{none} This might be a new topic that we haven't explored together yet."
     sentence = f"I found {noun.counted(len(results))} about {asked}"
+    if not any(result.has_words for result in results):
+        near = Noun(noun.one.removeprefix("relevant "), noun.many.removeprefix("relevant "))
+        sentence = f"I found no word of {asked}, but {near.counted(len(results))} near in meaning"
     if topics:
         sentence += f" covering {', '.join(topics[:MOST_NAMED])}"
     projects = {result.project for result in results if result.project}
@@ -65,16 +72,18 @@ def summary(
     days = (max(times) - min(times)) / _DAY
     if days > LONG_SPAN:
         sentence += f" spanning {_months(days)}"
-    best = results[0]
+    best = max(results, key=lambda result: result.score)
     if best.score > SURE:
         return f"{sentence}. The most relevant one was {ago(best.at, now)}."
     return f"{sentence}."
 
 
 def topics_of(texts: Sequence[str], query: str) -> list[str]:
-    """What the results speak of besides the words of the question."""
+    """What the results speak of besides the words of the question; code speaks of nothing."""
     asked = stems(query)
-    found = key_topics(((text, ()) for text in texts), limit=MOST_TOPICS + len(asked))
+    found = key_topics(
+        ((_CODE.sub(" ", text), ()) for text in texts), limit=MOST_TOPICS + len(asked)
+    )
     return [topic for topic in found if not stems(topic) <= asked][:MOST_TOPICS]
 
 

@@ -9,6 +9,7 @@ from recollect.core.records import Record, Where
 from recollect.families.history.model import CODE, CONVERSATION, TURN
 
 NOWHERE: Mapping[int, Record] = {}
+FIRST_TURNS = 4  # of a conversation, in which everybody has spoken as a rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,11 @@ class Surroundings:
             return None
         return self.turns.get(turn.parent or "", NOWHERE).get(turn.position + step)
 
+    def participants(self, turn: Record | None) -> list[str]:
+        """Who speaks in the conversation, as far as its turns are here, in the order they spoke."""
+        known = self.turns.get((turn.parent if turn else None) or "", NOWHERE)
+        return list(dict.fromkeys(a for place in sorted(known) if (a := known[place].author)))
+
     def conversation(self, turn: Record | None) -> Record | None:
         return None if turn is None else self.conversations.get(turn.parent or "")
 
@@ -37,7 +43,8 @@ class Surroundings:
 async def surroundings(
     store: RecordStore, records: Sequence[Record], *, beside: bool = True
 ) -> Surroundings:
-    """Of turns and code; the turns beside them where these are wanted."""
+    """Of turns and code; the turns beside them, and the first ones of their conversations, where
+    these are wanted."""
     parents = [record.parent for record in records if record.kind == CODE and record.parent]
     of_code = {turn.id: turn for turn in await store.get(parents)} if parents else {}
     turns = [*(record for record in records if record.kind == TURN), *of_code.values()]
@@ -58,12 +65,13 @@ async def turns_between(
 
 
 async def _beside(store: RecordStore, turns: Sequence[Record]) -> dict[str, dict[int, Record]]:
-    """The turns at these and just before and after them, by conversation and position."""
+    """The turns at these, just before and after them, and at the beginning of the conversation,
+    by conversation and position."""
     places = {
-        (turn.session, turn.position + step)
+        (turn.session, place)
         for turn in turns
         if turn.session is not None and turn.position is not None
-        for step in (-1, 0, 1)
+        for place in (*range(FIRST_TURNS), *range(turn.position - 1, turn.position + 2))
     }
     around: dict[str, dict[int, Record]] = {}
     for turn in await _at(store, sorted(places)):

@@ -1,7 +1,6 @@
 """The part of a search over everything that past conversations answer."""
 
 import asyncio
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,8 +8,10 @@ from recollect.core.ports import Indexing, RecordStore
 from recollect.core.records import Where
 from recollect.core.searching import SearchType
 from recollect.core.times import Clock
-from recollect.families.history.model import CODE, DECISION, TURN, HistoryOptions
+from recollect.families.history.model import CODE, TURN, HistoryOptions
 from recollect.families.history.search.answers import MemoryResult
+from recollect.families.history.search.code_search import definitions_first
+from recollect.families.history.search.deciding import decisions_first, what_is_asked
 from recollect.families.history.search.presenting import presented
 from recollect.families.history.search.profiles import CODE_SEARCH, RECALL
 from recollect.families.history.search.recalling import Asking, found
@@ -22,21 +23,17 @@ from recollect.families.history.unified.answers import (
     Whereabouts,
 )
 from recollect.families.history.unified.period import Period, period
+from recollect.retrieval.coverage import coverage
 from recollect.retrieval.dates import without_dates
+from recollect.retrieval.excerpts import stems
 from recollect.retrieval.intent import Entities, Intent
 from recollect.retrieval.profile import Found, Hit, Notice, Profile, Strategy, Tier
 
 LITERAL = Profile(kinds=(TURN, CODE), reading="tiers")
 AS_TYPED: tuple[Tier, ...] = ("expression", "all")  # readings that take the words at their word
 ABOUT_CODE = 0.8  # what a turn that speaks about code counts, to whom looks for the code itself
-UNDECIDED = 0.85  # what a turn that decides nothing counts, to whom asks for a decision
 NAMES_FOUND = 0.9  # score of the best that has the very names that were asked for
 WORDS_FOUND = 0.75  # likewise for ordinary words
-
-_DECIDING = re.compile(
-    r"\b(?:decid|decision|choose|chose|agree|settle|go with|went with|why (?:did|do) we)",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +71,13 @@ class ConversationSearch:
         now = self._clock()
         meant = period(question, now, self._options.zone)
         searched = await self._search(store, question, intent, ways, limit, now, meant)
-        if meant is not None and not searched.results:
-            searched = await self._search(store, question, intent, ways, limit, now, None)
-            searched = replace(searched, beyond=meant)
+        named = intent.entities
+        asked = stems(" ".join((*named.concepts, *named.functions, *named.files)))
+        if meant is not None and not _has_words(asked, searched.results):
+            timeless = without_dates(question) or question
+            anywhere = await self._search(store, timeless, intent, ways, limit, now, None)
+            if not searched.results or _has_words(asked, anywhere.results):
+                searched = replace(anywhere, beyond=meant)
         if searched.results:
             return searched
         return replace(searched, is_empty=not await store.scan(Where(kinds=(TURN,)), limit=1))
@@ -94,7 +95,7 @@ class ConversationSearch:
         asking = Asking(self._indexing.embedder, now, self._options.zone, self._options.time_limit)
         after, before = (within.after, within.before) if within else (None, None)
         # Where the time is kept to, its words would only find themselves.
-        asked = (without_dates(question) if within else "") or question
+        asked = what_is_asked((without_dates(question) if within else "") or question)
 
         async def by(profile: Profile, text: str, kinds: Sequence[str] = ()) -> Found:
             return await found(
@@ -111,17 +112,27 @@ class ConversationSearch:
         if intent.primary_intent == "find_code":
             said, coded = await asyncio.gather(by(RECALL, asked, (TURN,)), by(CODE_SEARCH, asked))
             said = replace(said, hits=[_about_code(hit) for hit in said.hits])
+            coded = replace(coded, hits=await definitions_first(store, asked, coded.hits))
             answers = [said, coded]
         else:
             answers = [await by(RECALL, asked)]
-        hits = _decisions_first(asked, [hit for answer in answers for hit in answer.hits])
+        hits = decisions_first(question, [hit for answer in answers for hit in answer.hits])
         results = await _results(store, asked, hits, "semantic")
         literal = as_typed(intent.entities) if "keyword" in ways else None
         if literal is not None:
             typed = _typed_hits(await by(LITERAL, literal), intent.entities)
+            typed = await definitions_first(store, asked, list(map(_about_code, typed)))
             results += await _results(store, asked, typed, "keyword")
         notices = dict.fromkeys(notice for answer in answers for notice in answer.notices)
         return Recalled(results, answers[0].strategy, list(notices), within=within)
+
+
+def _has_words(asked: frozenset[str], results: Sequence[UnifiedResult]) -> bool:
+    """Whether any is about the question, as far as its words tell; one that names nothing is about
+    a time alone, and everything of that time is."""
+    return bool(results) and (
+        not asked or any(coverage(asked, result.content) for result in results)
+    )
 
 
 def as_typed(entities: Entities) -> str | None:
@@ -149,18 +160,8 @@ def _typed_hits(answer: Found, entities: Entities) -> list[Hit]:
     ]
 
 
-def _decisions_first(question: str, hits: list[Hit]) -> list[Hit]:
-    """To whom asks what was decided: the question that led to it is worded like his."""
-    if not _DECIDING.search(question) or all(hit.record.type != DECISION for hit in hits):
-        return hits
-    return [
-        hit if hit.record.type == DECISION else replace(hit, score=UNDECIDED * hit.score)
-        for hit in hits
-    ]
-
-
 def _about_code(hit: Hit) -> Hit:
-    return replace(hit, score=ABOUT_CODE * hit.score)
+    return replace(hit, score=ABOUT_CODE * hit.score) if hit.record.kind == TURN else hit
 
 
 async def _results(

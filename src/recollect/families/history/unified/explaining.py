@@ -15,6 +15,9 @@ from recollect.families.history.unified.answers import (
     UnifiedResult,
 )
 from recollect.families.history.unified.conversations import Recalled
+from recollect.retrieval.coverage import coverage
+from recollect.retrieval.dates import without_dates
+from recollect.retrieval.excerpts import stems
 from recollect.retrieval.intent import UNSURE, Intent, PrimaryIntent
 
 HISTORY = "history"  # the part that past conversations answer
@@ -32,7 +35,7 @@ _TAKEN_FOR: dict[PrimaryIntent, str] = {
 }
 _PARTS = {
     HISTORY: "past conversations and their code",
-    "graph": "the knowledge graph (by its words)",
+    "graph": "the words of the knowledge graph",
     "bank": "the memory bank",
 }
 
@@ -53,16 +56,30 @@ class Course:
     zone: tzinfo
 
 
-def explanation(course: Course) -> str:
+def explanation(course: Course, found: Sequence[UnifiedResult] = ()) -> str:
     """What the question was taken for, what was searched and how."""
-    taken = f"took this for {_TAKEN_FOR[course.intent.primary_intent]}"
+    taken = f"I took this for {_TAKEN_FOR[course.intent.primary_intent]}"
     if course.intent.confidence <= UNSURE:
-        taken = f"saw no sign of anything else, {taken}"
+        taken += ", as nothing points to anything else"
     if not course.parts:
-        return f"I {taken}, but nothing could be searched."
+        return f"{taken}, but nothing could be searched."
     searched = _row([_PARTS.get(part, part) for part in course.parts])
-    sentence = f"I {taken} and searched {searched} {_by(course)}."
-    return " ".join((sentence, *_times(course)))
+    sentence = f"{taken}, and searched {searched}, {_by(course)}."
+    return " ".join((sentence, *_times(course), *_only_near(course, found)))
+
+
+def _only_near(course: Course, found: Sequence[UnifiedResult]) -> Iterator[str]:
+    """A search by meaning always finds something; where it keeps to a time, that is meant."""
+    asked = stems(without_dates(course.question))
+    of_a_time = course.recalled is not None and course.recalled.within is not None
+    has_words = any(_has_words(asked, result) for result in found)
+    if found and asked and not of_a_time and not has_words:
+        yield "No result has a word of the question: they are only near it in meaning."
+
+
+def _has_words(asked: frozenset[str], result: UnifiedResult) -> bool:
+    shown = f"{result.title or ''}\n{result.file or ''}\n{result.content}"
+    return coverage(asked, shown) > 0
 
 
 def _by(course: Course) -> str:
@@ -138,7 +155,7 @@ def _narrower(course: Course, said: Sequence[UnifiedResult]) -> Iterator[str]:
         call = _arguments(query=asked, language=languages[0])
         yield f"search_code_history {call}: the code alone."
     projects = dict.fromkeys(r.context.project_path for r in said if r.context.project_path)
-    if projects:
+    if len(projects) > 1:
         call = _arguments(query=asked, project_filter=next(iter(projects)))
         yield f"recall_previous_discussions {call}: this project alone."
 

@@ -7,6 +7,11 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from recollect.retrieval.dates import said, spans
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Who talks about a time is not near it.
+_TALKING = re.compile(
+    r"\b(?:talk|speak|spoke|discuss|ask|say|said|decid|learn|thought|think)\w*\s+about\s+$",
+    re.IGNORECASE,
+)
 _CUE = re.compile(
     r"(since|after|before|until|till|by|around|about|near|between)\s+(?:the\s+)?$", re.IGNORECASE
 )
@@ -57,6 +62,8 @@ def period(question: str, now: int, zone: tzinfo) -> Period | None:
 def _cue(question: str, words: str) -> str:
     """The word that says how a time is meant, in front of it or as its first one."""
     before = question[: question.find(words)]
+    if _TALKING.search(before):
+        return "in"
     found = _CUE.search(before) or _CUE.match(f"{words.split()[0]} ")
     if found is not None:
         return found[1].lower()

@@ -37,6 +37,7 @@ FEWEST = 10  # that each part is asked for, so that there is something to choose
 # Whoever keeps to the limit answers then with what there is; a little later that has arrived.
 GRACE = 1.25
 RELATIONS = "relations of code"
+ABOUT_RELATIONS = 0.85  # what words count, to whom asks for relations where there are some
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +91,18 @@ class UnifiedSearch:
         comparable = on_one_scale(query, {part.name: part.results for part in parts})
         results = [result for some in comparable.values() for result in some]
         if "graph" in ways:
+            if intent.primary_intent == "trace_dependencies" and related.results:
+                results = [_about_relations(result) for result in results]
             results += related.results
         page = merged(results, limit) if merge else []
         groups = None if merge else grouped(results, limit)
         searched = [part.name for part in parts if part.is_searched]
         zone = self._options.zone
         course = Course(query, intent, ways, searched, recalled, related.results, zone)
-        answer = UnifiedAnswer(page, intent, explanation(course), [], groups)
+        answer = UnifiedAnswer(page, intent, "", [], groups)
         return replace(
             answer,
+            explanation=explanation(course, answer.found),
             suggestions=suggestions(course, answer.found),
             # Both are in one store: where that cannot be read, one sentence says it.
             warnings=_warnings([*parts, related] if history.is_searched else parts),
@@ -164,6 +168,10 @@ class UnifiedSearch:
             message = f"Without {name}: no answer within {limit:g} seconds."
             return Warned("partial_results", message)
         return found
+
+
+def _about_relations(result: UnifiedResult) -> UnifiedResult:
+    return replace(result, relevance_score=round(ABOUT_RELATIONS * result.relevance_score, 3))
 
 
 def _warnings(parts: Sequence[_Part]) -> list[Warned] | None:
