@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -140,10 +141,12 @@ class App:
     ) -> Result:
         """Runs one tool and logs one line about it. Deliberate errors come out as they are."""
         tool = self._parts.tools.get(name)
-        name = tool.name  # it may have been called by another
+        alias, name = name if name != tool.name else None, tool.name
         if name not in self.tools:
             raise ReadOnly(f"{name} writes, and only reading is allowed here.", tool=name)
-        call = Call(session, name) if report is None else Call(session, name, report)
+        call = Call(session, name, alias=alias)
+        if report is not None:
+            call = replace(call, report=report)
         started = time.perf_counter()
         outcome = "failed"
         try:

@@ -165,7 +165,7 @@ class Past:
         store = await self._library.history()
         scopes = () if project is None else tuple(await self.folders(project))
         found = await store.scan(Where(kinds=(CONVERSATION,), scopes=scopes), order="newest")
-        kept = [record for record in found if not record.facets.get("left_out")]
+        kept = [r for r in found if r.facets.get("turns") and not r.facets.get("left_out")]
         kept.sort(key=lambda record: int(record.facets.get("ended") or record.at), reverse=True)
         return kept[:limit]
 

@@ -48,3 +48,4 @@ class Call:
     session: Session
     tool: str
     report: Report = _unheard
+    alias: str | None = None  # the name that it was called by, where that is another

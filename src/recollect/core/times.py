@@ -7,7 +7,7 @@ from functools import lru_cache
 
 Clock = Callable[[], int]
 
-ALMOST = 0.95  # of a unit, from which it is spoken of as one
+ALMOST = 0.99  # of a unit, from which it is spoken of as one
 ROUNDED_UP = 0.3  # what may be missing to the next number of units
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

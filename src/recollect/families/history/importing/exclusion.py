@@ -13,7 +13,8 @@ class Exclusion:
     """Folders that are left out, with all below them.
 
     A pattern is a folder, in which `*` and `?` stand for any characters of one name and `**` for
-    any names; `~` is the home folder. One without a slash means folders of that name anywhere.
+    any names; `~` is the home folder. One that does not begin at the root means folders of that
+    name anywhere.
     """
 
     def __init__(self, patterns: Sequence[str], *, home: Path | None = None) -> None:
@@ -76,7 +77,7 @@ def _plain(folder: str) -> str:
 @lru_cache(1_024)
 def _regex(pattern: str, is_windows: bool) -> re.Pattern[str]:
     path = _plain(pattern)
-    anywhere = "" if "/" in path else r"(?:.*/)?"
+    anywhere = "" if path.startswith("/") or _WINDOWS.match(pattern) else r"(?:.*/)?"
     below = ".*" if path == "/" else r"(?:/.*)?\Z"
     flags = re.DOTALL | (re.IGNORECASE if is_windows else 0)
     return re.compile(f"{anywhere}{_translated(path)}{below}", flags)
