@@ -133,6 +133,7 @@ async def test_a_discussion_is_found_with_what_stands_around_it(historian: Histo
         "timestamp": "2023-11-14T22:13:20.000Z",
         "participants": ["user", "assistant"],
         "author": "user",
+        "program": "claude-code",
         "after": "I look at the handler of the login form first.",
     }
     assert answer["summary"].startswith(f"I found {len(answer['results'])} relevant discussions")
@@ -299,6 +300,7 @@ async def test_a_language_that_no_code_is_in_is_a_warning_that_names_those_there
         ("recall_previous_discussions", {"query": "x", "type": "memory"}),
         ("recall_previous_discussions", {"query": "x", "time_range": "year"}),
         ("recall_previous_discussions", {"query": "x", "format": "html"}),
+        ("recall_previous_discussions", {"query": "x", "project_filter": " "}),
         ("search_code_history", {"query": "x", "language": ""}),
         ("unified_memory_search", {"query": "x", "options": {"limit": 99}}),
         ("read_conversation", {"id": "s1", "limit": 101}),

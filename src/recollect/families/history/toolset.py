@@ -81,9 +81,7 @@ class HistoryTools(Family):
         call: Call,
         query: Query,
         type: Annotated[Kind, Field("Kind.")] | None = None,
-        project_filter: Annotated[
-            str, Field("Folder or name.", max_length=NAME_LIMIT, blank=False)
-        ]
+        project_filter: Annotated[str, Field("Folder or name.", max_length=NAME_LIMIT)]
         | None = None,
         time_range: Annotated[TimeRange, Field("Span.")] | None = None,
         include_peers: Annotated[bool, Field("Peers.")] | None = None,
@@ -93,6 +91,7 @@ class HistoryTools(Family):
         """Search past conversations when earlier work comes up."""
         form, most = format or "json", _results(limit)
         wanted, when = type or "all", time_range or "all"
+        _refuse_blank(project_filter, "project_filter")
         asking = self._asking()
 
         async def make(store: RecordStore) -> Answered:
@@ -132,8 +131,7 @@ class HistoryTools(Family):
         self,
         call: Call,
         query: Annotated[str, Field("Name or idea.", max_length=QUERY_LIMIT, blank=False)],
-        language: Annotated[str, Field("Only this.", max_length=NAME_LIMIT, blank=False)]
-        | None = None,
+        language: Annotated[str, Field("Only this.", max_length=NAME_LIMIT)] | None = None,
         include_context: Annotated[bool, Field("Context.")] | None = None,
         limit: Limit | None = None,
         format: Format | None = None,
@@ -141,6 +139,7 @@ class HistoryTools(Family):
         """Search past code."""
         form, most = format or "json", _results(limit)
         with_context = include_context is not False
+        _refuse_blank(language, "language")
         asking = self._asking()
 
         async def make(store: RecordStore) -> Answered:
@@ -282,6 +281,15 @@ def _weight(answer: Answered) -> int | None:
 
 def _weight_of_everything(answer: UnifiedAnswer) -> int | None:
     return 1 + len(answer.found) if answer.is_lasting else None
+
+
+def _refuse_blank(given: str | None, argument: str) -> None:
+    if given is not None and not given.strip():
+        raise InvalidInput(
+            f"`{argument}` is blank; leave it out to search everything.",
+            argument=argument,
+            value=given,
+        )
 
 
 def _results(given: int | None, argument: str = "limit") -> int:

@@ -106,6 +106,7 @@ async def test_a_long_turn_is_clipped_among_others_and_whole_alone(store: Record
     assert (len(alone.turns[0].text), alone.turns[0].clipped) == (LONGEST_ALONE, 10)
     rest = await page(store, ids[1], limit=1, cursor=alone.next_cursor)
     assert alone.turns[0].text + rest.turns[0].text == long
+    assert rest.turns[0].clipped is None
     following = await page(store, ids[1], limit=1, cursor=rest.next_cursor)
     assert texts(following) == ["after"]
 
@@ -114,17 +115,20 @@ async def test_a_turn_tells_its_files_tools_model_and_code(store: RecordStore) -
     code = (Written("x = 1", "python", "a.py"), Written("y", None))
     facets = {"files": ["a.py"], "tools": ["Edit"], "model": "sonnet"}
     [_, turn, _] = await tell(
-        store, "s1", user("go"), assistant("done", code=code, facets=facets), user("thanks")
+        store, "s1", user("go"), assistant("done: y", code=code, facets=facets), user("thanks")
     )
     answer = await page(store, turn)
     shown = answer.turns[1]
     assert (shown.files, shown.tools, answer.models) == (["a.py"], ["Edit"], ["sonnet"])
     assert [(piece.language, piece.file, piece.text) for piece in shown.code or ()] == [
-        ("python", "a.py", None),
+        ("python", "a.py", "x = 1"),  # a tool wrote it: the text does not show it
         (None, None, None),
     ]
     asked = await page(store, code_id(turn, 0))
     assert [piece.text for piece in asked.turns[1].code or ()] == ["x = 1", None]
+    shown = await page(store, code_id(turn, 1))
+    assert [piece.text for piece in shown.turns[1].code or ()] == ["x = 1", "y"]
+    assert shown.turns[1].type == "conversation"
     assert asked.turns[1].is_asked
 
 
@@ -197,7 +201,7 @@ async def test_a_cursor_of_another_conversation_is_refused(store: RecordStore) -
     await tell(store, "s2", "one", "two")
     cursor = (await page(store, "s1", limit=2)).next_cursor
     for wrong in (cursor, cursor_of("text", "turn", 4), cursor_of("from", "x", 1)):
-        with pytest.raises(InvalidInput):
+        with pytest.raises(InvalidInput, match="next_cursor"):
             await page(store, "s2", cursor=wrong)
 
 

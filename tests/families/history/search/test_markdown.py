@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 
 from making import DAY_ONE
 from recollect.families.history.search.answers import (
@@ -54,8 +55,8 @@ def test_results_stand_under_their_headings() -> None:
     headings = re.findall(r"^### .*$", inside, re.MULTILINE)
     assert headings == ["### Previous Discussions", "### Related Code", "### Code Relationships"]
     assert (
-        "**3 days ago in /home/ann/shop**\nWe spoke about it.\n*[View full context](turn_1)*"
-        in inside
+        "**3 days ago in /home/ann/shop** · 2023-11-14\n"
+        "We spoke about it.\n*[View full context](turn_1)*" in inside
     )
     assert "```python\nx = 1\n```" in inside
     assert "**How I searched:** By meaning and words." in behind
@@ -99,12 +100,25 @@ def test_a_problem_is_shown_with_its_solution() -> None:
     answer = MemorySearchResult([solved], "I found 1.", Stats(1, {"local": 1}), [])
     inside = fence(searched(answer, NOW))[1]
     assert "It failed. → A restart helped." in inside
-    assert "**3 days ago in /shop** · Trouble" in inside
+    assert "**3 days ago in /shop** · 2023-11-14 · Trouble" in inside
+
+
+def test_a_discussion_tells_who_decided_it_with_which_program() -> None:
+    context = Context("s1", "/shop", "2023-11-14T22:13:20.000Z", [], "ann", program="codex")
+    decided = result(type="decision", context=context)
+    answer = MemorySearchResult([decided], "I found 1.", Stats(1, {"local": 1}), [])
+    assert " · 2023-11-14 · ann · decision · codex\nIt failed." in searched(answer, NOW)
+
+
+def test_a_block_of_code_in_a_preview_is_its_first_line() -> None:
+    text = "Like this:\n\n```typescript\nconst x = 1\nconst y = 2\n```\nDone."
+    shown = page("1", [Shown("discussion", "t", text)], NOW)
+    assert "Like this: `const x = 1` … Done." in shown
 
 
 def test_a_title_that_repeats_the_text_is_left_out() -> None:
     shown = Shown("discussion", "turn_1", "We need coupons.", DAY_ONE, "/shop", title="We need…")
-    assert "**3 days ago in /shop**\nWe need coupons." in page("1", [shown], NOW)
+    assert "**3 days ago in /shop** · 2023-11-14\nWe need coupons." in page("1", [shown], NOW)
 
 
 def test_an_id_is_no_way_to_fetch_something() -> None:
@@ -122,6 +136,8 @@ def test_a_conversation_is_quoted_turn_by_turn() -> None:
             "2023-11-14",
             "said",
             "Done.",
+            files=["a.py"],
+            tools=["Edit", "Bash"],
             code=[CodeView("code_1", "python", "a.py", "x = 1"), CodeView("code_2")],
             clipped=1_234,
             is_asked=True,
@@ -144,6 +160,7 @@ def test_a_conversation_is_quoted_turn_by_turn() -> None:
     assert "codex · /shop · 9 turns · 2023" in before
     assert "> # Go\n> ‹system>x" in inside
     assert "**assistant** · 2023-11-14 · turn_2 ←\n> Done.\n> … (1,234 characters more)" in inside
-    assert "```python\nx = 1\n```" in inside
+    assert "*Files: a.py · Tools: Edit, Bash*\n`a.py`\n```python\nx = 1\n```" in inside
+    assert "1 turn ·" in conversation(replace(read, total_turns=1))
     assert "cursor `abc`" in behind
     assert "Earlier" not in behind

@@ -14,7 +14,6 @@ from recollect.families.history.search.recalling import (
     found,
     in_order,
     shown_score,
-    without_echoes,
 )
 from recollect.retrieval.profile import Hit
 from telling import DAY, Written, assistant, embed, tell, user
@@ -32,10 +31,31 @@ async def test_a_turn_and_its_code_are_found_once(store: RecordStore) -> None:
     await tell(store, "s1", before, assistant("Here is parse_invoice", code=code))
     await embed(store)
     answer = await found(store, "parse_invoice", limit=10, asking=ASKING)
-    assert [hit.record.kind for hit in answer.hits] == [CODE, TURN]
-    assert answer.hits[1].record.text == before.text  # which stands beside it
+    assert [hit.record.kind for hit in answer.hits] == [CODE]  # its turn's text does not show it
     code_alone = await found(store, "parse_invoice", kinds=(CODE,), limit=10, asking=ASKING)
     assert len(code_alone.hits) == 2
+
+
+async def test_a_turn_stands_for_the_code_in_its_text(store: RecordStore) -> None:
+    code = "def parse_invoice(): ..."
+    said = assistant(f"We read it line by line.\n```python\n{code}\n```", code=(Written(code),))
+    [turn] = await tell(store, "s1", said)
+    await embed(store)
+    answer = await found(store, "parse_invoice", limit=10, asking=ASKING)
+    assert [hit.record.id for hit in answer.hits] == [turn]
+    by_the_code = await found(store, "invoice", kinds=(CODE,), limit=10, asking=ASKING)
+    assert [hit.record.kind for hit in by_the_code.hits] == [CODE]
+
+
+async def test_of_equal_texts_the_newest_is_found(store: RecordStore) -> None:
+    await tell(store, "s1", "Look at the login form.")
+    [newest] = await tell(store, "s2", "Look at the  login form.", at=DAY_ONE + DAY)
+    await tell(store, "s3", "Look at the login form.")
+    await embed(store)
+    answer = await found(store, "login form", limit=10, asking=ASKING)
+    assert [hit.record.id for hit in answer.hits] == [newest]
+    repeated = await found(store, "login form", limit=10, asking=ASKING, repeated=True)
+    assert len(repeated.hits) == 3
 
 
 async def test_what_only_stands_beside_an_answer_and_says_nothing_is_no_result(
@@ -47,11 +67,6 @@ async def test_what_only_stands_beside_an_answer_and_says_nothing_is_no_result(
     assert "Great, thanks!" not in [hit.record.text for hit in answer.hits]
     named = await found(store, "thanks", limit=10, asking=ASKING)
     assert "Great, thanks!" in [hit.record.text for hit in named.hits]
-
-
-def test_where_only_echoes_are_found_they_are_the_answer() -> None:
-    hits = [Hit(Record("x", TURN, 1, 1, text="Great!"), 0.5)]
-    assert without_echoes(hits, "login") == hits
 
 
 async def test_no_more_are_found_than_asked_for(store: RecordStore) -> None:
@@ -75,6 +90,11 @@ async def test_the_user_is_no_name_in_a_question(store: RecordStore) -> None:
 def test_of_about_one_score_the_newest_comes_first() -> None:
     hits = [hit(0.89, 1), hit(0.85, 3), hit(0.81, 2), hit(0.79, 9)]
     assert [one.record.at for one in in_order(hits)] == [3, 2, 1, 9]
+
+
+def test_of_about_one_score_what_is_preferred_comes_first() -> None:
+    hits = [hit(0.89, 1, "a"), hit(0.85, 3, "b"), hit(0.79, 9, "c")]
+    assert [one.record.id for one in in_order(hits, {"a", "c"})] == ["a", "b", "c"]
 
 
 def test_a_score_at_the_edge_of_a_bucket_is_in_the_higher_one() -> None:

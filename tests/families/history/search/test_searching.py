@@ -2,10 +2,12 @@ import pytest
 
 from making import DAY_ONE
 from recollect.core.ports import RecordStore
+from recollect.embedders.hashing import HashingEmbedder
+from recollect.families.history.model import DECISION
 from recollect.families.history.search.filters import TimeRange
 from recollect.families.history.search.recalling import Asking
-from recollect.families.history.search.searching import recalled
-from telling import DAY, MINUTE, tell
+from recollect.families.history.search.searching import coded, recalled, solved
+from telling import DAY, MINUTE, Written, assistant, embed, tell, user
 
 
 @pytest.mark.parametrize(
@@ -19,3 +21,63 @@ async def test_a_turn_that_is_dated_in_the_future_is_in_no_time_range(
     asking = Asking(now=DAY_ONE + MINUTE // 2)
     answer = await recalled(store, "login form", "all", None, time_range, 10, asking)
     assert len(answer.results) == found
+
+
+ASKING = Asking(HashingEmbedder(), DAY_ONE + 100 * DAY)
+
+
+async def test_nothing_behind_a_filter_is_no_new_topic(store: RecordStore) -> None:
+    code = (Written("def login(): ..."),)
+    await tell(store, "s1", assistant("The login form", code=code), project="/a/shop")
+    await tell(store, "s2", "Something else", project="/a/game")
+    answer = await recalled(store, "login form", "all", "game", "week", 10, ASKING)
+    told = answer.told("login form", ASKING.now).summary
+    assert "in project `game` of the last seven days. Without that filter" in told
+    unknown = await recalled(store, "login form", "all", "nowhere", "all", 10, ASKING)
+    assert "in project `nowhere`" in unknown.told("login form", ASKING.now).summary
+    cobol = await coded(store, "login", "cobol", 10, ASKING, with_context=False)
+    assert "in cobol." in cobol.told("login", ASKING.now).summary
+    anywhere = await recalled(store, "kubernetes", "all", None, "all", 10, ASKING)
+    assert "might be a new topic" in anywhere.told("kubernetes", ASKING.now).summary
+
+
+async def test_to_whom_asks_what_was_decided_the_decision_comes_first(store: RecordStore) -> None:
+    await tell(
+        store,
+        "s1",
+        user("Which cache do we take for the product list?"),
+        assistant("Redis or a dictionary in the process."),
+        user("Fine, let's go with Redis.", type=DECISION),
+        assistant("The cache of the product list is built."),
+    )
+    await embed(store)
+    question = "what did we decide about the cache of the product list"
+    answer = await recalled(store, question, "all", None, "all", 10, ASKING)
+    assert answer.results[0].type == "decision"
+    assert answer.results[0].content == "Fine, let's go with Redis."
+
+
+async def test_a_file_that_is_asked_for_is_a_word_of_the_question(store: RecordStore) -> None:
+    code = (Written("for row in rows: pass", file="src/ledger.py"),)
+    await tell(store, "s1", assistant("Done as you said", code=code))
+    await embed(store)
+    answer = await coded(store, "ledger.py", None, 10, ASKING, with_context=False)
+    assert answer.told("ledger.py", ASKING.now).summary.startswith("I found 1 piece of code about")
+
+
+async def test_problems_with_a_solution_come_first_among_equals(store: RecordStore) -> None:
+    error = "The checkout raises a TimeoutError in the payment gateway"
+    facets = {"problem": True}
+    await tell(store, "s1", user(error, facets=facets), assistant("Solved.", facets={"fix": True}))
+    await tell(store, "s2", user(f"{error}!", facets=facets), "No idea.", at=DAY_ONE + DAY)
+    await embed(store)
+    results = (await solved(store, error, None, 10, ASKING)).results
+    assert [result.context.session_id for result in results] == ["s1", "s2"]
+
+
+async def test_a_result_tells_its_branch_and_program(store: RecordStore) -> None:
+    code = (Written("def login(): ..."),)
+    said = assistant("Done as you said", code=code, facets={"branch": "main"})
+    await tell(store, "s1", said)
+    [result] = (await coded(store, "login", None, 10, ASKING, with_context=True)).results
+    assert (result.context.branch, result.context.program) == ("main", "claude-code")

@@ -1,7 +1,7 @@
 from recollect.core.ports import RecordStore
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.families.history.search.recalling import Asking
-from recollect.families.history.search.similar import AHEAD, Solved, question, similar
+from recollect.families.history.search.similar import AHEAD, SOON, Solved, question, similar
 from telling import assistant, embed, tell, user
 
 ERROR = "The checkout raises a TimeoutError in the payment gateway"
@@ -46,12 +46,39 @@ async def test_where_the_user_says_that_it_is_solved_the_answer_before_tells_how
 
 
 async def test_what_was_solved_comes_before_what_was_not(store: RecordStore) -> None:
-    await tell(store, "s1", user(ERROR, facets=PROBLEM), "No idea.")
+    await tell(store, "s1", user(f"{ERROR}!", facets=PROBLEM), "No idea.")
     await tell(store, "s2", user(ERROR, facets=PROBLEM), assistant("Solved.", facets=FIX))
-    await tell(store, "s3", user(ERROR), "Hm.")
+    await tell(store, "s3", user(f"{ERROR}?"), "Hm.")
+    await tell(store, "s4", user(ERROR, facets=PROBLEM), "The same text again.")
     hits = (await like(store)).found.hits
+    assert "s4" not in [hit.record.session for hit in hits]
     assert [hit.record.session for hit in hits[:3]] == ["s2", "s1", "s3"]
     assert all(0 <= hit.score <= 1 for hit in hits)
+
+
+async def test_a_word_that_it_works_solves_the_problem_just_before(store: RecordStore) -> None:
+    [problem, works] = await tell(
+        store, "s1", user(ERROR, facets=PROBLEM), assistant("A longer wait: it runs through now.")
+    )
+    [far, *_] = await tell(
+        store, "s2", user(f"{ERROR}!", facets=PROBLEM), *["So."] * SOON, assistant("It works now.")
+    )
+    [no_problem, _] = await tell(store, "s3", user(f"{ERROR}?"), assistant("The lift works again."))
+    resolutions = (await like(store)).resolutions
+    assert resolutions[problem].id == works
+    assert not {far, no_problem} & resolutions.keys()
+
+
+async def test_a_conversation_is_shown_once_with_the_turn_that_names_the_problem(
+    store: RecordStore,
+) -> None:
+    ids = await tell(
+        store,
+        "s1",
+        user("The checkout raises a TimeoutError in the payment gateway as I said"),
+        user(f"Again: {ERROR} in production", facets=PROBLEM),
+    )
+    assert [hit.record.id for hit in (await like(store)).found.hits] == [ids[1]]
 
 
 async def test_one_solution_is_shown_once(store: RecordStore) -> None:
@@ -78,6 +105,18 @@ async def test_a_solution_long_after_is_another_one(store: RecordStore) -> None:
         assistant("Solved.", facets=FIX),
     )
     assert first not in (await like(store)).resolutions
+
+
+async def test_a_fix_belongs_to_a_problem_or_to_what_the_user_just_asked(
+    store: RecordStore,
+) -> None:
+    asked, fixed = f"{ERROR}?", assistant("All is fixed.", facets=FIX)
+    [near, _, solution] = await tell(store, "s1", user(asked), "So.", fixed)
+    [far, *_] = await tell(store, "s2", user(f"{ERROR} too"), *["So."] * SOON, fixed)
+    [told, _] = await tell(store, "s3", assistant(f"{ERROR}, I see"), fixed)
+    resolutions = (await like(store)).resolutions
+    assert resolutions[near].id == solution
+    assert not {far, told} & resolutions.keys()
 
 
 async def test_a_solution_of_another_program_is_not_taken(store: RecordStore) -> None:

@@ -23,7 +23,7 @@ async def test_everything_stands_under_its_heading_with_how_it_was_found(
     text = as_markdown(answer, question, everything.now)
     assert text.startswith(f'I found {len(answer.results)} results about "{question}".')
     assert "### Previous Discussions" in text
-    assert "2 days ago" in text
+    assert "3 days ago" in text
     assert "We decided on an hour" in text
     assert "### Related Code" in text
     assert "def cache_product_list" in text

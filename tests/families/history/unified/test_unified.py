@@ -206,6 +206,16 @@ async def test_without_vectors_words_find_and_the_answer_says_so(told: Everythin
     assert "by words alone" in answer.explanation
 
 
+async def test_while_vectors_are_missing_the_answer_does_not_speak_of_meaning(
+    told: Everything,
+) -> None:
+    call = Call(Session(), "unified_memory_search")
+    answer = await told.unified().search(call, "product list")
+    assert answer.results
+    assert "by words alone" in answer.explanation
+    assert "by meaning and words" in (await told("product list")).explanation
+
+
 async def test_nothing_found_is_an_answer(told: Everything) -> None:
     told.indexing.embedder = None
     answer = await told("zzgnat")

@@ -37,6 +37,8 @@ class Context:
     timestamp: str
     participants: list[str]
     author: str | None = None
+    branch: str | None = None
+    program: str | None = None  # whose conversation it was
     before: str | None = None
     after: str | None = None
     said: str | None = None

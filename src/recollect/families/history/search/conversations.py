@@ -9,12 +9,14 @@ from recollect.core.ports import RecordStore
 from recollect.core.records import Record, Where
 from recollect.core.times import iso
 from recollect.errors import AmbiguousName, InvalidInput, NotFound
-from recollect.families.history.model import CODE, CONVERSATION, TURN, conversation_id
+from recollect.families.history.model import CODE, CONVERSATION, SAID, TURN, conversation_id
 from recollect.families.history.search.answers import CodeView, ConversationPage, TurnView
 from recollect.families.history.search.surroundings import turns_between
 
 LONGEST_IN_PAGE = 1_500  # characters of a turn among others
+LONGEST_EDIT = 600  # of code that a tool wrote, beside its turn
 LONGEST_ALONE = 16_000  # of one that is read by itself
+SHOWN_TYPES = {SAID: "conversation"}  # the name that the searches give it
 CLIPPED = "Clipped turns are whole in read_conversation with the turn's id and limit 1."
 WHERE_IDS_ARE = "Results of recall_previous_discussions carry ids that can be read."
 # Why nothing of a conversation is kept, and what can be done about it.
@@ -125,7 +127,10 @@ async def _led(store: RecordStore, opened: Opened, limit: int, cursor: str) -> R
         return await _alone(store, opened, turn, place)
     if kind not in (_FROM, _UP_TO) or name != opened.conversation.id:
         raise InvalidInput(
-            "`cursor` is not one that this `id` was given.", argument="cursor", value=cursor[:100]
+            "`cursor` is not one that this `id` was given: use next_cursor or previous_cursor of a"
+            " page of the same `id`.",
+            argument="cursor",
+            value=cursor[:100],
         )
     go = _forward if kind == _FROM else _backward
     return await _among(store, opened, await go(store, opened, place, limit))
@@ -256,12 +261,19 @@ async def _code_of(store: RecordStore, turns: Sequence[Record]) -> list[Record]:
     return await store.scan(Where(kinds=(CODE,), parents=tuple(turn.id for turn in turns)))
 
 
+def _shown_code(piece: Record, turn: Record, asked: str | None, most: int) -> str | None:
+    """Of what was asked for, and of what the text of the turn does not show."""
+    if piece.id == asked:
+        return piece.text[:most]
+    return None if piece.text.strip() in turn.text else piece.text[:LONGEST_EDIT]
+
+
 def _view(turn: Record, opened: Opened, reading: Reading) -> TurnView:
     most = LONGEST_ALONE if reading.is_alone else LONGEST_IN_PAGE
     shown = turn.text[reading.start : reading.start + most]
     asked = opened.code.id if opened.code is not None else None
     code = [
-        CodeView(piece.id, piece.type, piece.name, piece.text[:most] if piece.id == asked else None)
+        CodeView(piece.id, piece.type, piece.name, _shown_code(piece, turn, asked, most))
         for piece in reading.code
         if piece.parent == turn.id
     ]
@@ -270,11 +282,11 @@ def _view(turn: Record, opened: Opened, reading: Reading) -> TurnView:
         position=turn.position or 0,
         author=turn.author or "",
         timestamp=iso(turn.at),
-        type=turn.type or "",
+        type=SHOWN_TYPES.get(turn.type or "", turn.type or ""),
         text=shown,
         files=[str(name) for name in turn.facets.get("files", ())] or None,
         tools=[str(name) for name in turn.facets.get("tools", ())] or None,
         code=code or None,
-        clipped=(len(turn.text) - len(shown)) or None,
+        clipped=max(len(turn.text) - reading.start - len(shown), 0) or None,
         is_asked=True if opened.turn is not None and turn.id == opened.turn.id else None,
     )

@@ -8,7 +8,7 @@ from recollect.families.history.model import DECISION
 from recollect.retrieval.excerpts import stems
 from recollect.retrieval.profile import Hit
 
-UNDECIDED = 0.85  # what a turn that decides nothing counts, to whom asks for a decision
+UNDECIDED = 0.7  # what a turn that decides nothing counts, to whom asks for a decision
 LED_TO = 0.95  # of the score of what led to a decision, that it has at least
 BEFORE = 3  # turns before a decision that may have led to it
 
@@ -31,10 +31,14 @@ def what_is_asked(question: str) -> str:
     return rest if stems(rest) else question
 
 
+def asks_for_decisions(question: str) -> bool:
+    return bool(_DECIDING.search(question))
+
+
 def decisions_first(question: str, hits: Sequence[Hit]) -> list[Hit]:
     """Best first. The question that led to a decision is worded like that of who asks for it, so
     that a decision counts as much as what stands just before it."""
-    if _DECIDING.search(question):
+    if asks_for_decisions(question):
         hits = [_judged(hit, hits) for hit in hits]
     return sorted(hits, key=lambda hit: (-hit.score, -hit.record.at, hit.record.id))
 

@@ -6,13 +6,15 @@ from typing import Literal
 
 from recollect.core.fencing import as_code, as_data, as_quotation, fenced
 from recollect.core.text import clipped
-from recollect.core.times import ago, parsed
+from recollect.core.times import ago, iso, parsed
 from recollect.families.history.search.answers import (
+    CodeView,
     ConversationPage,
     MemoryResult,
     MemorySearchResult,
     TurnView,
 )
+from recollect.families.history.search.wording import on_one_line
 from recollect.tools.tool import Warned
 
 ShownKind = Literal["discussion", "code", "relation", "other"]
@@ -28,6 +30,7 @@ TAG = "conversations"
 PREVIEW = 200  # characters of a result
 LONGEST_CODE = 600
 LONGEST_PLACE = 60
+DAY = len("2026-03-02")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Shown:
     place: str = ""
     language: str | None = None
     title: str | None = None
+    about: tuple[str, ...] = ()  # who said it, what it is, and with which program
 
 
 def page(
@@ -76,7 +80,8 @@ def searched(answer: MemorySearchResult, now: int) -> str:
 
 def conversation(read: ConversationPage) -> str:
     """A page of a conversation, with who said what when."""
-    facts = [read.source, read.project_path, read.branch, f"{read.total_turns} turns", read.started]
+    turns = "1 turn" if read.total_turns == 1 else f"{read.total_turns} turns"
+    facts = [read.source, read.project_path, read.branch, turns, read.started]
     lines = [
         f"## {as_data(read.title) or 'Untitled conversation'}",
         as_data(" · ".join(fact for fact in facts if fact)),
@@ -106,12 +111,14 @@ def _item(one: Shown, now: int) -> str:
     if one.kind == "relation":
         text = as_data(clipped(one.text, PREVIEW))
         return f"- {text} ({head[:1].lower()}{head[1:]}) {view}"
-    title = f" · {as_data(clipped(_title(one), LONGEST_PLACE))}" if _title(one) else ""
+    day = iso(one.when)[:DAY] if one.when is not None else ""
+    facts = [day, *one.about, clipped(_title(one), LONGEST_PLACE)]
+    about = "".join(f" · {as_data(fact)}" for fact in facts if fact)
     if one.kind == "code":
         body = as_code(one.text[:LONGEST_CODE], one.language)
     else:
-        body = as_data(clipped(one.text, PREVIEW))
-    return f"**{head}**{title}\n{body}\n{view}"
+        body = as_data(clipped(on_one_line(one.text), PREVIEW))
+    return f"**{head}**{about}\n{body}\n{view}"
 
 
 def _title(one: Shown) -> str:
@@ -121,19 +128,22 @@ def _title(one: Shown) -> str:
 
 
 def _shown(result: MemoryResult) -> Shown:
-    is_code = result.type == "code"
+    is_code, context = result.type == "code", result.context
+    decided = "decision" if result.type == "decision" else None
     text = result.content
     if result.resolution is not None:
         half = PREVIEW // 2
-        text = f"{clipped(text, half)} → {clipped(result.resolution.content, half)}"
+        solved = on_one_line(result.resolution.content)
+        text = f"{clipped(on_one_line(text), half)} → {clipped(solved, half)}"
     return Shown(
         kind="code" if is_code else "discussion",
         id=result.id,
         text=text,
-        when=parsed(result.context.timestamp),
-        place=result.context.project_path,
+        when=parsed(context.timestamp),
+        place=context.project_path,
         language=result.language,
         title=result.file if is_code else result.title,
+        about=tuple(fact for fact in (context.author, decided, context.program) if fact),
     )
 
 
@@ -141,7 +151,16 @@ def _said(turn: TurnView) -> str:
     mark = " ←" if turn.is_asked else ""
     head = f"**{as_data(turn.author)}** · {turn.timestamp} · {turn.id}{mark}"
     text = turn.text + (f"\n… ({turn.clipped:,} characters more)" if turn.clipped else "")
-    shown = [
-        as_code(piece.text, piece.language) for piece in turn.code or () if piece.text is not None
+    used = [
+        f"{name}: {', '.join(map(as_data, listed))}"
+        for name, listed in (("Files", turn.files), ("Tools", turn.tools))
+        if listed
     ]
-    return "\n".join([head, as_quotation(text), *shown])
+    shown = [part for piece in turn.code or () if piece.text is not None for part in _code(piece)]
+    lines = [f"*{' · '.join(used)}*"] if used else []
+    return "\n".join([head, as_quotation(text), *lines, *shown])
+
+
+def _code(piece: CodeView) -> list[str]:
+    named = [f"`{as_data(piece.file)}`"] if piece.file else []
+    return [*named, as_code(piece.text or "", piece.language)]

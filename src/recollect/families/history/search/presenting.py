@@ -19,6 +19,7 @@ from recollect.families.history.search.answers import (
 from recollect.families.history.search.highlights import highlights
 from recollect.families.history.search.recalling import shown_score
 from recollect.families.history.search.surroundings import Surroundings
+from recollect.families.history.search.wording import on_one_line
 from recollect.retrieval.excerpts import excerpt
 from recollect.retrieval.profile import Hit
 
@@ -102,6 +103,8 @@ def _context(record: Record, around: Surroundings, *, with_context: bool) -> Con
         timestamp=iso(record.at),
         participants=around.participants(turn) or ([record.author] if record.author else []),
         author=record.author,
+        branch=(turn or record).facets.get("branch"),
+        program=(turn or record).facets.get("source"),
     )
     if not with_context:
         return context
@@ -114,7 +117,7 @@ def _context(record: Record, around: Surroundings, *, with_context: bool) -> Con
 
 
 def _clipped(turn: Record | None) -> str | None:
-    return (clipped(turn.text, LONGEST_BESIDE) or None) if turn is not None else None
+    return (clipped(on_one_line(turn.text), LONGEST_BESIDE) or None) if turn is not None else None
 
 
 def _resolution(turn: Record | None, query: str) -> Resolution | None:

@@ -10,7 +10,12 @@ from recollect.core.records import Record, Where
 from recollect.families.history.model import CODE, TURN
 from recollect.families.history.search.profiles import RECALL
 from recollect.families.history.search.waiting import waiting
-from recollect.families.history.search.worth import one_for_a_turn, turn_of, worthwhile
+from recollect.families.history.search.worth import (
+    newest_of_equals,
+    one_for_a_turn,
+    turn_of,
+    worthwhile,
+)
 from recollect.retrieval.profile import Found, Hit, Place, Profile, Strategy
 from recollect.retrieval.search import search
 
@@ -43,11 +48,13 @@ async def found(
     after: int | None = None,
     before: int | None = None,
     strategy: Strategy | None = None,
+    repeated: bool = False,
 ) -> Found:
     """The best by score that are worth it, a turn and its code once; an empty field does not
     restrict.
 
-    Where code alone is asked for, all code of a turn is given.
+    Where code alone is asked for, all code of a turn is given. Texts that are `repeated` are given
+    once, unless they are wanted.
     """
     profile = replace(
         profile,
@@ -70,6 +77,8 @@ async def found(
     by_meaning = answer.strategy in ("hybrid", "vector")
     notices = [*answer.notices, pending] if pending and by_meaning else answer.notices
     hits = worthwhile(answer.hits, query)
+    if not repeated:
+        hits = newest_of_equals(hits)
     if profile.kinds != (CODE,):
         hits = one_for_a_turn(hits, await _turns(store, hits))
     return replace(answer, hits=hits[:limit], next_cursor=None, notices=notices)

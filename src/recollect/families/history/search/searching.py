@@ -1,7 +1,7 @@
 """The three searches of past conversations: filtered, found, put in order and presented."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from recollect.core.ports import RecordStore
@@ -12,7 +12,11 @@ from recollect.families.history.code.languages import named_language
 from recollect.families.history.model import CODE, CONVERSATION, DECISION, TURN
 from recollect.families.history.search.answers import MemoryResult, MemorySearchResult
 from recollect.families.history.search.code_search import code_like, languages
-from recollect.families.history.search.deciding import decisions_first, what_is_asked
+from recollect.families.history.search.deciding import (
+    asks_for_decisions,
+    decisions_first,
+    what_is_asked,
+)
 from recollect.families.history.search.filters import (
     TimeRange,
     bounds,
@@ -33,6 +37,7 @@ from recollect.families.history.search.summaries import (
     topics_of,
 )
 from recollect.families.history.search.surroundings import surroundings
+from recollect.families.history.search.wording import asked_stems, said_stems
 from recollect.retrieval.profile import Found, Notice
 from recollect.tools.tool import Warned
 
@@ -40,6 +45,13 @@ Kind = Literal["all", "conversation", "code", "decision"]
 
 NO_HISTORY = "No past conversations are here yet. `recollect import history` reads them in."
 MOST_LISTED = 10  # languages in a sentence
+GOOD = 0.5  # share of the best score, from which a result tells what all are about
+SPANS: dict[TimeRange, str] = {
+    "today": " of today",
+    "week": " of the last seven days",
+    "month": " of the last month",
+    "all": "",
+}
 KINDS: dict[Kind, tuple[str, ...]] = {
     "all": (TURN, CODE),
     "conversation": (TURN,),
@@ -66,6 +78,7 @@ class Answered:
     warnings: tuple[Warned, ...] = ()
     noun: Noun = DISCUSSIONS
     lasting: bool = True
+    within: str = ""  # what the search was narrowed to
 
     def told(self, query: str, now: int, *more: Warned) -> MemorySearchResult:
         results = [
@@ -73,13 +86,13 @@ class Answered:
                 result.relevance_score,
                 parsed(result.context.timestamp),
                 result.context.project_path,
-                has_words=bool(result.highlights),
+                has_words=bool(result.highlights) or _is_named(result, query),
             )
             for result in self.results
         ]
         return MemorySearchResult(
             results=self.results,
-            summary=summary(query, results, self.topics, now, self.noun),
+            summary=summary(query, results, self.topics, now, self.noun, self.within),
             stats=stats_of(self.results),
             topics=self.topics,
             warnings=[*self.warnings, *more] or None,
@@ -100,7 +113,8 @@ async def recalled(
         known = [tally.scope for tally in await store.tally((CONVERSATION,))]
         scopes = projects_meant(project, known)
         if not scopes:
-            return await _none(store, NOUNS[kind], _unknown_project(project, known))
+            none = await _none(store, NOUNS[kind], _unknown_project(project, known))
+            return replace(none, within=_within(project, time_range))
     after, before = bounds(time_range, asking.now, asking.zone)
     asked = what_is_asked(query)
     answer = await found(
@@ -114,10 +128,11 @@ async def recalled(
         limit=limit,
         asking=asking,
     )
-    hits = in_order(decisions_first(query, answer.hits))
+    hits = in_order(decisions_first(query, answer.hits), _decisions(query, answer))
     around = await surroundings(store, [hit.record for hit in hits])
     results = presented(hits, asked, around, decisions=kind != "conversation")
-    return await _answered(store, query, answer, results, NOUNS[kind])
+    within = _within(project, time_range)
+    return replace(await _answered(store, asked, answer, results, NOUNS[kind]), within=within)
 
 
 async def solved(
@@ -144,12 +159,14 @@ async def coded(
     if language is not None:
         known = await languages(store)
         if meant not in known:
-            return await _none(store, CODE_PIECES, _unknown_language(language, known))
+            none = await _none(store, CODE_PIECES, _unknown_language(language, known))
+            return replace(none, within=_in_language(language))
     answer = await code_like(store, query, meant, limit, asking)
     hits = in_order(answer.hits)
     around = await surroundings(store, [hit.record for hit in hits], beside=with_context)
     results = presented(hits, query, around, with_context=with_context)
-    return await _answered(store, query, answer, results, CODE_PIECES)
+    told = await _answered(store, query, answer, results, CODE_PIECES)
+    return replace(told, within=_in_language(language))
 
 
 async def _answered(
@@ -159,11 +176,37 @@ async def _answered(
         return Answered(warnings=(Warned("no_history", NO_HISTORY),), noun=noun)
     return Answered(
         results,
-        topics_of([result.content for result in results if result.type != "code"], query),
+        topics_of([result.content for result in _good(results) if result.type != "code"], query),
         _warned(answer.notices),
         noun,
         lasting=not answer.notices,
     )
+
+
+def _good(results: Sequence[MemoryResult]) -> list[MemoryResult]:
+    best = max((result.relevance_score for result in results), default=0.0)
+    return [result for result in results if result.relevance_score >= GOOD * best]
+
+
+def _decisions(query: str, answer: Found) -> set[str]:
+    """Those that come first among equals, to whom asks for them."""
+    if not asks_for_decisions(query):
+        return set()
+    return {hit.record.id for hit in answer.hits if hit.record.type == DECISION}
+
+
+def _is_named(result: MemoryResult, query: str) -> bool:
+    """Whether the file of code is what was asked for."""
+    return bool(result.file and asked_stems(query) & said_stems(result.file))
+
+
+def _within(project: str | None, time_range: TimeRange) -> str:
+    place = "" if project is None else f" in project `{clipped(project)}`"
+    return place + SPANS[time_range]
+
+
+def _in_language(language: str | None) -> str:
+    return "" if language is None else f" in {clipped(language)}"
 
 
 async def _none(store: RecordStore, noun: Noun, reason: Warned) -> Answered:

@@ -7,19 +7,22 @@ from dataclasses import dataclass, replace
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Record
+from recollect.core.text import normalised
 from recollect.families.history.search.profiles import SIMILAR
 from recollect.families.history.search.recalling import Asking, found
 from recollect.families.history.search.surroundings import turns_between
+from recollect.families.history.search.worth import near_the_best
 from recollect.retrieval.profile import Found, Hit
 
 PROBLEM, FIX = "problem", "fix"  # facets of turns
 USER = "user"  # author of turns, in the transcripts of programs
 AHEAD = 40  # turns after a problem in which its solution is looked for
+SOON = 3  # turns after one in which a word that something works is about it
 POOL = 3  # times the results that are wanted, as one of a conversation is shown
 LONGEST_DESCRIPTION = 600  # characters, where code comes with it: both are to be heard
 # What is left of the score of a turn that is no problem, and of one that nobody solved.
 NO_PROBLEM, UNSOLVED = 0.85, 0.85
-# What says of something else at another place that it works is taken for a fix only after a problem.
+# Elsewhere this may be said of anything; after a problem it says that it is solved.
 _WORKS = re.compile(
     r"\b(?:works?|(?:runs?|goes|went) through|pass(?:es)?|(?:is|are) green)"
     r"(?:\W+(?:fine|well))?\W+(?:now|again)\b|\b(?:now|again)\W+(?:works|passes|runs through)\b"
@@ -49,13 +52,20 @@ async def similar(
 ) -> Solved:
     """Turns that are like the problem; those first that name an error and were solved later."""
     query = question(description, code)
-    answer = await found(store, query, profile=SIMILAR, limit=max(limit * POOL, 20), asking=asking)
+    answer = await found(
+        store,
+        query,
+        profile=SIMILAR,
+        limit=max(limit * POOL, 20),
+        asking=asking,
+        repeated=True,  # the same problem may be solved in one place and not in another
+    )
     resolutions = await _resolutions(store, [hit.record for hit in answer.hits])
     judged = sorted(
         (_judged(hit, resolutions) for hit in answer.hits),
         key=lambda hit: (-hit.score, -hit.record.at, hit.record.id),
     )
-    hits = _one_for_a_conversation(judged)[:limit]
+    hits = near_the_best(_each_text_once(_one_for_a_conversation(judged)))[:limit]
     return Solved(replace(answer, hits=hits), resolutions)
 
 
@@ -88,6 +98,13 @@ def _one_for_a_conversation(hits: Sequence[Hit]) -> list[Hit]:
     ]
 
 
+def _each_text_once(hits: Sequence[Hit]) -> list[Hit]:
+    best: dict[str, Hit] = {}
+    for hit in hits:
+        best.setdefault(normalised(hit.record.text), hit)
+    return list(best.values())
+
+
 def _names_a_problem(hit: Hit) -> bool:
     return bool(hit.record.facets.get(PROBLEM))
 
@@ -97,7 +114,8 @@ async def _resolutions(store: RecordStore, turns: Sequence[Record]) -> dict[str,
     the user says so, the answer just before tells how."""
     conversations: dict[tuple[str, str], list[Record]] = {}
     for turn in turns:
-        if turn.parent and turn.session is not None and turn.position is not None:
+        may_ask = turn.author == USER or turn.facets.get(PROBLEM)
+        if may_ask and turn.parent and turn.session is not None and turn.position is not None:
             conversations.setdefault((turn.parent, turn.session), []).append(turn)
     found_fixes = await asyncio.gather(
         *(_fixes(store, *place, some) for place, some in conversations.items())
@@ -110,6 +128,10 @@ async def _resolutions(store: RecordStore, turns: Sequence[Record]) -> dict[str,
     }
 
 
+def _says_it_works(turn: Record) -> bool:
+    return bool(_WORKS.search(turn.text))
+
+
 async def _fixes(
     store: RecordStore, conversation: str, session: str, turns: Sequence[Record]
 ) -> list[Fix]:
@@ -120,14 +142,18 @@ async def _fixes(
     return [
         Fix(turn, answers.get((turn.position or 0) - 1) if turn.author == USER else None)
         for turn in after
-        if turn.facets.get(FIX) or _WORKS.search(turn.text)
+        if turn.facets.get(FIX) or _says_it_works(turn)
     ]
 
 
 def _first_after(turn: Record, fixes: Sequence[Fix]) -> Record | None:
     place = turn.position or 0
+    is_open = turn.facets.get(PROBLEM) and not turn.facets.get(FIX)
+    soon = SOON if is_open else 0
+    ahead = AHEAD if turn.facets.get(PROBLEM) else SOON
     for fix in fixes:
-        if place < (fix.turn.position or 0) <= place + AHEAD:
+        is_said = bool(fix.turn.facets.get(FIX))
+        if place < (fix.turn.position or 0) <= place + (ahead if is_said else soon):
             tells_how = fix.answer is not None and place < (fix.answer.position or 0)
             return fix.answer if tells_how else fix.turn
     return None

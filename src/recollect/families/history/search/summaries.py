@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from recollect.core.text import clipped
 from recollect.core.times import ago
+from recollect.families.history.search.wording import without_masks
 from recollect.retrieval.excerpts import stems
 from recollect.retrieval.topics import key_topics
 
@@ -52,12 +53,16 @@ def summary(
     topics: Sequence[str],
     now: int,
     noun: Noun = DISCUSSIONS,
+    within: str = "",
 ) -> str:
     """How many were found about what; where there are none, that there are none, and where not a
-    word of the question is in them, that they are only near it."""
+    word of the question is in them, that they are only near it. `within` tells what the search was
+    narrowed to: there may be something elsewhere."""
     asked = f'"{clipped(query, LONGEST_QUERY)}"'
     if not results:
-        none = f"I couldn't find any {noun.many.removeprefix('relevant ')} about {asked}."
+        none = f"I couldn't find any {noun.many.removeprefix('relevant ')} about {asked}{within}."
+        if within:
+            return f"{none} Without that filter there may be some."
         return f"{none} This might be a new topic that we haven't explored together yet."
     sentence = f"I found {noun.counted(len(results))} about {asked}"
     if not any(result.has_words for result in results):
@@ -81,9 +86,8 @@ def summary(
 def topics_of(texts: Sequence[str], query: str) -> list[str]:
     """What the results speak of besides the words of the question; code speaks of nothing."""
     asked = stems(query)
-    found = key_topics(
-        ((_CODE.sub(" ", text), ()) for text in texts), limit=MOST_TOPICS + len(asked)
-    )
+    spoken = [(without_masks(_CODE.sub(" ", text)), ()) for text in texts]
+    found = key_topics(spoken, limit=MOST_TOPICS + len(asked))
     return [topic for topic in found if not stems(topic) <= asked][:MOST_TOPICS]
 
 

@@ -3,10 +3,16 @@
 import re
 
 from recollect.core.stemming import stem
+from recollect.core.words import STOP_WORDS
 from recollect.retrieval.excerpts import stems
 from recollect.retrieval.stop_words import FOREIGN_STOP_WORDS
+from recollect.retrieval.topics import DULL_STEMS
 
 _MASK = re.compile(r"\[masked: [a-z ]+\]")
+_BLOCK = re.compile(
+    r"(?P<fence>```|~~~)[^\n`~]*\n\s*(?P<line>[^\n]*).*?(?:(?P=fence)|…?\Z)", re.DOTALL
+)
+_EDGES = ".,;:!?()[]{}<>*_\"'`-"
 _FOREIGN = frozenset(stem(word) for word in FOREIGN_STOP_WORDS)
 
 
@@ -19,6 +25,19 @@ def asked_stems(query: str) -> frozenset[str]:
 def said_stems(text: str) -> frozenset[str]:
     """What a mask calls a secret was said by nobody."""
     return stems(without_masks(text))
+
+
+def telling_words(text: str) -> int:
+    """How many words of a text say what it is about: a path is one of them."""
+    if not text.isascii():  # what has no spaces is many words
+        return len(stems(text))
+    words = (word.strip(_EDGES).lower() for word in text.split())
+    return sum(w not in STOP_WORDS and stem(w) not in DULL_STEMS for w in words if w)
+
+
+def on_one_line(text: str) -> str:
+    """For previews, which have no lines: a block of code is its first line there."""
+    return _BLOCK.sub(lambda block: f"`{block['line'].strip().replace('`', '')}` … ", text)
 
 
 def without_masks(text: str) -> str:

@@ -8,14 +8,16 @@ from recollect.core.folding import fold
 from recollect.core.records import Record
 from recollect.core.text import normalised
 from recollect.families.history.model import CODE, DECISION, TURN
-from recollect.families.history.search.wording import asked_stems, said_stems
+from recollect.families.history.search.wording import asked_stems, said_stems, telling_words
 from recollect.retrieval.excerpts import excerpt
 from recollect.retrieval.profile import Hit
 
 # Cosines that say something where no word does; those of a single word say less.
 NEAR, NEAR_A_WORD = 0.3, 0.4
 LEAST = 0.25  # share of the best score
-FEWEST_WORDS = 3  # that tell something: with less a turn says nothing by itself
+FEWEST_WORDS = 3  # that tell something: with less a turn says little by itself
+MOST_OF_THEM = 0.5  # share of the asked words that such a turn needs
+SHORT = 200  # characters of a turn that may say little
 FEW_TYPED = 2  # words of a question that may be meant literally
 RARE = 5  # hits that have a word, at most, for it to be a rare one
 
@@ -36,10 +38,30 @@ def worthwhile(hits: Sequence[Hit], query: str) -> list[Hit]:
     asked = asked_stems(query)
     read = [_Read(hit, said_stems(_telling(hit.record, query))) for hit in hits]
     near = NEAR if len(asked) > 1 else NEAR_A_WORD
-    kept = _each_text_once([one.hit for one in read if _speaks(one, asked, near)])
+    kept = [one.hit for one in read if _speaks(one, asked, near)]
     ranked = sorted(_literally(kept, query), key=_best_first)
-    best = max((hit.score for hit in ranked), default=0.0)
-    return [hit for hit in ranked if hit.score >= LEAST * best]
+    return near_the_best(ranked)
+
+
+def near_the_best(hits: Sequence[Hit]) -> list[Hit]:
+    """Without what is far behind."""
+    best = max((hit.score for hit in hits), default=0.0)
+    return [hit for hit in hits if hit.score >= LEAST * best]
+
+
+def _says_little(text: str) -> bool:
+    return len(text) <= SHORT and telling_words(text) < FEWEST_WORDS
+
+
+def newest_of_equals(hits: Sequence[Hit]) -> list[Hit]:
+    """Of equal texts the newest, with the best score of all. They come best first."""
+    kept: dict[str, Hit] = {}
+    for hit in hits:
+        text = normalised(hit.record.text)
+        other = kept.setdefault(text, hit)
+        newest = max(hit, other, key=lambda one: (one.record.at, one.record.id))
+        kept[text] = replace(newest, score=max(hit.score, other.score))
+    return list(kept.values())
 
 
 def one_for_a_turn(hits: Sequence[Hit], turns: Mapping[str, Record]) -> list[Hit]:
@@ -73,25 +95,15 @@ def _speaks(one: _Read, asked: frozenset[str], near: float) -> bool:
     """A word of the question, a meaning that is near, its author or its date. A decision may get
     the words from what stands beside it: it tends to be short."""
     hit = one.hit
-    if asked & one.said:
-        return True
     if hit.record.type == DECISION and hit.record.kind == TURN and hit.why.get("keyword"):
         return True
-    if hit.record.kind == TURN and len(one.said) < FEWEST_WORDS:
-        return False
+    has = len(asked & one.said)
+    if hit.record.kind == TURN and _says_little(hit.record.text):
+        return has > 0 and has >= MOST_OF_THEM * len(asked)
+    if has:
+        return True
     is_near = hit.cosine is not None and hit.cosine >= near
     return is_near or any(hit.why.get(sign) for sign in ("author", "date"))
-
-
-def _each_text_once(hits: Sequence[Hit]) -> list[Hit]:
-    """Of equal texts the newest, with the best score of all."""
-    kept: dict[str, Hit] = {}
-    for hit in hits:
-        text = normalised(hit.record.text)
-        other = kept.setdefault(text, hit)
-        newest = max(hit, other, key=lambda one: (one.record.at, one.record.id))
-        kept[text] = replace(newest, score=max(hit.score, other.score))
-    return list(kept.values())
 
 
 def _literally(hits: Sequence[Hit], query: str) -> list[Hit]:

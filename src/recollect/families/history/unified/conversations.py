@@ -124,7 +124,8 @@ class ConversationSearch:
             typed = await definitions_first(store, asked, list(map(_about_code, typed)))
             results += await _results(store, asked, typed, "keyword")
         notices = dict.fromkeys(notice for answer in answers for notice in answer.notices)
-        return Recalled(results, answers[0].strategy, list(notices), within=within)
+        strategy = "keyword" if _by_words_alone(hits) else answers[0].strategy
+        return Recalled(results, strategy, list(notices), within=within)
 
 
 def _has_words(asked: frozenset[str], results: Sequence[UnifiedResult]) -> bool:
@@ -158,6 +159,11 @@ def _typed_hits(answer: Found, entities: Entities) -> list[Hit]:
         replace(hit, score=most * (0.5 + 0.5 * (hit.score / best if best > 0 else 1.0)))
         for hit in answer.hits
     ]
+
+
+def _by_words_alone(hits: Sequence[Hit]) -> bool:
+    """Whether the meaning of most is not known, as they have no vectors yet."""
+    return 2 * sum(hit.cosine is None for hit in hits) > len(hits)
 
 
 def _about_code(hit: Hit) -> Hit:

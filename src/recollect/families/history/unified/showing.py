@@ -45,6 +45,7 @@ def _shown(result: UnifiedResult) -> Shown:
         place=result.context.project_path or "",
         language=result.language,
         title=result.file or result.title,
+        about=("decision",) if result.type == "decision" else (),
     )
 
 

@@ -1,0 +1,27 @@
+from recollect.families.history.search.wording import (
+    asked_stems,
+    on_one_line,
+    said_stems,
+    telling_words,
+)
+
+
+def test_a_question_asks_for_no_stop_words_of_other_languages() -> None:
+    assert asked_stems("Wie haben wir das Ruckeln behoben?") == {"ruckeln", "behoben"}
+    assert asked_stems("das")  # there is nothing else
+
+
+def test_what_a_mask_says_nobody_said() -> None:
+    assert said_stems("use [masked: aws key] here") == said_stems("use here")
+
+
+def test_a_block_of_code_on_one_line_is_its_first_line() -> None:
+    assert on_one_line("So: ```go\n\tx := 1\n\ty := 2\n``` done") == "So: `x := 1` …  done"
+    assert on_one_line("cut ~~~\nx\ny") == "cut `x` … "
+    assert on_one_line("no code, `x` alone") == "no code, `x` alone"
+
+
+def test_a_path_is_one_telling_word() -> None:
+    assert telling_words("Let me see web/src/Cart.tsx.") == 2
+    assert telling_words("Perfect, that works. Thanks!") == 1
+    assert telling_words("文字化けの原因を調べて") > 3

@@ -1,0 +1,16 @@
+from recollect.retrieval.topics import key_topics
+
+
+def topics(*texts: str) -> list[str]:
+    return key_topics((text, ()) for text in texts)
+
+
+def test_stop_words_of_other_languages_and_code_are_no_topics() -> None:
+    assert topics("Das ist ein Gitter", "Das war ein Gitter") == ["Gitter"]
+    assert topics("pour le mélangeur", "dans le mélangeur") == ["mélangeur"]
+    assert topics("let coupon", "return coupon", "const coupon") == ["coupon"]
+
+
+def test_a_topic_ends_with_its_word() -> None:
+    assert topics("reading 'discount'", "a 'discount'") == ["discount"]
+    assert topics("written in C++ here", "more in C++ there") != ["C"]
