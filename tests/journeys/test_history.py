@@ -178,9 +178,7 @@ def test_names_of_the_original_are_understood_and_searches_are_shown(
         for alias in ("search_memory", "find_past_conversations"):
             found = server.call(alias, query="token bucket", type="decision")["results"]
             assert [result["type"] for result in found] == ["decision"]
-        chunk = server.call(
-            "retrieve_memory_chunk", chunk_id=found[0]["id"], include_adjacent=False
-        )
+        chunk = server.call("retrieve_memory_chunk", chunk_id=found[0]["id"])
         assert len(chunk["turns"]) == 1
         answer = server.ask(2, "resources/read", uri="memory://session/summary")
         contents = answer["result"]["contents"]

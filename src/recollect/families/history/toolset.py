@@ -182,6 +182,7 @@ class HistoryTools(Family):
     @tool(aliases=("retrieve_memory_chunk",))
     async def read_conversation(
         self,
+        call: Call,
         id: Annotated[
             str,
             Field(
@@ -200,8 +201,10 @@ class HistoryTools(Family):
         form, most = format or "json", _within(limit, DEFAULT_TURNS, MOST_TURNS, "limit")
         store = await self._store()
         place = await opened(store, id)
+        # Whoever knows the original's tool expects one piece, unless its neighbours are asked for.
+        wants_one = place.is_chunk or call.alias is not None
         is_alone = include_adjacent is False or (
-            include_adjacent is None and limit is None and place.is_chunk
+            include_adjacent is None and limit is None and wants_one
         )
         reading = await read(store, place, 1 if is_alone else most, cursor)
         answer = page_of(place, reading)
