@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # loaded by whoever embeds
 CANDIDATES = 100  # of each leg, in each place
 LONGEST_QUESTION = 1_000  # characters whose meaning is looked for
 LONGEST_SUBSTRING = 1_000
+MOST_WORDS = 3  # of a text that is looked for as a part of others; it takes a look at every record
 MOST_NAMES = 16  # capitalised words that are looked up
 
 Key = tuple[int, str]  # the number of the place, and the id there
@@ -59,7 +60,9 @@ async def by_words(places: Sequence[Place], query: Query, profile: Profile) -> W
     for tier, words in readings:
         if words is not None and (found := await _matching(places, words, profile)):
             return WordsFound(found, tier)
-    if not query.text or len(query.text) > LONGEST_SUBSTRING:
+    # A text of several words has none that any record has: then none contains all of it either.
+    is_short = len(query.text.split()) <= MOST_WORDS and len(query.text) <= LONGEST_SUBSTRING
+    if not query.text or not is_short:
         return WordsFound()
     found = await _everywhere(
         places, lambda store, where: store.containing(query.text, where, CANDIDATES)
