@@ -23,6 +23,7 @@ BUCKET = 0.1  # scores that are no further apart count as one
 BLOCK = 10  # results that are put in order among themselves
 # Times the results that are wanted: a turn and its code are found apart, and a text many times.
 SPARE, FEWEST_READ = 4, 128
+LOOKED_AT = 3  # times the results that are wanted: equal texts are one, as are code and its turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ async def found(
     # Where nothing was found by meaning, that was said already, or not wanted.
     by_meaning = answer.strategy in ("hybrid", "vector")
     notices = [*answer.notices, pending] if pending and by_meaning else answer.notices
-    hits = worthwhile(answer.hits, query)
+    hits = worthwhile(answer.hits, query, enough=limit * LOOKED_AT)
     if not repeated:
         hits = newest_of_equals(hits)
     if profile.kinds != (CODE,):

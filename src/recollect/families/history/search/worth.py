@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import islice
 
 from recollect.core.folding import fold
 from recollect.core.records import Record
@@ -17,7 +18,7 @@ NEAR, NEAR_A_WORD = 0.3, 0.4
 LEAST = 0.25  # share of the best score
 FEWEST_WORDS = 3  # that tell something: with less a turn says little by itself
 MOST_OF_THEM = 0.5  # share of the asked words that such a turn needs
-SHORT = 200  # characters of a turn that may say little
+SHORT, MANY = 200, 16  # characters, and blanks, of a turn that may say little
 FEW_TYPED = 2  # words of a question that may be meant literally
 RARE = 5  # hits that have a word, at most, for it to be a rare one
 
@@ -25,22 +26,15 @@ _TYPED = re.compile(r"\S*\w\S*")
 _EDGES = re.compile(r"^\W+|\W+$")
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A hit with what it says itself."""
-
-    hit: Hit
-    said: frozenset[str]
-
-
-def worthwhile(hits: Sequence[Hit], query: str) -> list[Hit]:
-    """Best first. What only stands beside a hit is left out, and what is far behind the best."""
+def worthwhile(hits: Sequence[Hit], query: str, enough: int | None = None) -> list[Hit]:
+    """Best first, as they come. What only stands beside a hit is left out, and what is far behind
+    the best. After `enough` the others are not looked at, unless they might move up."""
     asked = asked_stems(query)
-    read = [_Read(hit, said_stems(_telling(hit.record, query))) for hit in hits]
     near = NEAR if len(asked) > 1 else NEAR_A_WORD
-    kept = [one.hit for one in read if _speaks(one, asked, near)]
-    ranked = sorted(_literally(kept, query), key=_best_first)
-    return near_the_best(ranked)
+    kept = (hit for hit in hits if _speaks(hit, query, asked, near))
+    if typed := _typed(query):
+        return near_the_best(sorted(_literally(list(kept), typed), key=_best_first))
+    return near_the_best(list(islice(kept, enough)))
 
 
 def near_the_best(hits: Sequence[Hit]) -> list[Hit]:
@@ -50,7 +44,7 @@ def near_the_best(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _says_little(text: str) -> bool:
-    return len(text) <= SHORT and telling_words(text) < FEWEST_WORDS
+    return len(text) <= SHORT and text.count(" ") < MANY and telling_words(text) < FEWEST_WORDS
 
 
 def newest_of_equals(hits: Sequence[Hit]) -> list[Hit]:
@@ -91,26 +85,30 @@ def _text(record: Record) -> str:
     return f"{record.name}\n{record.text}" if record.name else record.text
 
 
-def _speaks(one: _Read, asked: frozenset[str], near: float) -> bool:
+def _speaks(hit: Hit, query: str, asked: frozenset[str], near: float) -> bool:
     """A word of the question, a meaning that is near, its author or its date. A decision may get
     the words from what stands beside it: it tends to be short."""
-    hit = one.hit
-    if hit.record.type == DECISION and hit.record.kind == TURN and hit.why.get("keyword"):
+    record = hit.record
+    if record.type == DECISION and record.kind == TURN and hit.why.get("keyword"):
         return True
-    has = len(asked & one.said)
-    if hit.record.kind == TURN and _says_little(hit.record.text):
+    if record.kind == TURN and _says_little(record.text):
+        has = len(asked & said_stems(_telling(record, query)))
         return has > 0 and has >= MOST_OF_THEM * len(asked)
-    if has:
+    if hit.cosine is not None and hit.cosine >= near:
         return True
-    is_near = hit.cosine is not None and hit.cosine >= near
-    return is_near or any(hit.why.get(sign) for sign in ("author", "date"))
+    if any(hit.why.get(sign) for sign in ("author", "date")):
+        return True
+    return bool(asked & said_stems(_telling(record, query)))  # last: reading takes longest
 
 
-def _literally(hits: Sequence[Hit], query: str) -> list[Hit]:
-    """To a question of a word or two: what has the rare ones of them stands above what has not."""
+def _typed(query: str) -> list[str]:
+    """The words of a question that has one or two: they may be meant literally."""
     typed = [_EDGES.sub("", fold(word).lower()) for word in _TYPED.findall(query)]
-    if not 0 < len(typed) <= FEW_TYPED:
-        return list(hits)
+    return typed if len(typed) <= FEW_TYPED else []
+
+
+def _literally(hits: Sequence[Hit], typed: Sequence[str]) -> list[Hit]:
+    """What has the rare ones of these words stands above what has not."""
     texts = [fold(_text(hit.record)).lower() for hit in hits]
     rare = [word for word in typed if 0 < sum(word in text for text in texts) <= RARE]
     return [
