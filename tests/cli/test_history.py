@@ -219,5 +219,8 @@ def test_the_folder_of_the_command_is_a_project(
 def test_conversations_count_among_what_is_stored_and_what_waits(taken_in: Run) -> None:
     told = taken_in("status", "--json").json["history"]
     assert (told["conversations"], told["turns"], told["without_vectors"]) == (2, 3, 3)
-    assert "Embedded 3 texts." in taken_in("index").out
+    taken_in("history", "forget", "--project", "billing", "--yes")
+    told = taken_in("status", "--json").json["history"]
+    assert (told["conversations"], told["turns"]) == (1, 2)
+    assert "Embedded 2 texts." in taken_in("index").out
     assert taken_in("status", "--json").json["history"]["without_vectors"] == 0

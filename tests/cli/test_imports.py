@@ -114,7 +114,9 @@ def test_an_import_that_makes_no_sense_is_refused(
 def test_a_named_file_that_cannot_be_read_is_no_success(recollect: Run, tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     path.write_text("no JSON at all\n", encoding="utf-8")
-    assert recollect("import", "history", "--source", "jsonl", str(path)).status == 1
+    outcome = recollect("import", "history", "--source", "jsonl", str(path))
+    assert outcome.status == 1
+    assert "nothing in it could be read" in outcome.err
 
 
 def test_what_comes_while_somebody_watches_is_taken_in(home: Path, tmp_path: Path) -> None:

@@ -92,9 +92,12 @@ class Past:
     async def overview(self) -> Overview:
         store = await self._library.history()
         counts = await store.count()
-        kept = sum((await _conversations_of(store, everywhere=True)).values())
         return Overview(
-            kept, counts.get(TURN, 0), counts.get(CODE, 0), await self.waiting(), await store.size()
+            conversations=len(await _kept(store)),
+            turns=counts.get(TURN, 0),
+            code=counts.get(CODE, 0),
+            without_vectors=await self.waiting(),
+            database_size_bytes=await store.size(),
         )
 
     @property
@@ -164,8 +167,7 @@ class Past:
         """The newest first, of all projects or of one."""
         store = await self._library.history()
         scopes = () if project is None else tuple(await self.folders(project))
-        found = await store.scan(Where(kinds=(CONVERSATION,), scopes=scopes), order="newest")
-        kept = [r for r in found if r.facets.get("turns") and not r.facets.get("left_out")]
+        kept = await _kept(store, scopes)
         kept.sort(key=lambda record: int(record.facets.get("ended") or record.at), reverse=True)
         return kept[:limit]
 
@@ -185,10 +187,12 @@ def topmost(folders: Sequence[str]) -> list[str]:
     ]
 
 
-async def _conversations_of(store: RecordStore, *, everywhere: bool = False) -> dict[str, int]:
-    """How many there are of each folder; `everywhere` also counts those of none."""
-    counts: Counter[str] = Counter()
-    for tally in await store.tally((CONVERSATION,)):
-        if (everywhere or tally.scope) and not tally.is_deleted:
-            counts[tally.scope] += tally.count
-    return dict(counts)
+async def _kept(store: RecordStore, scopes: tuple[str, ...] = ()) -> list[Record]:
+    """The conversations of which something is there."""
+    found = await store.scan(Where(kinds=(CONVERSATION,), scopes=scopes))
+    return [r for r in found if r.facets.get("turns") and not r.facets.get("left_out")]
+
+
+async def _conversations_of(store: RecordStore) -> dict[str, int]:
+    """How many are kept of each folder."""
+    return dict(Counter(record.scope for record in await _kept(store) if record.scope))

@@ -113,10 +113,14 @@ def history(
             click.echo("Watching for more; Ctrl-C ends it.", err=True)
         while watch:
             await asyncio.sleep(WATCH_INTERVAL)
-            latest = (await once(app)).total
-            if latest.turns or latest.turns_changed:
+            latest = await once(app)
+            if not (latest.total.turns or latest.total.turns_changed):
+                continue
+            if as_json:
+                _tell_of(latest, await app.past.waiting(), as_json=True)
+            else:
                 when = datetime.now(UTC).astimezone().strftime("%H:%M:%S")
-                click.echo(f"{when}  {_news(latest)}")
+                click.echo(f"{when}  {_news(latest.total)}")
         return outcome
 
     try:
@@ -125,6 +129,7 @@ def history(
         click.echo("Stopped; what was read is kept. Run it again to go on.", err=True)
         raise
     if files and _is_unreadable(outcome.total):
+        click.echo("recollect: nothing in it could be read as a conversation.", err=True)
         sys.exit(1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from recollect.core.finishing import finished
-from recollect.core.ports import Indexing, RecordStore
+from recollect.core.ports import RecordStore
 from recollect.core.records import Record, Step, Where
 from recollect.core.secrets import masked_json
 from recollect.core.times import Clock
@@ -104,17 +104,10 @@ class _Rulebook:
 class Importer:
     """Takes transcripts in, each turn once, however often and by however many it is run."""
 
-    def __init__(
-        self,
-        store: RecordStore,
-        clock: Clock,
-        options: HistoryOptions,
-        indexing: Indexing | None = None,
-    ) -> None:
+    def __init__(self, store: RecordStore, clock: Clock, options: HistoryOptions) -> None:
         self._store = store
         self._clock = clock
         self._options = options
-        self._indexing = indexing
 
     async def take_in(
         self,
@@ -146,8 +139,6 @@ class Importer:
             finally:
                 imported.of(transcript.source).add(counts)
             progress.finish(known.size)
-            if self._indexing is not None and (counts.turns or counts.turns_changed):
-                self._indexing.wake(self._store)
         return imported
 
     async def _tidy(self) -> None:
