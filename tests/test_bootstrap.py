@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import runpy
-import shutil
 import signal
 import subprocess
 import sys
 import threading
-import time
 import tomllib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -22,24 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-PROJECT = Path(__file__).parents[1]
-
-# Stands for the program that gets installed: says how it was called and passes on what it is told.
-PROGRAM = """#!/bin/sh
-echo "ran $*"
-[ "$1" != relay ] || cat
-"""
-
-# Stands for uv, so that nothing is fetched: `uv pip install --python ENVIRONMENT/bin/python ...`.
-UV = f"""#!/bin/sh
-echo "$*" >>"$UV_LOG"
-case $* in *--require-hashes*) [ -z "${{UV_GATE:-}}" ] || read -r go <"$UV_GATE" ;; esac
-if [ -n "${{UV_FAILS:-}}" ]; then echo "the disk is full"; exit 2; fi
-bin=${{4%/*}}
-cat >"$bin/recollect" <<'END'
-{PROGRAM}END
-chmod +x "$bin/recollect"
-"""
+from setting_up import PROJECT, Checkout, scratch_checkout
 
 # Builds an editable wheel with the standard library alone.
 BACKEND = """
@@ -62,85 +44,9 @@ def build_editable(directory, config_settings=None, metadata_directory=None):
 """
 
 
-class Checkout:
-    """A scratch copy of what set-up needs of the project, and of nothing that needs a network."""
-
-    def __init__(self, root: Path, bench: Path) -> None:
-        self.root = root
-        self.environment = root / ".venv"
-        self.log = bench / "uv.log"
-        self.gate = bench / "gate"
-        self.variables = {
-            "HOME": str(bench),
-            "PATH": f"{bench / 'bin'}:/usr/bin:/bin",
-            "RECOLLECT_PYTHON": sys.executable,
-            "UV_LOG": str(self.log),
-        }
-
-    def start(self, *arguments: str, by: str = "run", **variables: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [str(self.root / by), *arguments],
-            env=self.variables | variables,
-            cwd="/",
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-
-    def run(
-        self, *arguments: str, by: str = "run", told: str = "", **variables: str
-    ) -> subprocess.CompletedProcess[str]:
-        with self.start(*arguments, by=by, **variables) as started:
-            stdout, stderr = started.communicate(told)
-        return subprocess.CompletedProcess(arguments, started.returncode, stdout, stderr)
-
-    def start_and_stop(self, sent: signal.Signals, **variables: str) -> int:
-        """Ends a set-up while packages are being installed."""
-        # The gate opens when its other end does: the installer is at work then.
-        with self.start(UV_GATE=str(self.gate), **variables) as started, self.gate.open("w"):
-            os.killpg(started.pid, sent)
-            started.communicate()
-        return started.returncode
-
-    def installs(self) -> list[str]:
-        return re.findall(r"requirements/(\w+)\.txt", self.log.read_text())
-
-    def date(self, name: str, *, seconds_ago: int) -> None:
-        when = time.time() - seconds_ago
-        os.utime(self.root / name, (when, when))
-
-    def change(self, name: str) -> None:
-        path = self.root / name
-        path.write_text(path.read_text() + "# changed\n")
-
-
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
-    root = tmp_path / "checkout"
-    bench = tmp_path / "bench"
-    shutil.copytree(PROJECT / "tools", root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("run", "test"):
-        shutil.copy(PROJECT / name, root / name)
-    (root / "tools/check.py").write_text("print('checked')\n")
-    (root / "requirements").mkdir()
-    for name in ("run", "dev"):
-        (root / f"requirements/{name}.txt").touch()
-    (root / "pyproject.toml").write_text(
-        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-        '[project]\nname = "recollect"\nversion = "1"\n'
-    )
-    (bench / "bin").mkdir(parents=True)
-    uv = bench / "bin/uv"
-    uv.write_text(UV)
-    uv.chmod(0o755)
-    os.mkfifo(bench / "gate")
-    checkout = Checkout(root, bench)
-    # Some shells compare whole seconds, and a checkout is older than its environment.
-    for name in ("pyproject.toml", "requirements/run.txt", "requirements/dev.txt"):
-        checkout.date(name, seconds_ago=120)
-    return checkout
+    return scratch_checkout(tmp_path)
 
 
 def test_a_first_start_installs_the_project_with_what_the_machine_has(checkout: Checkout) -> None:
@@ -302,6 +208,33 @@ def test_the_environment_can_be_elsewhere(checkout: Checkout, tmp_path: Path) ->
     assert checkout.run("x", RECOLLECT_VENV=elsewhere).stdout == "ran x\n"
     assert checkout.run("x", RECOLLECT_VENV=elsewhere).stderr == ""
     assert not checkout.environment.exists()
+
+
+def test_another_checkout_takes_over_an_environment_as_it_is(
+    checkout: Checkout, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    checkout.run(RECOLLECT_VENV=str(elsewhere))
+    (elsewhere / "in use").touch()
+    checkout.root = checkout.root.rename(checkout.root.with_name("next version"))
+    assert "ready after" in checkout.run("x", RECOLLECT_VENV=str(elsewhere)).stderr
+    assert checkout.run("x", RECOLLECT_VENV=str(elsewhere)).stderr == ""
+    assert (elsewhere / "in use").exists()
+    assert f"--editable {checkout.root}" in checkout.log.read_text().splitlines()[-1]
+
+
+def test_a_hook_does_not_wait_for_an_environment(checkout: Checkout) -> None:
+    at_start = checkout.run("hook", "SessionStart")
+    assert "not set up yet" in json.loads(at_start.stdout)["systemMessage"]
+    later = checkout.run("hook", "UserPromptSubmit", told="{}")
+    assert (later.stdout, later.stderr) == ("", "")
+    assert (at_start.returncode, later.returncode) == (0, 0)
+    assert not checkout.environment.exists()
+
+
+def test_a_hook_runs_where_there_is_an_environment(checkout: Checkout) -> None:
+    checkout.run()
+    assert checkout.run("hook", "SessionStart").stdout == "ran hook SessionStart\n"
 
 
 def test_a_directory_with_other_things_is_left_alone(checkout: Checkout, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ RecollectError              code, message, hint, facts
 ├── Refused                 understood, and denied by policy
 │   ├── NoActiveProject
 │   ├── ProjectArchived
+│   ├── ProjectOff          switched off: nothing of it is stored or given out
 │   ├── MarkerMismatch      a file is not what its name says
 │   └── ReadOnly
 └── Unavailable             something outside failed; retrying may help
@@ -177,6 +178,19 @@ class ProjectArchived(Refused):
     def __init__(self, name: str) -> None:
         super().__init__(
             f'Project "{name}" is archived.', hint="restore_project brings it back.", project=name
+        )
+
+
+class ProjectOff(Refused):
+    """The project is switched off: nothing of it is stored, and nothing of it is given out."""
+
+    code = "project_off"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f'Project "{name}" is switched off.',
+            hint="`recollect on` in its folder, or with --project, switches it on again.",
+            project=name,
         )
 
 

@@ -9,7 +9,7 @@ from recollect.app.projects import ProjectRule
 from recollect.core.ports import Library
 from recollect.core.sessions import Call, Session
 from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import ProjectArchived
+from recollect.errors import ProjectArchived, ProjectOff
 from recollect.families.bank.banks import Bank
 from recollect.filestores.finding import Files
 
@@ -160,3 +160,17 @@ async def test_the_bank_of_a_worktree_is_the_same(
 ) -> None:
     assert await project_of(library, await bank_at(repository)) == "shop"
     assert await project_of(library, await bank_at(worktree)) == "shop"
+
+
+async def test_the_records_of_a_bank_are_off_with_its_project(
+    library: Library, repository: Path
+) -> None:
+    bank, projects = await bank_at(repository), BankProjects(library)
+    name = await project_of(library, bank, projects)
+    await library.switch(name, off=True)
+    for asked in (projects, BankProjects(library)):  # one that knows it, and one that is new
+        for ask in (asked.to_read, asked.to_write):
+            with pytest.raises(ProjectOff):
+                await ask(bank)
+    await library.switch(name, off=False)
+    assert await project_of(library, bank, projects) == name

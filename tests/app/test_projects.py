@@ -7,13 +7,13 @@ import pytest
 
 from making import batch, entity
 from processes import acting
-from recollect.app.projects import DEFAULT_PROJECT, ProjectRule
+from recollect.app.projects import DEFAULT_PROJECT, ProjectRule, key_of_workspace
 from recollect.core.ports import Library
 from recollect.core.records import Where
 from recollect.core.sessions import Call, Session
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import NoActiveProject, NotFound, ProjectArchived
+from recollect.errors import NoActiveProject, NotFound, ProjectArchived, ProjectOff
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -206,3 +206,47 @@ async def test_windows_that_open_at_once_end_with_one_project(
     assert {record.id for record in await store.scan(Where())} == {"0", "1", "2"}
     assert await library.project_of_workspace(str(workspace.resolve())) == project  # noqa: ASYNC240
     await library.close()
+
+
+async def test_a_project_that_is_off_is_neither_read_nor_written(
+    library: Library, workspace: Path
+) -> None:
+    rule = ProjectRule(library, workspace=workspace)
+    await rule.to_write(call(), None)
+    for name in ("shop", "called", "session"):
+        await library.switch(name, off=True)
+    for made, name in ((call(), None), (call(), "called"), (call("session"), None)):
+        for ask in (rule.to_read, rule.to_write):
+            with pytest.raises(ProjectOff) as caught:
+                await ask(made, name)
+            assert caught.value.facts["project"] == (name or made.session.project or "shop")
+    await rule.to_read(call(), "configured")
+    current = await rule.current(call())
+    assert current is not None
+    assert current.is_off
+
+
+async def test_a_project_that_is_on_again_is_as_it_was(library: Library, workspace: Path) -> None:
+    rule = ProjectRule(library, workspace=workspace)
+    await (await rule.to_write(call(), None)).commit(batch(entity("written")))
+    await library.switch("shop", off=True)
+    await library.switch("shop", off=False)
+    assert len(await (await rule.to_read(call(), None)).scan(Where())) == 1
+
+
+async def test_the_project_of_a_folder_is_made_for_who_needs_one(
+    library: Library, workspace: Path
+) -> None:
+    rule = ProjectRule(library, workspace=workspace)
+    made = await rule.standing(call())
+    assert made.name == "shop"
+    assert await rule.standing(call()) == made
+    assert (await rule.standing(call("session"))).name == "session"
+
+
+def test_a_folder_is_known_by_its_workspace(tmp_path: Path) -> None:
+    (tmp_path / "shop" / ".git").mkdir(parents=True)
+    below = tmp_path / "shop" / "gone" / "deep"
+    assert key_of_workspace(str(below)) == str((tmp_path / "shop").resolve())
+    assert key_of_workspace("shop") is None
+    assert key_of_workspace(str(Path.home())) is None

@@ -9,7 +9,7 @@ from recollect.app.app import App
 from recollect.app.resources import CURRENT_GRAPH, project_uri
 from recollect.core.sessions import Session
 from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import NoActiveProject, NotFound
+from recollect.errors import NoActiveProject, NotFound, ProjectOff
 from recollect.settings import load
 
 PATIENCE = 10  # seconds; only a hang takes as long
@@ -92,3 +92,14 @@ async def test_the_active_graph_changes_when_the_session_switches(tmp_path: Path
     await client("switch_project", name="one")
     assert await asyncio.wait_for(heard.get(), PATIENCE) == CURRENT_GRAPH
     await app.close()
+
+
+async def test_a_project_that_is_off_shows_no_graph(tmp_path: Path) -> None:
+    library = MemoryLibrary()
+    app = App(load({"data_dir": tmp_path}, {}), library=library)
+    client = Client(app)
+    await client("create_project", name="one")
+    await library.switch("one", off=True)
+    for uri in (CURRENT_GRAPH, project_uri("one")):
+        with pytest.raises(ProjectOff):
+            await app.resources.read(client.session, uri)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from making import DAY_ONE, MILLISECOND
+from reading import read_by_room
 from recollect.core.ports import Library, RecordStore
 from recollect.core.times import Clock
 from recollect.engines.memory.library import MemoryLibrary
@@ -15,6 +16,7 @@ from recollect.engines.sqlite.library import SqliteLibrary
 ENGINES: dict[str, Callable[[Path, Clock], Library]] = {
     "memory": lambda _, clock: MemoryLibrary(clock),
     "sqlite": lambda folder, clock: SqliteLibrary(folder, clock=clock),
+    "room": lambda folder, clock: read_by_room(SqliteLibrary(folder, clock=clock), folder),
 }
 
 

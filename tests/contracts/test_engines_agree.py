@@ -404,6 +404,7 @@ async def everything(store: RecordStore) -> list[Any]:
         await store.revision(),
         await store.accesses(RECORDS),
         await store.authors(),
+        [await store.scopes(kind) for kind in KINDS],
         set(await store.tally(KINDS)),
         await store.frequencies(["red", "parser", "user", "nothing"]),
     ]

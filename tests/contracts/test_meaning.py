@@ -276,6 +276,22 @@ async def test_accesses_are_added_up_and_are_no_change(store: RecordStore) -> No
     assert await store.revision() == revision
 
 
+async def test_what_was_given_out_most_comes_first(store: RecordStore) -> None:
+    await store.commit(batch(*(memory(name) for name in "abcdef")))
+    assert await store.most_accessed(5) == {}
+    await store.note_accesses({"a": 2, "b": 7, "c": 2, "d": 2}, DAY_ONE + 5)
+    await store.note_accesses({"e": 9}, DAY_ONE)
+    await store.note_accesses({"c": 0}, DAY_ONE + 8)
+    await store.commit(batch(Delete(record_ref("e"))))
+    assert list((await store.most_accessed(9)).items()) == [
+        ("b", Access(7, DAY_ONE + 5)),
+        ("c", Access(2, DAY_ONE + 8)),
+        ("a", Access(2, DAY_ONE + 5)),
+        ("d", Access(2, DAY_ONE + 5)),
+    ]
+    assert list(await store.most_accessed(2)) == ["b", "c"]
+
+
 async def test_accesses_outlive_a_new_text(store: RecordStore) -> None:
     await store.commit(batch(memory("a")))
     await store.note_accesses({"a": 1}, DAY_ONE)

@@ -226,6 +226,16 @@ async def test_a_tally_counts_by_traits_the_living_and_the_deleted(store: Record
     assert await store.tally([]) == []
 
 
+async def test_the_scopes_are_those_of_live_records_of_a_kind_by_name(store: RecordStore) -> None:
+    assert await store.scopes("memory") == []
+    scopes = ["/home/é", "/home/b", "", "/home/a", "/home/a", "/home/日本"]
+    await store.commit(batch(*(memory(f"m{n}", scope=scope) for n, scope in enumerate(scopes))))
+    await store.commit(batch(entity("Ada", scope="/elsewhere")))
+    assert await store.scopes("memory") == ["", "/home/a", "/home/b", "/home/é", "/home/日本"]
+    await store.commit(batch(Delete(record_ref("m1")), Delete(record_ref("m3"))))
+    assert await store.scopes("memory") == ["", "/home/a", "/home/é", "/home/日本"]
+
+
 async def test_the_authors_are_those_of_live_records_by_name(store: RecordStore) -> None:
     assert await store.authors() == []
     names = ["Zoë", "ada", None, "Ada", "Ada", "", "日本", "Émile"]

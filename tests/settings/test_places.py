@@ -1,12 +1,14 @@
 import os
+import sys
 from pathlib import Path
 
 import platformdirs
 import pytest
+from platformdirs.macos import MacOS
 
 from recollect.errors import InvalidInput
 from recollect.settings import config_paths, load
-from recollect.settings.places import own_path
+from recollect.settings.places import default_data_dir, own_path
 
 
 def write(path: Path, port: int) -> Path:
@@ -73,3 +75,58 @@ def test_a_file_that_is_named_must_be_there(home: dict[str, str], variable: str)
 def test_the_usual_place_may_be_named_and_empty(home: dict[str, str]) -> None:
     home["MEMORY_CONFIG_PATH"] = str(Path(home["HOME"], ".claude", "surrealdb-memory.local.md"))
     assert port(home) == 8081
+
+
+@pytest.mark.parametrize(
+    ("named", "value"),
+    [
+        ("HOME", None),
+        ("HOME", ""),
+        ("HOME", "/elsewhere/"),
+        ("HOME", "/with blanks/and ä"),
+        ("XDG_DATA_HOME", ""),
+        ("XDG_DATA_HOME", "/data"),
+        ("XDG_DATA_HOME", "not/absolute"),
+        ("ANDROID_DATA", "/data"),
+    ],
+)
+def test_the_data_folder_is_the_one_of_platformdirs(
+    monkeypatch: pytest.MonkeyPatch, named: str, value: str | None
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    if value is None:
+        monkeypatch.delenv(named)
+    else:
+        monkeypatch.setenv(named, value)
+    expected = platformdirs.user_data_path("recollect", appauthor=False)
+    assert default_data_dir(os.environ) == expected
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_the_usual_data_folder_is_known_without_asking(
+    monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
+    monkeypatch.setattr("sys.platform", platform)
+    monkeypatch.setitem(sys.modules, "platformdirs", None)  # whoever imports it fails
+    home = {"HOME": "/home/ada"}
+    folder = {"linux": ".local/share", "darwin": "Library/Application Support"}[platform]
+    assert default_data_dir(home) == Path("/home/ada", folder, "recollect")
+
+
+def test_on_a_mac_the_usual_folder_is_that_of_platformdirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/Users/ada")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    monkeypatch.setattr("sys.platform", "darwin")
+    expected = MacOS("recollect", appauthor=False).user_data_path
+    assert default_data_dir(os.environ) == expected
+
+
+def test_the_working_folder_is_the_one_given_where_nobody_names_one(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    assert load({}, home).path == Path.cwd()
+    assert load({}, home, folder=tmp_path).path == tmp_path
+    named = home | {"CLAUDE_PROJECT_DIR": "/named"}
+    assert load({}, named, folder=tmp_path).path == Path("/named")
+    assert load({"path": "/flag"}, named, folder=tmp_path).path == Path("/flag")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from recollect.app.bank_mirrors import Mirrors
     from recollect.app.build import Parts
     from recollect.app.keeping import Shelf
+    from recollect.app.overview import Overviews
     from recollect.app.past import Past
     from recollect.app.projects import ProjectRule
     from recollect.app.resources import AllResources, Watcher
@@ -92,6 +93,15 @@ class App:
     @property
     def past(self) -> "Past":
         return self._parts.past
+
+    @property
+    def overviews(self) -> "Overviews":
+        from recollect.app.overview import Overviews
+
+        on_disk = self.settings.deployment_mode != "embedded-memory"
+        folder = self.settings.data_dir if on_disk else None
+        indexer = self._parts.keeper.indexer
+        return Overviews(self.library, self.past, indexer, self.clock, folder)
 
     @property
     def resources(self) -> "AllResources":

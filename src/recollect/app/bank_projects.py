@@ -4,19 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from recollect.app.projects import (
-    DEFAULT_PROJECT,
-    Home,
-    ProjectRule,
-    empty_store,
-    home_of,
-    readable,
-)
-from recollect.app.workspaces import checkout_of
+from recollect.app.projects import ProjectRule, empty_store
+from recollect.app.workspaces import DEFAULT_PROJECT, Home, checkout_of, home_of, readable
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import Project
 from recollect.core.sessions import Call, Session
-from recollect.errors import NotFound
+from recollect.errors import NotFound, ProjectOff
 from recollect.families.bank.banks import Bank, last_part
 
 _FIRST_BANK = "bank of workspace "
@@ -97,6 +90,8 @@ class BankProjects:
         if store is None or opened is None or opened.id != project.id:
             self._projects.pop(bank.address, None)
             return None
+        if opened.is_off:
+            raise ProjectOff(opened.name)
         self._projects[bank.address] = project
         if self._on_open is not None:
             self._on_open(store)

@@ -14,7 +14,7 @@ from recollect.app.keeping import Keeper, Shelf
 from recollect.app.leases import Lease
 from recollect.app.memory_resources import MemoryResources
 from recollect.app.past import Past
-from recollect.app.projects import DEFAULT_PROJECT, ProjectRule
+from recollect.app.projects import DEFAULT_PROJECT, ProjectRule, key_of_workspace
 from recollect.app.resources import AllResources, GraphResources, Render, Resources, Watcher
 from recollect.app.search_log import BatchedSearches
 from recollect.app.timeline import Timeline
@@ -271,6 +271,7 @@ def _history_options(settings: Settings) -> HistoryOptions:
         time_limit=settings.recall_time_limit,
         session_id=settings.session_id if settings.transport == "stdio" else None,
         zone=LocalZone(),
+        workspace=key_of_workspace,
     )
 
 

@@ -11,9 +11,10 @@ from recollect.app.indexing import Indexer
 from recollect.app.projects import ProjectRule
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import Project
-from recollect.core.records import Record, Where
+from recollect.core.records import Delete, Record, Step, Where
 from recollect.core.sessions import Call, Session
 from recollect.core.times import Clock
+from recollect.core.writing import Planned, Writer
 from recollect.errors import RecollectError
 from recollect.families.memories.model import MEMORY
 from recollect.families.memories.promotion import finish_promotions
@@ -22,6 +23,7 @@ from recollect.families.memories.superseding import finish_supersessions
 RECENT = 200  # memories whose likes are looked for
 SAME_MEANING = 0.9  # cosine from which two texts say nearly the same
 MOST_PAIRS = 10
+FORGET = "forget_memory"  # what the log calls it, also where many are meant
 
 # Indexes the files of a memory bank, and gives the records; None where there is no bank.
 TakeIn = Callable[[Call], Awaitable[RecordStore | None]]
@@ -45,7 +47,7 @@ class Keeper:
         self, library: Library, indexer: Indexer, accesses: BatchedAccesses, clock: Clock
     ) -> None:
         self._library = library
-        self._clock = clock
+        self.clock = clock
         self._met: WeakSet[RecordStore] = WeakSet()
         self._tasks: set[asyncio.Task[None]] = set()
         self.indexer = indexer
@@ -74,8 +76,8 @@ class Keeper:
     async def _mend(self, store: RecordStore) -> None:
         try:
             user = await self._library.user()
-            await finish_promotions(store, user, self._clock)
-            await finish_supersessions(store, user, self._clock)
+            await finish_promotions(store, user, self.clock)
+            await finish_supersessions(store, user, self.clock)
             self.indexer.meet(store)
             self.indexer.meet(user)
         except RecollectError as error:
@@ -106,11 +108,32 @@ class Shelf:
         """The one that memories of a command belong to; None where it is yet to be made."""
         return await self._choice.current(Call(session, "command"))
 
+    async def standing_project(self, session: Session) -> Project:
+        """The same, made where it is missing."""
+        return await self._choice.standing(Call(session, "command"))
+
     async def get(self, session: Session, memory_id: str) -> Record | None:
         for store in await self._stores(session):
             for record in await store.get([memory_id, f"{MEMORY}:{memory_id}"]):
                 return record
         return None
+
+    async def automatic(self, session: Session, where: Where) -> list[Record]:
+        """What hooks have stored by themselves, but what somebody has pinned since."""
+        wanted = replace(where, kinds=(MEMORY,), automatic=True)
+        stores = await self._stores(session)
+        found = [record for store in stores for record in await store.scan(wanted)]
+        return [record for record in found if not record.facets.get("pinned")]
+
+    async def forget(self, session: Session, ids: Sequence[str]) -> int:
+        """Forgets them in one change of each place; says how many were there still."""
+        writer = Writer(self._keeper.clock, FORGET, session.client)
+
+        async def plan(store: RecordStore, at: int) -> Planned[int]:
+            steps: list[Step] = [Delete(record.ref) for record in await store.get(ids)]
+            return steps, len(steps)
+
+        return sum([await writer.commit(store, plan) for store in await self._stores(session)])
 
     async def similar(self, session: Session) -> list[Pair]:
         """Pairs among the newest memories and all others that say nearly the same."""

@@ -74,7 +74,11 @@ class Past:
         found = await asyncio.to_thread(self._found.found, wanted.sources, wanted.files)
         importer = Importer(store, self._clock, self._options)
         return await importer.take_in(
-            found, since=wanted.since, excluded=self.excluded, report=report
+            found,
+            since=wanted.since,
+            excluded=self.excluded,
+            silences=self._library.silences,
+            report=report,
         )
 
     async def embed(self, report: Progress) -> int:
@@ -99,6 +103,10 @@ class Past:
             without_vectors=await self.waiting(),
             database_size_bytes=await store.size(),
         )
+
+    async def conversations_of_folders(self) -> dict[str, int]:
+        """How many are kept of each folder that is known."""
+        return await _conversations_of(await self._library.history())
 
     @property
     def excluded_always(self) -> tuple[str, ...]:
@@ -164,10 +172,12 @@ class Past:
         return [found[name].name or name for name in conversations]
 
     async def conversations(self, limit: int, project: str | None = None) -> list[Record]:
-        """The newest first, of all projects or of one."""
-        store = await self._library.history()
+        """The newest first, of all projects or of one; none of a project that is off."""
+        from recollect.families.history.search.reachable import reachable
+
+        past = await reachable(self._library, self._options)
         scopes = () if project is None else tuple(await self.folders(project))
-        kept = await _kept(store, scopes)
+        kept = await _kept(past.store, scopes)
         kept.sort(key=lambda record: int(record.facets.get("ended") or record.at), reverse=True)
         return kept[:limit]
 

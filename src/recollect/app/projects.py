@@ -1,44 +1,33 @@
 """The one rule that says which project a call means."""
 
-import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from recollect.app.workspaces import workspace_of
+from recollect.app.workspaces import DEFAULT_PROJECT, Home, home_of
 from recollect.core.ports import Library, RecordStore
-from recollect.core.projects import PROJECT_NAME_LIMIT, Project
+from recollect.core.projects import Project
 from recollect.core.sessions import Call
-from recollect.errors import Conflict, NoActiveProject, NotFound
-
-DEFAULT_PROJECT = "default"
+from recollect.errors import Conflict, NoActiveProject, NotFound, ProjectOff
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
-    """What a project belongs to: how that is told from others, and what it is called."""
-
-    key: str
-    name: str
-
-
-def home_of(folder: Path) -> Home | None:
-    """The workspace of a folder; None where it is none."""
-    root = workspace_of(folder)
-    return None if root is None else own_home(root)
-
-
-def own_home(folder: Path) -> Home:
-    """The folder alone, whatever is around it."""
-    return Home(_key(folder), readable(folder.name))
+def key_of_workspace(folder: str) -> str | None:
+    """What the project of a folder knows it by, where that is another name: the folder may be a
+    worktree, or lie behind a link."""
+    if not Path(folder).is_absolute():  # of another machine, or another system
+        return None
+    try:
+        home = home_of(Path(folder))
+    except OSError:
+        return None
+    return None if home is None else home.key
 
 
 class ProjectRule:
     """The call's own project, then the session's, then the configured one, then the workspace's.
 
     The configured project and the workspace's are made at the first write; until then they read
-    as empty.
+    as empty. One that is switched off is neither read nor written.
     """
 
     def __init__(
@@ -80,6 +69,10 @@ class ProjectRule:
         except NotFound:
             return None
 
+    async def standing(self, call: Call) -> Project:
+        """What a call without a name means, made where it is missing."""
+        return await self.current(call) or await self._make()
+
     def pending(self, call: Call) -> str | None:
         if call.session.project or self._configured or self._workspace is None:
             return self._configured
@@ -106,7 +99,9 @@ class ProjectRule:
         return None if project is None else await self._opened(project.name)
 
     async def _opened(self, name: str) -> RecordStore:
-        _, store = await self._library.open(name)
+        project, store = await self._library.open(name)
+        if project.is_off:
+            raise ProjectOff(name)
         if self._on_open is not None:
             self._on_open(store)
         return store
@@ -138,17 +133,6 @@ class ProjectRule:
                 return await self._library.create(name, f"Workspace {home.key}")
             except Conflict:
                 number += 1
-
-
-def readable(name: str) -> str:
-    """A folder's name, as far as a project can have it."""
-    shown = "".join(c if c.isprintable() and c not in "/\\" else "-" for c in name)
-    return shown.strip()[: PROJECT_NAME_LIMIT - 6].strip() or DEFAULT_PROJECT
-
-
-def _key(root: Path) -> str:
-    """The path as text, also where its bytes are not."""
-    return os.fsencode(root).decode("utf-8", "backslashreplace")
 
 
 @cache

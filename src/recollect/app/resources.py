@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote
 
 from recollect.core.ports import Library, ProjectChoice, RecordStore
 from recollect.core.sessions import Call, Session
-from recollect.errors import NotFound, RecollectError
+from recollect.errors import NotFound, ProjectOff, RecollectError
 from recollect.tools.schema import to_json
 
 CURRENT_GRAPH = "memory://knowledge-graph"
@@ -140,7 +140,9 @@ class GraphResources:
     async def _store(self, session: Session, uri: str) -> RecordStore:
         if uri == CURRENT_GRAPH:
             return await self._choice.to_read(Call(session, "resource"), None)
-        _, store = await self._library.open(_project_in(uri) or "")
+        project, store = await self._library.open(_project_in(uri) or "")
+        if project.is_off:
+            raise ProjectOff(project.name)
         return store
 
 

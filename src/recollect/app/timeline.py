@@ -13,6 +13,7 @@ from recollect.core.times import Clock
 from recollect.core.undo import plan_undo, undone
 from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, Refused
 from recollect.families.bank.model import INDEX_BANK, TAKE_IN
+from recollect.families.memories.new_memory import HOOKS
 from recollect.families.memories.sessions import CLOSING
 
 # Nobody means these without naming them: what was redacted stays so, an ended session is no
@@ -180,6 +181,7 @@ class Timeline:
             if change.seq not in taken_back
             and change.undoes is None
             and change.tool not in BOOKKEEPING
+            and not change.tool.startswith(HOOKS)  # they store at no call of anybody's either
         )
         return next(standing, None)
 

@@ -1,6 +1,41 @@
 """Which folder counts as the workspace: worktrees and subfolders of a repository are one."""
 
+import os
 from pathlib import Path
+from typing import NamedTuple
+
+from recollect.core.projects import PROJECT_NAME_LIMIT
+
+DEFAULT_PROJECT = "default"
+
+
+class Home(NamedTuple):
+    """What a project belongs to: how that is told from others, and what it is called."""
+
+    key: str
+    name: str
+
+
+def home_of(folder: Path) -> Home | None:
+    """The workspace of a folder; None where it is none."""
+    root = workspace_of(folder)
+    return None if root is None else own_home(root)
+
+
+def own_home(folder: Path) -> Home:
+    """The folder alone, whatever is around it."""
+    return Home(_key(folder), readable(folder.name))
+
+
+def readable(name: str) -> str:
+    """A folder's name, as far as a project can have it."""
+    shown = "".join(c if c.isprintable() and c not in "/\\" else "-" for c in name)
+    return shown.strip()[: PROJECT_NAME_LIMIT - 6].strip() or DEFAULT_PROJECT
+
+
+def _key(root: Path) -> str:
+    """The path as text, also where its bytes are not."""
+    return os.fsencode(root).decode("utf-8", "backslashreplace")
 
 
 def checkout_of(folder: Path) -> Path | None:

@@ -22,6 +22,7 @@ def fits(record: Record, where: Where) -> bool:
         )
         and (not where.tags or not set(where.tags).isdisjoint(record.tags))
         and (not where.pinned or bool(record.facets.get("pinned")))
+        and (not where.automatic or bool(record.facets.get("automatic")))
         and (where.min_importance is None or (record.importance or 0) >= where.min_importance)
         and (where.after is None or record.at >= where.after)
         and (where.before is None or record.at <= where.before)

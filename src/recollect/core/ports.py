@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from recollect.core.projects import Project, Status
+from recollect.core.projects import Project, Silence, Status
 from recollect.core.records import (
     Batch,
     Change,
@@ -178,6 +178,10 @@ class RecordStore(Protocol):
         """Records of these kinds counted by scope, type and whether they are deleted."""
         ...
 
+    async def scopes(self, kind: str) -> list[str]:
+        """The scopes of live records of a kind, by name. Quick, however many records there are."""
+        ...
+
     async def authors(self) -> list[str]:
         """Everybody who is the author of a live record."""
         ...
@@ -228,6 +232,11 @@ class RecordStore(Protocol):
         """What is known of it; a record that was never given out is left out."""
         ...
 
+    async def most_accessed(self, limit: int) -> Mapping[str, Access]:
+        """The live records that were given out most often, by id: the most and then the last
+        given out first."""
+        ...
+
     async def size(self) -> int:
         """The bytes that the store takes on its disk; 0 where it has none."""
         ...
@@ -265,6 +274,14 @@ class Library(Protocol):
         """The project as it is now, and its store; an archived one is refused."""
         ...
 
+    async def switch(self, name: str, *, off: bool) -> Project:
+        """Switches a project off or on again; who asks for what it is already changes nothing."""
+        ...
+
+    async def silences(self) -> list[Silence]:
+        """When the projects of folders were switched off, those that are so now included."""
+        ...
+
     async def user(self) -> RecordStore:
         """The store of what belongs to the user and to no project; made when it is missing."""
         ...
@@ -277,6 +294,10 @@ class Library(Protocol):
 
     async def assign_workspace(self, path: str, project: Project) -> Project:
         """Gives the workspace its project; whoever comes first wins, and is returned."""
+        ...
+
+    async def workspaces_of(self, project: Project) -> list[str]:
+        """The folders whose project it is."""
         ...
 
     async def note(self, key: str) -> str | None:
@@ -308,6 +329,33 @@ class Library(Protocol):
     async def remove_token(self, token_id: str) -> bool: ...
 
     async def knows_token(self, secret_hash: str) -> bool: ...
+
+    async def close(self) -> None: ...
+
+
+class ReadingRoom(Protocol):
+    """The part of a library that a process needs which lives for a tenth of a second.
+
+    It reads, and makes nothing: what is not there yet is None. A library is one too.
+    """
+
+    async def project(self, name: str) -> Project:
+        """Raises NotFound."""
+        ...
+
+    async def project_of_workspace(self, path: str) -> Project | None: ...
+
+    async def open(self, name: str) -> tuple[Project, RecordStore]:
+        """The project as it is now, and its store; an archived one is refused."""
+        ...
+
+    async def user(self) -> RecordStore | None: ...
+
+    async def history(self) -> RecordStore | None: ...
+
+    async def note(self, key: str) -> str | None: ...
+
+    async def notes(self, prefix: str) -> Mapping[str, str]: ...
 
     async def close(self) -> None: ...
 

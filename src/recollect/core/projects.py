@@ -23,6 +23,24 @@ class Project:
     status: Status
     created_at: int
     updated_at: int
+    off_since: int | None = None
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it is switched off: nothing of it is stored, and nothing of it is given out."""
+        return self.off_since is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """While a project was switched off, and the folder that it belongs to.
+
+    What is said there in that time is never taken in. `until` is None while it lasts.
+    """
+
+    folder: str
+    since: int
+    until: int | None = None
 
 
 def checked_project_name(name: str) -> str:

@@ -157,7 +157,8 @@ class Batch:
     With a `revision`, nothing either once the store has another one: for steps that are right
     only where nobody has committed since they were planned. What is `derived` can be made again
     from elsewhere: the log keeps that it changed and not what it was, and of a record that is
-    deleted no text stays.
+    deleted no text stays. What is `copied` is as it was somewhere else: what it belongs to has not
+    changed by it.
     """
 
     steps: tuple[Step, ...]
@@ -167,6 +168,7 @@ class Batch:
     undoes: int | None = None
     revision: int | None = None
     derived: bool = False
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,7 @@ class Where:
     visible_to: str | None = None  # a session: what others keep in session scope stays out
     tags: tuple[str, ...] = ()  # any of them
     pinned: bool = False  # True: only those whose facet `pinned` is set
+    automatic: bool = False  # likewise, `automatic`: nobody asked for them
     min_importance: float | None = None
     after: int | None = None  # `at` of the record, this moment included
     before: int | None = None  # likewise

@@ -1,6 +1,5 @@
 """Rules for names and texts that every family shares."""
 
-import hashlib
 import re
 import unicodedata
 
@@ -29,7 +28,10 @@ def normalised(name: str) -> str:
 
 def digest(text: str) -> str:
     """A short fingerprint that tells texts apart."""
-    return hashlib.blake2b(text.encode("utf-8"), digest_size=12).hexdigest()
+    # Imported here: a hook that starts has no use for it.
+    from hashlib import blake2b
+
+    return blake2b(text.encode("utf-8"), digest_size=12).hexdigest()
 
 
 def clipped(text: str, limit: int = 80) -> str:

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_type_hints
 
 from recollect.errors import InvalidInput
-from recollect.settings.places import CONFIG_VARIABLE, NO_FILE, located, target
+from recollect.settings.places import (
+    CONFIG_VARIABLE,
+    NO_FILE,
+    default_data_dir,
+    located,
+    target,
+)
 from recollect.settings.sources import OTHER_VARIABLES, PREFIX, REMOTE_FLAGS, Gathered, gather
 from recollect.settings.values import Given, parsed, shown
 
@@ -40,7 +46,7 @@ OF_THE_BANK = frozenset(
         "mode_tools",
     }
 )
-# Of the programs whose conversations are read.
+# Of the programs whose conversations are read and whose configuration is written.
 CLIENT_VARIABLES = (
     "APPDATA",
     "CLAUDE_CONFIG_DIR",
@@ -50,6 +56,7 @@ CLIENT_VARIABLES = (
     "USERPROFILE",
     "XDG_CONFIG_HOME",
 )
+HOOK_GUARD = "RECOLLECT_INSIDE_HOOK"
 AUTO = "auto"
 DEFAULT = "default"
 
@@ -88,6 +95,14 @@ class Settings:
     max_memories_per_session: int = 100
     #: Write a summary of the session when the server ends.
     consolidation_on_shutdown: bool = True
+    #: Let an assistant's hooks give context and take in what happened.
+    hooks: bool = True
+    #: Hooks: tokens that the context at the start of a session may take.
+    session_token_budget: int = 2000
+    #: Hooks: tokens that what is recalled for one prompt may take.
+    prompt_token_budget: int = 1500
+    #: Hooks: remember failures and edits by themselves, as memories that fade.
+    automatic_memories: bool = True
     #: What finds memories by meaning; `none` leaves the search by words.
     embedding_model: EmbeddingModel = "all-MiniLM-L6-v2"
     #: Replace keys, tokens and passwords in texts before they are stored.
@@ -137,10 +152,16 @@ class Explained(NamedTuple):
 
 
 def load(
-    flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
+    flags: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    folder: Path | None = None,
 ) -> Settings:
-    """Settings from what was given; a flag that is None counts as not given."""
-    return _settings(_gathered(flags, environment))
+    """Settings from what was given; a flag that is None counts as not given.
+
+    `folder` is the working folder where nobody names one; without it the current one is.
+    """
+    return _settings(_gathered(flags, environment), folder)
 
 
 def explained(
@@ -217,6 +238,16 @@ def client_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in CLIENT_VARIABLES if os.environ.get(name)}
 
 
+def is_inside_hook() -> bool:
+    """Whether a hook of ours has started this process, so that its own hooks must keep still."""
+    return bool(os.environ.get(HOOK_GUARD))
+
+
+def environment_of_hook() -> dict[str, str]:
+    """The environment for what a hook starts."""
+    return {**os.environ, HOOK_GUARD: "1"}
+
+
 def environment_names() -> tuple[str, ...]:
     """The variables that are set, without their values."""
     return tuple(os.environ)
@@ -237,7 +268,7 @@ def _gathered(flags: Mapping[str, Any] | None, environment: Mapping[str, str] | 
     return gather(names, flags or {}, os.environ if environment is None else environment)
 
 
-def _settings(gathered: Gathered) -> Settings:
+def _settings(gathered: Gathered, folder: Path | None = None) -> Settings:
     hints = get_type_hints(Settings)
     values = {name: parsed(hints[name], item) for name, item in gathered.settings.items()}
     values["config"] = gathered.file
@@ -247,9 +278,9 @@ def _settings(gathered: Gathered) -> Settings:
         values["toolsets"] = ",".join((*DEFAULT_TOOLSETS, "bank"))
     if values.get("transport") != "http" or values.get("project") == AUTO:
         # A client of HTTP works in a folder of its own: ours is meant only where it is named.
-        values.setdefault("path", Path.cwd())
+        values.setdefault("path", folder or Path.cwd())
     if "data_dir" not in values:
-        values["data_dir"] = _default_data_dir()
+        values["data_dir"] = default_data_dir(os.environ)
     values["data_dir"] = values["data_dir"].absolute()
     return Settings(**values)
 
@@ -266,13 +297,6 @@ def _toolsets(given: Given) -> tuple[str, ...]:
             known = (*TOOLSETS, "all")
             raise given.invalid(f'there is no toolset "{name}": {", ".join(known)}.', known)
     return names
-
-
-def _default_data_dir() -> Path:
-    # Imported here: a start that names its folder does not pay for it.
-    from platformdirs import user_data_path
-
-    return user_data_path("recollect", appauthor=False)
 
 
 def _shown(value: Any) -> str | int | float | bool | None:

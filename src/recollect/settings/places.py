@@ -30,6 +30,22 @@ def own_path(environment: Mapping[str, str]) -> Path | None:
     return Path(base, "recollect", NAME) if base else None
 
 
+def default_data_dir(environment: Mapping[str, str]) -> Path:
+    """The platform's folder for our data: the same as platformdirs has.
+
+    In the usual cases it is known without it; to import it takes a hook too long.
+    """
+    home, named = environment.get("HOME", ""), environment.get("XDG_DATA_HOME", "")
+    is_plain = home.startswith("/") and "ANDROID_DATA" not in environment
+    if is_plain and not named and sys.platform == "darwin":
+        return Path(home, "Library", "Application Support", "recollect")
+    if is_plain and not named and sys.platform == "linux":
+        return Path(home, ".local", "share", "recollect")
+    from platformdirs import user_data_path
+
+    return user_data_path("recollect", appauthor=False)
+
+
 def located(explicit: str | None, environment: Mapping[str, str]) -> Path | None:
     """The file to read: the one that was named, else ours, else that of surrealdb-memory."""
     named = explicit or environment.get(CONFIG_VARIABLE)

@@ -7,8 +7,9 @@ from itertools import islice
 from uuid import uuid4
 
 from recollect.core.ports import Token
-from recollect.core.projects import Project, Status, checked_project_name
+from recollect.core.projects import Project, Silence, Status, checked_project_name
 from recollect.core.searching import KEPT_SEARCHES, Search
+from recollect.core.switching import Switching
 from recollect.core.times import Clock, now
 from recollect.engines.memory.store import MemoryStore
 from recollect.errors import Conflict, NotFound, ProjectArchived
@@ -27,6 +28,7 @@ class MemoryLibrary:
         self._clock = clock
         self._shelves: dict[str, _Shelf] = {}
         self._workspaces: dict[str, str] = {}
+        self._switching: dict[str, Switching] = {}  # by the id of a project
         self._notes: dict[str, str] = {}
         self._tokens: dict[str, tuple[Token, str]] = {}
         self._user = MemoryStore(clock)
@@ -63,8 +65,31 @@ class MemoryLibrary:
 
     async def delete(self, name: str) -> None:
         project = self._shelf(name).project
+        if switching := self._switching.get(project.id):
+            folders = self._folders(project.id)
+            self._switching[project.id] = switching.leaving(folders, self._clock())
         del self._shelves[name]
         self._workspaces = {p: i for p, i in self._workspaces.items() if i != project.id}
+
+    async def switch(self, name: str, *, off: bool) -> Project:
+        shelf, at = self._shelf(name), self._clock()
+        if shelf.project.is_off != off:
+            known = self._switching.get(shelf.project.id, Switching())
+            switched = self._switching[shelf.project.id] = known.switched(off=off, at=at)
+            shelf.project = replace(shelf.project, off_since=switched.off_since)
+        return shelf.project
+
+    async def silences(self) -> list[Silence]:
+        live = {shelf.project.id for shelf in self._shelves.values()}
+        return [
+            silence
+            for project_id, switching in sorted(self._switching.items())
+            for silence in (
+                switching.silences(self._folders(project_id))
+                if project_id in live
+                else switching.last_silences()
+            )
+        ]
 
     async def user(self) -> MemoryStore:
         return self._user
@@ -81,6 +106,9 @@ class MemoryLibrary:
             raise NotFound("project", project.name, hint="It was deleted meanwhile.")
         self._workspaces.setdefault(path, project.id)
         return await self.project_of_workspace(path) or project
+
+    async def workspaces_of(self, project: Project) -> list[str]:
+        return self._folders(project.id)
 
     async def note(self, key: str) -> str | None:
         return self._notes.get(key)
@@ -122,6 +150,9 @@ class MemoryLibrary:
 
     async def close(self) -> None:
         """There is nothing to close."""
+
+    def _folders(self, project_id: str) -> list[str]:
+        return sorted(path for path, owner in self._workspaces.items() if owner == project_id)
 
     def _shelf(self, name: str) -> _Shelf:
         shelf = self._shelves.get(name)

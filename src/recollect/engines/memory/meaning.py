@@ -64,3 +64,8 @@ class Meaning:
 
     def accesses(self, ids: Sequence[str]) -> dict[str, Access]:
         return {i: self._accesses[i] for i in ids if i in self._accesses}
+
+    def most_accessed(self, limit: int) -> dict[str, Access]:
+        live = [i for i in self._accesses if (r := self._find(i)) and r.deleted_at is None]
+        live.sort(key=lambda i: (-self._accesses[i].count, -self._accesses[i].last_at, i))
+        return self.accesses(live[:limit])

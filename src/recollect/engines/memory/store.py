@@ -47,12 +47,14 @@ class MemoryStore:
         self._links: dict[str, Link] = {}
         self._changes: list[Change] = []
         self._seq = 0
+        self._is_copying = False  # while a batch is applied that is copied
         self._meaning = Meaning(lambda record_id: self._records.get(record_id))
 
     async def commit(self, batch: Batch) -> Change:
         if batch.revision not in (None, self._seq):
             raise Conflict("Something else was stored meanwhile.", revision=batch.revision)
         kept = dict(self._records), dict(self._links)
+        self._is_copying = batch.copied
         try:
             edits = tuple(edit for step in batch.steps for edit in self._apply(step, batch.at))
         except BaseException:
@@ -143,12 +145,8 @@ class MemoryStore:
         return found[:limit]
 
     async def scan_links(self, *, deleted: bool | None, containing: str = "") -> list[Link]:
-        return [
-            link
-            for link in self._links.values()
-            if deleted in (None, link.deleted_at is not None)
-            and containing.lower() in link.verb.lower()
-        ]
+        found = (x for x in self._links.values() if containing.lower() in x.verb.lower())
+        return [x for x in found if deleted in (None, x.deleted_at is not None)]
 
     async def count(self) -> Mapping[str, int]:
         counts = Counter(r.kind for r in self._records.values() if r.deleted_at is None)
@@ -219,26 +217,23 @@ class MemoryStore:
         )
         return [Tally(*traits, count) for traits, count in counted.items()]
 
+    async def scopes(self, kind: str) -> list[str]:
+        return sorted({r.scope for r in self._kept() if r.kind == kind})
+
     async def authors(self) -> list[str]:
-        live = (r for r in self._records.values() if r.deleted_at is None)
-        return sorted({r.author for r in live if r.author})
+        return sorted({r.author for r in self._kept() if r.author})
 
     async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
-        live = [
-            {word for field in self._fields(r) for word in field}
-            for r in self._records.values()
-            if r.deleted_at is None
-        ]
+        live = [{word for field in self._fields(r) for word in field} for r in self._kept()]
         return {
-            word: sum(stem(word) in fields for fields in live) / max(len(live), 1) for word in words
+            word: sum(stem(word) in said for said in live) / max(len(live), 1) for word in words
         }
 
     async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
         return self._waiting(model, kinds)[:limit]
 
     async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
-        live = (r for r in self._records.values() if r.kind in kinds and r.deleted_at is None)
-        there = sum(self._meaning.has(model, r.id) for r in live)
+        there = sum(self._meaning.has(model, r.id) for r in self._kept() if r.kind in kinds)
         return there, len(self._waiting(model, kinds))
 
     async def put_vectors(self, model: str, items: Sequence[Embedded]) -> int:
@@ -267,6 +262,9 @@ class MemoryStore:
 
     async def accesses(self, ids: Sequence[str]) -> Mapping[str, Access]:
         return self._meaning.accesses(ids)
+
+    async def most_accessed(self, limit: int) -> Mapping[str, Access]:
+        return self._meaning.most_accessed(limit)
 
     async def size(self) -> int:
         return 0
@@ -411,7 +409,7 @@ class MemoryStore:
             raise Conflict("There is such a link already.")
 
     def _touch(self, record_id: str | None, at: int) -> None:
-        record = self._records.get(record_id or "")
+        record = None if self._is_copying else self._records.get(record_id or "")
         if record is not None and record.deleted_at is None and record.updated_at < at:
             self._records[record.id] = replace(record, updated_at=at)
 
@@ -428,6 +426,9 @@ class MemoryStore:
         said = (heard(o.text, before=(o.position or 0) < (record.position or 0)) for o in beside)
         around = ((parent and parent.name) or "", *said)
         return fields_of(record.name or "", described, "\n".join(around))
+
+    def _kept(self) -> list[Record]:
+        return [record for record in self._records.values() if record.deleted_at is None]
 
     def _waiting(self, model: str, kinds: Sequence[str]) -> list[Record]:
         live = (r for r in reversed(self._records.values()) if r.deleted_at is None and r.text)

@@ -211,7 +211,7 @@ class _Commit:
             return Change(0, batch.at, batch.tool, batch.client, batch.undoes, ())
         self._db.executemany(
             "UPDATE records SET updated_at = ? WHERE key = ? AND updated_at < ?",
-            [(batch.at, key, batch.at) for key in sorted(self._touched)],
+            [(batch.at, key, batch.at) for key in sorted(self._touched) if not batch.copied],
         )
         reached = children(self._db, self._renamed) | neighbours(self._db, self._places)
         index(self._db, self._indexed | reached)

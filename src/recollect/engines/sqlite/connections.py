@@ -1,12 +1,11 @@
 """Opening SQLite the one way we use it, and turning its exceptions into ours."""
 
 import os
-import random
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import Literal, Never, TypeVar, cast
 from urllib.parse import quote
 
 import apsw
@@ -29,6 +28,7 @@ Synchronous = Literal["normal", "full"]
 
 BUSY_DEADLINE = 10.0  # seconds a write waits for another process
 _FOLD_TRY = 0.02  # seconds
+_READING = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 # What each of SQLite's result codes means to a caller. Codes that only our own mistakes can
 # cause (syntax, misuse, range, ...) are left out on purpose: they are bugs and surface as such.
@@ -85,7 +85,7 @@ class BusyHandler:
             self._started = now
         if self.closing or now - self._started > self._patience:
             return False
-        time.sleep(random.uniform(0.0005, 0.002))
+        time.sleep(0.0005 + os.urandom(1)[0] / 170_000)
         return True
 
 
@@ -94,13 +94,17 @@ def connect(
     schema: Schema,
     *,
     read_only: bool = False,
+    at_rest: bool = False,
     synchronous: Synchronous = "normal",
     busy: BusyHandler | None = None,
     title: str | None = None,
 ) -> Connection:
-    """A connection to an existing database of ours, migrated; never makes a new file."""
+    """A connection to an existing database of ours, migrated; never makes a new file.
+
+    What is `at_rest` is read as it lies there, without a lock or a log beside it.
+    """
     with translated(path, schema, title=title), _expected_at(path, title or path.name):
-        connection = _open(path, read_only=read_only)
+        connection = _at_rest(path) if at_rest else _open(path, read_only=read_only)
         try:
             connection.set_busy_handler(busy or BusyHandler())
             connection.create_scalar_function("lowered", _lowered, 1)
@@ -178,6 +182,24 @@ def fold(path: Path, schema: Schema, patience: float, *, title: str | None = Non
                 return False
             time.sleep(_FOLD_TRY)
         return True
+
+
+def size_of(path: Path) -> int:
+    """The bytes of a file and of its write-ahead log."""
+    return sum(each.stat().st_size for each in (path, log_of(path)) if each.exists())
+
+
+def log_of(path: Path) -> Path:
+    """The write-ahead log of a file; it is there while anybody may write."""
+    return path.with_name(path.name + "-wal")
+
+
+def refuse_to_write(path: Path, title: str) -> Never:
+    raise ReadOnly(
+        f"{title} is open for reading only.",
+        hint="The data folder cannot be written; check its permissions.",
+        path=str(path),
+    )
 
 
 def unlink_logs(path: Path) -> None:
@@ -261,23 +283,25 @@ def _expected_at(path: Path, title: str) -> Generator[None]:
 def _open(path: Path, *, read_only: bool) -> Connection:
     if not read_only:
         return _typed(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE))
-    uri = _uri(path.resolve())
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     try:
-        connection = _typed(apsw.Connection(f"{uri}?mode=ro", flags=flags))
+        connection = _typed(apsw.Connection(f"{location(path)}?mode=ro", flags=_READING))
         connection.pragma("user_version")
     except (apsw.CantOpenError, apsw.ReadOnlyError):
         # A write-ahead log cannot be shared from a folder nobody may write to. Without the log's
         # files beside it the database is at rest, and may be read as it is.
-        if path.with_name(path.name + "-wal").exists():
+        if log_of(path).exists():
             raise
-        connection = _typed(apsw.Connection(f"{uri}?immutable=1", flags=flags))
+        connection = _at_rest(path)
     return connection
 
 
-def _uri(path: Path) -> str:
+def _at_rest(path: Path) -> Connection:
+    return _typed(apsw.Connection(f"{location(path)}?immutable=1", flags=_READING))
+
+
+def location(path: Path) -> str:
     # Path.as_uri imports what it needs at the call, when the program's files may be out of reach.
-    quoted = quote(os.fsencode(path.as_posix()), safe="/:")
+    quoted = quote(os.fsencode(path.resolve().as_posix()), safe="/:")
     return f"file://{quoted}" if quoted.startswith("/") else f"file:///{quoted}"
 
 

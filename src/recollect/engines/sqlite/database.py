@@ -16,17 +16,17 @@ from recollect.engines.sqlite.connections import (
     connect,
     fold,
     in_snapshot,
+    refuse_to_write,
+    size_of,
     transaction,
     translated,
 )
 from recollect.engines.sqlite.schema import Schema
-from recollect.engines.sqlite.sql import Connection
-from recollect.errors import ReadOnly
+from recollect.engines.sqlite.sql import Connection, Work
 
 INTERRUPT_INTERVAL = 0.01  # seconds
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
 
 
 class _Lane:
@@ -144,11 +144,6 @@ class Database:
         self._writer = Worker(f"write {path.name}", open_connection)
 
     async def read(self, question: Work[T], *, aside: bool = False) -> T:
-        """Runs the question's statements against one state of the database.
-
-        What takes seconds is read `aside`, and no other question waits for it.
-        """
-
         def ask(connection: Connection) -> T:
             with self._translated():
                 return in_snapshot(connection, question)
@@ -156,8 +151,6 @@ class Database:
         return await (self._aside if aside else self._reader).run(ask)
 
     async def write(self, work: Work[T]) -> T:
-        """Runs the work in one transaction, unless a newer program owns the file by now."""
-
         def commit(connection: Connection) -> T:
             with self._translated(), transaction(connection):
                 check_version(connection, self.path, self._schema, self._title)
@@ -177,7 +170,6 @@ class Database:
         return await self._writer.run(run)
 
     async def fold(self, patience: float) -> bool:
-        """Empties the write-ahead log into the file; False if a reader needs it still."""
         return await asyncio.to_thread(fold, self.path, self._schema, patience, title=self._title)
 
     async def close(self, *, interrupt: bool = False) -> None:
@@ -189,9 +181,7 @@ class Database:
         return any(worker.is_open for worker in self._workers)
 
     def size(self) -> int:
-        """The bytes of the file and of its write-ahead log."""
-        log = self.path.with_name(self.path.name + "-wal")
-        return sum(path.stat().st_size for path in (self.path, log) if path.exists())
+        return size_of(self.path)
 
     @property
     def _workers(self) -> tuple[Worker, ...]:
@@ -202,8 +192,4 @@ class Database:
 
     def _refuse_if_read_only(self) -> None:
         if self._read_only:
-            raise ReadOnly(
-                f"{self._title} is open for reading only.",
-                hint="The data folder cannot be written; check its permissions.",
-                path=str(self.path),
-            )
+            refuse_to_write(self.path, self._title)

@@ -75,6 +75,8 @@ def _add_traits(where: Where, found: Conditions) -> None:
         )
     if where.pinned:
         found.add("json_extract(r.facets, '$.pinned') = 1")
+    if where.automatic:
+        found.add("json_extract(r.facets, '$.automatic') = 1")
     if where.min_importance is not None:
         found.add("coalesce(r.importance, 0) >= ?", where.min_importance)
     if where.after is not None:

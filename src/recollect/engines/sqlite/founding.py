@@ -50,7 +50,7 @@ def make_library(folder: Path, clock: Clock) -> None:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _drafted(folder / "_meta.db") as draft:
         create(draft, LIBRARY)
-        _list_files(folder, draft, clock)
+        list_files(folder, draft, clock)
 
 
 def make_store(path: Path) -> None:
@@ -101,13 +101,14 @@ def _typed(path: Path) -> Connection:
     return cast(Connection, apsw.Connection(str(path)))
 
 
-def _list_files(folder: Path, meta_path: Path, clock: Clock) -> None:
-    """Each with a move under way, so that the repair at every start sees where it belongs."""
+def list_files(folder: Path, meta_path: Path, clock: Clock) -> None:
+    """Those that the catalogue does not name yet, each with a move under way, so that the repair
+    at every start sees where it belongs."""
     files = [path for name in ("projects", "archive") for path in (folder / name).glob("*.db")]
     found = {path: told for path in sorted(files, key=_age) if (told := _read(path))}
     if not found:
         return
-    log.warning("_meta.db is missing: the list of projects is made anew from their files")
+    log.warning("projects that _meta.db does not name are listed anew from their files")
     with translated(meta_path), closing(connect(meta_path, LIBRARY)) as db, transaction(db):
         for path, told in found.items():
             created = told.created_at or iso(clock())
@@ -117,7 +118,7 @@ def _list_files(folder: Path, meta_path: Path, clock: Clock) -> None:
                 "VALUES (?,?,?,?,?,?,?,?,'archiving')",
                 (
                     path.stem,
-                    _free_name(db, path.stem, told.name),
+                    free_name(db, path.stem, told.name),
                     told.description,
                     path.relative_to(folder).as_posix(),
                     "active" if path.parent.name == "projects" else "archived",
@@ -151,7 +152,7 @@ def _read(path: Path) -> _Found | None:
     )
 
 
-def _free_name(db: Connection, project_id: str, name: str) -> str:
+def free_name(db: Connection, project_id: str, name: str) -> str:
     taken = {row[0] for row in db.execute("SELECT name FROM projects WHERE id <> ?", (project_id,))}
     number, free = 1, name
     while free in taken:

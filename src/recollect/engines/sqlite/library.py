@@ -6,7 +6,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,15 +14,16 @@ from weakref import WeakSet
 import apsw
 
 from recollect.core.ports import RecordStore, Token
-from recollect.core.projects import Project, Status, checked_project_name
+from recollect.core.projects import Project, Silence, Status, checked_project_name
 from recollect.core.searching import Search
 from recollect.core.text import forbidden_in_text
-from recollect.core.times import Clock, iso, now, parsed
-from recollect.engines.sqlite import search_log
+from recollect.core.times import Clock, iso, now
+from recollect.engines.sqlite import listing, search_log, switches
 from recollect.engines.sqlite.absent import AbsentStore
 from recollect.engines.sqlite.connections import Synchronous
 from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.founding import make_library, make_store, remove_stale_drafts
+from recollect.engines.sqlite.listing import Listed, no_such
 from recollect.engines.sqlite.moves import (
     Place,
     discard,
@@ -48,20 +48,6 @@ from recollect.errors import (
 
 OPEN_STORES = 32  # least recently used ones are closed beyond this; they reopen by themselves
 
-_COLUMNS = "id, name, description, status, created_at, updated_at, db_path, generation, transition"
-# Not yet made, or all but gone.
-_THERE = "coalesce(transition, '') NOT IN ('creating', 'deleting')"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A project as `_meta.db` has it."""
-
-    project: Project
-    db_path: str
-    generation: int
-    transition: str | None
-
 
 class SqliteLibrary:
     """Every project under one folder. Nothing is opened or made before the first call."""
@@ -84,21 +70,14 @@ class SqliteLibrary:
         meta = await self._meta()
         if not self._read_only:
             await repair(meta, self._folder)  # a move that a crash interrupted has no status yet
-        rows = await meta.read(
-            lambda db: db.execute(
-                f"SELECT {_COLUMNS} FROM projects WHERE {_THERE} "
-                "AND (?1 IS NULL OR status = ?1) ORDER BY name",
-                (status,),
-            ).fetchall()
-        )
-        return [_row(row).project for row in rows]
+        return await meta.read(lambda db: listing.projects(db, status))
 
     async def project(self, name: str) -> Project:
         return (await self._find(name)).project
 
     async def open(self, name: str) -> tuple[Project, SqliteStore]:
         row = await self._find(name)
-        if row.project.status == "archived" or row.transition == "archiving":
+        if row.is_archived:
             raise ProjectArchived(name)
         known = self._stores.get(row.project.id)
         if known is not None and known[0].generation == row.generation:
@@ -143,8 +122,23 @@ class SqliteLibrary:
     async def delete(self, name: str) -> None:
         place = await self._place(name)
         await self._forget(place.id)
+        meta, at = await self._meta(), self._clock()
+        if await self.note(listing.SWITCHED + place.id):
+            await meta.write(lambda db: switches.note_leaving(db, place.id, at))
         with usable(place.active):
-            await discard(await self._meta(), place)
+            await discard(meta, place)
+
+    async def switch(self, name: str, *, off: bool) -> Project:
+        project, at = await self.project(name), self._clock()
+        if project.is_off == off:
+            return project
+        meta = await self._meta()
+        if not await meta.write(lambda db: switches.switch(db, project.id, off=off, at=at)):
+            raise NotFound("project", name, hint="It was deleted meanwhile.")
+        return await self.project(name)
+
+    async def silences(self) -> list[Silence]:
+        return await (await self._meta()).read(switches.silences)
 
     async def user(self) -> RecordStore:
         return await self._own("user", "The file of the user's own memories")
@@ -165,21 +159,11 @@ class SqliteLibrary:
                         return AbsentStore(path)
                     await asyncio.to_thread(make_store, path)
             database = self._database(path, PROJECT, title=title)
-            self._owned[name] = SqliteStore(database, name, 1, self._clock)
+            self._owned[name] = SqliteStore(database, name, None, self._clock)
             return self._owned[name]
 
     async def project_of_workspace(self, path: str) -> Project | None:
-        meta = await self._meta()
-        row = await meta.read(
-            lambda db: (
-                db.execute(
-                    f"SELECT {_COLUMNS} FROM projects WHERE {_THERE} "
-                    "AND id = (SELECT project FROM workspaces WHERE path = ?)",
-                    (path,),
-                ).get
-            )
-        )
-        return _row(row).project if row else None
+        return await (await self._meta()).read(lambda db: listing.of_workspace(db, path))
 
     async def assign_workspace(self, path: str, project: Project) -> Project:
         def work(db: Connection) -> None:
@@ -191,11 +175,16 @@ class SqliteLibrary:
         await (await self._meta()).write(work)
         return await self.project_of_workspace(path) or project
 
-    async def note(self, key: str) -> str | None:
-        meta = await self._meta()
-        return await meta.read(
-            lambda db: db.execute("SELECT value FROM notes WHERE key = ?", (key,)).get
+    async def workspaces_of(self, project: Project) -> list[str]:
+        rows = await (await self._meta()).read(
+            lambda db: db.execute(
+                "SELECT path FROM workspaces WHERE project = ? ORDER BY path", (project.id,)
+            ).fetchall()
         )
+        return [path for (path,) in rows]
+
+    async def note(self, key: str) -> str | None:
+        return await (await self._meta()).read(lambda db: listing.note(db, key))
 
     async def set_note(self, key: str, value: str | None) -> None:
         meta = await self._meta()
@@ -207,13 +196,7 @@ class SqliteLibrary:
             )
 
     async def notes(self, prefix: str) -> Mapping[str, str]:
-        meta = await self._meta()
-        found = await meta.read(
-            lambda db: db.execute(
-                "SELECT key, value FROM notes WHERE substr(key, 1, ?) = ?", (len(prefix), prefix)
-            ).fetchall()
-        )
-        return dict(found)
+        return await (await self._meta()).read(lambda db: listing.notes(db, prefix))
 
     async def add_searches(self, searches: Sequence[Search]) -> None:
         await (await self._meta()).write(lambda db: search_log.add(db, searches))
@@ -273,23 +256,19 @@ class SqliteLibrary:
             for database in opened:
                 await database.close(interrupt=True)
 
-    async def _find(self, name: str) -> Row:
+    async def _find(self, name: str) -> Listed:
         if forbidden_in_text(name):
-            raise _no_such(name)
+            raise no_such(name)
         row = await self._row_of(name)
         if row is not None and row.transition is not None and not self._read_only:
             await settle(await self._meta(), Place(self._folder, row.project.id, name))
             row = await self._row_of(name)
-        if row is None or row.transition in ("creating", "deleting"):
-            raise _no_such(name)
+        if row is None or not row.is_there:
+            raise no_such(name)
         return row
 
-    async def _row_of(self, name: str) -> Row | None:
-        meta = await self._meta()
-        row = await meta.read(
-            lambda db: db.execute(f"SELECT {_COLUMNS} FROM projects WHERE name = ?", (name,)).get
-        )
-        return _row(row) if row else None
+    async def _row_of(self, name: str) -> Listed | None:
+        return await (await self._meta()).read(lambda db: listing.named(db, name))
 
     async def _place(self, name: str) -> Place:
         return Place(self._folder, (await self._find(name)).project.id, name)
@@ -354,25 +333,6 @@ def usable(path: Path) -> Generator[None, None, None]:
             hint="Choose another data folder with --data-dir.",
             path=str(path),
         ) from error
-
-
-def _no_such(name: str) -> NotFound:
-    readable = name.encode("utf-8", "replace").decode()
-    hint = "list_projects shows what exists; create_project makes one."
-    return NotFound("project", readable, hint=hint)
-
-
-def _row(row: tuple[Any, ...]) -> Row:
-    project_id, name, description, status, created, updated, path, generation, transition = row
-    project = Project(
-        id=project_id,
-        name=name,
-        description=description or "",
-        status=status,
-        created_at=parsed(created),
-        updated_at=parsed(updated),
-    )
-    return Row(project, path, generation, transition)
 
 
 def _execute(db: Connection, statement: str, *bindings: Any) -> None:

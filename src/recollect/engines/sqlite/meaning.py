@@ -4,14 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from recollect.core.ports import Access, Embedded
 from recollect.core.records import Record
 from recollect.engines.sqlite.rows import RECORD_COLUMNS, listed, record_from
 from recollect.engines.sqlite.sql import Connection
 
-if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
+if TYPE_CHECKING:  # a hook loads only what it uses, and numpy whoever brings vectors
     import numpy as np
     from numpy.typing import NDArray
+
+    from recollect.core.ports import Access, Embedded
 
 # Who waits for a vector of the model ?2: all without one, and all with another model's.
 _WAITING = ("r.embedded = ''", "r.embedded > '' AND r.embedded < ?2", "r.embedded > ?2")
@@ -115,7 +116,7 @@ def newest_vector(db: Connection) -> int:
     return db.execute("SELECT value FROM meta WHERE key = 'vectors'").get
 
 
-def halved(items: Sequence[Embedded]) -> list[Halved]:
+def halved(items: "Sequence[Embedded]") -> list[Halved]:
     """The vectors as they are kept: half the size, and no cosine changes by more than 0.0001."""
     from recollect.engines.vectors import signs
 
@@ -149,10 +150,23 @@ def note_accesses(db: Connection, counts: Mapping[str, int], at: int) -> None:
     )
 
 
-def accesses(db: Connection, ids: Sequence[str]) -> dict[str, Access]:
+def accesses(db: Connection, ids: Sequence[str]) -> "dict[str, Access]":
+    from recollect.core.ports import Access
+
     rows = db.execute(
         "SELECT r.id, a.count, a.last_at FROM records r JOIN accesses a ON a.record = r.key "
         "WHERE r.id IN (SELECT value FROM json_each(?))",
         (listed(ids),),
+    )
+    return {record_id: Access(count, last_at) for record_id, count, last_at in rows}
+
+
+def most_accessed(db: Connection, limit: int) -> "dict[str, Access]":
+    from recollect.core.ports import Access
+
+    rows = db.execute(
+        "SELECT r.id, a.count, a.last_at FROM accesses a JOIN records r ON r.key = a.record "
+        "WHERE r.deleted_at IS NULL ORDER BY a.count DESC, a.last_at DESC, r.id LIMIT ?",
+        (limit,),
     )
     return {record_id: Access(count, last_at) for record_id, count, last_at in rows}

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from recollect.core.ports import Direction, Order, Seen, Tally
 from recollect.core.records import Change, Edit, Link, Match, Record, Ref, Weights, Where
 from recollect.core.words import WordQuery, to_fts5
 from recollect.engines.sqlite.filters import KEYS_OF_IDS, Conditions, conditions
@@ -17,6 +16,10 @@ from recollect.engines.sqlite.rows import (
     record_from,
 )
 from recollect.engines.sqlite.sql import Connection
+from recollect.engines.sqlite.word_index import indexed_rows
+
+if TYPE_CHECKING:  # a hook loads only what it uses
+    from recollect.core.ports import Direction, Order, Seen, Tally
 
 _SORTING = {"name": "r.name_key, r.variant, r.key", "age": "r.key", "newest": "r.key DESC"}
 
@@ -40,8 +43,8 @@ def get_links(db: Connection, ids: Sequence[str], *, include_deleted: bool) -> l
 def scan(
     db: Connection,
     where: Where,
-    order: Order = "age",
-    after: Seen | None = None,
+    order: "Order" = "age",
+    after: "Seen | None" = None,
     limit: int | None = None,
 ) -> list[Record]:
     if len(where.kinds) > 1 and limit is not None and order != "name":
@@ -56,7 +59,7 @@ def scan(
 
 
 def _scan_kinds(
-    db: Connection, where: Where, order: Order, after: Seen | None, limit: int
+    db: Connection, where: Where, order: "Order", after: "Seen | None", limit: int
 ) -> list[Record]:
     """Kind by kind: an index gives each in its order, but all of them only to who sorts them."""
     keys: list[int] = []
@@ -77,7 +80,7 @@ def _scan_kinds(
     return [records[key] for key in keys]
 
 
-def _behind(where: Where, order: Order, after: Seen | None) -> Conditions:
+def _behind(where: Where, order: "Order", after: "Seen | None") -> Conditions:
     wanted = conditions(where)
     if isinstance(after, str):
         behind = "<" if order == "newest" else ">"
@@ -127,7 +130,7 @@ def containing(db: Connection, text: str, where: Where, limit: int) -> list[Matc
 def links(
     db: Connection,
     ids: Sequence[str],
-    direction: Direction,
+    direction: "Direction",
     sources: Sequence[str],
     limit: int | None,
 ) -> list[Link]:
@@ -170,13 +173,17 @@ def count(db: Connection) -> dict[str, int]:
 
 
 def how_many(db: Connection, where: Where) -> int:
+    if where == Where():  # the index holds every live record, and knows how many these are
+        return indexed_rows(db)
     wanted = conditions(where)
     return db.execute(
         f"SELECT count(*) FROM records r WHERE {wanted.sql}", tuple(wanted.bindings)
     ).get
 
 
-def tally(db: Connection, kinds: Sequence[str]) -> list[Tally]:
+def tally(db: Connection, kinds: Sequence[str]) -> "list[Tally]":
+    from recollect.core.ports import Tally
+
     parts = " UNION ALL ".join(
         f"SELECT kind, scope, type, {is_deleted}, count(*) FROM records INDEXED BY {index} "
         f"WHERE deleted_at IS {state} AND kind IN (SELECT value FROM json_each(?1)) "
@@ -190,6 +197,16 @@ def tally(db: Connection, kinds: Sequence[str]) -> list[Tally]:
         Tally(kind, scope, record_type, bool(is_deleted), count)
         for kind, scope, record_type, is_deleted, count in db.execute(parts, (listed(kinds),))
     ]
+
+
+def scopes(db: Connection, kind: str) -> list[str]:
+    """SQLite goes from each scope to the next one in the index."""
+    rows = db.execute(
+        "SELECT DISTINCT scope FROM records INDEXED BY records_scope "
+        "WHERE kind = ? AND deleted_at IS NULL ORDER BY scope",
+        (kind,),
+    )
+    return [row[0] for row in rows]
 
 
 def authors(db: Connection) -> list[str]:

@@ -1,11 +1,10 @@
 """Rewriting what is and was held, so that a checkpoint leaves no byte of what was there."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
-from recollect.core.ports import Redaction
 from recollect.core.records import AMENDABLE, Ref
 from recollect.engines.sqlite.cleansing import cleanse_at_once
 from recollect.engines.sqlite.meaning import forget_vectors, waiting
@@ -23,8 +22,11 @@ from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.word_index import Place, children, index, neighbours, places_of
 from recollect.errors import Conflict
 
+if TYPE_CHECKING:  # a hook loads only what it uses
+    from recollect.core.ports import Redaction
 
-def rewrite(db: Connection, refs: Sequence[Ref], clean: Redaction, at: int) -> tuple[int, int]:
+
+def rewrite(db: Connection, refs: Sequence[Ref], clean: "Redaction", at: int) -> tuple[int, int]:
     """Says how many records and links had something to rewrite, in themselves or in the log."""
     keys: set[int] = set()
     places: set[Place] = set()  # where they stood, and where they stand
@@ -87,7 +89,7 @@ def _rewrite_record(db: Connection, key: int, old: dict[str, Any], new: dict[str
     return True
 
 
-def _rewrite_link(db: Connection, ref: Ref, clean: Redaction) -> bool:
+def _rewrite_link(db: Connection, ref: Ref, clean: "Redaction") -> bool:
     """The log has no values of a link: nothing but its deletion ever changes one."""
     row = db.execute("SELECT verb, facets FROM links WHERE id = ?", (ref.id,)).get
     if row is None:
@@ -106,7 +108,7 @@ def _rewrite_link(db: Connection, ref: Ref, clean: Redaction) -> bool:
     return True
 
 
-def _rewrite_log(db: Connection, key: int, ref: Ref, clean: Redaction) -> bool:
+def _rewrite_log(db: Connection, key: int, ref: Ref, clean: "Redaction") -> bool:
     rewritten: list[tuple[str | None, int, int]] = []
     for change, position, stored_before in db.execute(
         "SELECT change, position, before FROM edits "

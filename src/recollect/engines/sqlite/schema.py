@@ -239,5 +239,6 @@ LIBRARY = Schema(
     0x52434C4D,  # "RCLM"
     (_LIBRARY_1, _LIBRARY_2),
     "It was not touched. Restore it from a backup, or move it away: the next start lists the "
-    "projects anew from their files. Tokens and the projects of working folders are lost then.",
+    "projects anew from their files. Tokens, the projects of working folders and what was "
+    "switched off are lost then.",
 )

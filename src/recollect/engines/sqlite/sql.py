@@ -1,9 +1,10 @@
 """The part of apsw's connection that we use, with types a checker can follow."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 Row = tuple[Any, ...]
+T = TypeVar("T")
 
 
 class Rows(Protocol):
@@ -48,3 +49,29 @@ class Connection(Protocol):
 
     @property
     def in_transaction(self) -> bool: ...
+
+
+Work = Callable[[Connection], T]
+
+
+class DatabaseFile(Protocol):
+    """What a store asks of its file."""
+
+    async def read(self, question: Work[T], *, aside: bool = False) -> T:
+        """Runs the question's statements against one state of the database.
+
+        What takes seconds is read `aside`, and no other question waits for it.
+        """
+        ...
+
+    async def write(self, work: Work[T]) -> T:
+        """Runs the work in one transaction, unless a newer program owns the file by now."""
+        ...
+
+    async def fold(self, patience: float) -> bool:
+        """Empties the write-ahead log into the file; False if a reader needs it still."""
+        ...
+
+    def size(self) -> int:
+        """The bytes of the file and of its write-ahead log."""
+        ...

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
-from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
 from recollect.core.records import (
     Batch,
     Change,
@@ -16,7 +15,6 @@ from recollect.core.records import (
     Weights,
     Where,
 )
-from recollect.core.times import Clock
 from recollect.core.words import AnyOf, Phrase, WordQuery
 from recollect.engines.sqlite import (
     cleansing,
@@ -27,14 +25,24 @@ from recollect.engines.sqlite import (
     redact,
     word_index,
 )
-from recollect.engines.sqlite.database import Database, Work
-from recollect.engines.sqlite.sql import Connection
+from recollect.engines.sqlite.sql import Connection, DatabaseFile, Work
 from recollect.errors import Conflict, NotFound, ProjectArchived, Unavailable
 
-if TYPE_CHECKING:  # numpy is loaded by the first question that needs it
+if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first question that needs it
     import numpy as np
     from numpy.typing import NDArray
 
+    from recollect.core.ports import (
+        Access,
+        Direction,
+        Embedded,
+        Order,
+        Purged,
+        Redaction,
+        Seen,
+        Tally,
+    )
+    from recollect.core.times import Clock
     from recollect.engines.sqlite.nearness import Nearness
     from recollect.engines.sqlite.postings import Postings
     from recollect.engines.sqlite.sifting import Sieve
@@ -50,14 +58,24 @@ class SqliteStore:
     """The port over one file. Every write checks that the file was not put away meanwhile."""
 
     def __init__(
-        self, database: Database, name: str, generation: int, clock: Clock, many: int = MANY
+        self,
+        database: DatabaseFile,
+        name: str,
+        generation: int | None,
+        clock: "Clock",
+        many: float = MANY,
     ) -> None:
-        """Beyond `many` rows of the word index, queries for any of some words use arrays."""
+        """A file that belongs to no project is never put away, and its generation is its own.
+
+        Beyond `many` rows of the word index, queries for any of some words use arrays.
+        """
         self._database = database
         self._many = many
         self._name = name
         self._clock = clock
         self.generation = generation
+        self._is_of_project = generation is not None
+        self._indexed_generation = generation
         self._nearness: Nearness | None = None
         self._postings: Postings | None = None
         self._sieve: Sieve | None = None
@@ -74,8 +92,8 @@ class SqliteStore:
         self,
         where: Where,
         *,
-        order: Order = "age",
-        after: Seen | None = None,
+        order: "Order" = "age",
+        after: "Seen | None" = None,
         limit: int | None = None,
     ) -> list[Record]:
         return await self._database.read(lambda db: queries.scan(db, where, order, after, limit))
@@ -85,6 +103,7 @@ class SqliteStore:
     ) -> list[Match]:
         def ask(db: Connection) -> list[Match]:
             if _has_single_words(words) and word_index.indexed_rows(db) > self._many:
+                self._begin_anew_if_restored(db)
                 return self._arrays().match(
                     db, words, replace(where, deleted=False), weights, limit
                 )
@@ -99,7 +118,7 @@ class SqliteStore:
         self,
         ids: Sequence[str],
         *,
-        direction: Direction = "both",
+        direction: "Direction" = "both",
         sources: Sequence[str] = (),
         limit: int | None = None,
     ) -> list[Link]:
@@ -131,15 +150,15 @@ class SqliteStore:
     async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:
         return await self._database.read(lambda db: queries.history(db, refs, after))
 
-    async def purge(self, refs: Sequence[Ref]) -> Purged:
+    async def purge(self, refs: Sequence[Ref]) -> "Purged":
         records, links = await self._write(lambda db: purge.remove(db, refs, self._clock()))
-        return Purged(records, links, complete=await self._cleansed())
+        return await self._purged(records, links)
 
-    async def redact(self, refs: Sequence[Ref], clean: Redaction) -> Purged:
+    async def redact(self, refs: Sequence[Ref], clean: "Redaction") -> "Purged":
         records, links = await self._write(
             lambda db: redact.rewrite(db, refs, clean, self._clock())
         )
-        return Purged(records, links, complete=await self._cleansed())
+        return await self._purged(records, links)
 
     async def revision(self) -> int:
         # SQLite's own data_version would begin anew when the file is closed and opened again.
@@ -151,10 +170,15 @@ class SqliteStore:
         )
 
     async def check(self) -> list[str]:
-        return await self._database.read(_findings)
+        from recollect.engines.sqlite.examining import faults
 
-    async def tally(self, kinds: Sequence[str]) -> list[Tally]:
+        return await self._database.read(faults)
+
+    async def tally(self, kinds: Sequence[str]) -> "list[Tally]":
         return await self._database.read(lambda db: queries.tally(db, kinds))
+
+    async def scopes(self, kind: str) -> list[str]:
+        return await self._database.read(lambda db: queries.scopes(db, kind))
 
     async def authors(self) -> list[str]:
         return await self._database.read(queries.authors)
@@ -162,6 +186,7 @@ class SqliteStore:
     async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
         def ask(db: Connection) -> dict[str, float]:
             if word_index.indexed_rows(db) > self._many:
+                self._begin_anew_if_restored(db)
                 return self._arrays().frequencies(db, words)
             return word_index.frequencies(db, words)
 
@@ -173,7 +198,7 @@ class SqliteStore:
     async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
         return await self._database.read(lambda db: meaning.vector_counts(db, model, kinds))
 
-    async def put_vectors(self, model: str, items: Sequence[Embedded]) -> int:
+    async def put_vectors(self, model: str, items: "Sequence[Embedded]") -> int:
         halved = meaning.halved(items)
         return await self._write(lambda db: meaning.put_vectors(db, model, halved))
 
@@ -189,6 +214,7 @@ class SqliteStore:
         also: Sequence[str] = (),
     ) -> list[Match]:
         def ask(db: Connection) -> list[Match] | None:
+            self._begin_anew_if_restored(db)
             return self._index().near(db, model, vector, where, limit, also)
 
         while (found := await self._database.read(ask)) is None:
@@ -199,8 +225,11 @@ class SqliteStore:
         if counts:
             await self._write(lambda db: meaning.note_accesses(db, counts, at))
 
-    async def accesses(self, ids: Sequence[str]) -> Mapping[str, Access]:
+    async def accesses(self, ids: Sequence[str]) -> "Mapping[str, Access]":
         return await self._database.read(lambda db: meaning.accesses(db, ids))
+
+    async def most_accessed(self, limit: int) -> "Mapping[str, Access]":
+        return await self._database.read(lambda db: meaning.most_accessed(db, limit))
 
     async def size(self) -> int:
         return self._database.size()
@@ -211,6 +240,11 @@ class SqliteStore:
             return work(db)
 
         return await self._database.write(checked)
+
+    async def _purged(self, records: int, links: int) -> "Purged":
+        from recollect.core.ports import Purged
+
+        return Purged(records, links, complete=await self._cleansed())
 
     async def _cleansed(self) -> bool:
         """Leaves no byte of what was removed; False where that could not be done."""
@@ -245,9 +279,19 @@ class SqliteStore:
             self._sieve = Sieve()
         return self._sieve
 
+    def _begin_anew_if_restored(self, db: Connection) -> None:
+        """What is remembered of a file says nothing of what a backup has put in its place."""
+        found = generation_of(db)
+        if found != self._indexed_generation:
+            self._indexed_generation = found
+            self._nearness = self._postings = self._sieve = None
+
     def _check_generation(self, db: Connection) -> None:
         found = generation_of(db)
         if found == self.generation:
+            return
+        if not self._is_of_project:
+            self._adopt(found)
             return
         if found == DELETED_GENERATION:
             raise NotFound("project", self._name, hint="It was deleted meanwhile.")
@@ -257,6 +301,13 @@ class SqliteStore:
             f'Project "{self._name}" was archived and restored meanwhile.', hint="Call again."
         )
 
+    def _adopt(self, found: int) -> None:
+        is_first, is_whole = self.generation is None, found > 0
+        if is_whole:
+            self.generation = found
+        if not is_first or not is_whole:
+            raise Conflict(f"{self._name}.db was restored from a backup.", hint="Call again.")
+
 
 def generation_of(db: Connection) -> int:
     return int(db.execute("SELECT value FROM meta WHERE key = 'generation'").get)
@@ -265,24 +316,3 @@ def generation_of(db: Connection) -> int:
 def _has_single_words(words: WordQuery) -> TypeGuard[AnyOf]:
     """Words that must stand together are rare enough for FTS5 to rank."""
     return isinstance(words, AnyOf) and any(isinstance(part, Phrase) for part in words.parts)
-
-
-def _findings(db: Connection) -> list[str]:
-    # The check itself does not notice that another connection has merged the index since this one
-    # last read it, and would call the index damaged; a query does notice.
-    db.execute("SELECT 1 FROM words WHERE words MATCH 'x' LIMIT 1").fetchall()
-    found = [str(row[0]) for row in db.execute("PRAGMA integrity_check") if row[0] != "ok"]
-    found += [f"dangling reference in {row[0]}" for row in db.execute("PRAGMA foreign_key_check")]
-    unindexed = db.execute(
-        "SELECT count(*) FROM records r LEFT JOIN words_docsize d ON d.id = r.key "
-        "WHERE r.deleted_at IS NULL AND d.id IS NULL"
-    ).get
-    stale = db.execute(
-        "SELECT count(*) FROM words_docsize d LEFT JOIN records r ON r.key = d.id "
-        "WHERE r.key IS NULL OR r.deleted_at IS NOT NULL"
-    ).get
-    if unindexed:
-        found.append(f"{unindexed} records are not in the word index")
-    if stale:
-        found.append(f"{stale} entries of the word index have no record")
-    return found

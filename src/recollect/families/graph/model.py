@@ -87,6 +87,7 @@ class ProjectView:
     created_at: str
     updated_at: str
     note: str | None = None
+    off: bool | None = None  # True where it is switched off
 
     @classmethod
     def of(cls, project: Project, note: str | None = None) -> "ProjectView":
@@ -98,6 +99,7 @@ class ProjectView:
             iso(project.created_at),
             iso(project.updated_at),
             note,
+            project.is_off or None,
         )
 
 
@@ -116,6 +118,7 @@ class CurrentProject:
     status: str | None = None
     created_at: str | None = None
     updated_at: str | None = None
+    off: bool | None = None
     message: str | None = None
 
     @property

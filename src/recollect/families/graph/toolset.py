@@ -95,6 +95,7 @@ class ProjectTools(Family):
             project.status,
             iso(project.created_at),
             iso(project.updated_at),
+            project.is_off or None,
         )
 
     @tool(Effect.DESTROYS)

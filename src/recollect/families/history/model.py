@@ -1,6 +1,7 @@
 """What is kept of past conversations: which records, under which ids."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 
@@ -38,6 +39,8 @@ class HistoryOptions:
     time_limit: float | None = 2.0  # seconds for a search
     session_id: str | None = None  # of the one client of a process
     zone: tzinfo = UTC  # in which "today" is meant
+    # The folder that a project knows this one by; None where nobody can tell.
+    workspace: Callable[[str], str | None] = lambda folder: None
 
 
 def conversation_id(source: str, session: str) -> str:

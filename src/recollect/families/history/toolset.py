@@ -21,6 +21,7 @@ from recollect.families.history.search.answers import ConversationPage, MemorySe
 from recollect.families.history.search.caching import LIFETIME, AnswerCache
 from recollect.families.history.search.conversations import opened, page_of, read
 from recollect.families.history.search.filters import TimeRange
+from recollect.families.history.search.reachable import Reachable, reachable
 from recollect.families.history.search.recalling import Asking
 from recollect.families.history.search.searching import Answered, Kind, coded, recalled, solved
 from recollect.families.history.unified.answers import UnifiedAnswer
@@ -159,7 +160,7 @@ class HistoryTools(Family):
     ) -> UnifiedAnswer:
         """Search everything remembered."""
         started = perf_counter()
-        await self._store()
+        await self._past()
         given = options or UnifiedOptions()
         form, limit = format or "json", _results(given.limit, "options.limit")
         merge, graph = given.merge_results is not False, given.include_graph is not False
@@ -199,7 +200,7 @@ class HistoryTools(Family):
     ) -> ConversationPage:
         """Read around a result."""
         form, most = format or "json", _within(limit, DEFAULT_TURNS, MOST_TURNS, "limit")
-        store = await self._store()
+        store = (await self._past()).store
         place = await opened(store, id)
         # Whoever knows the original's tool expects one piece, unless its neighbours are asked for.
         wants_one = place.is_chunk or call.alias is not None
@@ -215,18 +216,19 @@ class HistoryTools(Family):
     ) -> Answered:
         """From the cache, or made now; either way somebody has searched."""
         started = perf_counter()
-        store = await self._store()
-        answer = await self._answers.get(asked.key(call.tool), store.stamp, lambda: make(store))
+        past = await self._past()
+        key = asked.key(call.tool)
+        answer = await self._answers.get(key, past.stamp, lambda: make(past.store))
         self._note(call, asked, len(answer.results), started)
         return answer
 
-    async def _store(self) -> RecordStore:
+    async def _past(self) -> Reachable:
         """At its first use, what an import left without vectors begins to get them."""
         store = await self._library.history()
         if store not in self._met:
             self._met.add(store)
             self._indexing.wake(store)
-        return store
+        return await reachable(self._library, self._options)
 
     def _note(self, call: Call, asked: "_Asked", results: int, started: float) -> None:
         query, _ = masked(asked.query)

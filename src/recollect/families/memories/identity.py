@@ -1,6 +1,6 @@
 """What makes a memory one and the same: its id, and the text and scope that stand only once."""
 
-import secrets
+import os
 from hashlib import blake2b
 
 from recollect.core.records import SESSION_SCOPE
@@ -15,7 +15,7 @@ _MARK_BYTES = 10  # that tell apart what is of one millisecond
 
 
 def new_memory_id(at: int) -> str:
-    return _ulid(at, secrets.randbits(8 * _MARK_BYTES))
+    return _ulid(at, int.from_bytes(os.urandom(_MARK_BYTES), "big"))
 
 
 def derived_memory_id(at: int, made_of: str) -> str:

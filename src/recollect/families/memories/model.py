@@ -10,12 +10,11 @@ from recollect.core.ports import Access
 from recollect.core.records import Record, Weights
 from recollect.core.searching import SectionHit
 from recollect.core.times import iso
+from recollect.families.memories.kinds import MEMORY as MEMORY
+from recollect.families.memories.kinds import SESSION as SESSION
 from recollect.retrieval.profile import Profile, Shares
 from recollect.tools.schema import Field
 from recollect.tools.tool import Warned
-
-MEMORY = "memory"
-SESSION = "session"
 
 DERIVED_FROM = "derived_from"  # verb of the link from a summary to what it was made of
 SUPERSEDES = "supersedes"  # verb of the link from a fact to the one it replaces, and facet

@@ -259,6 +259,9 @@ def _record(
     session: str,
     at: int,
 ) -> Record:
+    # What is made of automatic ones alone is one too, so that it fades like them.
+    if all(member.facets.get("automatic") for member in made.members):
+        facets = {**facets, "automatic": True}
     return Record(
         id=made.id,
         kind=MEMORY,

@@ -10,7 +10,8 @@ from recollect.core.sessions import Call
 from recollect.core.times import Clock
 from recollect.families.memories.amending import Amendment
 from recollect.families.memories.consolidation import ReflectStrategy
-from recollect.families.memories.context import HEADINGS, Section, context_block, gather
+from recollect.families.memories.context import HEADINGS, Section, context_block
+from recollect.families.memories.gathering import gather
 from recollect.families.memories.masking import Masking
 from recollect.families.memories.memories import Memories
 from recollect.families.memories.model import (

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from recollect.core.records import Record
 from recollect.core.sentences import beginning
+from recollect.families.memories.kinds import NOTHING_STORED
 from recollect.retrieval import topics
 
 TYPES = ("episodic", "semantic", "procedural", "working")
@@ -15,7 +16,7 @@ MOST_READ = 200_000  # characters in all: a summary at shutdown has no time for 
 def session_summary(records: Sequence[Record], names: Sequence[str] = ()) -> str:
     """For people and for the record of a session that ends; `names` are linked entities'."""
     if not records:
-        return "No memories were stored."
+        return NOTHING_STORED
     counts = Counter(record.type or "" for record in records)
     listed = ", ".join(f"{counts[kind]} {kind}" for kind in TYPES if counts[kind])
     noun = "memory" if len(records) == 1 else "memories"

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -29,9 +29,9 @@ class Previous:
 class Checkpoint:
     """Where a transcript is read on from.
 
-    `since` and `excluded` are what turns were left out by: once they hold no longer, all has to be
-    read again. Readings from the start are counted: each turn has a tag with the number of the
-    one it came in last, so that what does not come again is known.
+    `since`, `excluded` and `off` are what turns were left out by: once they hold no longer, all has
+    to be read again. Readings from the start are counted: each turn has a tag with the number of
+    the one it came in last, so that what does not come again is known.
     """
 
     id: str
@@ -46,6 +46,7 @@ class Checkpoint:
     title: tuple[str, str] | None = None  # of a conversation of which no turn was kept yet
     reading: int = 0
     oldest: int = 0  # the first reading of which tags may be left
+    off: tuple[str, ...] = ()  # folders whose projects were switched off
 
     @classmethod
     def of(cls, transcript: Transcript, record: Record | None) -> "Checkpoint":
@@ -67,6 +68,7 @@ class Checkpoint:
             (title[0], title[1]) if title else None,
             reading,
             oldest,
+            tuple(cast(list[str], facets.get("off", []))),
         )
 
     @property
@@ -83,10 +85,11 @@ class Checkpoint:
         """Whether it was read before, and how far is not known any more."""
         return self.stored is not None and self.mark is None
 
-    def covers(self, since: int | None, exclusion: Exclusion) -> bool:
+    def covers(self, since: int | None, exclusion: Exclusion, off: Sequence[str] = ()) -> bool:
         """Whether what was left out would be left out now."""
         is_early = self.since is None or (since is not None and since >= self.since)
-        return is_early and set(self.excluded) <= set(exclusion.patterns)
+        is_excluded = set(self.excluded) <= set(exclusion.patterns)
+        return is_early and is_excluded and set(self.off) <= set(off)
 
     def is_of(self, size: int, modified: int) -> bool:
         """Whether all was read of a transcript that is as large and as old as this."""
@@ -149,6 +152,7 @@ class Checkpoint:
             "skipped": self.skipped or None,
             "since": self.since,
             "excluded": list(self.excluded) or None,
+            "off": list(self.off) or None,
             "previous": previous,
             "title": self.title and list(self.title),
             "readings": [self.oldest, self.reading] if self.reading else None,

@@ -14,7 +14,10 @@ def grave_id(turn_id: str) -> str:
 def buried(
     turn_id: str, conversation: str, session: str | None, happened: int, at: int
 ) -> list[Step]:
-    """The steps that say of a turn that it must not come back, and nothing of what it was."""
+    """The steps that say of a turn that it must not come back, and nothing of what it was.
+
+    Without a conversation, where that was never in either.
+    """
     return _deleted(grave_id(turn_id), FORGOTTEN, conversation, session, happened, at)
 
 
@@ -34,7 +37,7 @@ def _deleted(
         created_at=at,
         updated_at=at,
         type=kind,
-        parent=conversation,
+        parent=conversation or None,
         session=session,
         occurred_at=happened,
     )

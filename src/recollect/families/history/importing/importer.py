@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from recollect.core.finishing import finished
 from recollect.core.ports import RecordStore
+from recollect.core.projects import Silence
 from recollect.core.records import Record, Step, Where
 from recollect.core.secrets import masked_json
 from recollect.core.times import Clock
@@ -21,6 +22,7 @@ from recollect.families.history.importing.exclusion import Exclusion
 from recollect.families.history.importing.gate import GATE, gate_of, passed
 from recollect.families.history.importing.graves import grave_id
 from recollect.families.history.importing.plan import Known, Plan, Prepared, Rules
+from recollect.families.history.importing.quiet import Quiet
 from recollect.families.history.importing.retrying import ATTEMPTS, unopposed
 from recollect.families.history.importing.texts import Cleaner
 from recollect.families.history.importing.turns import Said, made_ready
@@ -32,6 +34,8 @@ PAGE = 500  # turns that are read at once
 Report = Callable[[int, int], None]
 # Folders, or who is asked for them before each commit: more may be excluded while it runs.
 Excluded = Sequence[str] | Callable[[], Awaitable[Sequence[str]]]
+# Likewise, when projects were switched off.
+Silences = Sequence[Silence] | Callable[[], Awaitable[Sequence[Silence]]]
 
 # What a reader stumbles over shows in many forms, and one transcript must not stop the others.
 _STUMBLES = (
@@ -84,9 +88,16 @@ class _Seen:
 class _Rulebook:
     """What is to be taken in, as it is wished at the moment."""
 
-    def __init__(self, since: int | None, options: HistoryOptions, excluded: Excluded) -> None:
+    def __init__(
+        self,
+        since: int | None,
+        options: HistoryOptions,
+        excluded: Excluded,
+        silences: Silences,
+    ) -> None:
         self._options = options
         self._excluded = excluded
+        self._silences = silences
         self._rules = Rules(since, Exclusion(options.excluded), options.mask_secrets)
 
     @property
@@ -98,6 +109,9 @@ class _Rulebook:
         exclusion = Exclusion([*self._options.excluded, *named])
         if exclusion.patterns != self._rules.exclusion.patterns:
             self._rules = replace(self._rules, exclusion=exclusion)
+        silences = await self._silences() if callable(self._silences) else self._silences
+        if tuple(silences) != self._rules.quiet.silences:
+            self._rules = replace(self._rules, quiet=Quiet(silences, self._options.workspace))
         return self._rules
 
 
@@ -115,15 +129,18 @@ class Importer:
         *,
         since: int | None = None,
         excluded: Excluded = (),
+        silences: Silences = (),
         report: Report = lambda done, total: None,
     ) -> Imported:
         """Reads what is new, in the order given: of copies the first stays.
 
         Turns before `since` are left out, and those in `excluded` folders: whoever worked there,
-        or touched a file there. `report` is told how much of the transcripts is done, and of how
-        much. What is committed when it is cancelled stays, and the next import goes on there.
+        or touched a file there. So is what was said in a folder during one of its `silences`, and
+        while one lasts, all that is new there. `report` is told how much of the transcripts is
+        done, and of how much. What is committed when it is cancelled stays, and the next import
+        goes on there.
         """
-        rules = _Rulebook(since, self._options, excluded)
+        rules = _Rulebook(since, self._options, excluded, silences)
         seen = await asyncio.to_thread(lambda: [_Seen.of(each) for each in transcripts])
         progress = _Progress(report, sum(each.size for each in seen))
         imported = Imported()
@@ -205,7 +222,7 @@ class _Reading:
         found = await self._store.get([empty.id])
         checkpoint = Checkpoint.of(self._transcript, found[0]) if found else empty
         rules = await self._rules.now()
-        if checkpoint.covers(rules.since, rules.exclusion):
+        if checkpoint.covers(rules.since, rules.exclusion, rules.quiet.off):
             return checkpoint
         return checkpoint.from_start()
 

@@ -14,6 +14,7 @@ from recollect.families.history.importing.conversations import (
     part_tag,
 )
 from recollect.families.history.importing.exclusion import Exclusion
+from recollect.families.history.importing.quiet import Quiet
 from recollect.families.history.importing.texts import LONGEST_TITLE, Cleaner
 from recollect.families.history.importing.turns import Said
 from recollect.families.history.model import conversation_id, turn_id
@@ -28,6 +29,7 @@ class Rules:
     since: int | None
     exclusion: Exclusion
     masks: bool
+    quiet: Quiet = field(default_factory=Quiet)
 
 
 @dataclass(slots=True)
@@ -155,6 +157,9 @@ class Plan:
             self.left_out += 1
             copied = grave.session if grave.parent != talk.id else None
             self._continue(talk, copied)
+        elif not talk.is_out_for_good and self._is_unheard(said, project, at):
+            self.left_out += 1
+            self._drop_title(talk)
         elif self._is_left_out(talk, said, project) or self._is_early(at):
             self.left_out += 1
             if slot is None and talk.is_out_for_good:
@@ -232,7 +237,7 @@ class Plan:
             self.checkpoint = replace(self.checkpoint, title=None)
 
     def _continue(self, talk: Talk, session: str | None) -> None:
-        if talk.is_there and session:
+        if talk.is_there and session and not talk.is_out_for_good:
             talk.is_kept = True
             talk.facets.setdefault("continues", session)
 
@@ -259,6 +264,23 @@ class Plan:
             return False
         excluded = tuple(sorted({*self.checkpoint.excluded, pattern}))
         self.checkpoint = replace(self.checkpoint, excluded=excluded)
+        return True
+
+    def _is_unheard(self, said: Said, project: str | None, at: int) -> bool:
+        """A turn of a project that is off is, and one that was said while it was."""
+        quiet, folder = self._rules.quiet, said.place or project
+        if not quiet.silences:
+            return False
+        if quiet.covers(folder, at):
+            if said.at is None and said.id not in self.slots:
+                # A file that is written to later would give it a time when it was heard.
+                self.graves[said.id] = Slot("", None, None, False, 0, at)
+            return True
+        off = quiet.switched_off(folder)
+        if off is None:
+            return False
+        # Said before: once the project is on again, all is read again.
+        self.checkpoint = replace(self.checkpoint, off=tuple(sorted({*self.checkpoint.off, off})))
         return True
 
     def _is_early(self, at: int) -> bool:
@@ -293,12 +315,21 @@ class Plan:
         title = Cleaner(self._rules.masks)(" ".join(event.title.split()), LONGEST_TITLE)
         conversation = conversation_id(self._source, event.session)
         talk = self._met(conversation)
-        if not title or (talk is not None and talk.left_out):
+        if not title or (talk is not None and talk.left_out) or self._is_in_silence(conversation):
             return
         if talk is not None and talk.is_there:
             talk.entitle(title)
         else:
             self.checkpoint = replace(self.checkpoint, title=(conversation, title))
+
+    def _is_in_silence(self, conversation: str) -> bool:
+        """Whether the last turn of it was not to be heard: what it is called then tells of it."""
+        last, quiet = self.checkpoint.previous, self._rules.quiet
+        if last is None or last.conversation != conversation or not quiet.silences:
+            return False
+        return quiet.switched_off(last.project) is not None or quiet.covers(
+            last.project, last.at or 0
+        )
 
     def _drop_title(self, talk: Talk) -> None:
         if self.checkpoint.title is not None and self.checkpoint.title[0] == talk.id:

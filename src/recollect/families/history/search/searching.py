@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from recollect.core.ports import RecordStore
-from recollect.core.records import Where
 from recollect.core.text import clipped
 from recollect.core.times import parsed
 from recollect.families.history.code.languages import named_language
@@ -172,7 +171,7 @@ async def coded(
 async def _answered(
     store: RecordStore, query: str, answer: Found, results: list[MemoryResult], noun: Noun
 ) -> Answered:
-    if not results and await _is_empty(store):
+    if not results and await is_empty(store):
         return Answered(warnings=(Warned("no_history", NO_HISTORY),), noun=noun)
     return Answered(
         results,
@@ -211,13 +210,14 @@ def _in_language(language: str | None) -> str:
 
 async def _none(store: RecordStore, noun: Noun, reason: Warned) -> Answered:
     """Where a filter leaves nothing; a store that is empty has a better reason for it."""
-    if await _is_empty(store):
+    if await is_empty(store):
         reason = Warned("no_history", NO_HISTORY)
     return Answered(warnings=(reason,), noun=noun)
 
 
-async def _is_empty(store: RecordStore) -> bool:
-    return not await store.scan(Where(kinds=(TURN,)), limit=1)
+async def is_empty(store: RecordStore) -> bool:
+    """Of what may not be given out, too."""
+    return not (await store.count()).get(TURN)
 
 
 def _warned(notices: Sequence[Notice]) -> tuple[Warned, ...]:

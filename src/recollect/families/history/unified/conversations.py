@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from recollect.core.ports import Indexing, RecordStore
-from recollect.core.records import Where
 from recollect.core.searching import SearchType
 from recollect.core.times import Clock
 from recollect.families.history.model import CODE, TURN, HistoryOptions
@@ -15,6 +14,7 @@ from recollect.families.history.search.deciding import decisions_first, what_is_
 from recollect.families.history.search.presenting import presented
 from recollect.families.history.search.profiles import CODE_SEARCH, RECALL
 from recollect.families.history.search.recalling import Asking, found
+from recollect.families.history.search.searching import is_empty
 from recollect.families.history.search.surroundings import surroundings
 from recollect.families.history.unified.answers import (
     CODE_PIECES,
@@ -80,7 +80,7 @@ class ConversationSearch:
                 searched = replace(anywhere, beyond=meant)
         if searched.results:
             return searched
-        return replace(searched, is_empty=not await store.scan(Where(kinds=(TURN,)), limit=1))
+        return replace(searched, is_empty=await is_empty(store))
 
     async def _search(
         self,

@@ -11,6 +11,7 @@ from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
 from recollect.errors import RecollectError
 from recollect.families.history.model import HistoryOptions
+from recollect.families.history.search.reachable import reachable
 from recollect.families.history.search.searching import NO_HISTORY as NOTHING_TAKEN_IN
 from recollect.families.history.unified.answers import (
     NO_HISTORY,
@@ -114,14 +115,14 @@ class UnifiedSearch:
         return tuple(await asyncio.gather(*map(_known_stamp, stamps)))
 
     async def _history_stamp(self) -> object:
-        return await (await self._library.history()).stamp()
+        return await (await reachable(self._library, self._options)).stamp()
 
     async def _history(
         self, query: str, intent: Intent, ways: Sequence[SearchType], limit: int
     ) -> tuple[_Part, Recalled | None]:
         async def find() -> Recalled:
-            store = await self._library.history()
-            return await self._conversations.find(store, query, intent, ways, limit)
+            past = await reachable(self._library, self._options)
+            return await self._conversations.find(past.store, query, intent, ways, limit)
 
         found = await self._within_time(HISTORY, find())
         if isinstance(found, Warned):
@@ -140,8 +141,8 @@ class UnifiedSearch:
             return _Part(RELATIONS)
 
         async def find() -> list[UnifiedResult]:
-            store = await self._library.history()
-            return await relations(store, intent.entities, limit, words_too="graph" in ways)
+            past = await reachable(self._library, self._options)
+            return await relations(past.store, intent.entities, limit, words_too="graph" in ways)
 
         found = await self._within_time(RELATIONS, find())
         if isinstance(found, Warned):

@@ -1,0 +1,244 @@
+"""`recollect backup`: everything that is stored, as it was at one moment, in one file."""
+
+import asyncio
+import os
+import shutil
+import time
+import zipfile
+from collections.abc import Generator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from recollect import __version__
+from recollect.app.care import archive
+from recollect.app.care.archive import Copied, Manifest
+from recollect.core.times import Clock, iso, parsed
+from recollect.engines.sqlite import listing
+from recollect.engines.sqlite.connections import connect, transaction, translated
+from recollect.engines.sqlite.copying import META, Moment, Progress, Unsettled, copy_to, held
+from recollect.engines.sqlite.examining import in_use
+from recollect.engines.sqlite.library import usable
+from recollect.engines.sqlite.mending import settle_moves
+from recollect.engines.sqlite.schema import LIBRARY
+from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, StoreDamaged
+
+ATTEMPTS = 20  # times that somebody may be moving a project just then
+STALE = 86_400.0  # seconds after which a folder for copies was left by a crash
+LAST = "backup.last"  # the note of the last one: when, and where
+_SCRATCH = ".recollect-copies-"
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup that was written and read again."""
+
+    file: Path
+    size: int
+    manifest: Manifest
+
+
+def back_up(
+    folder: Path,
+    file: Path,
+    clock: Clock,
+    report: Progress,
+    *,
+    force: bool = False,
+    with_damaged: bool = False,
+) -> Backup:
+    """Writes a backup of a data folder beside which servers go on writing.
+
+    `with_damaged` takes in what cannot be read as it is; without it, that is an error.
+    """
+    if not (folder / META).exists():
+        raise NotFound(
+            "data",
+            str(folder),
+            message=f"There is nothing to back up: {folder} holds no data.",
+            hint="--data-dir names another data folder.",
+        )
+    _check_target(folder, file, force=force)
+    for _ in range(ATTEMPTS):
+        try:
+            made = write_backup(folder, file, clock, report, force=force, with_damaged=with_damaged)
+        except Unsettled:
+            asyncio.run(settle_moves(folder))
+        else:
+            _note(folder, made)
+            return made
+    raise Conflict("Other processes keep moving projects.", hint="Try again.")
+
+
+def last_backup(folder: Path) -> tuple[Path, int] | None:
+    """Where the last backup of a data folder was written, and when; None where nobody knows."""
+    meta = folder / META
+    try:
+        with translated(meta, LIBRARY), closing(in_use(meta)) as db:
+            moment, _, file = (listing.note(db, LAST) or "").partition(" ")
+        return (Path(file), parsed(moment)) if file else None
+    except (RecollectError, ValueError):
+        return None
+
+
+def _note(folder: Path, made: Backup) -> None:
+    """For `recollect doctor`; where nothing can be noted, the backup is as good."""
+    meta = folder / META
+    with (
+        suppress(RecollectError),
+        translated(meta, LIBRARY),
+        closing(connect(meta, LIBRARY)) as db,
+        transaction(db),
+    ):
+        told = f"{made.manifest.created_at} {made.file}"
+        db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (LAST, told))
+
+
+def write_backup(
+    folder: Path,
+    file: Path,
+    clock: Clock,
+    report: Progress,
+    *,
+    force: bool = False,
+    with_damaged: bool = False,
+    is_locked: bool = False,
+) -> Backup:
+    """The same for a target that is checked, and for who has locked the data folder already."""
+    with (
+        _scratch(file.parent) as scratch,
+        held(folder, lenient=with_damaged, is_locked=is_locked) as moment,
+    ):
+        draft = scratch / "backup.zip"
+        manifest = _Writing(folder, scratch, moment, report, with_damaged=with_damaged).write(
+            draft, clock()
+        )
+        archive.check_whole(draft, manifest)
+        _publish(draft, file, force=force)
+    return Backup(file, file.stat().st_size, manifest)
+
+
+class _Writing:
+    """One backup in the making."""
+
+    def __init__(
+        self, folder: Path, scratch: Path, moment: Moment, report: Progress, *, with_damaged: bool
+    ) -> None:
+        self._folder = folder
+        self._scratch = scratch
+        self._moment = moment
+        self._report = report
+        self._with_damaged = with_damaged
+        self._damaged: list[str] = []
+        self._done = 0
+
+    def write(self, draft: Path, at: int) -> Manifest:
+        with _new(draft) as target:
+            copies = [copy for name in self._moment.databases if (copy := self._add(target, name))]
+            for name in self._moment.damaged:
+                self._damaged.append(name)
+                for each in (name, f"{name}-wal"):
+                    if (self._folder / each).is_file():
+                        archive.add_damaged(target, each, self._folder / each)
+            manifest = Manifest(__version__, iso(at), copies, self._damaged)
+            archive.add_manifest(target, manifest)
+        return manifest
+
+    def _add(self, target: zipfile.ZipFile, name: str) -> Copied | None:
+        copy = self._scratch / "copy.db"
+        copy_to(self._moment.databases[name], copy, self._reported())
+        self._done += 1
+        kept = next((p for p in self._moment.projects if p.path == name), None)
+        try:
+            return archive.add_copy(target, name, copy, kept)
+        except StoreDamaged as error:
+            if not self._with_damaged:
+                raise _too_damaged(error) from error
+            # The copy, not the file: closing that would take the locks that we have on it.
+            archive.add_damaged(target, name, copy)
+            self._damaged.append(name)
+            return None
+        finally:
+            copy.unlink()
+
+    def _reported(self) -> Progress:
+        """Each database counts alike; within it, the pages do."""
+        steps, total = 100, len(self._moment.databases)
+
+        def report(done: int, pages: int) -> None:
+            self._report(self._done * steps + steps * done // max(pages, 1), total * steps)
+
+        return report
+
+
+def _check_target(folder: Path, file: Path, *, force: bool) -> None:
+    problem, hint = None, None
+    if file.is_dir():
+        problem, hint = f"{file} is a folder", "Name a file in it."
+    elif not file.parent.is_dir():
+        problem, hint = f"There is no folder {file.parent}", "Make it first."
+    elif file.resolve().is_relative_to(folder.resolve()):
+        problem = f"{file} is inside the data folder"
+        hint = "A backup belongs elsewhere, best on another disk."
+    if problem:
+        raise InvalidInput(f"{problem}.", hint=hint, argument="FILE", value=str(file))
+    if file.exists() and not force:
+        raise _taken(file)
+
+
+def _taken(file: Path) -> InvalidInput:
+    return InvalidInput(
+        f"There is a file {file} already.",
+        hint="Name another one, or say --force to replace it.",
+        argument="FILE",
+        value=str(file),
+    )
+
+
+def _too_damaged(error: StoreDamaged) -> StoreDamaged:
+    return StoreDamaged(
+        f"{error.message} No backup was written.",
+        hint="`recollect doctor` tells more; --with-damaged takes it in as it is.",
+        **dict(error.facts),
+    )
+
+
+@contextmanager
+def _scratch(place: Path) -> Generator[Path, None, None]:
+    """A folder for the copies beside the target, so that a rename puts the whole in its place."""
+    with usable(place):
+        _remove_stale(place)
+        folder = place / f"{_SCRATCH}{uuid4().hex}"
+        folder.mkdir(mode=0o700)
+    try:
+        with usable(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_stale(place: Path) -> None:
+    for left in place.glob(f"{_SCRATCH}*"):
+        if time.time() - left.stat().st_mtime > STALE:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+@contextmanager
+def _new(draft: Path) -> Generator[zipfile.ZipFile, None, None]:
+    """A zip that only its owner may read, on the disk when the block has ended."""
+    descriptor = os.open(
+        draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o600
+    )
+    with os.fdopen(descriptor, "w+b") as file:
+        compression = zipfile.ZIP_DEFLATED
+        with zipfile.ZipFile(file, "w", compression, compresslevel=archive.COMPRESSION) as target:
+            yield target
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _publish(draft: Path, file: Path, *, force: bool) -> None:
+    if file.exists() and not force:  # it came into being meanwhile
+        raise _taken(file)
+    draft.replace(file)

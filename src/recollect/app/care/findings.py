@@ -1,0 +1,86 @@
+"""What a look at the installation found, and what can be done about it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from recollect.core.times import Clock
+from recollect.errors import RecollectError
+from recollect.settings import Settings
+
+Severity = Literal["ok", "advice", "problem"]
+
+DOCTOR_FIX = "recollect doctor --fix"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is well, could be better, or is wrong.
+
+    `mend` puts it right and says what it did; `command` is what a person can do.
+    """
+
+    check: str
+    severity: Severity
+    what: str
+    command: str | None = None
+    mend: Callable[[], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What is looked at. `fault` says why the settings that were given could not be used."""
+
+    settings: Settings
+    clock: Clock
+    full: bool = False
+    fault: RecollectError | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self.settings.data_dir
+
+    @property
+    def is_on_disk(self) -> bool:
+        return self.settings.deployment_mode != "embedded-memory"
+
+
+Check = Callable[[Patient], Iterable[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What was done about a finding; not `is_done` where that failed, and `did` says why."""
+
+    check: str
+    what: str
+    did: str
+    is_done: bool
+
+
+def examined(patient: Patient, checks: Iterable[tuple[str, Check]]) -> list[Finding]:
+    """All findings. A check that fails is one itself: the others go on."""
+    found: list[Finding] = []
+    for name, check in checks:
+        try:
+            found += check(patient)
+        except RecollectError as error:
+            found.append(Finding(name, "problem", error.message, error.hint))
+        except Exception as error:  # noqa: BLE001 - a broken installation is what this is for
+            reason = f"{type(error).__name__}: {error}"
+            found.append(Finding(name, "problem", f"This could not be looked at ({reason})."))
+    return found
+
+
+def mended(findings: Iterable[Finding]) -> list[Mended]:
+    """Mends what can be mended, one after the other; one that fails keeps no other from it."""
+    done: list[Mended] = []
+    for finding in findings:
+        if finding.mend is None:
+            continue
+        try:
+            done.append(Mended(finding.check, finding.what, finding.mend(), is_done=True))
+        except (RecollectError, OSError) as error:
+            done.append(Mended(finding.check, finding.what, str(error), is_done=False))
+    return done

@@ -1,0 +1,303 @@
+"""Taking an export in: what is there already stays, however often it is done."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from recollect.app.exchange.reading import Section, read_export
+from recollect.core.ports import Library, RecordStore
+from recollect.core.records import (
+    AMENDABLE,
+    Batch,
+    Delete,
+    Insert,
+    Link,
+    Record,
+    Step,
+    Update,
+    Where,
+)
+from recollect.core.secrets import masked
+from recollect.core.times import Clock
+from recollect.errors import Conflict, NotFound
+from recollect.families.history.importing.exclusion import Exclusion
+from recollect.families.history.importing.graves import grave_id
+from recollect.families.history.model import TURN
+from recollect.families.memories.identity import text_key
+from recollect.families.memories.model import MEMORY
+
+A_COMMIT = 150  # records or links: little and often, so that others write in between
+PAUSE = 0.004  # seconds between commits, for the same reason
+ATTEMPTS = 20  # another process may commit between our reading and our writing
+TOOL = "import"
+
+Progress = Callable[[int, int], None]
+_Name = tuple[str, str, str, str | None]  # kind, name key, variant and parent: what is unique
+
+
+@dataclass(slots=True)
+class Joined:
+    """What became of the records and links of an export.
+
+    `forgotten` were forgotten here and stay so; `older` are newer here; `left_out` belong to
+    something that is not here, or to a folder that is excluded.
+    """
+
+    projects: list[str] = field(default_factory=list[str])
+    records: int = 0
+    links: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    older: int = 0
+    forgotten: int = 0
+    left_out: int = 0
+    masked: list[str] = field(default_factory=list[str])
+
+
+async def take_in(
+    library: Library,
+    folder: Path,
+    clock: Clock,
+    progress: Progress,
+    *,
+    mask: bool = True,
+    excluded: Sequence[str] = (),
+) -> Joined:
+    """Raises InvalidInput for a folder that is not as an export leaves it; nothing is changed.
+
+    Conversations of `excluded` folders are left out.
+    """
+    sections = await asyncio.to_thread(read_export, folder)
+    outcome = Joined()
+    total = sum(section.records + section.links for section in sections)
+    for section in sections:
+        store = await _store(library, section, outcome)
+        exclusion = Exclusion(excluded) if section.is_history else None
+        joining = _Joining(store, clock, outcome, mask=mask, exclusion=exclusion)
+        await joining.take_in(section, lambda done: progress(done, total))
+    return outcome
+
+
+async def _store(library: Library, section: Section, outcome: Joined) -> RecordStore:
+    if section.name is None:
+        return await (library.history() if section.is_history else library.user())
+    try:
+        project = await library.project(section.name)
+    except NotFound:
+        try:
+            project = await library.create(section.name, section.description)
+        except Conflict:  # another import was quicker
+            project = await library.project(section.name)
+    _, store = await library.open(project.name)
+    for path in section.folders:  # the first project of a folder keeps it
+        await library.assign_workspace(path, project)
+    outcome.projects.append(project.name)
+    return store
+
+
+class _Joining:
+    """One store's share of it, in commits of which each can be the last."""
+
+    def __init__(
+        self,
+        store: RecordStore,
+        clock: Clock,
+        outcome: Joined,
+        *,
+        mask: bool,
+        exclusion: Exclusion | None,
+    ) -> None:
+        """`exclusion` is that of past conversations, where these are what is taken in."""
+        self._store = store
+        self._clock = clock
+        self._outcome = outcome
+        self._mask = mask
+        self._exclusion = exclusion
+        self._here: dict[str, str | None] = {}  # ids of the export that are others here, or none
+
+    async def take_in(self, section: Section, report: Callable[[int], None]) -> None:
+        for records in section.record_chunks(A_COMMIT):
+            await self._commit(lambda chunk=records: self._records(chunk))
+            await self._breathe(report)
+        for links in section.link_chunks(A_COMMIT):
+            await self._commit(lambda chunk=links: self._links(chunk))
+            await self._breathe(report)
+
+    async def _breathe(self, report: Callable[[int], None]) -> None:
+        told = self._outcome
+        seen = told.records, told.links, told.updated, told.unchanged
+        report(sum(seen) + told.older + told.forgotten + told.left_out)
+        await asyncio.sleep(PAUSE)
+
+    async def _commit(self, plan: Callable[[], Any]) -> None:
+        """Plans and commits; where another has committed meanwhile, plans again."""
+        for attempt in range(1, ATTEMPTS + 1):
+            planned: _Planned = await plan()
+            at = self._clock()
+            batch = Batch(
+                tuple(planned.steps), at, TOOL, derived=self._exclusion is not None, copied=True
+            )
+            try:
+                if planned.steps:
+                    await self._store.commit(batch)
+            except Conflict:
+                if attempt == ATTEMPTS:
+                    raise
+                continue
+            self._here |= planned.here
+            for name, count in planned.counts.items():
+                setattr(self._outcome, name, getattr(self._outcome, name) + count)
+            return
+
+    async def _records(self, chunk: Sequence[Record]) -> "_Planned":
+        planned = _Planned()
+        records = [self._prepared(record) for record in chunk if not self._is_excluded(record)]
+        planned.count("left_out", len(chunk) - len(records))
+        ids = [record.id for record in records]
+        known = {r.id: r for r in await self._store.get(ids, include_deleted=True)}
+        named = await self._named(records, known)
+        unwanted = await self._unwanted(records)
+        parents = {self._here.get(r.parent, r.parent) for r in records if r.parent}
+        live = {record.id for record in await self._store.get([each for each in parents if each])}
+        for record in records:
+            here = {**self._here, **planned.here} if planned.here else self._here
+            parent = here.get(record.parent, record.parent) if record.parent else None
+            there = known.get(record.id)
+            if there is not None:
+                self._meet(record, there, planned)
+            elif record.id in unwanted or (record.parent and parent not in live):
+                planned.here[record.id] = None
+                planned.count("forgotten" if record.id in unwanted else "left_out")
+            elif same := named.get(_name_of(replace(record, parent=parent))):
+                planned.here[record.id] = same.id
+                live.add(same.id)
+                planned.count("unchanged")
+            else:
+                new = replace(record, parent=parent, facets=_renamed(record.facets, here))
+                planned.steps.append(Insert(replace(new, deleted_at=None)))
+                if record.deleted_at is not None:
+                    planned.steps.append(Delete(record.ref))
+                else:
+                    live.add(record.id)
+                planned.count("records")
+        return planned
+
+    def _is_excluded(self, record: Record) -> bool:
+        return self._exclusion is not None and self._exclusion.leaves_out(record.scope)
+
+    async def _unwanted(self, records: Sequence[Record]) -> set[str]:
+        """Turns that were forgotten here, each by itself or with its whole conversation."""
+        turns = [record for record in records if record.kind == TURN]
+        if not turns:
+            return set()
+        graves = {grave_id(turn.id): turn.id for turn in turns}
+        buried = await self._store.get(list(graves), include_deleted=True)
+        heads = await self._store.get(list({turn.parent for turn in turns if turn.parent}))
+        left_out = {head.id for head in heads if head.facets.get("left_out")}
+        return {graves[grave.id] for grave in buried} | {
+            turn.id for turn in turns if turn.parent in left_out
+        }
+
+    async def _named(
+        self, records: Sequence[Record], known: Mapping[str, Record]
+    ) -> dict[_Name, Record]:
+        """What is here under other ids, by what makes it the same thing."""
+        new = [r for r in records if r.id not in known and r.name_key is not None]
+        if not new:
+            return {}
+        where = Where(
+            kinds=tuple({r.kind for r in new}), name_keys=tuple({r.name_key or "" for r in new})
+        )
+        return {_name_of(record): record for record in await self._store.scan(where)}
+
+    def _meet(self, record: Record, there: Record, planned: "_Planned") -> None:
+        if there.deleted_at is not None:
+            planned.here[record.id] = None
+            planned.count("unchanged" if record.deleted_at is not None else "forgotten")
+            return
+        values = {
+            name: getattr(record, name)
+            for name in AMENDABLE
+            if getattr(record, name) != getattr(there, name)
+        }
+        if not values:
+            planned.count("unchanged")
+        elif record.updated_at > there.updated_at:
+            planned.steps.append(Update(there.id, values, there.version))
+            planned.count("updated")
+        else:
+            planned.count("older")
+
+    async def _links(self, chunk: Sequence[Link]) -> "_Planned":
+        planned = _Planned()
+        links = [
+            replace(
+                link,
+                source=self._here.get(link.source, link.source) or "",
+                target=self._here.get(link.target, link.target) or "",
+            )
+            for link in chunk
+        ]
+        ends = list({end for link in links for end in (link.source, link.target) if end})
+        live = {record.id for record in await self._store.get(ends)}
+        known = {
+            link.id
+            for link in await self._store.get_links(
+                [link.id for link in links], include_deleted=True
+            )
+        }
+        sources = [link.source for link in links if link.source in live]
+        there = {_ends(link) for link in await self._store.links(sources, direction="out")}
+        for link in links:
+            if link.source not in live or link.target not in live:
+                planned.count("left_out")
+            elif link.id in known or _ends(link) in there:
+                planned.count("unchanged")
+            else:
+                planned.steps.append(Insert(link))
+                there.add(_ends(link))
+                planned.count("links")
+        return planned
+
+    def _prepared(self, record: Record) -> Record:
+        """Without secrets, which an export that somebody else has made may hold."""
+        if not self._mask or not record.text:
+            return record
+        text, kinds = masked(record.text)
+        if text == record.text:
+            return record
+        self._outcome.masked = sorted({*self._outcome.masked, *kinds})
+        key = text_key(text) if record.kind == MEMORY else record.name_key
+        return replace(record, text=text, name_key=key)
+
+
+@dataclass(slots=True)
+class _Planned:
+    """Steps, and what is to be remembered and counted once they are committed."""
+
+    steps: list[Step] = field(default_factory=list[Step])
+    here: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    counts: dict[str, int] = field(default_factory=dict[str, int])
+
+    def count(self, name: str, by: int = 1) -> None:
+        self.counts[name] = self.counts.get(name, 0) + by
+
+
+def _name_of(record: Record) -> _Name:
+    return record.kind, record.name_key or "", record.variant, record.parent
+
+
+def _ends(link: Link) -> tuple[str, str, str]:
+    return link.source, link.verb, link.target
+
+
+def _renamed(facets: Mapping[str, Any], here: Mapping[str, str | None]) -> Mapping[str, Any]:
+    """A facet that names another record names the one that is here instead."""
+    if not here:
+        return facets
+    return {
+        name: here.get(value) or value if isinstance(value, str) else value
+        for name, value in facets.items()
+    }

@@ -1,0 +1,157 @@
+"""What lies where in an exported folder."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from recollect.errors import InvalidInput
+
+MANIFEST = "recollect.json"
+ABOUT = "README.md"
+RECORDS = "records.jsonl"
+LINKS = "links.jsonl"
+PROJECT = "project.json"
+USER = "user"
+HISTORY = "history"
+PROJECTS = "projects"
+
+FORMAT = 1
+NAME = "recollect export"
+
+# What no file system takes, or takes for something else; `%` is what stands for them.
+_UNUSUAL = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*%]|^\.|[. ]$')
+_RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)", re.IGNORECASE)
+_LONGEST = 80  # characters of a folder's name, so that paths stay short
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The files that an export has written, by their paths from its folder."""
+
+    files: tuple[str, ...]
+
+    def text(self) -> str:
+        facts = {"what": NAME, "format": FORMAT, "files": sorted(self.files)}
+        return json.dumps(facts, ensure_ascii=False, indent=1) + "\n"
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """None where there is no export. Raises InvalidInput for one of a newer program."""
+    try:
+        facts: Any = json.loads((folder / MANIFEST).read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{folder / MANIFEST} cannot be read ({error}).") from error
+    known = cast(Mapping[str, Any], facts if isinstance(facts, dict) else {})
+    if known.get("what") != NAME:
+        raise InvalidInput(f"{folder / MANIFEST} is not the list of an export of Recollect.")
+    if known.get("format") != FORMAT:
+        raise InvalidInput(
+            f"{folder} has format {known.get('format')!r}; this program knows {FORMAT}.",
+            hint="Update Recollect.",
+        )
+    files: Any = known.get("files")
+    if not isinstance(files, list) or not all(isinstance(f, str) for f in cast(list[Any], files)):
+        raise InvalidInput(f"{folder / MANIFEST} does not list its files.")
+    return Manifest(tuple(cast(list[str], files)))
+
+
+def checked_target(folder: Path) -> Manifest:
+    """What is there from the last export. Raises InvalidInput where other things lie there."""
+    if folder.is_file():
+        raise InvalidInput(f"{folder} is a file.", hint="Name a folder.")
+    known = read_manifest(folder) if folder.exists() else None
+    if known is not None:
+        return known
+    if folder.exists() and any(each.name != ".git" for each in folder.iterdir()):
+        raise InvalidInput(
+            f"{folder} is not empty, and holds no export of Recollect.",
+            hint="Name an empty folder, a new one, or that of an earlier export.",
+        )
+    return Manifest(())
+
+
+def folder_names(names: Iterable[str]) -> dict[str, str]:
+    """A folder for each name, that any file system takes and tells from the others."""
+    folders: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in sorted(names):
+        folder = file_name(name)
+        if folder.casefold() in taken:
+            folder = f"{folder}~{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"
+        taken.add(folder.casefold())
+        folders[name] = folder
+    return folders
+
+
+def file_name(name: str) -> str:
+    shown = _UNUSUAL.sub(lambda found: f"%{ord(found[0]):02X}", name)
+    if _RESERVED.match(shown):
+        shown = f"%{ord(shown[0]):02X}{shown[1:]}"
+    if len(shown) > _LONGEST:
+        shown = f"{shown[:_LONGEST]}~{hashlib.blake2b(name.encode(), digest_size=4).hexdigest()}"
+    return shown
+
+
+class Drafts:
+    """Files under other names until all are written, so that a crash leaves the old ones."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._drafts: dict[str, Path] = {}
+
+    def path(self, name: str) -> Path:
+        """Where to write what is to be the file of this name."""
+        target = self._folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
+        self._drafts[name] = draft
+        return draft
+
+    def settle(self) -> Manifest:
+        """Gives each its name, unless the file has this very content already."""
+        for name, draft in self._drafts.items():
+            target = self._folder / name
+            if target.is_file() and _same(draft, target):
+                draft.unlink()
+            else:
+                draft.replace(target)
+        return Manifest(tuple(self._drafts))
+
+    def discard(self) -> None:
+        for draft in self._drafts.values():
+            draft.unlink(missing_ok=True)
+
+
+def remove_old(folder: Path, old: Manifest, new: Manifest) -> None:
+    """Takes away what the last export wrote and this one did not, and folders left empty."""
+    for name in sorted({*old.files} - {*new.files}):
+        path = folder / name
+        if not _is_inside(folder, path):
+            continue
+        path.unlink(missing_ok=True)
+        for parent in path.parents:
+            if parent == folder or not parent.is_dir() or any(parent.iterdir()):
+                break
+            parent.rmdir()
+
+
+def _is_inside(folder: Path, path: Path) -> bool:
+    """A list that somebody has edited must not reach what is not ours."""
+    return folder.resolve() in path.resolve().parents and not path.is_dir()
+
+
+def _same(one: Path, other: Path) -> bool:
+    if one.stat().st_size != other.stat().st_size:
+        return False
+    with one.open("rb") as first, other.open("rb") as second:
+        while chunk := first.read(1 << 16):
+            if chunk != second.read(1 << 16):
+                return False
+    return True

@@ -1,0 +1,129 @@
+"""An exported folder as it is read: all of it is checked before anything of it is taken in."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from recollect.app.exchange.layout import (
+    HISTORY,
+    LINKS,
+    PROJECT,
+    PROJECTS,
+    RECORDS,
+    USER,
+    read_manifest,
+)
+from recollect.app.exchange.lines import link_of, record_of
+from recollect.core.projects import checked_project_name
+from recollect.core.records import Link, Record
+from recollect.errors import InvalidInput
+
+T = TypeVar("T")
+
+HINT = (
+    "Name the folder that `recollect export` has written. `recollect import history` reads "
+    "conversations, `recollect import server-memory` the file of the official memory server."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One store of an export. `name` is that of its project, or None for what has none."""
+
+    folder: Path
+    name: str | None = None
+    description: str = ""
+    folders: tuple[str, ...] = ()
+    records: int = 0
+    links: int = 0
+
+    @property
+    def is_history(self) -> bool:
+        return self.name is None and self.folder.name == HISTORY
+
+    def record_chunks(self, size: int) -> Iterator[list[Record]]:
+        return _chunks(self.folder / RECORDS, record_of, size)
+
+    def link_chunks(self, size: int) -> Iterator[list[Link]]:
+        return _chunks(self.folder / LINKS, link_of, size)
+
+
+def read_export(folder: Path) -> list[Section]:
+    """Raises InvalidInput, with file and line, for what is not as an export writes it."""
+    if not folder.is_dir():
+        raise InvalidInput(f"{folder} is no folder.", hint=HINT)
+    if read_manifest(folder) is None:
+        raise InvalidInput(
+            f"{folder} holds no export of Recollect: it has no recollect.json.",
+            hint=HINT,
+        )
+    projects = sorted((folder / PROJECTS).iterdir()) if (folder / PROJECTS).is_dir() else []
+    sections = [Section(folder / USER)] if (folder / USER).is_dir() else []
+    sections += [_project(each) for each in projects if each.is_dir()]
+    if (folder / HISTORY).is_dir():
+        sections.append(Section(folder / HISTORY))
+    names = [section.name for section in sections if section.name is not None]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidInput(f'{folder} has two folders of the project "{twice}".')
+    return [_checked(section) for section in sections]
+
+
+def _project(folder: Path) -> Section:
+    path = folder / PROJECT
+    try:
+        found: Any = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} cannot be read ({error}).") from error
+    facts = cast(Mapping[str, Any], found if isinstance(found, dict) else {})
+    name, description = facts.get("name"), facts.get("description", "")
+    folders: Any = facts.get("folders", [])
+    if (
+        not isinstance(name, str)
+        or not isinstance(description, str)
+        or not isinstance(folders, list)
+        or not all(isinstance(each, str) for each in cast(list[Any], folders))
+    ):
+        raise InvalidInput(f"{path} does not tell name, description and folders of a project.")
+    paths = tuple(cast(list[str], folders))
+    return Section(folder, checked_project_name(name), description, paths)
+
+
+def _checked(section: Section) -> Section:
+    """Reads it all once, so that a bad line is found before anything has changed."""
+    records = sum(map(len, section.record_chunks(1_000)))
+    links = sum(map(len, section.link_chunks(1_000)))
+    return Section(
+        section.folder, section.name, section.description, section.folders, records, links
+    )
+
+
+def _chunks(path: Path, read: Callable[[str], T], size: int) -> Iterator[list[T]]:
+    lines = _things(path, read)
+    while chunk := list(islice(lines, size)):
+        yield chunk
+
+
+def _things(path: Path, read: Callable[[str], T]) -> Iterator[T]:
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield _thing(path, number, line, read)
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"{path} cannot be read ({error}).") from error
+
+
+def _thing(path: Path, number: int, line: str, read: Callable[[str], T]) -> T:
+    try:
+        return read(line)
+    except ValueError as error:
+        raise InvalidInput(
+            f"{path}, line {number}: {error}. Nothing was taken in.",
+            file=str(path),
+            line=number,
+        ) from error

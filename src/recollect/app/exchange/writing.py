@@ -1,0 +1,184 @@
+"""Writing everything as lines that git compares well, with pages beside them for people."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TextIO
+
+from recollect.app.exchange import pages
+from recollect.app.exchange.layout import (
+    ABOUT,
+    HISTORY,
+    LINKS,
+    MANIFEST,
+    PROJECT,
+    PROJECTS,
+    RECORDS,
+    USER,
+    Drafts,
+    Manifest,
+    checked_target,
+    file_name,
+    folder_names,
+    remove_old,
+)
+from recollect.app.exchange.lines import line_of
+from recollect.core.ports import Library, RecordStore
+from recollect.core.projects import Project
+from recollect.core.records import Record, Where
+from recollect.core.times import iso
+from recollect.errors import InvalidInput
+from recollect.families.bank.model import INDEXED_FILE, SECTION
+from recollect.families.history.importing.gate import GATE
+from recollect.families.history.importing.graves import FORGOTTEN
+from recollect.families.history.model import CONVERSATION, TRANSCRIPT, TURN
+
+PAGE = 500  # records that are read at once
+# What can be made again from files, or says only how far something has come.
+LEFT_OUT = frozenset({SECTION, INDEXED_FILE, TRANSCRIPT, GATE, "link"})
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Exported:
+    """How much was written. `archived` projects are not: their files are put away."""
+
+    folder: str
+    projects: int = 0
+    records: int = 0
+    links: int = 0
+    archived: list[str] = field(default_factory=list[str])
+
+
+async def export(
+    library: Library,
+    folder: Path,
+    progress: Progress,
+    *,
+    project: str | None = None,
+    history: bool = True,
+) -> Exported:
+    """Writes the library, or one project of it, into a folder of its own.
+
+    What an earlier export has left there is replaced, once all of it is written.
+    """
+    old = await asyncio.to_thread(checked_target, folder)
+    writer = _Writer(Exported(str(folder)), Drafts(folder), progress)
+    try:
+        await writer.write(library, project, history=history)
+        new = await asyncio.to_thread(writer.drafts.settle)
+    except OSError as error:
+        raise InvalidInput(f"{folder} cannot be written ({error.strerror or error}).") from error
+    finally:
+        writer.drafts.discard()
+    known = Manifest((*new.files, MANIFEST))
+    await asyncio.to_thread((folder / MANIFEST).write_text, known.text(), encoding="utf-8")
+    await asyncio.to_thread(remove_old, folder, old, known)
+    return writer.outcome
+
+
+class _Writer:
+    def __init__(self, outcome: Exported, drafts: Drafts, progress: Progress) -> None:
+        self.outcome = outcome
+        self.drafts = drafts
+        self._progress = progress
+        self._total = 0
+
+    async def write(self, library: Library, only: str | None, *, history: bool) -> None:
+        projects = await self._chosen(library, only)
+        places: list[tuple[str, RecordStore, Project | None]] = []
+        folders = folder_names(project.name for project in projects)
+        for project in projects:
+            _, store = await library.open(project.name)
+            places.append((f"{PROJECTS}/{folders[project.name]}", store, project))
+        if only is None:
+            places.insert(0, (USER, await library.user(), None))
+            if history:
+                places.append((HISTORY, await library.history(), None))
+        self._total = sum([sum((await store.count()).values()) for _, store, _ in places])
+        for place, store, project in places:
+            await self._write_store(library, place, store, project)
+        self._put(ABOUT, pages.about(projects))
+        self.outcome.projects = len(projects)
+
+    async def _chosen(self, library: Library, only: str | None) -> list[Project]:
+        if only is not None:
+            return [(await library.open(only))[0]]
+        self.outcome.archived = [p.name for p in await library.projects("archived")]
+        return await library.projects("active")
+
+    async def _write_store(
+        self, library: Library, place: str, store: RecordStore, project: Project | None
+    ) -> None:
+        if project is not None:
+            folders = await library.workspaces_of(project)
+            self._put(f"{place}/{PROJECT}", _facts_of(project, folders))
+        with ExitStack() as files:
+            records = files.enter_context(self._open(f"{place}/{RECORDS}"))
+            links = files.enter_context(self._open(f"{place}/{LINKS}"))
+            async for page in _pages(store):
+                await self._write_page(store, page, records, links)
+        if place == HISTORY:
+            await self._write_conversations(store)
+        else:
+            title = "The user" if project is None else project.name
+            for name, text in (await pages.of_store(store, title)).items():
+                self._put(f"{place}/{name}", text)
+
+    async def _write_page(
+        self, store: RecordStore, page: Sequence[Record], records: TextIO, links: TextIO
+    ) -> None:
+        found = await store.links([r.id for r in page if r.deleted_at is None], direction="out")
+        records.writelines(f"{line_of(record)}\n" for record in page)
+        links.writelines(f"{line_of(link)}\n" for link in found)
+        self.outcome.records += len(page)
+        self.outcome.links += len(found)
+        self._progress(self.outcome.records + self.outcome.links, self._total)
+
+    async def _write_conversations(self, store: RecordStore) -> None:
+        """A page for each, in a folder for each month."""
+        kept = await store.scan(Where(kinds=(CONVERSATION,)))
+        for conversation in kept:
+            turns = await store.scan(Where(kinds=(TURN,), parents=(conversation.id,)))
+            if turns:
+                month = iso(conversation.at)[:7]
+                name = file_name(f"{iso(conversation.at)[:10]} {conversation.id}")
+                path = f"{HISTORY}/conversations/{month}/{name}.md"
+                self._put(path, pages.conversation(conversation, turns))
+
+    def _open(self, name: str) -> TextIO:
+        return self.drafts.path(name).open("w", encoding="utf-8", newline="\n")
+
+    def _put(self, name: str, text: str) -> None:
+        with self._open(name) as file:
+            file.write(text)
+
+
+async def _pages(store: RecordStore) -> AsyncIterator[list[Record]]:
+    """All that is kept, in the order it came, so that what belongs to something comes after it."""
+    kinds = tuple(sorted({*await store.count()} - LEFT_OUT))
+    seen: str | None = None
+    while kinds:
+        page = await store.scan(Where(kinds=kinds), after=seen, limit=PAGE)
+        if not page:
+            break
+        yield page
+        seen = page[-1].id
+    # What was forgotten of a conversation must not come back, wherever it is taken in.
+    graves = await store.scan(Where(kinds=(TURN,), types=(FORGOTTEN,), deleted=True))
+    for start in range(0, len(graves), PAGE):
+        # When that was is another moment in each place.
+        yield [replace(g, deleted_at=g.created_at) for g in graves[start : start + PAGE]]
+
+
+def _facts_of(project: Project, folders: Sequence[str]) -> str:
+    facts = {
+        "name": project.name,
+        "description": project.description,
+        "folders": sorted(folders),
+    }
+    return json.dumps(facts, ensure_ascii=False, indent=1) + "\n"

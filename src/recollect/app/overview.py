@@ -1,0 +1,278 @@
+"""How much is remembered, over all projects: counted, and never read but for what was recalled."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from recollect.app.indexing import Indexer
+from recollect.app.past import Overview as PastOverview
+from recollect.app.past import Past
+from recollect.app.projects import key_of_workspace
+from recollect.core.entities import ENTITY
+from recollect.core.ports import Library, RecordStore
+from recollect.core.projects import USER, Project
+from recollect.core.records import Record, Where
+from recollect.core.text import clipped
+from recollect.core.times import Clock, iso
+from recollect.errors import RecollectError
+from recollect.families.history.model import TURN
+from recollect.families.memories.model import MEMORY
+
+WEEKS = 12  # that growth is told of
+MOST_RECALLED = 5
+LONGEST_SHOWN = 200  # characters of what was recalled
+WEEK = 7 * 86_400_000_000  # microseconds
+
+_SIDE_FILES = ("-wal", "-shm")  # that belong to a database
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one project has of it; what is archived or cannot be read is not counted."""
+
+    name: str
+    status: str
+    size_bytes: int
+    memories: int | None = None
+    entities: int | None = None
+    conversations: int = 0
+    off: bool | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Week:
+    since: str
+    memories: int
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    id: str
+    project: str
+    times: int
+    last_at: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    file: str
+    size_bytes: int
+    project: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    projects: int
+    memories: int
+    automatic: int
+    entities: int
+    conversations: int
+    turns: int
+    without_vectors: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    totals: Totals
+    types: Mapping[str, int]  # of memories
+    user: Share
+    projects: list[Share]
+    weeks: list[Week]
+    recalled: list[Recalled]
+    history: PastOverview
+    files: list[StoredFile]
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """One store of memories and entities."""
+
+    entities: int = 0
+    automatic: int = 0
+    waiting: int = 0
+    types: Counter[str] = field(default_factory=Counter[str])
+    weeks: list[int] = field(default_factory=lambda: [0] * WEEKS)
+    recalled: list[Recalled] = field(default_factory=list[Recalled])
+
+
+class Overviews:
+    """Looks at each project once."""
+
+    def __init__(
+        self, library: Library, past: Past, indexer: Indexer, clock: Clock, folder: Path | None
+    ) -> None:
+        """`folder` holds the files; None where there are none."""
+        self._library = library
+        self._past = past
+        self._indexer = indexer
+        self._clock = clock
+        self._folder = folder
+
+    async def now(self) -> Overview:
+        projects = await self._library.projects()
+        files = await asyncio.to_thread(_files, self._folder, projects)
+        talks = await self._conversations(projects)
+        user = await self._counted(await self._library.user(), USER)
+        counted, shares = [user], list[Share]()
+        for project in projects:
+            share = _share(project, files, talks[project.name])
+            try:
+                if project.status == "active":
+                    own = await self._counted_project(project)
+                    share = _with_counts(share, own)
+                    counted.append(own)
+            except RecollectError as error:
+                share = replace(share, problem=error.message)
+            shares.append(share)
+        types = sum((each.types for each in counted), Counter[str]())
+        turns = await self._weekly(await self._library.history(), TURN)
+        past = await self._past.overview()
+        totals = Totals(
+            projects=len(projects),
+            memories=types.total(),
+            automatic=sum(each.automatic for each in counted),
+            entities=sum(each.entities for each in counted),
+            conversations=past.conversations,
+            turns=past.turns,
+            without_vectors=past.without_vectors + sum(each.waiting for each in counted),
+            size_bytes=sum(file.size_bytes for file in files),
+        )
+        recalled = [found for each in counted for found in each.recalled]
+        recalled.sort(key=lambda found: found.last_at, reverse=True)
+        recalled.sort(key=lambda found: -found.times)
+        stored = [sum(column) for column in zip(*(each.weeks for each in counted), strict=True)]
+        return Overview(
+            totals,
+            dict(types.most_common()),
+            _with_counts(Share(USER, "active", _size(files, "user.db")), user),
+            sorted(shares, key=lambda share: (-(share.memories or 0), share.name)),
+            [
+                Week(iso(since)[:10], memories, said)
+                for since, memories, said in zip(self._starts(), stored, turns, strict=True)
+            ],
+            recalled[:MOST_RECALLED],
+            past,
+            files,
+        )
+
+    async def _counted_project(self, project: Project) -> _Counted:
+        _, store = await self._library.open(project.name)
+        counted = await self._counted(store, project.name)
+        # What is off is counted, and not shown.
+        return replace(counted, recalled=[]) if project.is_off else counted
+
+    async def _counted(self, store: RecordStore, name: str) -> _Counted:
+        types = Counter[str]()
+        for tally in await store.tally((MEMORY,)):
+            if not tally.is_deleted:
+                types[tally.type or ""] += tally.count
+        has_memories = bool(types)
+        automatic = Where(kinds=(MEMORY,), automatic=True)
+        return _Counted(
+            entities=(await store.count()).get(ENTITY, 0),
+            automatic=await store.how_many(automatic) if has_memories else 0,
+            waiting=await self._waiting(store),
+            types=types,
+            weeks=await self._weekly(store, MEMORY) if has_memories else [0] * WEEKS,
+            recalled=await _recalled(store, name),
+        )
+
+    async def _waiting(self, store: RecordStore) -> int:
+        embedder = self._indexer.embedder
+        if embedder is None:
+            return 0
+        return (await store.vector_counts(embedder.name, self._indexer.kinds))[1]
+
+    async def _weekly(self, store: RecordStore, kind: str) -> list[int]:
+        starts = self._starts()
+        ends: list[int | None] = [start - 1 for start in starts[1:]] + [None]
+        return [
+            await store.how_many(Where(kinds=(kind,), after=start, before=end))
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+    def _starts(self) -> list[int]:
+        """Of the weeks, the last of which ends now."""
+        today = self._clock() // (WEEK // 7) * (WEEK // 7)
+        return [today - WEEK * number + WEEK // 7 for number in range(WEEKS, 0, -1)]
+
+    async def _conversations(self, projects: Sequence[Project]) -> Counter[str]:
+        """By the project of the folder that they were in."""
+        owners = {
+            folder: project.name
+            for project in projects
+            for folder in await self._library.workspaces_of(project)
+        }
+        folders = await self._past.conversations_of_folders()
+        found: Counter[str] = Counter()
+        if owners:
+            keys = await asyncio.to_thread(
+                lambda: {each: key_of_workspace(each) for each in folders}
+            )
+            for folder, count in folders.items():
+                owner = owners.get(folder) or owners.get(keys[folder] or "")
+                if owner is not None:
+                    found[owner] += count
+        return found
+
+
+def _with_counts(share: Share, counted: _Counted) -> Share:
+    return replace(share, memories=counted.types.total(), entities=counted.entities)
+
+
+def _size(files: Sequence[StoredFile], name: str) -> int:
+    return sum(file.size_bytes for file in files if file.file == name)
+
+
+def _share(project: Project, files: Sequence[StoredFile], conversations: int) -> Share:
+    size = sum(file.size_bytes for file in files if file.project == project.name)
+    off = True if project.is_off else None
+    return Share(project.name, project.status, size, conversations=conversations, off=off)
+
+
+async def _recalled(store: RecordStore, name: str) -> list[Recalled]:
+    accesses = await store.most_accessed(MOST_RECALLED)
+    return [
+        Recalled(
+            record.id,
+            name,
+            accesses[record.id].count,
+            iso(accesses[record.id].last_at),
+            _said(record),
+        )
+        for record in (await store.get(list(accesses)) if accesses else [])
+    ]
+
+
+def _said(record: Record) -> str:
+    return clipped(" ".join((record.text or record.name or "").split()), LONGEST_SHOWN)
+
+
+def _files(folder: Path | None, projects: Sequence[Project]) -> list[StoredFile]:
+    """Each database with what belongs to it, and each other file; by name."""
+    if folder is None:
+        return []
+    names = {project.id: project.name for project in projects}
+    sizes: Counter[str] = Counter()
+    for place, _, found in os.walk(folder):
+        for name in found:
+            path = Path(place, name)
+            try:
+                size = path.lstat().st_size
+            except OSError:  # it went away meanwhile
+                continue
+            shown = path.relative_to(folder).as_posix()
+            sizes[
+                next((shown.removesuffix(s) for s in _SIDE_FILES if shown.endswith(s)), shown)
+            ] += size
+    return [
+        StoredFile(file, sizes[file], names.get(Path(file).stem) if "/" in file else None)
+        for file in sorted(sizes)
+    ]

@@ -1,0 +1,64 @@
+"""The notes in `_meta.db` that say when projects were switched off."""
+
+import json
+from dataclasses import asdict
+
+from recollect.core.projects import Silence
+from recollect.core.switching import Switching
+from recollect.engines.sqlite.listing import SWITCHED, note
+from recollect.engines.sqlite.sql import Connection
+
+
+def switch(db: Connection, project_id: str, *, off: bool, at: int) -> bool:
+    """False where there is no such project."""
+    if not db.execute("SELECT count(*) FROM projects WHERE id = ?", (project_id,)).get:
+        return False
+    before = _switching(db, project_id)
+    after = before.switched(off=off, at=at)
+    if after != before:
+        _keep(db, project_id, after)
+    return True
+
+
+def note_leaving(db: Connection, project_id: str, at: int) -> None:
+    """Before a project is deleted; where that fails then, nothing follows from it."""
+    switching = _switching(db, project_id)
+    if switching.spans:
+        _keep(db, project_id, switching.leaving(_folders(db, project_id), at))
+
+
+def silences(db: Connection) -> list[Silence]:
+    rows = db.execute(
+        "SELECT p.id, n.value FROM notes n LEFT JOIN projects p ON p.id = substr(n.key, ?2) "
+        "WHERE substr(n.key, 1, ?2 - 1) = ?1 ORDER BY n.key",
+        (SWITCHED, len(SWITCHED) + 1),
+    ).fetchall()
+    found: list[Silence] = []
+    for project_id, value in rows:
+        switching = _switching_from(value)
+        if project_id is None:
+            found += switching.last_silences()
+        else:
+            found += switching.silences(_folders(db, project_id))
+    return found
+
+
+def _folders(db: Connection, project_id: str) -> list[str]:
+    rows = db.execute("SELECT path FROM workspaces WHERE project = ? ORDER BY path", (project_id,))
+    return [path for (path,) in rows]
+
+
+def _switching(db: Connection, project_id: str) -> Switching:
+    value = note(db, SWITCHED + project_id)
+    return Switching() if value is None else _switching_from(value)
+
+
+def _switching_from(value: str) -> Switching:
+    kept = json.loads(value)
+    spans = tuple((since, until) for since, until in kept["spans"])
+    return Switching(spans, tuple(kept["folders"]), kept["deleted_at"])
+
+
+def _keep(db: Connection, project_id: str, switching: Switching) -> None:
+    value = json.dumps(asdict(switching), ensure_ascii=False)
+    db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (SWITCHED + project_id, value))

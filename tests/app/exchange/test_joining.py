@@ -1,0 +1,251 @@
+"""An export taken in: exactly once, wherever and however often."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from making import DAY_ONE, MILLISECOND, batch, entity, link, note, record_ref
+from recollect.app.exchange.joining import Joined, take_in
+from recollect.app.exchange.writing import export
+from recollect.core.ports import Library
+from recollect.core.records import Delete, Record, Update
+from recollect.engines.memory.library import MemoryLibrary
+from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.errors import InvalidInput
+
+LATER = DAY_ONE + 1_000 * MILLISECOND
+
+
+def unheard(_done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
+def clock() -> int:
+    return LATER
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def other(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Library]:
+    """Where exports are taken in."""
+    in_memory = request.param == "memory"
+    library = MemoryLibrary(clock) if in_memory else SqliteLibrary(tmp_path / "other", clock=clock)
+    yield library
+    await library.close()
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Library]:
+    """A library with a project, something of the user's, and a conversation."""
+    library = SqliteLibrary(tmp_path / "shop", clock=lambda: DAY_ONE)
+    project = await library.create("shop", "What we sell.")
+    await library.assign_workspace("/home/dev/shop", project)
+    _, store = await library.open("shop")
+    await store.commit(batch(entity("Ada"), entity("Engine"), note("Ada", "wrote it")))
+    await store.commit(batch(link("Ada", "builds", "Engine"), memory("m1", "We use tabs")))
+    await (await library.user()).commit(batch(memory("m2", "Dark mode", scope="user")))
+    head = Record("conv_1", "conversation", DAY_ONE, DAY_ONE, name="A talk", facets={"turns": 2})
+    turns = [turn(1), turn(2)]
+    await (await library.history()).commit(batch(head, *turns, derived=True))
+    yield library
+    await library.close()
+
+
+def memory(record_id: str, text: str, **more: Any) -> Record:
+    fields: dict[str, Any] = {
+        "id": record_id,
+        "kind": "memory",
+        "text": text,
+        "name_key": text.lower(),
+        "type": "semantic",
+        "scope": "project",
+        "importance": 0.5,
+        "tags": ("style",),
+        "created_at": DAY_ONE,
+        "updated_at": DAY_ONE,
+    }
+    return Record(**(fields | more))
+
+
+def turn(number: int) -> Record:
+    return Record(
+        f"turn_{number}",
+        "turn",
+        DAY_ONE,
+        DAY_ONE,
+        text=f"Said {number}",
+        type="said",
+        parent="conv_1",
+        session="s",
+        position=number,
+        scope="/home/dev/shop",
+    )
+
+
+async def moved(shop: Library, other: Library, folder: Path, **more: Any) -> Joined:
+    await export(shop, folder, unheard)
+    return await take_in(other, folder, clock, unheard, **more)
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text("utf-8")
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+async def test_an_export_of_what_was_taken_in_is_the_same(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    outcome = await moved(shop, other, tmp_path / "one")
+    assert (outcome.records, outcome.links, outcome.projects) == (8, 1, ["shop"])
+    await export(other, tmp_path / "two", unheard)
+    assert files(tmp_path / "two") == files(tmp_path / "one")
+
+
+async def test_taking_it_in_again_changes_nothing(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    await moved(shop, other, tmp_path / "one")
+    _, store = await other.open("shop")
+    revision = await store.revision()
+    again = await take_in(other, tmp_path / "one", clock, unheard)
+    assert (again.records, again.links, again.updated, again.unchanged) == (0, 0, 0, 9)
+    assert await store.revision() == revision
+
+
+async def test_the_same_thing_under_another_id_stays_one(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    await other.create("shop", "")
+    _, store = await other.open("shop")
+    ours = entity("Ada", id="ours")
+    await store.commit(batch(ours, note("ours", "is ours")))
+    await moved(shop, other, tmp_path / "one")
+    told = await store.scan_links(deleted=False)
+    assert [(found.source, found.target) for found in told] == [("ours", "Engine")]
+    [wrote] = await store.get(["wrote it"])
+    assert wrote.parent == "ours"
+    assert not await store.get(["Ada"])
+
+
+async def test_what_was_forgotten_here_stays_forgotten(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    await moved(shop, other, tmp_path / "one")
+    _, store = await other.open("shop")
+    await store.commit(batch(Delete(record_ref("Ada")), Delete(record_ref("m1"))))
+    again = await take_in(other, tmp_path / "one", clock, unheard)
+    assert again.forgotten == 3  # Ada, what was said of her, and the memory
+    assert again.left_out == 0 or again.links == 0
+    assert not await store.get(["Ada", "m1", "wrote it"])
+
+
+async def test_the_newer_of_two_changes_counts(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    await moved(shop, other, tmp_path / "one")
+    _, theirs = await shop.open("shop")
+    _, ours = await other.open("shop")
+    await theirs.commit(batch(Update("m1", {"text": "We use spaces"}, 1), at=LATER + 5))
+    await ours.commit(batch(Update("Engine", {"type": "machine"}, 1), at=LATER + 5))
+    await theirs.commit(batch(Update("Engine", {"type": "motor"}, 1), at=LATER))
+    again = await moved(shop, other, tmp_path / "one")
+    assert (again.updated, again.older) == (1, 1)
+    assert [record.text for record in await ours.get(["m1"])] == ["We use spaces"]
+    assert [record.type for record in await ours.get(["Engine"])] == ["machine"]
+
+
+async def test_a_bad_line_is_named_and_nothing_is_taken_in(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    await export(shop, tmp_path / "one", unheard)
+    path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
+    lines = path.read_text("utf-8").splitlines()
+    path.write_text("\n".join([*lines[:2], "rubbish", *lines[2:]]), encoding="utf-8")
+    with pytest.raises(InvalidInput, match=r"records\.jsonl, line 3: it is no JSON"):
+        await take_in(other, tmp_path / "one", clock, unheard)
+    assert await other.projects() == []
+    assert sum((await (await other.user()).count()).values()) == 0
+
+
+async def test_what_belongs_to_nothing_is_left_out(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    await export(shop, tmp_path / "one", unheard)
+    path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
+    lines = path.read_text("utf-8").splitlines()
+    kept = [line for line in lines if json.loads(line)["id"] != "Ada"]
+    path.write_text("\n".join(kept), encoding="utf-8")
+    outcome = await take_in(other, tmp_path / "one", clock, unheard)
+    assert outcome.left_out == 2  # what was said of her, and the link
+
+
+async def test_secrets_of_a_foreign_export_are_masked(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    await export(shop, tmp_path / "one", unheard)
+    path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
+    secret = "ghp_" + "a1B2" * 9
+    path.write_text(path.read_text("utf-8").replace("We use tabs", secret), encoding="utf-8")
+    outcome = await take_in(other, tmp_path / "one", clock, unheard)
+    assert outcome.masked
+    _, store = await other.open("shop")
+    [kept] = await store.get(["m1"])
+    assert secret not in kept.text
+
+
+async def test_turns_that_were_forgotten_do_not_come_back(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    history = await shop.history()
+    grave = Record("grave_1", "turn", LATER, LATER, type="forgotten", parent="conv_1")
+    await export(shop, tmp_path / "whole", unheard)
+    await history.purge([record_ref("turn_1")])
+    await history.commit(batch(grave, Delete(grave.ref), at=LATER, derived=True))
+    await moved(shop, other, tmp_path / "one")
+    again = await take_in(other, tmp_path / "whole", clock, unheard)
+    assert again.forgotten == 1
+    assert [r.id for r in await (await other.history()).get(["turn_1", "turn_2"])] == ["turn_2"]
+    await export(other, tmp_path / "two", unheard)
+    assert files(tmp_path / "two") == files(tmp_path / "one")
+
+
+async def test_conversations_of_an_excluded_folder_are_left_out(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    outcome = await moved(shop, other, tmp_path / "one", excluded=["/home/dev"])
+    assert outcome.left_out == 2
+    assert not await (await other.history()).get(["turn_1", "turn_2"])
+
+
+async def test_a_folder_finds_its_project_again(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    await moved(shop, other, tmp_path / "one")
+    project = await other.project_of_workspace("/home/dev/shop")
+    assert project is not None
+    assert (project.name, project.description) == ("shop", "What we sell.")
+
+
+async def test_who_is_interrupted_goes_on(shop: Library, other: Library, tmp_path: Path) -> None:
+    """Everything is in commits of which each can be the last."""
+    _, store = await shop.open("shop")
+    await store.commit(batch(*(memory(f"x{n}", f"Fact {n}") for n in range(400))))
+    await export(shop, tmp_path / "one", unheard)
+    seen: list[int] = []
+
+    def stop(done: int, _total: int) -> None:
+        seen.append(done)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await take_in(other, tmp_path / "one", clock, stop)
+    outcome = await take_in(other, tmp_path / "one", clock, unheard)
+    assert 0 < outcome.records < 408
+    await export(other, tmp_path / "two", unheard)
+    assert files(tmp_path / "two") == files(tmp_path / "one")

@@ -1,0 +1,38 @@
+"""What is copied from elsewhere, which memories nobody asked for, and whose a folder is."""
+
+from making import DAY_ONE, MILLISECOND, batch, entity, note
+from recollect.core.ports import Library, RecordStore
+from recollect.core.records import Where
+
+LATER = DAY_ONE + MILLISECOND
+
+
+async def test_what_a_copy_belongs_to_has_not_changed_by_it(store: RecordStore) -> None:
+    await store.commit(batch(entity("Ada")))
+    await store.commit(batch(note("Ada", "copied"), at=LATER, copied=True))
+    assert [r.updated_at for r in await store.get(["Ada"])] == [DAY_ONE]
+    await store.commit(batch(note("Ada", "said"), at=LATER))
+    assert [r.updated_at for r in await store.get(["Ada"])] == [LATER]
+
+
+async def test_a_copy_is_in_the_log_like_anything_else(store: RecordStore) -> None:
+    await store.commit(batch(entity("Ada"), at=LATER, copied=True))
+    [change] = await store.changes()
+    assert (change.at, [edit.id for edit in change.edits]) == (LATER, ["Ada"])
+
+
+async def test_memories_that_nobody_asked_for_are_told_apart(store: RecordStore) -> None:
+    await store.commit(
+        batch(entity("asked"), entity("automatic", facets={"automatic": True, "pinned": True}))
+    )
+    assert [r.id for r in await store.scan(Where(automatic=True))] == ["automatic"]
+    assert await store.how_many(Where(automatic=True)) == 1
+    assert await store.how_many(Where()) == 2
+
+
+async def test_a_project_knows_its_folders(library: Library) -> None:
+    project = await library.create("shop", "")
+    await library.assign_workspace("/b", project)
+    await library.assign_workspace("/a", project)
+    assert await library.workspaces_of(project) == ["/a", "/b"]
+    assert await library.workspaces_of(await library.create("other", "")) == []

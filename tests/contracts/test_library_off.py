@@ -1,0 +1,155 @@
+"""Switching projects off and on, as every library keeps it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from making import DAY_ONE, MILLISECOND, batch, entity
+from recollect.core.ports import Library
+from recollect.core.projects import Silence
+from recollect.core.records import Where
+from recollect.errors import NotFound
+
+FOLDER, OTHER = "/work/shop", "/work/café/läden"
+
+
+async def off_times(library: Library) -> list[tuple[str, bool]]:
+    return [(silence.folder, silence.until is None) for silence in await library.silences()]
+
+
+async def test_a_project_is_on_and_there_are_no_silences(library: Library) -> None:
+    made = await library.create("shop", "")
+    assert (made.is_off, made.off_since) == (False, None)
+    assert await library.silences() == []
+
+
+async def test_whoever_asks_for_a_project_learns_that_it_is_off(library: Library) -> None:
+    made = await library.create("shop", "")
+    await library.create("other", "")
+    await library.assign_workspace(FOLDER, made)
+    off = await library.switch("shop", off=True)
+    assert off == replace(made, off_since=off.off_since)
+    assert off.is_off
+    assert off.off_since is not None
+    assert off.off_since > DAY_ONE
+    assert await library.project("shop") == off
+    assert (await library.open("shop"))[0] == off
+    assert await library.project_of_workspace(FOLDER) == off
+    assert [each.is_off for each in await library.projects()] == [False, True]
+
+
+async def test_what_is_off_is_on_again_as_it_was(library: Library) -> None:
+    made = await library.create("shop", "")
+    _, store = await library.open("shop")
+    await store.commit(batch(entity("Ada")))
+    await library.switch("shop", off=True)
+    assert await library.switch("shop", off=False) == made
+    _, store = await library.open("shop")
+    assert [record.id for record in await store.scan(Where())] == ["Ada"]
+
+
+async def test_switching_to_what_it_is_changes_nothing(library: Library) -> None:
+    made = await library.create("shop", "")
+    await library.assign_workspace(FOLDER, made)
+    assert await library.switch("shop", off=False) == made
+    assert await library.silences() == []
+    off = await library.switch("shop", off=True)
+    before = await library.silences()
+    assert await library.switch("shop", off=True) == off
+    assert await library.silences() == before
+
+
+async def test_silences_tell_when_a_folder_was_silent(library: Library) -> None:
+    made = await library.create("shop", "")
+    await library.assign_workspace(FOLDER, made)
+    await library.assign_workspace(OTHER, made)
+    first = (await library.switch("shop", off=True)).off_since or 0
+    await library.switch("shop", off=False)
+    second = (await library.switch("shop", off=True)).off_since or 0
+    found = await library.silences()
+    assert {silence.folder for silence in found} == {FOLDER, OTHER}
+    spans = [(each.since, each.until) for each in found if each.folder == FOLDER]
+    [(since, until), (since_again, lasting)] = spans
+    assert (since, since_again, lasting) == (first, second, None)
+    assert until is not None
+    assert first < until < second
+
+
+async def test_a_project_without_a_folder_is_off_and_silences_none(library: Library) -> None:
+    await library.create("shop", "")
+    assert (await library.switch("shop", off=True)).is_off
+    assert await library.silences() == []
+
+
+async def test_a_folder_that_comes_later_is_silent_too(library: Library) -> None:
+    made = await library.create("shop", "")
+    await library.switch("shop", off=True)
+    await library.assign_workspace(FOLDER, made)
+    assert await off_times(library) == [(FOLDER, True)]
+
+
+async def test_an_archived_project_can_be_switched_and_stays_so(library: Library) -> None:
+    made = await library.create("shop", "")
+    await library.assign_workspace(FOLDER, made)
+    off = await library.switch("shop", off=True)
+    archived = await library.archive("shop")
+    assert archived.off_since == off.off_since
+    restored = await library.restore("shop")
+    assert restored.off_since == off.off_since
+    await library.archive("shop")
+    assert not (await library.switch("shop", off=False)).is_off
+    assert await off_times(library) == [(FOLDER, False)]
+
+
+async def test_the_silence_of_a_deleted_project_ends_with_it_and_holds(library: Library) -> None:
+    made = await library.create("shop", "")
+    await library.assign_workspace(FOLDER, made)
+    since = (await library.switch("shop", off=True)).off_since or 0
+    await library.delete("shop")
+    [silence] = await library.silences()
+    assert (silence.folder, silence.since) == (FOLDER, since)
+    assert silence.until is not None
+    assert silence.until >= since
+    again = await library.create("shop", "")
+    assert not again.is_off
+    await library.assign_workspace(FOLDER, again)
+    assert await library.silences() == [silence]
+    await library.switch("shop", off=True)
+    assert len(await library.silences()) == 2
+
+
+async def test_a_deleted_project_that_was_never_off_leaves_nothing(library: Library) -> None:
+    made = await library.create("shop", "")
+    await library.assign_workspace(FOLDER, made)
+    await library.delete("shop")
+    assert await library.silences() == []
+
+
+@pytest.mark.parametrize("off", [True, False])
+async def test_a_project_that_there_is_not_cannot_be_switched(library: Library, off: bool) -> None:
+    with pytest.raises(NotFound) as caught:
+        await library.switch("nowhere", off=off)
+    assert caught.value.facts["name"] == "nowhere"
+    assert await library.silences() == []
+
+
+async def test_a_silence_is_told_in_microseconds(library: Library) -> None:
+    made = await library.create("shop", "")
+    await library.assign_workspace(FOLDER, made)
+    off = await library.switch("shop", off=True)
+    assert await library.silences() == [Silence(FOLDER, off.off_since or 0)]
+    assert ((off.off_since or 0) - DAY_ONE) % MILLISECOND == 0
+
+
+async def test_a_library_that_is_opened_again_knows_it(tmp_path: Path) -> None:
+    from recollect.engines.sqlite.library import SqliteLibrary
+
+    first = SqliteLibrary(tmp_path)
+    await first.assign_workspace(FOLDER, await first.create("shop", ""))
+    second = SqliteLibrary(tmp_path)  # as another process has it
+    off = await second.switch("shop", off=True)
+    assert await first.project("shop") == off
+    await second.close()
+    assert await off_times(first) == [(FOLDER, True)]
+    await first.close()

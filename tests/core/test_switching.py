@@ -1,0 +1,43 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.core.projects import Silence
+from recollect.core.switching import Switching
+
+moves = st.lists(st.tuples(st.booleans(), st.integers(0, 1_000)))
+
+
+@given(moves)
+def test_spans_follow_each_other_and_only_the_last_may_last(made: list[tuple[bool, int]]) -> None:
+    switching = Switching()
+    for off, at in made:
+        switching = switching.switched(off=off, at=at)
+        assert (switching.off_since is not None) == off
+    assert all(until is not None and until >= since for since, until in switching.spans[:-1])
+    assert all(until is None or until >= since for since, until in switching.spans)
+
+
+def test_what_it_is_already_stays_the_same_thing() -> None:
+    off = Switching().switched(off=True, at=5)
+    assert off.switched(off=True, at=9) is off
+    assert Switching().switched(off=False, at=9) == Switching()
+
+
+def test_a_clock_that_was_put_back_makes_no_span_that_ends_before_it_begins() -> None:
+    assert Switching(((9, None),)).switched(off=False, at=5).spans == ((9, 9),)
+
+
+def test_silences_hold_for_each_folder() -> None:
+    switching = Switching(((1, 2), (5, None)))
+    assert switching.silences(["/a", "/b"]) == [
+        Silence("/a", 1, 2),
+        Silence("/a", 5, None),
+        Silence("/b", 1, 2),
+        Silence("/b", 5, None),
+    ]
+
+
+def test_a_deleted_project_was_off_until_it_was_deleted() -> None:
+    switching = Switching(((1, 2), (5, None))).leaving(["/a"], at=7)
+    assert switching.off_since == 5
+    assert switching.last_silences() == [Silence("/a", 1, 2), Silence("/a", 5, 7)]

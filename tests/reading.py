@@ -1,0 +1,77 @@
+"""A library whose questions are answered by a reading room over the same folder."""
+
+from pathlib import Path
+from typing import Any, cast
+
+from recollect.core.ports import Library
+from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.engines.sqlite.reading_room import SqliteReadingRoom
+from recollect.engines.sqlite.store import SqliteStore
+
+# What a store is asked to change; all else it is asked for.
+CHANGES = {"commit", "purge", "redact", "put_vectors", "note_accesses"}
+
+
+def read_by_room(library: SqliteLibrary, folder: Path) -> Library:
+    """A room's answers are held to all that is promised of a library's."""
+    return cast(Library, _ReadByRoom(library, folder))
+
+
+class _ReadByRoom:
+    def __init__(self, library: SqliteLibrary, folder: Path) -> None:
+        self._library = library
+        self._room = SqliteReadingRoom(folder)
+        self._stores: dict[tuple[int, int], _StoreReadByRoom] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._library, name)
+
+    async def project(self, name: str) -> Any:
+        await self._library.projects()  # which makes the folder
+        return await self._room.project(name)
+
+    async def project_of_workspace(self, path: str) -> Any:
+        await self._library.projects()
+        return await self._room.project_of_workspace(path)
+
+    async def note(self, key: str) -> Any:
+        await self._library.projects()
+        return await self._room.note(key)
+
+    async def notes(self, prefix: str) -> Any:
+        await self._library.projects()
+        return await self._room.notes(prefix)
+
+    async def open(self, name: str) -> Any:
+        await self._library.projects()
+        project, reader = await self._room.open(name)
+        _, writer = await self._library.open(name)
+        return project, self._joined(writer, reader)
+
+    async def user(self) -> Any:
+        return self._joined(await self._library.user(), await self._room.user())
+
+    async def history(self) -> Any:
+        return self._joined(await self._library.history(), await self._room.history())
+
+    async def close(self) -> None:
+        await self._room.close()
+        await self._library.close()
+
+    def _joined(self, writer: Any, reader: SqliteStore | None) -> Any:
+        key = id(writer), id(reader)
+        if key not in self._stores:
+            self._stores[key] = _StoreReadByRoom(writer, reader)
+        return self._stores[key]
+
+
+class _StoreReadByRoom:
+    """Changes go to the one store, questions to the other."""
+
+    def __init__(self, writer: Any, reader: SqliteStore | None) -> None:
+        assert reader is not None
+        self._writer = writer
+        self._reader = reader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer if name in CHANGES else self._reader, name)
