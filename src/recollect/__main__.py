@@ -1,5 +1,19 @@
-"""`python -m recollect` is the command line."""
+"""The program: `recollect`, and `python -m recollect`."""
 
-from recollect.cli.main import main
+import sys
 
-main()
+
+def main() -> None:
+    """A hook is answered without the command line, whose parser takes longer than the answer."""
+    if sys.argv[1:2] == ["hook"] and not {"-h", "--help"} & set(sys.argv):
+        from recollect.hooks.entry import main as answer
+
+        answer(sys.argv[2:])
+    else:
+        from recollect.cli.main import main as run
+
+        run()
+
+
+if __name__ == "__main__":
+    main()

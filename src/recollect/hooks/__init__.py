@@ -1,0 +1,1 @@
+"""What an assistant's hooks call: it starts in milliseconds, and never gets in the way."""

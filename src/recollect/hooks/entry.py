@@ -1,0 +1,175 @@
+"""`recollect hook EVENT`: answers one event of an assistant, and never gets in its way.
+
+Whatever happens, the exit status is 0, nothing but the answer is printed, and it ends in time.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from threading import Lock, Thread
+from time import sleep, time_ns
+from typing import NamedTuple, NoReturn
+
+from recollect.errors import InvalidInput, RecollectError
+from recollect.hooks.model import Answer, Around, Handler, HookEvent
+from recollect.settings import NO_FILE, Settings, is_inside_hook, load
+
+LEAVING = ("PreCompact", "SessionEnd")
+MOST_INPUT = 16_000_000  # bytes
+# Seconds. Nobody waits for the last two, and what they do not leave behind is lost.
+LIMITS = {"UserPromptSubmit": 1.5, "PreCompact": 10.0, "SessionEnd": 10.0}
+LIMIT = 3.0  # for all others
+LAST_WORDS = 0.5  # seconds in addition: to end an answer that is being written, or to note a fault
+
+_FLAGS = ("--config", "--data-dir", "--log-level", "--path", "--project")
+_SWITCHES = ("--json", "--worker")  # an answer is JSON in any case
+
+
+class Call(NamedTuple):
+    """What the command line says."""
+
+    event: str
+    flags: dict[str, str]
+    is_worker: bool = False
+
+
+def main(argv: Sequence[str]) -> NoReturn:
+    """Ends the process here: nothing that is still under way holds it up or changes its status."""
+    call = Call("", {})
+    try:
+        call = parsed(argv)
+        if call.is_worker:
+            from recollect.hooks.worker import main as work
+
+            work(load(call.flags))
+        else:
+            answer(call)
+    except BaseException as error:  # noqa: BLE001
+        with suppress(BaseException):
+            note(call, error)
+    finally:
+        os._exit(0)
+
+
+def parsed(argv: Sequence[str]) -> Call:
+    """By hand: to load a parser takes longer than most answers. Raises InvalidInput."""
+    events: list[str] = []
+    flags: dict[str, str] = {}
+    rest = iter(argv)
+    for word in rest:
+        name, sign, value = word.partition("=")
+        if name in _FLAGS:
+            flags[name[2:].replace("-", "_")] = value if sign else next(rest, "")
+        elif word not in _SWITCHES:
+            events.append(word)
+    if len(events) > 1 or any(event.startswith("-") for event in events):
+        raise InvalidInput(f"`recollect hook` does not know {' '.join(events)!r}.")
+    return Call(events[0] if events else "", flags, is_worker="--worker" in argv)
+
+
+def answer(call: Call) -> None:
+    """Reads the event, lets its handler answer, and prints what that says."""
+    writing = Lock()
+    Thread(target=_end_in_time, args=(call, writing), daemon=True).start()
+    told = sys.stdin.buffer.read(MOST_INPUT + 1)
+    if is_inside_hook() or (call.event and handler_of(call.event) is None):
+        return
+    if len(told) > MOST_INPUT:
+        raise InvalidInput(f"The hook's input has more than {MOST_INPUT} bytes.")
+    from recollect.hooks.answers import written
+    from recollect.hooks.events import event_from
+
+    event = event_from(call.event, told)
+    said = written(event.name, _handled(event, call))
+    if said:
+        with writing:
+            sys.stdout.buffer.write(said)
+            sys.stdout.buffer.flush()
+
+
+def handler_of(event: str) -> Handler | None:
+    """Each event loads its own handler alone; None for those that nobody handles."""
+    if event == "SessionStart":
+        from recollect.hooks.starting import session_start
+
+        return session_start
+    if event == "UserPromptSubmit":
+        from recollect.hooks.prompting.handling import user_prompt
+
+        return user_prompt
+    if event in ("PostToolUse", "PostToolUseFailure"):
+        from recollect.hooks.tool_use import tool_used
+
+        return tool_used
+    if event in LEAVING:
+        from recollect.hooks.leaving import leaving
+
+        return leaving
+    return None
+
+
+def note(call: Call, cause: BaseException | str) -> None:
+    """Puts a fault down, where there is a data folder."""
+    from recollect.hooks.faults import record
+    from recollect.hooks.places import hooks_folder
+
+    settings = None
+    for flags in (call.flags, call.flags | {"config": NO_FILE}):  # the file may be what is wrong
+        with suppress(RecollectError):
+            settings = settings or load(flags)
+    folder = None if settings is None else hooks_folder(settings)
+    record(folder, call.event, cause, echo="log_level" in call.flags)
+
+
+def _handled(event: HookEvent, call: Call) -> Answer | None:
+    handler = handler_of(event.name)
+    if handler is None:
+        return None
+    settings = load(call.flags, folder=event.folder)
+    if not settings.hooks or settings.deployment_mode == "embedded-memory":
+        return None
+    session = event.session or settings.session_id or ""
+    return _asked(handler, replace(event, folder=settings.path, session=session), settings)
+
+
+def _asked(handler: Handler, event: HookEvent, settings: Settings) -> Answer | None:
+    from recollect.core.driving import driven
+    from recollect.engines.sqlite.reading_room import reading_room
+    from recollect.hooks.ledger import Ledger
+    from recollect.hooks.places import hooks_folder, project_of
+
+    room = reading_room(settings.data_dir)
+    try:
+        project = None if room is None else driven(project_of(event.folder, settings, room))
+    except RecollectError:
+        if event.name not in LEAVING:
+            raise
+        project = None  # what is left to do is noted all the same: who does it asks again
+    if project is not None and project.is_off:
+        return None
+    ledger = Ledger(hooks_folder(settings), event.session)
+    around = Around(settings, room, ledger, now=time_ns() // 1000, run=driven)
+    said = handler(event, around)
+    if event.name == "SessionStart":
+        from recollect.hooks.waking import wake
+
+        with suppress(OSError):  # the answer counts more than what a stopped worker has left
+            wake(settings)
+    return said
+
+
+def _end_in_time(call: Call, writing: Lock) -> None:
+    """Waits in a thread of its own: a read of input or of a locked file cannot be called off."""
+    limit = LIMITS.get(call.event, LIMIT)
+    sleep(limit)
+    # Whoever has the lock first decides: an answer is written whole or not at all.
+    if writing.acquire(blocking=False):
+        late = f"it took longer than {limit} seconds"
+        noting = Thread(target=note, args=(call, late), daemon=True)
+        noting.start()
+        noting.join(LAST_WORDS)
+    else:
+        writing.acquire(timeout=LAST_WORDS)
+    os._exit(0)

@@ -1,0 +1,115 @@
+"""Whether what was found is given, hinted at, or kept to ourselves."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from recollect.families.history.model import CODE, TURN
+from recollect.hooks.prompting.conditions import (
+    SAME_DOMAIN,
+    Reason,
+    Signals,
+    asks_how_to,
+    complexity,
+    reason_to_suggest,
+    wants_new_feature,
+)
+from recollect.hooks.prompting.judging import Asked, Find
+from recollect.hooks.prompting.looking import Found
+from recollect.hooks.prompting.reading import Reading
+from recollect.hooks.prompting.triggers import Wanted
+
+CONFIDENT = 0.6  # share of the words, where the prompt asks for the past or hints at it
+UNASKED = 0.8  # likeness, where nothing in it does
+SOME = 0.4  # share of the words from which a record is worth a search
+
+FEWEST_HINTED = 2  # words that the record and the prompt share
+MOST_GIVEN = 4  # records
+MOST_UNASKED = 2
+BETTER = 0.2  # what a record gains that is of the kind which is asked for
+
+_KINDS: dict[Wanted, tuple[str, ...]] = {
+    "implementation": (CODE, TURN),
+    "memory": (TURN,),
+    "last work": (TURN, CODE),
+    "discussion": (TURN,),
+}
+
+
+class Given(NamedTuple):
+    """These are shown, the best first; `briefly` where nobody asked for them."""
+
+    finds: tuple[Find, ...]
+    briefly: bool = False
+
+
+class Hinted(NamedTuple):
+    """A search is worth it; `reason` is None where the prompt itself asks for the past."""
+
+    reason: Reason | None
+    finds: tuple[Find, ...]
+
+
+def asked_of(reading: Reading) -> Asked:
+    if reading.trigger is None:
+        return Asked(reading.words, error=reading.error)
+    return Asked(
+        reading.words, reading.around, kinds=_KINDS[reading.trigger.wanted], everywhere=True
+    )
+
+
+def decided(reading: Reading, found: Found) -> Given | Hinted | None:
+    """None is the answer to most prompts."""
+    if reading.trigger is not None:
+        return _for_trigger(reading.trigger.wanted, found)
+    if reading.has_indicator and (sure := _sure(found, CONFIDENT, FEWEST_HINTED)):
+        return Given(sure[:MOST_GIVEN])
+    if same := tuple(find for find in found.finds if find.likeness >= UNASKED):
+        return Given(same[:MOST_UNASKED], briefly=True)
+    some = _sure(found, SOME, FEWEST_HINTED)
+    reason = reason_to_suggest(signals_of(reading, found)) if some else None
+    return Hinted(reason, some) if reason else None
+
+
+def signals_of(reading: Reading, found: Found) -> Signals:
+    """What is measured; a number that only counts with another sign is 0 without it."""
+    asking_how_to = asks_how_to(reading.prompt)
+    return Signals(
+        similarity_to_past=found.likeness,
+        asking_how_to=asking_how_to,
+        complexity=complexity(reading.prompt) if asking_how_to else 0.0,
+        debugging=reading.is_debugging,
+        error_similarity=found.error_likeness,
+        new_feature=found.overlap > SAME_DOMAIN and wants_new_feature(reading.prompt),
+        domain_overlap=found.overlap,
+    )
+
+
+def _for_trigger(wanted: Wanted, found: Found) -> Given | Hinted | None:
+    if sure := _sure(found, CONFIDENT, 1):
+        return Given(tuple(_ranked(sure, wanted))[:MOST_GIVEN])
+    # Other words may have been used for it, and a search knows those too.
+    some = _sure(found, SOME, 1)
+    return Hinted(None, some) if found.has_past or some else None
+
+
+def _sure(found: Found, share: float, shared: int) -> tuple[Find, ...]:
+    return tuple(find for find in found.finds if find.share >= share and find.shared >= shared)
+
+
+def _ranked(finds: Sequence[Find], wanted: Wanted) -> list[Find]:
+    if wanted == "last work":
+        return sorted(finds, key=lambda find: -find.record.at)
+    best = {"implementation": _is_code, "memory": _is_memory}.get(wanted, _is_turn)
+    return sorted(finds, key=lambda find: -(find.share + BETTER * best(find)))
+
+
+def _is_code(find: Find) -> bool:
+    return find.record.kind == CODE or "```" in find.record.text
+
+
+def _is_turn(find: Find) -> bool:
+    return find.record.kind == TURN
+
+
+def _is_memory(find: Find) -> bool:
+    return find.is_memory

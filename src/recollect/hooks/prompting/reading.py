@@ -1,0 +1,62 @@
+"""What a prompt asks for, before anything is opened."""
+
+from typing import NamedTuple
+
+from recollect.hooks.prompting.conditions import error_words, is_debugging
+from recollect.hooks.prompting.indicators import indicators_in
+from recollect.hooks.prompting.triggers import Trigger, triggered
+from recollect.hooks.prompting.wording import Word, part_read, telling_words
+
+FEWEST_WORDS = 3  # telling ones that a prompt has which asks for nothing in the past
+FEWEST_HINTED = 2  # where something in it hints at the past
+FEWEST_OF_TOPIC = 2  # below that, the rest of the prompt says more about what is meant
+
+# What a program says in the user's name, and what only the program is told.
+_NO_PROMPT = ("<command-", "<local-command", "<task-notification", "<bash-", "!")
+
+
+class Reading(NamedTuple):
+    """A prompt that may be answered: what it says, and the words that it is about.
+
+    Where it asks for the past, `words` are those of its topic and `around` all that it has.
+    """
+
+    prompt: str
+    words: tuple[Word, ...]
+    around: tuple[Word, ...] = ()
+    trigger: Trigger | None = None
+    has_indicator: bool = False
+    is_debugging: bool = False
+    error: tuple[Word, ...] = ()
+
+
+def read(prompt: str) -> Reading | None:
+    """None for a prompt that says too little, or nothing to anybody: `yes`, `go on`, `/clear`."""
+    text = part_read(prompt)
+    if not text or _is_command(text):
+        return None
+    words = telling_words(text)
+    if trigger := triggered(text):
+        topic = _words_of_topic(trigger, words)
+        return Reading(text, topic, words, trigger) if topic else None
+    if len(words) < FEWEST_HINTED:
+        return None
+    has_indicator = bool(indicators_in(text))
+    if len(words) < FEWEST_WORDS and not has_indicator:
+        return None
+    debugs = is_debugging(text)
+    error = error_words(text) if debugs else ()
+    return Reading(text, words, (), None, has_indicator, debugs, error)
+
+
+def _is_command(text: str) -> bool:
+    """A command of the assistant's program; a path is none."""
+    first = text.split(maxsplit=1)[0]
+    return text.startswith(_NO_PROMPT) or (first.startswith("/") and first.count("/") == 1)
+
+
+def _words_of_topic(trigger: Trigger, around: tuple[Word, ...]) -> tuple[Word, ...]:
+    words = telling_words(trigger.topic)
+    if len(words) < FEWEST_OF_TOPIC:
+        words = tuple(dict.fromkeys((*words, *around)))
+    return words or telling_words(trigger.topic, commonplace=True)

@@ -1,0 +1,127 @@
+"""What is given, hinted at or kept, by how much a record has of what is asked."""
+
+from typing import Any
+
+import pytest
+
+from making import DAY_ONE
+from recollect.core.records import Record
+from recollect.families.history.model import CODE, TURN
+from recollect.hooks.prompting.deciding import (
+    MOST_GIVEN,
+    MOST_UNASKED,
+    Given,
+    Hinted,
+    asked_of,
+    decided,
+)
+from recollect.hooks.prompting.judging import MEMORY, Find
+from recollect.hooks.prompting.looking import Found
+from recollect.hooks.prompting.reading import Reading, read
+
+PLAIN = "Rotate the redis replicas of the sentinel quorum"
+HINTING = f"{PLAIN} the same way"
+ASKING = "How did we rotate the redis replicas before?"
+
+
+def reading(prompt: str) -> Reading:
+    found = read(prompt)
+    assert found is not None
+    return found
+
+
+def find(name: str = "one", share: float = 1.0, **more: Any) -> Find:
+    fields: dict[str, Any] = {"kind": TURN, "at": DAY_ONE, "likeness": 0.5, "shared": 3} | more
+    record = Record(name, fields.pop("kind"), fields.pop("at"), DAY_ONE, text=name)
+    return Find(record, "history", share, **fields)
+
+
+def answer(prompt: str, *finds: Find, **more: Any) -> Given | Hinted | None:
+    return decided(reading(prompt), Found(finds, **more))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "share", "likeness", "is_given"),
+    [
+        (ASKING, 0.6, 0.0, True),
+        (ASKING, 0.59, 0.79, False),
+        (HINTING, 0.6, 0.0, True),
+        (HINTING, 0.59, 0.79, False),
+        (PLAIN, 1.0, 0.8, True),
+        (PLAIN, 1.0, 0.79, False),
+    ],
+)
+def test_how_sure_one_must_be_depends_on_what_the_prompt_asks_for(
+    prompt: str, share: float, likeness: float, is_given: bool
+) -> None:
+    given = answer(prompt, find(share=share, likeness=likeness))
+    assert isinstance(given, Given) == is_given
+
+
+def test_what_nobody_asked_for_is_given_briefly_and_little_of_it() -> None:
+    finds = [find(str(n), likeness=0.9) for n in range(9)]
+    unasked = answer(PLAIN, *finds)
+    assert isinstance(unasked, Given)
+    assert unasked.briefly
+    assert len(unasked.finds) == MOST_UNASKED
+    asked = answer(ASKING, *finds)
+    assert isinstance(asked, Given)
+    assert not asked.briefly
+    assert len(asked.finds) == MOST_GIVEN
+
+
+def test_a_question_for_the_past_that_words_do_not_answer_is_worth_a_search() -> None:
+    assert answer(ASKING) is None
+    assert answer(ASKING, has_past=True) == Hinted(None, ())
+    weak = find(share=0.4)
+    assert answer(ASKING, weak) == Hinted(None, (weak,))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "finds", "reason"),
+    [
+        (PLAIN, [find(likeness=0.71)], "similar work"),
+        (PLAIN, [find(likeness=0.7)], None),
+        # Something must have been found that a search would show.
+        (PLAIN, [find(share=0.39, likeness=0.71)], None),
+        (PLAIN, [find(likeness=0.71, shared=1)], None),
+        ("redis.ReplicaError: quorum of sentinels lost", [find(error_likeness=0.61)], "error"),
+        ("redis.ReplicaError: quorum of sentinels lost", [find(error_likeness=0.6)], None),
+    ],
+)
+def test_a_hint_needs_a_reason_and_a_find(
+    prompt: str, finds: list[Find], reason: str | None
+) -> None:
+    hint = answer(prompt, *finds)
+    assert (hint is None) == (reason is None)
+    if reason is not None:
+        assert isinstance(hint, Hinted)
+        assert reason in (hint.reason or "")
+
+
+def test_a_new_feature_is_hinted_at_where_its_domain_is_known() -> None:
+    prompt = "Add a sentinel quorum to the redis replicas"
+    assert answer(prompt, find(), overlap=0.5) is None
+    assert answer(prompt, find(), overlap=0.51) == Hinted("related feature", (find(),))
+    assert answer(PLAIN, find(), overlap=1.0) is None
+
+
+def test_each_form_of_question_prefers_what_it_asks_for() -> None:
+    turn, code, memory = find("turn"), find("code", kind=CODE), find("mem", kind=MEMORY)
+    late = find("late", at=DAY_ONE + 1)
+    prompts = {
+        ASKING: "code",
+        "Remember when we rotated the redis replicas?": "mem",
+        "Last time we worked on the redis replicas": "late",
+        "What was that redis replica we discussed?": "turn",
+    }
+    for prompt, first in prompts.items():
+        given = answer(prompt, memory, code, turn, late)
+        assert isinstance(given, Given)
+        assert given.finds[0].record.id == first
+
+
+def test_only_questions_for_the_past_look_into_other_projects() -> None:
+    assert asked_of(reading(ASKING)).everywhere
+    assert not asked_of(reading(HINTING)).everywhere
+    assert not asked_of(reading(PLAIN)).everywhere

@@ -1,0 +1,268 @@
+"""What prompts are answered with, over a small past of work."""
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from asking import ELSEWHERE, HERE, SESSION, Past, shop
+from recollect.hooks.ledger import Ledger
+from recollect.hooks.model import HookEvent
+from recollect.hooks.prompting.handling import user_prompt
+
+GIVEN = {
+    # The four forms, in the words of different people.
+    "How did we limit logins last time?": "token bucket",
+    "how did we limit logins before": "token bucket",
+    "How'd we do the CSV export before?": "InvoiceExporter",
+    "Remember when we fixed the websocket reconnect?": "exponential backoff",
+    "do you remember how we made the stripe webhook idempotent": "stripe_events",
+    "I can't remember which index product search uses": "pg_trgm",
+    "Last time we worked on the invoices export, what was left?": "InvoiceExporter",
+    "where did we leave off with the orders table partitioning?": "pg_partman",
+    "When did we last touch the product search?": "trigram",
+    "What was that partitioning scheme we discussed for the orders table?": "pg_partman",
+    "what did we decide about the login counters": "rather than in memory",
+    "Why did we keep the counters in Redis?": "rather than in memory",
+    "Have we ever verified the Stripe signature header?": "tolerance",
+    "Which threshold did we pick for trigram similarity?": "0.3",
+    "what's the lock timeout we agreed on for alembic migrations": "two seconds",
+    # Hints at the past.
+    "Make an export for orders similar to the CSV export of invoices": "InvoiceExporter",
+    "The webhook from Stripe is delivered twice again": "stripe_events",
+    "Do the product search with typos the same way": "trigram",
+    "Previously staging was deployed by a GitHub workflow, which one?": "deploy-staging.yml",
+    # Nothing asks for the past, and yet it is the very same thing.
+    "psycopg2.errors.LockNotAvailable: canceling statement due to lock timeout, alembic upgrade": (
+        "concurrently"
+    ),
+}
+HINTED = {
+    "How did we throttle sign-ins back then?": "recall_previous_discussions",
+    "What did we decide about the colour palette?": "recall_previous_discussions",
+    "The reconnect test is failing: asyncio.TimeoutError: handshake took longer than expected": (
+        "find_similar_problems"
+    ),
+    "Product search finds nothing with typos in long names": "recall_previous_discussions",
+    "Add a JSON export to the invoices page, and stream it as the CSV": (
+        "recall_previous_discussions"
+    ),
+    "Build a new endpoint for the Stripe webhook of refunds that checks the signature": (
+        "recall_previous_discussions"
+    ),
+    "How should we verify the signature of the webhook in shop/payments/gateway.py, when the "
+    "header is missing and the secret was rotated, without breaking Stripe's retries?": (
+        "recall_previous_discussions"
+    ),
+}
+SILENT = (
+    "yes",
+    "no",
+    "ok",
+    "go on",
+    "continue",
+    "thanks!",
+    "Thank you, that works",
+    "looks good, commit it",
+    "commit this",
+    "/clear",
+    "/compact keep the plan",
+    "!git status",
+    "<command-name>/model</command-name>",
+    "",
+    "   \n",
+    "?",
+    "👍",
+    "1",
+    "run the tests",
+    "run the tests again",
+    "try again",
+    "fix the failing test",
+    "Please fix this error",
+    "update the readme",
+    "rename the helper function",
+    "why does this fail?",
+    "explain this function to me",
+    "write a test for it",
+    "make the button blue",
+    "remember to run the linter before each commit",
+    "Remember that we always use tabs in the makefiles",
+    "remember: staging has no cron jobs",
+    "What is the capital of France?",
+    "Write a haiku about autumn leaves falling",
+    "Translate the following paragraph into Spanish please",
+    "Set the font size of the headings to 18 pixels",
+    "Convert this bash script to python",
+    "Explain the difference between TCP and UDP",
+    "How do I sort a list of dictionaries in Python?",
+    "Add a dark theme toggle to the settings screen",
+    "Create a new React component for the avatar picker",
+    "The unit tests for the calendar widget hang on macOS",
+    "TypeError: cannot read properties of undefined (reading 'map') in Avatar.tsx",
+    "Bump the copyright year in the footer",
+    "Refactor the calendar module into smaller classes and keep the public names",
+    "Use dependency injection for the mailer",
+    "Is there a race condition in the avatar upload?",
+    "Add type hints to the calendar helpers",
+    "Play the same song again and again",
+    "Precision and recall of the spam classifier are low",
+    "git rebase main and push with lease",
+    "Show me the git log of the last week",
+    "as I mentioned earlier, keep the borders thin",
+    "Generate ten random user names for the fixtures",
+    "Delete the temporary branch on the remote",
+    "What does the asterisk mean in this signature?",
+    "Please review this pull request carefully and list the problems",
+    "Format the file with black and sort the imports",
+    "Which python version are we on?",
+)
+HEAVY = {
+    "asyncio",
+    "click",
+    "concurrent.futures",
+    "logging",
+    "mcp",
+    "msgspec",
+    "numpy",
+    "recollect.core.ports",
+    "rich",
+    "ssl",
+    "subprocess",
+    "yaml",
+}
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Past:
+    return shop(tmp_path)
+
+
+@pytest.mark.parametrize(("prompt", "told"), GIVEN.items(), ids=lambda text: text[:40])
+def test_the_past_is_given_where_it_is_asked_for_or_just_the_same(
+    past: Past, prompt: str, told: str
+) -> None:
+    context = past.ask(prompt)
+    assert told in context
+    assert "</memories-" in context
+
+
+@pytest.mark.parametrize(("prompt", "tool"), HINTED.items(), ids=lambda text: text[:40])
+def test_a_search_is_suggested_where_it_looks_useful(past: Past, prompt: str, tool: str) -> None:
+    context = past.ask(prompt)
+    assert f"call {tool} with" in context
+    assert "<memories-" not in context
+
+
+@pytest.mark.parametrize("prompt", SILENT, ids=lambda text: text[:40])
+def test_other_prompts_are_none_of_our_business(past: Past, prompt: str) -> None:
+    assert past.ask(prompt) == ""
+
+
+def test_nothing_is_given_twice_in_a_session_and_again_in_the_next(past: Past) -> None:
+    first = past.ask("How did we limit logins last time?")
+    assert "token bucket" in first
+    assert past.ask("How did we limit logins last time?") == ""
+    assert past.ask("Do you remember how we limited the logins?") == ""
+    assert past.ask("How did we limit logins last time?", session="another") == first
+
+
+def test_after_a_reset_of_the_ledger_it_may_be_given_again(past: Past) -> None:
+    first = past.ask("How did we limit logins last time?")
+    past.ledger().reset()
+    assert past.ask("How did we limit logins last time?") == first
+
+
+def test_a_hint_is_given_once_for_a_topic(past: Past) -> None:
+    assert past.ask("Product search finds nothing with typos in long names")
+    assert past.ask("Product search finds nothing with typos in short names") == ""
+    assert past.ask("What did we decide about the colour palette of the avatars?")
+    assert past.ask("And why did we choose that palette for the avatars?") == ""
+    assert past.ask("Why did we choose the palette of the avatars on mobile?") == ""
+    assert past.ask("What did we decide about the retention of server logs?")
+
+
+def test_what_was_given_is_not_hinted_at(past: Past) -> None:
+    assert "trigram" in past.ask("Why did we tolerate typos in the product search?")
+    assert past.ask("Product search finds nothing with typos in long names") == ""
+
+
+def test_a_search_that_would_only_show_what_was_given_is_not_suggested(past: Past) -> None:
+    asking = "What did we decide about the bucket of flowers?"
+    assert "recall_previous_discussions" in past.ask(asking, session="another")
+    assert "token bucket" in past.ask("How did we limit logins last time?")
+    assert past.ask(asking) == ""
+
+
+def test_a_text_that_was_given_is_not_given_again_by_another_name(past: Past) -> None:
+    text = "The ledger is sharded by region, in eight shards that are moved by hand each quarter."
+    past.remember(text)
+    past.say("Ledger", 3, [("How is the ledger sharded?", text)])
+    assert past.ask("How did we shard the ledger by region?").count("eight shards") == 1
+    assert "eight shards" not in past.ask("Remember when we moved the ledger shards by hand?")
+
+
+def test_the_answer_stays_within_its_budget_or_away(tmp_path: Path) -> None:
+    past = shop(tmp_path)
+    past.budget = 30
+    assert past.ask("How did we limit logins last time?") == ""
+    past.budget = 0
+    assert past.ask("What did we decide about the colour palette?") == ""
+    assert past.ledger().given() == set()
+
+
+def test_a_very_long_prompt_is_answered_as_its_ends_say(past: Past) -> None:
+    log = "\n".join(f"2024-01-01 worker {n} of the nightly reindex is done" for n in range(3_000))
+    asked = "How did we limit logins last time?"
+    assert "token bucket" in past.ask(f"{asked}\n{log}", session="before")
+    assert "token bucket" in past.ask(f"{log}\n{asked}", session="after")
+    assert past.ask(log) == ""
+
+
+def test_without_a_library_or_a_past_nothing_is_said(tmp_path: Path) -> None:
+    event = HookEvent("UserPromptSubmit", SESSION, Path(HERE), prompt=next(iter(GIVEN)))
+    around = shop(tmp_path).around()
+    assert user_prompt(event, replace(around, room=None)) is None
+    empty = Past(tmp_path / "empty")
+    assert empty.ask("How did we limit logins last time?") == ""
+
+
+def test_another_project_is_told_of_only_where_the_past_is_asked_for(past: Past) -> None:
+    asking = "How did we keep spam out of the comments?"
+    assert "Akismet" in past.ask(asking, where=ELSEWHERE)
+    assert "in /home/dev/blog" in past.ask(asking, session="another")
+    assert past.ask("Comments with spam links of authors are held back again") == ""
+
+
+def test_a_hook_that_was_quicker_has_given_it(past: Past) -> None:
+    class Slow(Ledger):
+        """Somebody else claims between the look at what was given and the claim."""
+
+        def claim(self, ids: Iterable[str]) -> set[str]:
+            ids = set(ids)
+            Ledger(past.folder / "hooks", SESSION).claim(i for i in ids if i.endswith(" 1"))
+            return super().claim(ids)
+
+    event = HookEvent(
+        "UserPromptSubmit", SESSION, Path(HERE), prompt="Last time we worked on the CSV export"
+    )
+    around = replace(past.around(), ledger=Slow(past.folder / "hooks", SESSION))
+    answer = user_prompt(event, around)
+    assert answer is not None
+    assert "byte order mark" in answer.context
+    assert "server-side cursor" not in answer.context
+
+
+def test_prompts_are_answered_without_what_takes_long_to_load() -> None:
+    program = """
+import sys
+from pathlib import Path
+from recollect.hooks.prompting import deciding, handling, injecting, looking, suggesting
+print(*sorted(set(sys.modules) & {HEAVY}))
+""".replace("HEAVY", ", ".join(map(repr, sorted(HEAVY))))
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == ""

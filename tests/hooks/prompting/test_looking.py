@@ -1,0 +1,219 @@
+"""What a quick look into the past finds, and what it must not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asking import ELSEWHERE, HERE, NOW, SESSION, Past, shop
+from making import batch
+from recollect.core.driving import driven
+from recollect.core.records import Record, Where
+from recollect.core.transcripts import USER
+from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.engines.sqlite.reading_room import SqliteReadingRoom
+from recollect.families.history.model import TURN
+from recollect.families.memories.model import MEMORY
+from recollect.hooks.model import HookEvent
+from recollect.hooks.prompting import judging
+from recollect.hooks.prompting.judging import Asked
+from recollect.hooks.prompting.looking import MOST_ROWS, Found, look
+from recollect.hooks.prompting.wording import telling_words
+from recollect.settings import Settings
+
+ANSWER = "The sharding of the ledger is done by the customer's region, in eight shards."
+
+
+def found(past: Past, text: str, where: str = HERE, *, everywhere: bool = False) -> Found:
+    event = HookEvent("UserPromptSubmit", SESSION, Path(where))
+    asked = Asked(telling_words(text), error=telling_words(text), everywhere=everywhere)
+    return driven(look(past.library, event, past.around().settings, asked))
+
+
+def texts(looked: Found) -> list[str]:
+    return [find.record.text for find in looked.finds]
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Past:
+    return shop(tmp_path)
+
+
+def test_its_own_names_of_kinds_and_authors_are_those_of_the_others() -> None:
+    assert (judging.MEMORY, judging.USER) == (MEMORY, USER)
+
+
+def test_a_question_stands_for_its_answer(past: Past) -> None:
+    best = found(past, "stripe webhook twice charge").finds[0]
+    assert best.record.text.startswith("Webhooks are idempotent now")
+    assert best.title == "Payments webhook"
+    assert best.share == 1
+
+
+def test_an_old_question_that_says_no_more_than_the_new_one_is_not_found(tmp_path: Path) -> None:
+    past = Past(tmp_path)
+    past.say("Sharding", 3, [("How is the ledger sharding done per region?", "Well.")])
+    assert found(past, "ledger sharding region").finds == ()
+    past.say("Again", 2, [("Is ledger sharding slow with forty tenants in Asia?", "No.")])
+    assert len(found(past, "ledger sharding region").finds) == 1
+
+
+def test_the_words_of_a_title_count_for_the_turns_below_it(past: Past) -> None:
+    best = found(past, "login counters").finds[0]
+    assert "rather than in memory" in best.record.text
+    assert best.share == 1
+
+
+def test_a_turn_that_says_nothing_of_it_is_not_found_by_its_title_alone(tmp_path: Path) -> None:
+    past = Past(tmp_path)
+    past.say("Sharding of the ledger", 3, [("commit this", "Committed."), ("Push", "Pushed.")])
+    assert found(past, "ledger sharding").finds == ()
+
+
+def test_code_that_its_turn_shows_is_found_once(past: Past) -> None:
+    finds = found(past, "LoginLimiter bucket address").finds
+    assert [find.record.kind for find in finds if "self.bucket.take" in find.record.text] == [TURN]
+
+
+def test_what_this_session_said_is_not_found_nor_what_its_agents_said(tmp_path: Path) -> None:
+    past = Past(tmp_path)
+    said = [("How is the ledger sharded?", ANSWER)]
+    past.say("Now", 0, said, session=SESSION)
+    assert found(past, "ledger sharding region").finds == ()
+    past.keep(
+        past.history,
+        [
+            Record(
+                "turn of an agent",
+                TURN,
+                NOW,
+                NOW,
+                text=ANSWER,
+                scope=HERE,
+                session="an agent",
+                author="assistant",
+                facets={"part_of": SESSION},
+            )
+        ],
+    )
+    assert found(past, "ledger sharding region").finds == ()
+    past.say("Before", 9, said)
+    assert texts(found(past, "ledger sharding region")) == [ANSWER]
+
+
+def test_turns_in_folders_below_the_project_belong_to_it(tmp_path: Path) -> None:
+    past = Past(tmp_path)
+    past.say("Web", 3, [("How is the ledger sharded?", ANSWER)], where=f"{HERE}/web")
+    assert texts(found(past, "ledger sharding region")) == [ANSWER]
+    assert found(past, "ledger sharding region", where=f"{HERE}-2").finds == ()
+
+
+def test_other_projects_count_only_where_that_is_asked_and_this_one_has_nothing(past: Past) -> None:
+    question = "akismet filter comments"
+    assert found(past, question).finds == ()
+    assert [find.record.scope for find in found(past, question, everywhere=True).finds] == [
+        ELSEWHERE
+    ]
+    past.say("Here too", 1, [("Do we use akismet?", f"The akismet filter is {'slow ' * 30}")])
+    assert {find.record.scope for find in found(past, question, everywhere=True).finds} == {HERE}
+
+
+def test_other_projects_do_not_count_where_a_memory_was_found(past: Past) -> None:
+    past.remember("The akismet filter of comments is off in tests")
+    shelves = [find.shelf for find in found(past, "akismet filter comments", everywhere=True).finds]
+    assert shelves == ["project"]
+
+
+def test_nothing_of_a_project_that_is_switched_off_is_found(past: Past) -> None:
+    blog = driven(past.library.create("blog", ""))
+    driven(past.library.assign_workspace(str(Path(ELSEWHERE)), blog))
+    assert found(past, "akismet filter comments", everywhere=True).finds
+    driven(past.library.switch("blog", off=True))
+    assert found(past, "akismet filter comments", everywhere=True).finds == ()
+
+
+def test_memories_of_the_project_and_the_user_are_found(past: Past) -> None:
+    assert texts(found(past, "launchdarkly feature flags environment")) == [
+        "Feature flags live in LaunchDarkly; the key is read from the environment."
+    ]
+    best = found(past, "conventional commits pull requests").finds[0]
+    assert (best.shelf, best.record.text) == (
+        "user",
+        "Prefers small pull requests and conventional commits.",
+    )
+    assert found(past, "launchdarkly feature flags", where=ELSEWHERE).finds == ()
+
+
+def test_memories_that_are_past_or_of_other_sessions_are_not_found(tmp_path: Path) -> None:
+    past = Past(tmp_path)
+    past.remember("The ledger has four shards by region", facets={"superseded_by": "other"})
+    past.remember("The ledger has five shards by region", facets={"merged_into": "other"})
+    past.remember("The ledger has six shards by region", scope="session", session="another")
+    noted = {"automatic": True}
+    past.remember("Ledger shards by region failed", scope="session", session=SESSION, facets=noted)
+    assert found(past, "ledger shards region").finds == ()
+    past.remember("The ledger has seven shards by region", scope="session", session=SESSION)
+    past.remember("Ledger shards by region again", session="another", facets=noted)
+    assert len(found(past, "ledger shards region").finds) == 2
+
+
+def test_an_archived_project_gives_nothing_and_takes_nothing_down(past: Past) -> None:
+    driven(past.library.archive("shop-api"))
+    assert found(past, "launchdarkly feature flags").finds == ()
+    assert found(past, "trigram similarity threshold").finds
+
+
+def test_an_error_is_like_those_that_failed_before(past: Past) -> None:
+    looked = found(past, "psycopg2 LockNotAvailable canceling statement lock timeout")
+    assert looked.error_likeness > 0.6
+    assert found(past, "akismet filter comments held back").error_likeness == 0
+
+
+def test_the_overlap_counts_what_stands_together_in_the_past(past: Past) -> None:
+    assert found(past, "stripe webhook signature header endpoint secret").overlap > 0.7
+    assert found(past, "avatar picker carousel").overlap == 0
+    # Each is known, but no two of them to the same passage.
+    assert found(past, "gunicorn trigram launchdarkly").overlap == 0
+
+
+def test_in_a_long_text_words_that_are_far_apart_do_not_count_together(tmp_path: Path) -> None:
+    past = Past(tmp_path)
+    far = f"The ledger is here. {'Nothing of note. ' * 120} Shards are there, by region."
+    past.say("Long", 3, [("Tell me", far), ("More", "Nothing at all. " * 20)])
+    assert found(past, "ledger shards region").finds[0].share < 1
+
+
+async def test_over_sqlite_it_finds_what_it_finds_in_memory(tmp_path: Path) -> None:
+    past = shop(tmp_path)
+    library = SqliteLibrary(tmp_path / "data")
+    history = await library.history()
+    await history.commit(batch(*await past.history.scan(Where())))
+    await library.close()
+    room = SqliteReadingRoom(tmp_path / "data")
+    event = HookEvent("UserPromptSubmit", SESSION, Path(HERE))
+    for text in ("limit logins redis", "stripe webhook twice", "orders partition month"):
+        asked = Asked(telling_words(text))
+        there = driven(look(room, event, past.around().settings, asked))
+        here = found(past, text)
+        assert there.finds[0].record.id == here.finds[0].record.id
+    await room.close()
+
+
+async def test_words_that_nearly_every_record_has_are_not_ranked(tmp_path: Path) -> None:
+    library = SqliteLibrary(tmp_path)
+    history = await library.history()
+    common: dict[str, Any] = {"kind": TURN, "created_at": NOW, "updated_at": NOW, "scope": HERE}
+    texts = [f"worker {'drained' if n % 50 else 'stuck'} queue" for n in range(MOST_ROWS + 100)]
+    await history.commit(batch(*(Record(f"t{n}", text=t, **common) for n, t in enumerate(texts))))
+    await library.close()
+    room = SqliteReadingRoom(tmp_path)
+    event = HookEvent("UserPromptSubmit", SESSION, Path(HERE))
+
+    def texts_for(text: str) -> set[str]:
+        asked = Asked(telling_words(text))
+        looked = driven(look(room, event, Settings(tmp_path), asked))
+        return {find.record.text for find in looked.finds}
+
+    assert texts_for("worker queue") == set()
+    assert texts_for("worker queue stuck") == {"worker stuck queue"}
+    await room.close()

@@ -1,0 +1,82 @@
+"""Which prompts ask for the past by name, and about what."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.hooks.prompting.triggers import LONGEST_TOPIC, triggered
+
+FORMS = {
+    # What the forms promise: the topic that follows, with or without a question mark.
+    "How did we limit logins before?": ("implementation", "limit logins"),
+    "how did we limit logins before": ("implementation", "limit logins"),
+    "How did we limit logins last time?": ("implementation", "limit logins"),
+    "How'd we do the pagination back then?": ("implementation", "do the pagination"),
+    "how have we solved the encoding of exports in the past": (
+        "implementation",
+        "solved the encoding of exports",
+    ),
+    "How did I set up the proxy?": ("implementation", "set up the proxy"),
+    "Do it the way we did the invoices page before": ("implementation", "the invoices page"),
+    "use our previous implementation of the csv export": ("implementation", "the csv export"),
+    "Remember when we fixed the reconnect?": ("memory", "fixed the reconnect"),
+    "remember when we fixed the reconnect": ("memory", "fixed the reconnect"),
+    "Remember how you mocked the clock?": ("memory", "mocked the clock"),
+    "do you remember the deploy command for staging": (
+        "memory",
+        "the deploy command for staging",
+    ),
+    "I don’t remember which port the worker uses.": ("memory", "which port the worker uses"),
+    "Last time we worked on the billing export": ("last work", "the billing export"),
+    "last time I touched the parser it broke": ("last work", "the parser it broke"),
+    "When did we last change the schema?": ("last work", "the schema"),
+    "Let's go on where we left off with the importer.": ("last work", "the importer"),
+    "Where were we with the search index?": ("last work", "the search index"),
+    "What was that caching library we discussed?": ("discussion", "caching library"),
+    "what was the retry policy you mentioned": ("discussion", "retry policy"),
+    "What did we decide about retries?": ("discussion", "retries"),
+    "why did we choose postgres over mysql": ("discussion", "choose postgres over mysql"),
+    "Have we ever tried sqlite here?": ("discussion", "tried sqlite here"),
+    "The retry policy we agreed on should hold here": ("discussion", "retry policy"),
+}
+NO_FORMS = (
+    "",
+    "How do I limit logins?",
+    "How did you know?",
+    "how will we limit logins",
+    "remember to run the tests",
+    "Remember that we use tabs",
+    "remember: no tabs",
+    "Run it one last time",
+    "The last time stamp is wrong",
+    "What was that?",
+    "what is the schema of the table",
+    "We discussed nothing",
+    "the user did weird things",
+)
+
+
+@pytest.mark.parametrize(("prompt", "expected"), FORMS.items(), ids=lambda each: str(each)[:40])
+def test_a_prompt_that_asks_for_the_past_names_its_topic(
+    prompt: str, expected: tuple[str, str]
+) -> None:
+    assert triggered(prompt) == expected
+
+
+@pytest.mark.parametrize("prompt", NO_FORMS, ids=lambda prompt: prompt[:40])
+def test_a_prompt_about_now_asks_for_nothing_in_the_past(prompt: str) -> None:
+    assert triggered(prompt) is None
+
+
+def test_the_form_may_stand_in_any_sentence_and_its_topic_ends_there() -> None:
+    prompt = "I am in a hurry. How did we limit logins last time? Then write the tests."
+    assert triggered(prompt) == ("implementation", "limit logins")
+    said = triggered("Where were we with the search index? Also, the build is red.")
+    assert said == ("last work", "the search index")
+
+
+@given(st.text(max_size=400))
+def test_any_text_is_read_and_no_topic_is_long(text: str) -> None:
+    for prompt in (text, f"How did we {text}", f"last time we worked on {text}"):
+        found = triggered(prompt)
+        assert found is None or len(found.topic) <= LONGEST_TOPIC

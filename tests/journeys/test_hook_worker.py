@@ -1,0 +1,270 @@
+"""Sessions that end: hooks leave a job behind, and one process takes all in, exactly once."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from parting import NAP, at_home, hook, hooked, past, transcript, wait_for_workers, workers
+from recollect.app.app import App
+from recollect.core.records import Where
+from recollect.core.sessions import Session
+from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.hooks.jobs import Jobs
+from recollect.hooks.locks import IS_INHERITED, Lock
+from recollect.hooks.waking import lock_path
+from recollect.hooks.worker import MOST_MEMORY
+from recollect.settings import load
+from serving import HANG, command, stdio_server
+
+SESSION = "11111111-2222-4333-8444-555555555555"
+MANY = 1_500  # turns: enough for a worker to be killed in the middle
+AT_ONCE = 50
+# A worker is born with the lock, so there is one, and one more that is just going; where no lock
+# is inherited, each of those who come at once may start one that ends again.
+MOST_WORKERS = 2 if IS_INHERITED else AT_ONCE
+LIMITED = """
+import sys
+from recollect.hooks.worker import main
+from recollect.settings import load
+main(load({"data_dir": sys.argv[1]}), time_limit=float(sys.argv[2]), grace=float(sys.argv[3]))
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "shop"
+    (made / ".git").mkdir(parents=True)
+    return made
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "data"
+    left = workers(tmp_path / "data")
+    for process in left:
+        process.kill()
+    psutil.wait_procs(left, timeout=HANG)
+
+
+def told(path: Path | None, folder: Path, session: str = SESSION) -> dict[str, str]:
+    given = {"session_id": session, "cwd": str(folder), "reason": "other"}
+    return given if path is None else given | {"transcript_path": str(path)}
+
+
+def waiting(data: Path) -> list[str]:
+    return Jobs(data / "hooks").names()
+
+
+def reached(data: Path, name: str) -> int:
+    """How far the transcript of a job is taken in."""
+    job = Jobs(data / "hooks").get(name)
+    return 0 if job is None else job.reached
+
+
+def imported_whole(home: Path, data: Path) -> None:
+    subprocess.run(
+        command("import", "history", "--data-dir", data),
+        check=True,
+        capture_output=True,
+        env=at_home(home),
+        timeout=2 * HANG,
+    )
+
+
+async def remember(data: Path, folder: Path, content: str) -> None:
+    flags = {"data_dir": data, "path": folder, "embedding_model": "none"}
+    app = App(load(flags, {"RECOLLECT_CONFIG": "none"}))
+    given = {"content": content, "type": "episodic", "scope": "session", "session_id": SESSION}
+    await app.call(Session(), "store_memory", given)
+    await app.close()
+
+
+async def summary(data: Path, project: str) -> str:
+    library = SqliteLibrary(data)
+    _, store = await library.open(project)
+    [session] = await store.get([SESSION])
+    await library.close()
+    return session.text
+
+
+async def test_what_was_said_is_recalled_after_the_session_and_it_has_a_summary(
+    home: Path, data: Path, folder: Path
+) -> None:
+    path = transcript(home, SESSION, folder, 6)
+    before = path.read_bytes()
+    await remember(data, folder, "The teapot leaks at the handle")
+    assert hooked("SessionEnd", data, home, told(path, folder)) == ""
+    wait_for_workers(data)
+    assert waiting(data) == []
+    assert path.read_bytes() == before
+    assert "teapot" in await summary(data, folder.name)
+    with stdio_server(data) as server:
+        found = server.call("recall_previous_discussions", query="the queue of the shop")["results"]
+        assert "Turn" in found[0]["content"]
+        assert found[0]["context"]["project_path"] == str(folder)
+
+
+async def test_a_session_that_loses_its_context_is_taken_in_and_goes_on(
+    home: Path, data: Path, folder: Path
+) -> None:
+    path = transcript(home, SESSION, folder, 3)
+    assert hooked("PreCompact", data, home, told(path, folder)) == ""
+    wait_for_workers(data)
+    first = await past(data)
+    transcript(home, SESSION, folder, 5)
+    assert hooked("SessionEnd", data, home, told(path, folder)) == ""
+    wait_for_workers(data)
+    assert len([kept for kept in first.values() if kept[0] == "turn"]) == 3
+    imported_whole(home, data.with_name("whole"))
+    assert await past(data) == await past(data.with_name("whole"))
+
+
+async def test_fifty_sessions_that_end_at_once_keep_one_process_busy(
+    home: Path, data: Path, folder: Path
+) -> None:
+    sessions = [f"session-{number}" for number in range(AT_ONCE)]
+    paths = {each: transcript(home, each, folder, 4) for each in sessions}
+    hooks = [hook("SessionEnd", data, home, told(paths[each], folder, each)) for each in sessions]
+    most = 0
+    while any(process.poll() is None for process in hooks) or workers(data):
+        most = max(most, len(workers(data)))
+    for process in hooks:
+        out, err = process.communicate(timeout=HANG)
+        assert (process.returncode, out, err) == (0, "", "")
+    wait_for_workers(data)
+    assert 1 <= most <= MOST_WORKERS
+    assert waiting(data) == []
+    imported_whole(home, data.with_name("whole"))
+    taken = await past(data)
+    assert len([kept for kept in taken.values() if kept[0] == "turn"]) == 4 * AT_ONCE
+    assert taken == await past(data.with_name("whole"))
+
+
+async def test_a_worker_that_is_killed_again_and_again_ends_as_if_it_never_was(
+    home: Path, data: Path, folder: Path
+) -> None:
+    path = transcript(home, SESSION, folder, MANY)
+    imported_whole(home, data.with_name("whole"))
+    hooked("SessionEnd", data, home, told(path, folder))
+    [job] = waiting(data)
+    kills = 0
+    while job in waiting(data):
+        seen = reached(data, job)
+        while job in waiting(data) and reached(data, job) == seen and workers(data):
+            psutil.wait_procs(workers(data), timeout=NAP)
+        for process in workers(data):
+            process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))
+            kills += 1
+        wait_for_workers(data)
+        # Whoever ends next wakes another one, which goes on where the last one was killed.
+        hooked("SessionEnd", data, home, told(None, folder, "another"))
+    wait_for_workers(data)
+    assert kills > 1
+    assert Jobs(data / "hooks").set_aside() == []
+    assert await past(data) == await past(data.with_name("whole"))
+
+
+async def test_a_worker_keeps_to_its_time_and_the_next_one_goes_on(
+    home: Path, data: Path, folder: Path
+) -> None:
+    path = transcript(home, SESSION, folder, MANY)
+    hooked("SessionEnd", data, home, told(path, folder), RECOLLECT_READ_ONLY="true")
+    assert waiting(data) == []
+    hooked("PreCompact", data, home, told(path, folder))
+    for process in workers(data):
+        process.kill()
+    wait_for_workers(data)
+    assert len(waiting(data)) == 1
+    assert limited(home, data, 0.5, HANG) == 0
+    assert len(waiting(data)) == 1
+    assert limited(home, data, HANG, HANG) == 0
+    assert waiting(data) == []
+    imported_whole(home, data.with_name("whole"))
+    assert await past(data) == await past(data.with_name("whole"))
+
+
+def test_a_worker_that_hangs_is_ended(home: Path, data: Path) -> None:
+    if sys.platform == "win32":  # there is nothing there that hangs whoever reads it
+        return
+    jobs = data / "hooks" / "jobs"
+    jobs.mkdir(parents=True)
+    os.mkfifo(jobs / "0-nobody-writes.json")
+    assert limited(home, data, 0.1, 0.1) == 1
+    lock = Lock(lock_path(load({"data_dir": data})))
+    assert lock.take()
+    lock.release()
+
+
+def limited(home: Path, data: Path, seconds: float, grace: float) -> int:
+    return subprocess.run(
+        [sys.executable, "-c", LIMITED, str(data), str(seconds), str(grace)],
+        check=False,
+        env=at_home(home),
+        stdin=subprocess.DEVNULL,
+        timeout=2 * HANG,
+    ).returncode
+
+
+def test_a_worker_is_polite_and_its_own_hooks_keep_still(
+    home: Path, data: Path, folder: Path
+) -> None:
+    path = transcript(home, SESSION, folder, MANY)
+    hooked("SessionEnd", data, home, told(path, folder))
+    [job] = waiting(data)
+    [worker] = workers(data)
+    assert worker.environ()["RECOLLECT_INSIDE_HOOK"]
+    while not reached(data, job):
+        psutil.wait_procs([worker], timeout=NAP)
+    if sys.platform == "win32":
+        assert worker.nice() == psutil.BELOW_NORMAL_PRIORITY_CLASS
+    else:
+        assert worker.nice() > 0
+        assert os.getsid(worker.pid) == worker.pid
+    if sys.platform == "linux":
+        assert 0 < worker.rlimit(psutil.RLIMIT_DATA)[0] <= MOST_MEMORY
+    wait_for_workers(data)
+    inside = {"RECOLLECT_INSIDE_HOOK": "1"}
+    assert hooked("SessionEnd", data, home, told(path, folder), **inside) == ""
+    assert waiting(data) == []
+    assert workers(data) == []
+
+
+async def test_a_project_that_is_off_and_hooks_that_are_off_leave_nothing_behind(
+    home: Path, data: Path, folder: Path
+) -> None:
+    path = transcript(home, SESSION, folder, 4)
+    assert hooked("SessionEnd", data, home, told(path, folder), RECOLLECT_HOOKS="false") == ""
+    assert not data.exists()  # noqa: ASYNC240
+    await remember(data, folder, "The teapot leaks")
+    library = SqliteLibrary(data)
+    await library.switch(folder.name, off=True)
+    assert hooked("SessionEnd", data, home, told(path, folder)) == ""
+    assert waiting(data) == []
+    assert workers(data) == []
+    assert await (await library.history()).scan(Where(kinds=("turn",))) == []
+    await library.switch(folder.name, off=False)
+    await library.close()
+
+
+def test_a_transcript_with_a_secret_is_masked_as_any_import_is(
+    home: Path, data: Path, folder: Path
+) -> None:
+    path = transcript(home, SESSION, folder, 1)
+    said = json.loads(path.read_text("utf-8"))
+    said["message"]["content"] = "The key is AKIAIOSFODNN7EXAMPLE, keep it safe"
+    path.write_text(json.dumps(said) + "\n", encoding="utf-8")
+    hooked("SessionEnd", data, home, told(path, folder))
+    wait_for_workers(data)
+    assert b"AKIAIOSFODNN7EXAMPLE" not in (data / "history.db").read_bytes()

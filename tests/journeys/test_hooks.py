@@ -1,0 +1,346 @@
+"""Hooks with real processes: whatever is wrong, they end in silence, with status 0 and in time."""
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psutil
+import pytest
+
+from calling_hooks import KNOWN, PATIENCE, Hooks, listed, remember
+from making import batch, memory
+from processes import acting
+from recollect.engines.sqlite.library import SqliteLibrary
+
+QUICK = ("SessionStart", "UserPromptSubmit")
+ASKED = "How did we limit logins last time?"
+FORBIDDEN = {
+    "asyncio",
+    "click",
+    "concurrent.futures",
+    "logging",
+    "mcp",
+    "msgspec",
+    "numpy",
+    "rich",
+    "ssl",
+    "subprocess",
+    "yaml",
+}
+NOBODY = 65534  # a user without rights, on every Unix
+# Permissions do not bind root, who therefore becomes another user once all is loaded.
+AS_ANOTHER = """
+import os, sys
+import recollect.core.secrets, recollect.engines.sqlite.reading_room
+from recollect.hooks import answers, entry, events, faults, ledger, places
+entry.handler_of("SessionStart")
+os.setuid(int(sys.argv[1]))
+entry.main(["SessionStart", sys.argv[2]])
+"""
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Hooks:
+    """Nothing was ever stored."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    return Hooks(tmp_path / "data", folder)
+
+
+@pytest.fixture
+def hooks(empty: Hooks) -> Hooks:
+    """There is something to say at the start of a session."""
+    asyncio.run(remember(empty))
+    return empty
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A folder that every user may walk into; pytest's own are for one user."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    for path in folder.iterdir():
+        path.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(autouse=True)
+def none_is_left(tmp_path: Path) -> Iterator[None]:
+    """No process that knows this test's folder outlives it."""
+    yield
+    ends = time.monotonic() + PATIENCE
+    while left := _knowing(str(tmp_path)):
+        assert time.monotonic() < ends, left
+        psutil.wait_procs(left, timeout=0.1)
+
+
+def _knowing(word: str) -> list[psutil.Process]:
+    others = (each for each in psutil.process_iter(["cmdline"]) if each.pid != os.getpid())
+    return [each for each in others if any(word in part for part in each.info["cmdline"] or ())]
+
+
+def test_an_answer_is_context_in_the_form_of_the_client(hooks: Hooks) -> None:
+    outcome = hooks.call("SessionStart")
+    assert (outcome.status, outcome.err) == (0, "")
+    assert json.loads(outcome.out)["hookSpecificOutput"]["hookEventName"] == "SessionStart"
+    assert KNOWN in outcome.context
+    assert hooks.faults == []
+
+
+def test_the_event_may_name_itself(hooks: Hooks) -> None:
+    told = hooks.told(hook_event_name="SessionStart")
+    assert KNOWN in hooks.call("", told).context
+
+
+def test_the_folder_of_the_project_counts_before_the_events_own(
+    hooks: Hooks, tmp_path: Path
+) -> None:
+    elsewhere = hooks.told(cwd=str(tmp_path / "elsewhere"))
+    assert hooks.call("SessionStart", elsewhere).is_silent
+    named = str(hooks.folder)
+    assert KNOWN in hooks.call("SessionStart", elsewhere, CLAUDE_PROJECT_DIR=named).context
+    told = hooks.told(cwd=str(tmp_path / "elsewhere"), session_id="another")
+    assert KNOWN in hooks.call("SessionStart", told, f"--path={named}").context
+
+
+def test_without_a_folder_in_the_event_the_processs_own_counts(hooks: Hooks) -> None:
+    assert KNOWN in hooks.call("SessionStart", hooks.told(cwd=None)).context
+
+
+@pytest.mark.parametrize("event", QUICK)
+@pytest.mark.parametrize(
+    "told", [b"", b"{", b"[1]", b"\xff\xfe\x00", b"{}" * 9_000_000], ids=lambda told: len(told)
+)
+def test_bad_input_is_a_fault_and_silence(hooks: Hooks, event: str, told: bytes) -> None:
+    assert hooks.call(event, told).is_silent
+    assert [(fault.event, fault.reason[:13]) for fault in hooks.faults] == [
+        (event, "invalid_input")
+    ]
+
+
+@pytest.mark.parametrize("arguments", [("--unknown",), ("--data-dir",), ("--log-level=loud",)])
+def test_bad_arguments_are_a_fault_too(hooks: Hooks, arguments: tuple[str, ...]) -> None:
+    outcome = hooks.call("SessionStart", None, *arguments)
+    assert (outcome.status, outcome.out) == (0, "")
+
+
+def test_a_bad_config_file_is_a_fault_in_the_log(hooks: Hooks, tmp_path: Path) -> None:
+    config = tmp_path / "config.md"
+    config.write_text("---\nhooks: perhaps\n---\n", "utf-8")
+    assert hooks.call("SessionStart", None, f"--config={config}").is_silent
+    assert "perhaps" in hooks.faults[0].reason
+
+
+def test_a_fault_is_said_aloud_where_a_log_level_is_given(hooks: Hooks) -> None:
+    outcome = hooks.call("SessionStart", "{", "--log-level", "warning")
+    assert (outcome.status, outcome.out) == (0, "")
+    assert outcome.err.startswith("recollect hook SessionStart: invalid_input")
+
+
+@pytest.mark.parametrize("event", [*QUICK, "PreToolUse"])
+def test_where_nothing_is_stored_nothing_is_said_and_nothing_made(empty: Hooks, event: str) -> None:
+    assert empty.call(event, empty.told(prompt=ASKED)).is_silent
+    assert empty.call(event, "bad JSON").is_silent
+    assert not empty.data.exists()
+
+
+@pytest.mark.parametrize("event", ["Stop", "PreToolUse", "Nonsense", "session-start"])
+def test_an_event_that_nobody_handles_is_nothing(hooks: Hooks, event: str) -> None:
+    assert hooks.call(event).is_silent
+    assert hooks.call(event, "bad JSON").is_silent
+    assert hooks.call("", hooks.told(hook_event_name=event)).is_silent
+    assert hooks.faults == []
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"RECOLLECT_INSIDE_HOOK": "1"},
+        {"RECOLLECT_HOOKS": "false"},
+        {"RECOLLECT_DEPLOYMENT_MODE": "embedded-memory"},
+    ],
+)
+@pytest.mark.parametrize("event", ["SessionStart", "UserPromptSubmit", "SessionEnd"])
+def test_what_is_switched_off_does_nothing(
+    hooks: Hooks, event: str, environment: dict[str, str]
+) -> None:
+    before = listed(hooks.data)
+    assert hooks.call(event, hooks.told(prompt=ASKED), **environment).is_silent
+    assert listed(hooks.data) == before
+
+
+def test_hooks_are_switched_off_in_the_config_file(hooks: Hooks, tmp_path: Path) -> None:
+    config = tmp_path / "config.md"
+    config.write_text("---\nhooks: false\n---\n", "utf-8")
+    assert hooks.call("SessionStart", None, f"--config={config}").is_silent
+    assert hooks.faults == []
+
+
+def test_reading_leaves_the_data_folder_as_it_is(hooks: Hooks) -> None:
+    before = listed(hooks.data)
+    assert hooks.call("UserPromptSubmit", hooks.told(prompt="thanks")).is_silent
+    hooks.call("SessionStart")
+    after = listed(hooks.data)
+    ours = [name for name in after if name.startswith("hooks/")]
+    assert {name: after[name] for name in after if name not in ours} == before
+    assert len(ours) == 1  # what the session was given
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5_000])
+
+
+def _scribble(path: Path) -> None:
+    path.write_bytes(b"no database at all " * 1_000)
+
+
+def _empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _newer(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", 99)
+    connection.close()
+
+
+@pytest.mark.parametrize("harm", [_cut, _scribble, _empty, _folder, _newer])
+@pytest.mark.parametrize("which", ["_meta.db", "projects/*.db"])
+def test_a_database_that_cannot_be_read_is_a_fault_and_silence(
+    hooks: Hooks, which: str, harm: Callable[[Path], None]
+) -> None:
+    [path] = hooks.data.glob(which)
+    harm(path)
+    assert hooks.call("SessionStart").is_silent
+    assert hooks.faults[0].reason.split(":")[0] in {
+        "store_damaged",
+        "store_too_new",
+        "unavailable",
+        "conflict",
+    }
+
+
+@pytest.mark.parametrize("event", [*QUICK, "PostToolUse", "SessionEnd"])
+def test_a_data_folder_that_is_a_file_is_silence(hooks: Hooks, tmp_path: Path, event: str) -> None:
+    (tmp_path / "file").write_text("kept", "utf-8")
+    for place in ("file", "file/deeper"):
+        told = hooks.told(prompt=ASKED, tool_name="Write", tool_input={"file_path": "/a/b.py"})
+        assert hooks.call(event, told, f"--data-dir={tmp_path / place}").is_silent
+    assert (tmp_path / "file").read_text("utf-8") == "kept"
+
+
+@pytest.mark.parametrize("rights", [0o000, 0o500])
+def test_a_data_folder_that_may_not_be_used_is_silence(
+    hooks: Hooks, reachable: Path, rights: int
+) -> None:
+    shutil.copytree(hooks.data, reachable / "data")
+    user = NOBODY if os.geteuid() == 0 else os.geteuid()
+    os.chown(reachable / "data", user, -1)
+    (reachable / "data").chmod(rights)
+    process = hooks.run("-c", AS_ANOTHER, str(user), f"--data-dir={reachable / 'data'}")
+    assert process.communicate(hooks.told().encode(), timeout=PATIENCE) == (b"", b"")
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("event", QUICK)
+def test_a_locked_database_holds_nobody_up(hooks: Hooks, event: str) -> None:
+    paths = [*hooks.data.glob("*.db"), *hooks.data.glob("projects/*.db")]
+    with acting("hook_actors:lock_whole", *paths) as other:
+        assert other.hear() == "locked"
+        assert hooks.call(event, hooks.told(prompt=ASKED)).is_silent
+    assert "store_busy" in hooks.faults[0].reason
+
+
+@pytest.mark.parametrize("event", ["UserPromptSubmit", "SessionEnd", ""])
+def test_input_that_never_ends_is_not_waited_for(hooks: Hooks, event: str) -> None:
+    with hooks.started(event) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b'{"session_id": ')
+        process.stdin.flush()
+        assert process.wait(PATIENCE) == 0
+        assert process.stdout.read() == b""
+    assert "longer than" in hooks.faults[0].reason
+
+
+def test_a_reader_that_is_gone_is_no_error(hooks: Hooks) -> None:
+    with hooks.started("SessionStart") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.close()
+        process.stdin.write(hooks.told().encode())
+        process.stdin.close()
+        assert process.wait(PATIENCE) == 0
+
+
+def test_without_standard_streams_it_ends_as_well(hooks: Hooks) -> None:
+    code = (
+        "import sys; sys.stdin = sys.stdout = sys.stderr = None\n"
+        "from recollect.hooks.entry import main; main(['SessionStart'])"
+    )
+    with hooks.run("-c", code) as process:
+        assert process.wait(PATIENCE) == 0
+
+
+async def test_a_project_that_is_off_is_left_alone(hooks: Hooks) -> None:
+    library = SqliteLibrary(hooks.data)
+    [project] = await library.projects()
+    await library.switch(project.name, off=True)
+    await library.close()
+    before = listed(hooks.data)
+    for event in (*QUICK, "PostToolUse", "PreCompact", "SessionEnd"):
+        assert hooks.call(event, hooks.told(prompt=ASKED)).is_silent
+    assert listed(hooks.data) == before
+
+
+async def test_what_a_server_has_just_stored_is_told(hooks: Hooks) -> None:
+    library = SqliteLibrary(hooks.data)
+    [project] = await library.projects()
+    _, store = await library.open(project.name)
+    await store.commit(batch(memory("Sessions end after an hour.", importance=0.9)))
+    assert list(hooks.data.glob("projects/*-wal"))
+    context = hooks.call("SessionStart").context
+    await library.close()
+    assert KNOWN in context
+    assert "Sessions end after an hour." in context
+
+
+@pytest.mark.parametrize(
+    ("event", "facts"),
+    [
+        ("SessionStart", {}),
+        ("UserPromptSubmit", {"prompt": ASKED}),
+        ("UserPromptSubmit", {"prompt": "thanks"}),
+        ("PostToolUse", {"tool_name": "Read", "tool_input": {"file_path": "/a/b.py"}}),
+        ("Stop", {}),
+    ],
+)
+def test_a_quick_hook_loads_little(hooks: Hooks, event: str, facts: dict[str, Any]) -> None:
+    process = hooks.run("-X", "importtime", "-m", "recollect", "hook", event)
+    _, err = process.communicate(hooks.told(**facts).encode(), timeout=PATIENCE)
+    loaded = {line.rpartition("|")[2].strip() for line in err.decode().splitlines()}
+    assert "recollect.hooks.entry" in loaded
+    assert {name for name in loaded if FORBIDDEN & {name, name.partition(".")[0]}} == set()
+    assert hooks.faults == []
+
+
+def test_fifty_at_once_all_end_and_nothing_is_told_twice(hooks: Hooks) -> None:
+    with ThreadPoolExecutor(50) as callers:
+        outcomes = list(callers.map(lambda _: hooks.call("SessionStart"), range(50)))
+    assert [outcome.status for outcome in outcomes] == [0] * 50
+    assert sum(KNOWN in outcome.out for outcome in outcomes) <= 1
+    assert {outcome.err for outcome in outcomes} == {""}
