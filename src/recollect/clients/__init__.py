@@ -1,0 +1,1 @@
+"""The configuration files of the programs that people talk to."""

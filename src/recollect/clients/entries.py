@@ -1,0 +1,120 @@
+"""What is written into a client's configuration: the entry that starts our server."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from recollect.clients import jsonc, toml_text
+from recollect.clients.places import Client, Syntax
+from recollect.clients.programs import SERVE, is_ours, words_of
+from recollect.clients.shapes import Key, as_object, shown_path, with_filled
+
+SERVER = "recollect"  # the name of our entry among the servers
+
+
+class Editor(Protocol):
+    """One syntax of configuration files; the modules `jsonc` and `toml_text`."""
+
+    def parsed(self, text: str) -> Any: ...
+    def with_value(self, text: str, path: Sequence[Any], value: Any) -> str: ...
+    def without(self, text: str, path: Sequence[Any]) -> str: ...
+
+
+EDITORS: Mapping[Syntax, Editor] = {"json": jsonc, "toml": toml_text}
+
+
+class Part(Protocol):
+    """What we have to say in one file."""
+
+    @property
+    def file(self) -> Path: ...
+    @property
+    def editor(self) -> Editor: ...
+    @property
+    def content(self) -> str:
+        """What a person would paste."""
+        ...
+
+    def put(self, text: str) -> str:
+        """With what is ours; NotOurs or Unfitting where there is no place for it."""
+        ...
+
+    def taken(self, text: str, *, tidy: bool) -> str:
+        """Without what is ours; `tidy` takes what is empty then along."""
+        ...
+
+    def others(self, values: Any) -> Any:
+        """What there is beside ours, without what is empty only because of us."""
+        ...
+
+    def is_in(self, values: Any) -> bool:
+        """Whether something of ours is there."""
+        ...
+
+
+class NotOurs(Exception):
+    """Something else has our name already."""
+
+    def __init__(self, path: Sequence[Key], words: Sequence[str]) -> None:
+        what = f"starts `{' '.join(words)}`" if words else "is something else"
+        super().__init__(f"{shown_path(path)} {what}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPart:
+    """Our entry among a client's servers. `force` replaces whatever has its name."""
+
+    file: Path
+    client: Client
+    words: tuple[str, ...]
+    force: bool = False
+
+    @property
+    def editor(self) -> Editor:
+        return EDITORS[self.client.syntax]
+
+    @property
+    def path(self) -> tuple[str, str]:
+        return self.client.servers, SERVER
+
+    @property
+    def value(self) -> dict[str, Any]:
+        transport = {"type": "stdio"} if self.client.names_transport else {}
+        return {**transport, "command": self.words[0], "args": list(self.words[1:])}
+
+    @property
+    def content(self) -> str:
+        return self.editor.with_value("", self.path, self.value)
+
+    def put(self, text: str) -> str:
+        old = self._entry(self.editor.parsed(text))
+        if old is not None and is_ours(words_of(old), SERVE):
+            # What somebody added to our entry stays as it is.
+            for name in ("command", "args"):
+                text = self.editor.with_value(text, (*self.path, name), self.value[name])
+            return text
+        if old is not None and not self.force:
+            raise NotOurs(self.path, words_of(old))
+        return self.editor.with_value(text, self.path, self.value)
+
+    def taken(self, text: str, *, tidy: bool) -> str:
+        if not self.is_in(self.editor.parsed(text)):
+            return text
+        text = self.editor.without(text, self.path)
+        if tidy and self.client.syntax == "json" and not self._servers(self.editor.parsed(text)):
+            text = self.editor.without(text, self.path[:1])
+        return text
+
+    def others(self, values: Any) -> Any:
+        servers = {name: item for name, item in self._servers(values).items() if name != SERVER}
+        return with_filled(values, self.path[0], servers)
+
+    def is_in(self, values: Any) -> bool:
+        return is_ours(words_of(self._entry(values)), SERVE)
+
+    def _entry(self, values: Any) -> Any:
+        return self._servers(values).get(SERVER)
+
+    def _servers(self, values: Any) -> Mapping[str, Any]:
+        return as_object(as_object(values).get(self.path[0], {}), self.path[:1])

@@ -1,0 +1,120 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.clients.entries import NotOurs, ServerPart
+from recollect.clients.places import CLIENTS, Places, client_named
+from recollect.clients.shapes import Unfitting
+
+SAMPLES = Path(__file__).parent / "samples"
+WORDS = ("/opt/recollect", "serve", "--project", "auto")
+
+
+def part(name: str, words: tuple[str, ...] = WORDS, *, force: bool = False) -> ServerPart:
+    client = client_named(name, Places({}, Path("/home/ada"), "linux", Path("/shop")))
+    return ServerPart(client.user_file, client, words, force)
+
+
+def sample(name: str) -> str:
+    ending = "toml" if name == "codex" else "json"
+    return (SAMPLES / f"{name}.{ending}").read_bytes().decode("utf-8")
+
+
+def entry(of: ServerPart, text: str) -> dict[str, Any]:
+    value: Any = of.editor.parsed(text)
+    for key in of.path:
+        value = value[key]
+    return value
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_each_client_gets_its_entry_and_keeps_everything_else(name: str) -> None:
+    ours, before = part(name), sample(name)
+    after = ours.put(before)
+    assert entry(ours, after)["command"] == "/opt/recollect"
+    assert entry(ours, after)["args"] == ["serve", "--project", "auto"]
+    assert ours.others(ours.editor.parsed(after)) == ours.editor.parsed(before)
+    assert ours.put(after) == after
+    assert ours.taken(after, tidy=True) == before
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_line_ends_of_windows_and_files_without_a_last_one_stay(name: str) -> None:
+    ours = part(name)
+    for before in (sample(name).replace("\r", "").replace("\n", "\r\n"), sample(name).rstrip()):
+        after = ours.put(before)
+        assert after.count("\n") == after.count("\r\n") or "\r" not in before
+        assert ours.taken(after, tidy=True) == before
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_file_is_begun_where_there_is_none(name: str) -> None:
+    ours = part(name)
+    assert ours.is_in(ours.editor.parsed(ours.content))
+    assert ours.put("") == ours.content
+
+
+def test_clients_that_name_the_transport_are_told_it() -> None:
+    for name in ("claude-code", "vscode"):
+        assert part(name).value["type"] == "stdio"
+    for name in ("claude-desktop", "codex", "cursor", "gemini", "windsurf"):
+        assert list(part(name).value) == ["command", "args"]
+
+
+@pytest.mark.parametrize("name", ["cursor", "codex"])
+def test_a_newer_entry_replaces_ours_and_keeps_what_was_added_to_it(name: str) -> None:
+    old = part(name).put(sample(name))
+    added = {
+        "cursor": ('"args": [', '"disabled": false,\n"args": ['),
+        "codex": ("args = [", "x = 1\nargs = ["),
+    }
+    find, replaced = added[name]
+    head, tail = old.rsplit(find, 1)
+    old = head + replaced + tail
+    newer = part(name, ("/new/recollect", "serve", "--read-only"))
+    after = newer.put(old)
+    assert entry(newer, after)["command"] == "/new/recollect"
+    assert entry(newer, after)["args"] == ["serve", "--read-only"]
+    assert set(entry(newer, after)) == {"command", "args"} | set(entry(newer, old))
+    assert newer.taken(after, tidy=True) == sample(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cursor", '{"mcpServers": {"recollect": {"command": "npx", "args": ["recollect-js"]}}}'),
+        ("cursor", '{"mcpServers": {"recollect": {"url": "https://memory.example"}}}'),
+        ("cursor", '{"mcpServers": {"recollect": 3}}'),
+        ("codex", '[mcp_servers.recollect]\nurl = "https://memory.example"\n'),
+    ],
+)
+def test_what_another_wrote_under_our_name_is_replaced_only_by_force(name: str, text: str) -> None:
+    with pytest.raises(NotOurs):
+        part(name).put(text)
+    assert part(name).taken(text, tidy=True) == text
+    forced = part(name, force=True)
+    assert entry(forced, forced.put(text)) == forced.value
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cursor", '{"mcpServers": []}'),
+        ("cursor", "[]"),
+        ("cursor", '{"mcpServers": null}'),
+        ("vscode", '{"servers": "none"}'),
+        ("codex", "mcp_servers = 3\n"),
+    ],
+)
+def test_a_surprising_shape_is_refused(name: str, text: str) -> None:
+    with pytest.raises(Unfitting):
+        part(name).put(text)
+    with pytest.raises(Unfitting):
+        part(name).taken(text, tidy=True)
+
+
+def test_an_empty_table_goes_along_only_where_that_is_wanted() -> None:
+    text = part("cursor").put('{"a": 1}')
+    assert part("cursor").taken(text, tidy=True) == '{"a": 1}'
+    assert part("cursor").taken(text, tidy=False) == '{"a": 1, "mcpServers": {}}'

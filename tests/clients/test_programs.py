@@ -1,0 +1,114 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from recollect.clients.programs import (
+    is_ours,
+    is_there,
+    option,
+    own_program,
+    shell_line,
+    startable,
+    started,
+    words_of,
+    words_of_line,
+)
+
+
+def test_a_launcher_is_what_clients_should_start() -> None:
+    assert own_program("/opt/shop/run", "/usr/bin/recollect", "python") == ("/opt/shop/run",)
+
+
+def test_the_program_in_use_is_named_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "recollect.exe" if sys.platform == "win32" else "recollect"
+    program = tmp_path / name
+    program.write_text("", encoding="utf-8")
+    program.chmod(0o755)
+    assert own_program(None, str(program), "python") == (str(program),)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert own_program(None, "recollect", "python") == (str(program),)
+
+
+@pytest.mark.parametrize("started_as", ["/site/recollect/__main__.py", "/usr/bin/pytest", "-c", ""])
+def test_else_it_is_a_module_of_the_interpreter(started_as: str) -> None:
+    assert own_program(None, started_as, "/usr/bin/python3") == (
+        "/usr/bin/python3",
+        "-m",
+        "recollect",
+    )
+
+
+def test_a_batch_file_of_windows_needs_its_shell() -> None:
+    assert startable(["C:\\shop\\run.cmd"], "win32") == ("cmd", "/c", "C:\\shop\\run.cmd")
+    assert startable(["C:\\shop\\recollect.exe"], "win32") == ("C:\\shop\\recollect.exe",)
+    assert startable(["/shop/run.cmd"], "linux") == ("/shop/run.cmd",)
+
+
+def test_a_line_for_the_shell_is_read_back_as_the_words_that_it_was_made_of() -> None:
+    words = ["/opt/my tools/recollect", "hook", "SessionEnd", "--data-dir", "/a'b $c"]
+    assert list(words_of_line(shell_line(words, "linux"))) == words
+    line = shell_line(["C:\\Users\\ada\\recollect.exe", "hook", "SessionEnd"], "win32")
+    assert line == "C:/Users/ada/recollect.exe hook SessionEnd"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/usr/bin/recollect hook SessionStart",
+        "'/my tools/recollect' hook SessionStart --data-dir /x",
+        '"C:\\Program Files\\recollect.exe" hook SessionStart',
+        "C:\\tools\\recollect.exe hook SessionStart",
+        "/usr/bin/python3 -m recollect hook SessionStart",
+        "/home/ada/checkout/run hook SessionStart",
+        "cmd /c C:/shop/run.cmd hook SessionStart",
+        "uvx recollect hook SessionStart",
+    ],
+)
+def test_our_program_is_known_however_it_is_started(line: str) -> None:
+    assert is_ours(words_of_line(line), "hook")
+    assert not is_ours(words_of_line(line), "serve")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "npm run hook SessionStart",
+        "recollect-other hook SessionStart",
+        "echo recollect",
+        "recollect remember hook",
+        "hook recollect",
+        "unclosed 'quote recollect hook",
+        "",
+    ],
+)
+def test_others_are_left_to_others(line: str) -> None:
+    assert not is_ours(words_of_line(line), "hook")
+
+
+def test_an_entry_of_any_shape_has_words_or_none() -> None:
+    assert words_of({"command": "a", "args": ["b", 3]}) == ("a", "b", "3")
+    assert words_of({"command": "a", "args": "b"}) == words_of({"command": "a"}) == ("a",)
+    for entry in ({"url": "https://x.example"}, {"command": 3}, None, [], "a"):
+        assert words_of(entry) == ()
+
+
+def test_an_option_is_found_in_both_ways_of_writing_it() -> None:
+    assert option(["serve", "--data-dir", "/x", "--project=shop"], "--data-dir") == "/x"
+    assert option(["serve", "--project=shop"], "--project") == "shop"
+    assert option(["serve", "--project"], "--project") is None
+
+
+def test_what_must_be_there_is_the_program_behind_the_shell_of_windows() -> None:
+    assert started(["cmd", "/c", "C:\\run.cmd", "serve"]) == "C:\\run.cmd"
+    assert started(["recollect", "serve"]) == "recollect"
+
+
+def test_a_program_is_there_as_a_file_or_on_the_search_path(tmp_path: Path) -> None:
+    assert is_there(sys.executable)
+    assert not is_there(str(tmp_path / "recollect"))
+    assert not is_there(str(tmp_path))
+    assert not is_there("no-program-has-this-name")
+    assert not is_there("a\0b/c")
