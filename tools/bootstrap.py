@@ -85,6 +85,8 @@ class Environment:
         content = self._content()
         if content is None or needs not in {"run", content.requirements}:
             return False
+        if content.checkout != str(CHECKOUT):
+            return False
         if content.fingerprint != fingerprint(content.requirements) or not self.python.exists():
             return False
         # Dated by when the requirements were read, since what changes after that is newer. Who
@@ -150,14 +152,13 @@ class Environment:
         self._unfinished.unlink()
 
     def _content(self) -> Content | None:
-        """Nothing also when the tree was moved: scripts in it hold absolute paths."""
+        """Nothing also when the directory was moved: scripts in it hold absolute paths."""
         try:
             lines = self._ready.read_text(encoding="utf-8").splitlines()
         except OSError:
             return None
-        if lines[:2] != [str(CHECKOUT), str(self.root)] or len(lines) != 5:
-            return None
-        return Content(*lines)
+        content = Content(*lines) if len(lines) == 5 else None
+        return content if content and content.place == str(self.root) else None
 
     def _clear(self) -> None:
         for path in self.root.iterdir():

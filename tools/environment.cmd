@@ -1,7 +1,9 @@
 @rem Called by run.cmd and test.cmd with `needs` (run or dev) set: leaves in `venv` an environment
-@rem that holds what is needed.
+@rem that holds what is needed. For a hook, which an assistant waits for, nothing is made or looked
+@rem into: 3 says that there is none.
 if defined RECOLLECT_VENV (set "venv=%RECOLLECT_VENV%") else set "venv=%~dp0..\.venv"
 for %%v in ("%venv%") do set "venv=%%~fv"
+if "%~1"=="hook" if exist "%venv%\.recollect-ready" (exit /b 0) else exit /b 3
 set "python="
 if defined RECOLLECT_PYTHON set "python="%RECOLLECT_PYTHON%""
 for %%p in ("py -3" python3 python) do if not defined python %%~p -c "import sys; sys.exit(sys.version_info < (3, 11))" >nul 2>nul && set "python=%%~p"

@@ -32,7 +32,15 @@ find_python() {
     return 1
 }
 
+# An assistant waits for its hook, and making an environment takes half a minute.
+leave_hook() {
+    message="Recollect is not set up yet: the first start of its server does that, in half a minute."
+    [ "$1" != SessionStart ] || echo "{\"systemMessage\": \"$message\"}"
+    exit 0
+}
+
 if ! is_ready; then
+    [ "$needs ${1:-}" != "run hook" ] || leave_hook "${2:-}"
     if ! find_python; then
         cat >&2 <<MESSAGE
 recollect: needs Python 3.11 or newer${RECOLLECT_PYTHON:+, and RECOLLECT_PYTHON ($RECOLLECT_PYTHON) is not}

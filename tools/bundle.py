@@ -1,0 +1,117 @@
+"""Builds the bundle for hosts such as Claude Desktop: `dist/recollect-VERSION.mcpb`.
+
+It is made from the tracked files and says what the code says; made twice, it is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from recollect import __version__
+from recollect.app.app import App
+from recollect.settings import load
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+CONTENTS = ("LICENSE", "README.md", "src")  # beside what is written here
+WRITTEN_AT = (1980, 1, 1, 0, 0, 0)  # the first date that the format knows
+
+
+def build(folder: Path) -> Path:
+    """Writes the bundle into the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"recollect-{__version__}.mcpb"
+    draft = target.with_suffix(".new")
+    with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in sorted(_files().items()):
+            entry = zipfile.ZipInfo(name, WRITTEN_AT)
+            entry.external_attr = 0o100644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    return draft.replace(target)
+
+
+def _files() -> dict[str, bytes]:
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z", "--", *CONTENTS],
+        capture_output=True,
+        check=True,
+        cwd=CHECKOUT,
+        encoding="utf-8",
+    ).stdout.split("\0")
+    present = [name for name in tracked if name and (CHECKOUT / name).is_file()]
+    written = {
+        "manifest.json": json.dumps(manifest(), ensure_ascii=False, indent=2) + "\n",
+        "pyproject.toml": project(),
+    }
+    return {name: (CHECKOUT / name).read_bytes() for name in present} | {
+        name: text.encode() for name, text in written.items()
+    }
+
+
+def manifest() -> dict[str, Any]:
+    settings = load({}, {})
+    return {
+        "manifest_version": "0.4",
+        "name": "recollect",
+        "display_name": "Recollect",
+        "version": __version__,
+        "description": "One memory for every AI assistant, on your own machine.",
+        "long_description": (
+            "Keeps memories, a knowledge graph for each project and past conversations, and finds "
+            "them by words and by meaning. No account, no language model, and nothing leaves the "
+            "machine. The first start downloads the Python packages that it needs."
+        ),
+        "author": {"name": "Recollect"},
+        "license": "Apache-2.0",
+        "keywords": ["memory", "knowledge-graph", "history"],
+        # The packages are made for one system and one Python each. The host's uv gets the right
+        # ones, and Python too, which many of its users do not have.
+        "server": {
+            "type": "uv",
+            "entry_point": "src/recollect/__main__.py",
+            "mcp_config": {
+                "command": "uv",
+                "args": [
+                    *("run", "--project", "${__dirname}"),
+                    *("recollect", "serve", "--project", "auto"),
+                ],
+                "env": {"RECOLLECT_TOOLSETS": "${user_config.toolsets}"},
+            },
+        },
+        "user_config": {
+            "toolsets": {
+                "type": "string",
+                "title": "Tools",
+                "description": "Families of tools to offer, with commas: memories, graph, history, "
+                "bank; or all.",
+                "default": settings.toolsets,
+            }
+        },
+        "tools": [
+            {"name": tool.name, "description": tool.description} for tool in App(settings).tools
+        ],
+        "compatibility": {
+            "platforms": ["darwin", "win32", "linux"],
+            "runtimes": {"python": ">=3.11"},
+        },
+    }
+
+
+def project() -> str:
+    """Ours, with what uv must know: the versions that were tested, and to leave out our tools."""
+    requirements = (CHECKOUT / "requirements" / "run.txt").read_text("utf-8")
+    pins = re.findall(r"^([\w.-]+==[^\\\n]+?)\s*\\?$", requirements, re.MULTILINE)
+    lines = ["[tool.uv]", "default-groups = []", "constraint-dependencies = ["]
+    lines += [f"    {json.dumps(pin)}," for pin in pins]
+    own = (CHECKOUT / "pyproject.toml").read_text("utf-8")
+    return "\n".join([own, *lines, "]", ""])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{build(CHECKOUT / 'dist')}\n")

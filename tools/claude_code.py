@@ -1,0 +1,228 @@
+"""The plugin in the real Claude Code: validated, installed, connected, and used in sessions.
+
+The sessions talk to a stand-in for the language model, so that nothing leaves the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from node_tools import CHECKOUT, PATIENCE, Failed, Node, install
+from stand_in_model import StandIn, call, stand_in_model
+
+PLUGIN = "recollect@recollect"
+SERVER = "plugin:recollect:recollect"
+TOOL = "mcp__plugin_recollect_recollect__"
+ADDRESS = "https://recollect.invalid/recollect.git"  # git is told to take the scratch copy instead
+FACT = "Orders are kept in PostgreSQL because refunds need transactions."
+QUESTION = "Which database did we choose for the orders?"
+LONGEST_IMPORT = 60  # seconds
+FAILING = "echo 'migration 0042 failed: column customer_id is missing' >&2; exit 3"
+
+# Stands for uv, which sets up the plugin: what it would install is in this environment already.
+INSTALLER = """#!/bin/sh
+for project; do :; done
+case $* in *--editable*) ;; *) exit 0 ;; esac
+cat >"${{4%/*}}/recollect" <<END
+#!/bin/sh
+PYTHONPATH="$project/src" exec "{python}" -m recollect "\\$@"
+END
+chmod +x "${{4%/*}}/recollect"
+"""
+
+
+@dataclass(frozen=True)
+class Claude:
+    """Claude Code with a home and a folder to work in, of which nothing is the user's."""
+
+    node: Node
+    program: Path
+    home: Path
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "shop"
+
+    @property
+    def data(self) -> Path:
+        return self.home / "data"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "PATH": f"{self.home / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(self.home),
+            "CLAUDE_CONFIG_DIR": str(self.home / ".claude"),
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "NO_COLOR": "1",
+            "RECOLLECT_DATA_DIR": str(self.data),
+            "RECOLLECT_PYTHON": sys.executable,
+        }
+
+    def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        env = self.environment | variables
+        return self.node.run(str(self.program), *arguments, folder=self.folder, env=env)
+
+    def expect(self, wanted: str, *arguments: str) -> None:
+        """Fails unless the command goes well and says this."""
+        done = self.run(*arguments)
+        if done.returncode != 0 or wanted not in done.stdout:
+            raise Failed(
+                f"claude {' '.join(arguments)}: exit status {done.returncode}, "
+                f"or no {wanted!r} in the output:\n{done.stdout[-3000:]}{done.stderr[-1000:]}"
+            )
+
+    def say(self, model: StandIn, prompt: str, *options: str, **variables: str) -> str:
+        """One session: what the model was told in it. Fails when a hook or a permission did."""
+        began = len(model.asked)
+        done = self.run(
+            *("--print", prompt, "--output-format", "json", *options),
+            **{"ANTHROPIC_BASE_URL": model.url, "ANTHROPIC_API_KEY": "none"} | variables,
+        )
+        if done.returncode != 0 or "hook" in done.stderr.lower():
+            raise Failed(f"session {prompt!r}: {done.stdout[-2000:]}{done.stderr[-4000:]}")
+        if denied := json.loads(done.stdout)["permission_denials"]:
+            raise Failed(f"session {prompt!r}: not permitted: {denied}")
+        return json.dumps([request["messages"] for request in model.asked[began:]])
+
+
+def plugin_from_git(node: Node, scratch: Path) -> str:
+    """As from a repository: the plugin is copied, and set up by its first start."""
+    claude = _claude(node, scratch)
+    repository = _copy_of_tracked_files(scratch / "repository")
+    _commit(repository)
+    (claude.home / ".gitconfig").write_text(
+        f'[url "{repository}"]\n\tinsteadOf = {ADDRESS}\n', encoding="utf-8"
+    )
+    claude.expect("Validation passed", "plugin", "validate", "--strict", str(repository))
+    claude.expect("Validation passed", "plugin", "validate", "--strict", str(repository / "plugin"))
+    claude.expect("added marketplace", "plugin", "marketplace", "add", ADDRESS)
+    claude.expect("installed plugin", "plugin", "install", PLUGIN)
+    claude.expect(PLUGIN, "plugin", "list")
+    # In the first session the server is being set up, and hooks neither answer nor hold it up.
+    with stand_in_model() as model:
+        if FACT in claude.say(model, QUESTION):
+            raise Failed("the model was told a memory before there was one")
+    _expect_connected(claude, SERVER)
+    with stand_in_model() as model:
+        _remember(claude, model)
+        _be_reminded(claude, model)
+        # Calls the hooks of a compaction too, and the one of a session that starts after it.
+        claude.say(model, "/compact", "--continue")
+    _expect_taken_in(claude)
+    return "installed, connected, 4 sessions"
+
+
+def plugin_from_a_checkout(node: Node, scratch: Path) -> str:
+    """As the README says it: the plugin is read where it lies, and so is `run`."""
+    claude = _claude(node, scratch)
+    checkout = _copy_of_tracked_files(scratch / "checkout")
+    claude.expect("added marketplace", "plugin", "marketplace", "add", str(checkout))
+    claude.expect("installed plugin", "plugin", "install", PLUGIN)
+    _expect_connected(claude, SERVER)
+    claude.expect("uninstalled plugin", "plugin", "uninstall", PLUGIN)
+    run = [str(checkout / "run"), "serve", "--project", "auto"]
+    claude.expect("Added", "mcp", "add", "recollect", "--", *run)
+    _expect_connected(claude, "recollect")
+    return "installed, connected; connected by `mcp add`"
+
+
+def _remember(claude: Claude, model: StandIn) -> None:
+    """The command allows the tools that it names, and the memory is stored."""
+    memory = {"content": FACT, "type": "semantic", "scope": "project", "importance": 0.8}
+    model.replies = [call(f"{TOOL}store_memory", **memory)]
+    told = claude.say(model, f"/recollect:remember {FACT}")
+    if f"The user wants this kept: {FACT}" not in told or "memory_id" not in told:
+        raise Failed(f"/remember stored nothing: {told[-2000:]}")
+
+
+def _be_reminded(claude: Claude, model: StandIn) -> None:
+    """A later session is told by the hooks, not by a tool; what fails in it is noted."""
+    model.replies = [call("Bash", command=FAILING, description="Migrate")]
+    if FACT not in claude.say(model, QUESTION, "--allowedTools", "Bash"):
+        raise Failed("the model was not told what is remembered")
+
+
+def _expect_taken_in(claude: Claude) -> None:
+    """What was said is found, though nobody imported it, and no hook noted a fault."""
+    hooks = claude.data / "hooks"
+    until = time.monotonic() + LONGEST_IMPORT
+    while any((hooks / "jobs").glob("*.json")):
+        if time.monotonic() > until:
+            raise Failed(f"the sessions were not taken in within {LONGEST_IMPORT} s")
+        time.sleep(0.2)
+    if (faults := hooks / "faults.log").exists():
+        raise Failed(f"hooks noted faults:\n{faults.read_text('utf-8')}")
+    found = subprocess.run(
+        [sys.executable, "-m", "recollect", "recall-previous-discussions", QUESTION],
+        capture_output=True,
+        check=False,
+        cwd=claude.folder,
+        encoding="utf-8",
+        env=claude.environment,
+        timeout=PATIENCE,
+    )
+    if QUESTION not in found.stdout.partition("\n")[2]:
+        raise Failed(f"the history does not have what was said:\n{found.stdout}{found.stderr}")
+
+
+def _expect_connected(claude: Claude, name: str) -> None:
+    done = claude.run("mcp", "list")
+    line = next((each for each in done.stdout.splitlines() if each.startswith(f"{name}: ")), "")
+    if "Connected" not in line:
+        raise Failed(f"{name} is not connected:\n{done.stdout}{done.stderr[-2000:]}")
+
+
+def _claude(node: Node, scratch: Path) -> Claude:
+    program = install(node, "claude-code") / "cli-wrapper.cjs"
+    claude = Claude(node, program, scratch / "home")
+    claude.folder.mkdir(parents=True)
+    (claude.folder / ".git").mkdir()
+    installer = claude.home / "bin" / "uv"
+    installer.parent.mkdir()
+    installer.write_text(INSTALLER.format(python=sys.executable), encoding="utf-8")
+    installer.chmod(0o755)
+    return claude
+
+
+def _copy_of_tracked_files(target: Path) -> Path:
+    listed = _git(CHECKOUT, "ls-files", "-z").split("\0")
+    for name in filter(None, listed):
+        source, copy = CHECKOUT / name, target / name
+        if source.is_symlink() or source.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, copy, follow_symlinks=False)
+    return target
+
+
+def _commit(repository: Path) -> None:
+    # The user's settings may sign what is committed, or have hooks of their own.
+    nobody = {"PATH": os.environ["PATH"], "HOME": str(repository), "GIT_CONFIG_NOSYSTEM": "1"}
+    author = ["-c", "user.name=Recollect", "-c", "user.email=recollect@recollect.invalid"]
+    _git(repository, "init", "--quiet", env=nobody)
+    _git(repository, "add", "--all", env=nobody)
+    _git(repository, *author, "commit", "--quiet", "--message", "All", env=nobody)
+
+
+def _git(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(
+        ["git", *arguments],
+        capture_output=True,
+        check=False,
+        cwd=folder,
+        encoding="utf-8",
+        env=env,
+        timeout=PATIENCE,
+    )
+    if done.returncode != 0:
+        raise Failed(f"git {' '.join(arguments)}: {done.stderr}")
+    return done.stdout
