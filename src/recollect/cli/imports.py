@@ -28,9 +28,68 @@ SHOWN_LINES = 10
 WATCH_INTERVAL = 2.0  # seconds between two looks at the transcripts
 
 
-@click.group("import")
+class Imports(click.Group):
+    """A group whose argument may be a folder instead of a command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] in self.commands or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        return "DIR", folder, args
+
+
+@click.group("import", cls=Imports, subcommand_metavar="DIR | COMMAND [ARGS]...")
 def import_() -> None:
-    """Take in what other programs keep."""
+    """Take in what other programs keep, or the folder DIR of `recollect export`.
+
+    Doing it again adds only what is new. What was forgotten here stays forgotten, and where both
+    have changed, the newer counts.
+    """
+
+
+@click.command("DIR")
+@common
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+def folder(as_json: bool, folder: Path, **flags: Any) -> None:
+    """Take in the folder DIR that `recollect export` has written."""
+    from recollect.app.exchange.joining import Joined, take_in
+
+    async def work(app: App) -> Joined:
+        excluded = [*app.past.excluded_always, *await app.past.excluded()]
+        with bar("Importing") as progress:
+            outcome = await take_in(
+                app.library,
+                folder,
+                app.clock,
+                progress,
+                mask=app.settings.mask_secrets,
+                excluded=excluded,
+            )
+        await settled(app, outcome.projects)
+        return outcome
+
+    try:
+        outcome = run_with_app(work, writes=True, **flags)
+    except KeyboardInterrupt:
+        click.echo("Stopped; what was imported is kept. Run it again to go on.", err=True)
+        raise
+    if as_json:
+        print_json(to_json(outcome))
+        return
+    click.echo(
+        f"Added {counted(outcome.records, 'record')} and {counted(outcome.links, 'link')}, "
+        f"changed {outcome.updated}; {outcome.unchanged} were there already."
+    )
+    for count, what in (
+        (outcome.older, "newer here, and kept as they are"),
+        (outcome.forgotten, "forgotten here, and stay so"),
+        (outcome.left_out, "left out: excluded, or part of something that is not here"),
+    ):
+        if count:
+            click.echo(f"  {count} {what}", err=True)
+    if outcome.masked:
+        click.echo(f"  masked on the way in: {', '.join(outcome.masked)}", err=True)
 
 
 @import_.command("server-memory")
@@ -178,7 +237,8 @@ def _remarks(total: Counts) -> Iterator[str]:
     if total.conversations_left_out or total.turns_left_out:
         yield (
             f"left out {counted(total.conversations_left_out, 'conversation')}, "
-            f"{counted(total.turns_left_out, 'turn')}: excluded, marked, forgotten, or too old"
+            f"{counted(total.turns_left_out, 'turn')}: "
+            "excluded, switched off, marked, forgotten, or too old"
         )
     if total.masked:
         yield f"masked on the way in: {_listed(total.masked)}"

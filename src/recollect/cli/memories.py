@@ -1,4 +1,4 @@
-"""Memories for people: remember, recall, list, edit, pin, forget, status, context."""
+"""Memories for people: remember, recall, list, edit, pin, context."""
 
 import sys
 from collections.abc import Sequence
@@ -8,19 +8,16 @@ from typing import Any
 import click
 
 from recollect.app.app import App
-from recollect.app.keeping import Pair
 from recollect.cli.moments import moment, moment_text
 from recollect.cli.options import common
 from recollect.cli.progress import bar
 from recollect.cli.recalled import print_memories
-from recollect.cli.render import console, render
+from recollect.cli.render import console
 from recollect.cli.running import command_session, print_json, run_with_app
 from recollect.core.records import Record, Where
-from recollect.core.text import clipped
 from recollect.errors import InvalidInput, NotFound
 from recollect.families.memories.model import MEMORY, MemoryView
 from recollect.tools.schema import to_json
-from recollect.tools.tool import Result
 
 TYPES = ("episodic", "semantic", "procedural", "working")
 SCOPES = ("session", "project", "user")
@@ -161,6 +158,7 @@ def recall(
 @_since
 @_until
 @click.option("--pinned", is_flag=True, help="Only pinned ones.")
+@click.option("--automatic", is_flag=True, help="Only those that hooks have stored by themselves.")
 @click.option("--forgotten", is_flag=True, help="Only forgotten ones.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 def list_(
@@ -171,6 +169,7 @@ def list_(
     since: str | None,
     until: str | None,
     pinned: bool,
+    automatic: bool,
     forgotten: bool,
     limit: int,
     **flags: Any,
@@ -184,6 +183,7 @@ def list_(
         after=moment(since, "since"),
         before=moment(until, "until", end=True),
         pinned=pinned,
+        automatic=automatic,
         deleted=forgotten,
     )
 
@@ -253,41 +253,6 @@ def pin(as_json: bool, memory_id: str, off: bool, **flags: Any) -> None:
 
 @click.command()
 @common
-@click.argument("memory_id")
-@click.option("--reason", help="Kept with it.")
-def forget(as_json: bool, memory_id: str, reason: str | None, **flags: Any) -> None:
-    """Forget a memory. `recollect undo` takes it back; `recollect purge` removes it for good."""
-    arguments = {"memory_id": memory_id, "reason": reason}
-    gone = run_with_app(lambda app: _call(app, "forget_memory", arguments), writes=True, **flags)
-    if as_json:
-        print_json(gone)
-    else:
-        click.echo(f"Forgotten: {gone['memory_id']}")
-
-
-@click.command()
-@common
-def status(as_json: bool, **flags: Any) -> None:
-    """Show what is stored where, what waits, and which memories say the same."""
-
-    async def work(app: App) -> dict[str, Any]:
-        session = await command_session(app)
-        told = (await app.call(session, "get_memory_status", {})).structured
-        similar = await app.shelf.similar(session)
-        place = {"project": await _project_name(app)}
-        past = {"history": to_json(await app.past.overview())}
-        pairs = {"similar": [_pair(pair) for pair in similar]} if similar else {}
-        return place | told | past | pairs
-
-    told = run_with_app(work, **flags)
-    if as_json:
-        print_json(told)
-    else:
-        render(Result(told, ""))
-
-
-@click.command()
-@common
 @click.argument("task", nargs=-1)
 @click.option("--file", "files", type=Path, multiple=True, help="A file you work on.")
 @click.option("--max-tokens", type=click.IntRange(100, 8000), default=2000, show_default=True)
@@ -353,15 +318,8 @@ async def _text(app: App, memory_id: str) -> str:
 def _listed(record: Record) -> dict[str, Any]:
     """As recall shows it, without a score: nothing was asked."""
     shown = to_json(MemoryView.of(record, 0.0))
-    return {key: value for key, value in shown.items() if key != "relevance_score"}
-
-
-def _pair(pair: Pair) -> dict[str, Any]:
-    return {
-        "score": round(pair.score, 3),
-        "first": {"id": pair.first.id, "content": clipped(pair.first.text, 200)},
-        "second": {"id": pair.second.id, "content": clipped(pair.second.text, 200)},
-    }
+    mark = {"automatic": True} if record.facets.get("automatic") else {}
+    return {key: value for key, value in shown.items() if key != "relevance_score"} | mark
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shlex
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -173,16 +172,23 @@ def _dispatcher(app: App) -> Dispatcher:
 
 def _explain(settings: Settings) -> None:
     """A person started the server by hand: tell how a client starts it."""
-    command = [settings.launcher] if settings.launcher else _own_command()
+    from recollect.clients.programs import own_program
+
+    program = own_program(settings.launcher, sys.argv[0], sys.executable)
     # With the options that were given: they are what this person wants the client to use.
-    command += sys.argv[1:]
+    command = [*program, *sys.argv[1:]]
     if settings.project is None and settings.dialect == "recollect":
         command += ["--project", AUTO]
     server = {"command": command[0], "args": command[1:]}
     line = shlex.join(command)
     click.echo(
         f"""Recollect is a memory for AI assistants. They start it themselves and talk to it over
-standard input and output, so there is nothing to see here. To connect one:
+standard input and output, so there is nothing to see here. To connect one, let it write the
+client's configuration; it shows the change and asks first:
+
+{shlex.join(program)} setup claude-code    or claude-desktop, codex, cursor, gemini, vscode, windsurf
+
+Or do it by hand:
 
 Claude Code   claude mcp add recollect -- {line}
 Codex         codex mcp add recollect -- {line}
@@ -196,11 +202,3 @@ Over HTTP: `recollect token`, then `recollect serve --transport http`.
 Everything is kept in {settings.data_dir}"""
     )
 
-
-def _own_command() -> list[str]:
-    """How this program was started, so that it works from any folder."""
-    script = Path(sys.argv[0])
-    if script.name == "__main__.py":
-        return [sys.executable, "-m", "recollect"]
-    found = shutil.which(sys.argv[0])
-    return [str(Path(found or script).absolute())]

@@ -1,0 +1,51 @@
+"""`recollect export`: everything as files that people read and git compares."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from recollect.app.app import App
+from recollect.app.exchange.writing import Exported
+from recollect.app.exchange.writing import export as write
+from recollect.cli.options import common
+from recollect.cli.progress import bar
+from recollect.cli.running import print_json, run_with_app
+from recollect.core.text import counted
+from recollect.tools.schema import to_json
+
+
+@click.command()
+@common
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--no-history", is_flag=True, help="Leave past conversations out.")
+def export(
+    as_json: bool, folder: Path, no_history: bool, project: str | None, **flags: Any
+) -> None:
+    """Write all that is remembered, or one --project, into the folder DIR.
+
+    Markdown for people, and JSON lines that git compares well and `recollect import DIR` takes in
+    again. What an earlier export has left in DIR is brought up to date. What is forgotten is not
+    written; `recollect backup` keeps everything.
+    """
+
+    async def work(app: App) -> Exported:
+        with bar("Exporting") as progress:
+            return await write(
+                app.library, folder, progress, project=project, history=not no_history
+            )
+
+    outcome = run_with_app(work, **flags)
+    if as_json:
+        print_json(to_json(outcome))
+        return
+    click.echo(
+        f"Wrote {counted(outcome.records, 'record')} and {counted(outcome.links, 'link')} of "
+        f"{counted(outcome.projects, 'project')} to {outcome.folder}."
+    )
+    if outcome.archived:
+        click.echo(
+            f"  not written, because archived: {', '.join(outcome.archived)}; "
+            "`recollect restore-project` brings one back",
+            err=True,
+        )

@@ -1,0 +1,245 @@
+"""`recollect status`: how much is remembered and where, what grows, what waits, what went wrong."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from recollect.app.app import App
+from recollect.app.keeping import Pair
+from recollect.cli.charts import bars
+from recollect.cli.options import common
+from recollect.cli.recalled import print_pairs
+from recollect.cli.render import console
+from recollect.cli.running import command_session, print_json, run_with_app
+from recollect.core.sessions import Session
+from recollect.core.text import clipped
+from recollect.core.times import ago, iso, now, parsed
+from recollect.errors import Refused
+from recollect.hooks.faults import recent
+from recollect.hooks.jobs import Jobs
+from recollect.hooks.places import hooks_folder
+from recollect.tools.schema import to_json
+
+Row = Mapping[str, Any]
+
+HEIGHT = 4  # lines of a chart
+MOST_PROJECTS = 15  # rows; the rest is summed up
+LONGEST_SHOWN = 72  # characters of what was recalled most
+UNITS = ("bytes", "KB", "MB", "GB", "TB")
+
+
+@click.command()
+@common
+def status(as_json: bool, **flags: Any) -> None:
+    """Show how much is remembered, per project and type, how it grows, and what waits."""
+
+    async def work(app: App) -> dict[str, Any]:
+        session = await command_session(app)
+        whole: dict[str, Any] = to_json(await app.overviews.now())
+        hooks = {"hooks": _hooks(app), "data_dir": str(app.settings.data_dir)}
+        return {**await _own(app, session), **whole, **hooks}
+
+    told = run_with_app(work, **flags)
+    if as_json:
+        print_json(told)
+    else:
+        _print(console(), told)
+
+
+async def _own(app: App, session: Session) -> dict[str, Any]:
+    """What holds for the project that the command means; little where that is off or archived."""
+    project = await app.shelf.project(session)
+    name = {"project": project.name if project else "(made at the first write)"}
+    try:
+        told = (await app.call(session, "get_memory_status", {})).structured
+        similar = await app.shelf.similar(session)
+    except Refused as error:
+        off = {"off_since": iso(project.off_since)} if project and project.off_since else {}
+        return {**name, **off, "problem": str(error)}
+    return {**name, **told, **({"similar": [_pair(pair) for pair in similar]} if similar else {})}
+
+
+def _hooks(app: App) -> dict[str, Any]:
+    folder = hooks_folder(app.settings)
+    jobs = Jobs(folder)
+    faults = recent(folder, 1)
+    return {
+        "enabled": app.settings.hooks,
+        "waiting": len(jobs.names()),
+        "failed": len(jobs.set_aside()),
+        **({"last_fault": faults[0]._asdict()} if faults else {}),
+    }
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    return {
+        "score": round(pair.score, 3),
+        "first": {"id": pair.first.id, "content": clipped(pair.first.text, 200)},
+        "second": {"id": pair.second.id, "content": clipped(pair.second.text, 200)},
+    }
+
+
+def _print(out: Console, told: Row) -> None:
+    _print_head(out, told)
+    _print_projects(out, told)
+    _print_growth(out, told["weeks"])
+    if told["recalled"]:
+        _heading(out, "Recalled most")
+        for each in cast(Sequence[Row], told["recalled"]):
+            said = clipped(str(each["content"]), LONGEST_SHOWN)
+            out.print(_text(f"{each['times']:>5,}x  {said}  ", (f"({each['project']})", "dim")))
+    if told.get("similar"):
+        _heading(out, "Say nearly the same")
+        print_pairs(out, told["similar"])
+    _print_state(out, told)
+
+
+def _print_head(out: Console, told: Row) -> None:
+    totals: Row = told["totals"]
+    kept = ", ".join(
+        counted(totals[name], name) for name in ("memories", "entities", "conversations")
+    )
+    places = counted(totals["projects"], "projects")
+    out.print(_text((kept, "bold"), f" in {places}, {size(totals['size_bytes'])} on disk."))
+    types = [f"{name} {count:,}" for name, count in told["types"].items()]
+    if totals["automatic"]:
+        types.append(f"{totals['automatic']:,} of them automatic (`recollect list --automatic`)")
+    if types:
+        out.print(_text(("Memories: " + ", ".join(types), "dim")))
+    if "problem" in told:
+        since = f" (since {ago(parsed(told['off_since']), now())})" if "off_since" in told else ""
+        out.print(_text((f"{told['problem']}{since}", "yellow")))
+
+
+def _print_projects(out: Console, told: Row) -> None:
+    here = told["project"]
+    rows = sorted(cast(Sequence[Row], told["projects"]), key=lambda row: row["name"] != here)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("project", overflow="fold")
+    for column in ("memories", "entities", "conversations", "size"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    user: Row = told["user"]
+    _add_row(table, {**user, "name": "(yours, in all projects)"}, "")
+    for row in rows[:MOST_PROJECTS]:
+        _add_row(table, row, "here" if row["name"] == here else "")
+    out.print(table)
+    if len(rows) > MOST_PROJECTS:
+        rest = counted(len(rows) - MOST_PROJECTS, "more projects")
+        out.print(_text((f"and {rest}; --json has them all.", "dim")))
+
+
+def _add_row(table: Table, row: Row, mark: str) -> None:
+    marks = [
+        mark,
+        "off" if row.get("off") else "",
+        "archived" if row["status"] == "archived" else "",
+        str(row.get("problem") or ""),
+    ]
+    table.add_row(
+        Text(str(row["name"])),
+        *(Text(_count(row.get(name))) for name in ("memories", "entities", "conversations")),
+        Text(size(row["size_bytes"])),
+        Text(", ".join(filter(None, marks)), style="dim"),
+    )
+
+
+def _print_growth(out: Console, weeks: Sequence[Row]) -> None:
+    """The last weeks side by side: what was remembered, and what was said."""
+    grid = Table.grid(padding=(0, 4))
+    charts: list[Text] = []
+    for name, title in (("memories", "Memories"), ("turns", "Turns of conversations")):
+        values = [int(week[name]) for week in weeks]
+        if not any(values):
+            continue
+        lines = bars(values, HEIGHT, plain=not out.encoding.lower().startswith("utf"))
+        width = len(lines[0])
+        first, last = weeks[0]["since"][5:], "this week"
+        ends = f"{first}{last:>{width - len(first)}}"
+        caption = f"{title} a week, most {max(values):,}"
+        grid.add_column(no_wrap=True)
+        chart = Text(f"{caption}\n", style="bold")
+        chart.append("\n".join(lines), style="not bold cyan")
+        charts.append(chart.append(f"\n{ends}", style="not bold dim"))
+    if charts:
+        grid.add_row(*charts)
+        out.print(grid)
+        out.print()
+
+
+def _print_state(out: Console, told: Row) -> None:
+    waiting: int = told["totals"]["without_vectors"]
+    hooks: Row = told["hooks"]
+    storage: Row = told.get("storage") or {}
+    embeddings: Row = storage.get("embeddings") or {}
+    _heading(out, "State")
+    queue = f"{counted(waiting, 'texts')} to be embedded; `recollect index` does it now"
+    facts = {
+        "data": f"{told['data_dir']} ({_files(told['files'])})",
+        "waiting": queue if waiting else "nothing",
+        "model": str(embeddings.get("problem") or ""),
+        "hooks": _told_of_hooks(hooks),
+    }
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, fact in facts.items():
+        if fact:
+            table.add_row(name, Text(fact))
+    out.print(table)
+
+
+def _told_of_hooks(hooks: Row) -> str:
+    parts = ["on" if hooks["enabled"] else "off in the settings"]
+    if hooks["waiting"]:
+        parts.append(f"{counted(hooks['waiting'], 'sessions')} to be taken in")
+    if hooks["failed"]:
+        parts.append(f"{counted(hooks['failed'], 'sessions')} could not be taken in")
+    if fault := cast(Row | None, hooks.get("last_fault")):
+        parts.append(f"last fault {fault['at']} in {fault['event']}: {fault['reason']}")
+    return "; ".join(parts)
+
+
+def _files(files: Sequence[Row]) -> str:
+    """Single files by name, and folders by their sum."""
+    sizes: dict[str, int] = {}
+    for file in files:
+        name, slash, _ = str(file["file"]).partition("/")
+        sizes[name + slash] = sizes.get(name + slash, 0) + int(file["size_bytes"])
+    return ", ".join(f"{name} {size(count)}" for name, count in sizes.items() if count)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 memory`, `2 memories`."""
+    if count == 1:
+        noun = noun.removesuffix("ies") + "y" if noun.endswith("ies") else noun.removesuffix("s")
+    return f"{count:,} {noun}"
+
+
+def size(count: int) -> str:
+    amount, unit = float(count), 0
+    while amount >= 1000 and unit < len(UNITS) - 1:
+        amount, unit = amount / 1000, unit + 1
+    return (
+        f"{amount:,.0f} {UNITS[unit]}"
+        if unit == 0 or amount >= 100
+        else f"{amount:.1f} {UNITS[unit]}"
+    )
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _heading(out: Console, title: str) -> None:
+    out.print(Text(title, style="bold"))
+
+
+def _text(*parts: str | tuple[str, str]) -> Text:
+    """Stored text is data: what looks like markup in it is shown, not obeyed."""
+    return Text.assemble(*parts)

@@ -1,0 +1,81 @@
+"""`recollect off` and `recollect on`: whether anything of a project is kept or given out."""
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from recollect.app.app import App
+from recollect.cli.options import common
+from recollect.cli.running import print_json, run_with_app
+from recollect.core.projects import Project
+from recollect.core.sessions import Session
+from recollect.core.times import iso
+
+OFF = """\
+Nothing of it is stored or given out: hooks keep still, memory and graph tools refuse, and its
+conversations are neither taken in nor found. What is said meanwhile is never taken in. What was
+stored before stays, and is there again after `recollect on`."""
+NO_FOLDER = "It belongs to no folder, so which conversations are its own is not known: they go on."
+
+
+@click.command()
+@common
+def off(as_json: bool, **flags: Any) -> None:
+    """Switch the project of this folder off: nothing of it is stored or given out."""
+    _switch(as_json, flags, off=True)
+
+
+@click.command()
+@common
+def on(as_json: bool, **flags: Any) -> None:
+    """Switch the project of this folder on again."""
+    _switch(as_json, flags, off=False)
+
+
+def _switch(as_json: bool, flags: dict[str, Any], *, off: bool) -> None:
+    async def work(app: App) -> tuple[Project, Project, list[str]] | None:
+        before = await _meant(app, flags.get("project"), off=off)
+        if before is None:
+            return None
+        after = await app.library.switch(before.name, off=off)
+        return before, after, await app.library.workspaces_of(after)
+
+    done = run_with_app(work, writes=True, **flags)
+    if done is None:
+        _tell_that_there_is_none(as_json=as_json)
+        return
+    before, after, folders = done
+    changed = before.is_off != after.is_off
+    if as_json:
+        since = None if after.off_since is None else iso(after.off_since)
+        print_json({"project": after.name, "off": after.is_off, "changed": changed, "since": since})
+        return
+    click.echo(_told(after, changed=changed))
+    if off and changed:
+        click.echo(OFF if folders else f"{OFF}\n{NO_FOLDER}")
+
+
+async def _meant(app: App, named: str | None, *, off: bool) -> Project | None:
+    """A name must be one that there is: a mistyped one would leave the project on that is meant.
+
+    The project of a folder is made to be off; one that is not there is on.
+    """
+    if named is not None:
+        return await app.library.project(named)
+    session = Session(client="command line", is_conversation=False)
+    return await (app.shelf.standing_project if off else app.shelf.project)(session)
+
+
+def _tell_that_there_is_none(*, as_json: bool) -> None:
+    if as_json:
+        print_json({"project": None, "off": False, "changed": False, "since": None})
+    else:
+        click.echo("Nothing is stored of this folder yet, and nothing is off; nothing was changed.")
+
+
+def _told(project: Project, *, changed: bool) -> str:
+    if project.off_since is not None:
+        since = datetime.fromtimestamp(project.off_since / 1e6).strftime("%Y-%m-%d %H:%M")
+        return f'Project "{project.name}" is {"" if changed else "already "}off since {since}.'
+    return f'Project "{project.name}" is on{" again" if changed else "; nothing was changed"}.'

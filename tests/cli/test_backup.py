@@ -1,0 +1,130 @@
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving import HANG, environment
+
+Run = Callable[..., Any]
+
+SAID = "Logins are limited by a token bucket"
+# Tells itself to end when the first database is copied.
+ENDED_EARLY = """
+import os, signal, sys
+from recollect.app.care import backups
+from recollect.cli.main import main
+
+copy_to = backups.copy_to
+
+def copy_and_end(*arguments):
+    copy_to(*arguments)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+backups.copy_to = copy_and_end
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def stored(recollect: Run) -> Run:
+    assert recollect("remember", SAID, "--project", "shop").status == 0
+    return recollect
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "copy.zip"
+
+
+def listed(recollect: Run, *flags: str) -> list[str]:
+    rows = recollect("list", "--project", "shop", "--json", *flags).json["memories"]
+    return [row["content"] for row in rows]
+
+
+def test_a_backup_comes_back_elsewhere(stored: Run, file: Path, tmp_path: Path) -> None:
+    made = stored("backup", str(file))
+    assert made.status == 0
+    assert "1 project" in made.out
+    assert "memory banks" in made.out
+    elsewhere = str(tmp_path / "elsewhere")
+    back = stored("restore", str(file), "--data-dir", elsewhere)
+    assert back.status == 0
+    assert listed(stored, "--data-dir", elsewhere) == [SAID] == listed(stored)
+
+
+def test_json_tells_what_was_done(stored: Run, file: Path, tmp_path: Path) -> None:
+    made = stored("backup", str(file), "--json").json
+    assert made["file"] == str(file)
+    assert made["projects"] == ["shop"]
+    assert made["rows"]["records"] >= 1
+    back = stored("restore", str(file), "--replace", "--yes", "--json").json
+    assert Path(back["safety_copy"]).parent == tmp_path
+    assert back["left"] == []
+
+
+def test_a_file_that_is_there_is_the_callers_mistake(stored: Run, file: Path) -> None:
+    file.touch()
+    refused = stored("backup", str(file))
+    assert refused.status == 2
+    assert "--force" in refused.err
+    assert stored("backup", str(file), "--force").status == 0
+
+
+def test_replacing_asks_and_says_where_the_safety_copy_is(
+    stored: Run, file: Path, tmp_path: Path
+) -> None:
+    assert stored("backup", str(file)).status == 0
+    assert stored("remember", "Said later", "--project", "shop").status == 0
+    assert stored("restore", str(file)).status == 2
+    assert stored("restore", str(file), "--replace").status == 2  # nobody can be asked
+    declined = stored("restore", str(file), "--replace", stdin="n\n", terminal=True)
+    assert "goes into" in declined.err
+    assert listed(stored) == ["Said later", SAID]
+    safety = tmp_path / "safety.zip"
+    flags = ("--replace", "--safety-copy", str(safety))
+    agreed = stored("restore", str(file), *flags, stdin="y\n", terminal=True)
+    assert agreed.status == 0
+    assert str(safety) in agreed.out
+    assert listed(stored) == [SAID]
+    assert zipfile.is_zipfile(safety)
+
+
+def test_one_project_is_added_under_a_free_name(stored: Run, file: Path) -> None:
+    assert stored("backup", str(file)).status == 0
+    added = stored("restore", str(file), "--project", "shop")
+    assert '"shop-2"' in added.out
+    assert stored("restore", str(file), "--project", "nothing").status == 2
+    names = {p["name"] for p in stored("list-projects", "--json").json["projects"]}
+    assert names == {"shop", "shop-2"}
+
+
+def test_what_cannot_be_is_said_clearly(
+    stored: Run, file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert stored("backup", str(file), "--project", "shop").status == 2
+    assert stored("restore", str(file)).status == 2
+    file.write_text("no backup", encoding="utf-8")
+    assert stored("restore", str(file), "--replace", "--yes").status == 2
+    empty = stored("backup", str(tmp_path / "x.zip"), "--data-dir", str(tmp_path / "none"))
+    assert empty.status == 2
+    assert "nothing to back up" in empty.err
+    monkeypatch.setenv("RECOLLECT_READ_ONLY", "true")
+    assert stored("restore", str(file), "--replace", "--yes").status == 2
+    monkeypatch.setenv("RECOLLECT_DEPLOYMENT_MODE", "embedded-memory")
+    assert stored("backup", str(file)).status == 2
+
+
+def test_a_backup_that_is_ended_leaves_nothing(stored: Run, tmp_path: Path) -> None:
+    arguments = ["backup", str(tmp_path / "copy.zip"), "--data-dir", str(tmp_path / "data")]
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDED_EARLY, *arguments],
+        env=environment(),
+        timeout=HANG,
+        check=False,
+    )
+    assert ended.returncode == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]

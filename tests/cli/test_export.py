@@ -1,0 +1,46 @@
+"""`recollect export`, and `recollect import` of what it wrote."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+def test_what_is_exported_is_taken_in_somewhere_else(
+    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recollect("remember", "We deploy on Fridays", "--project", "shop")
+    folder = tmp_path / "out"
+    told = recollect("export", str(folder))
+    assert told.status == 0
+    assert "of 1 project" in told.out
+    monkeypatch.setenv("RECOLLECT_DATA_DIR", str(tmp_path / "elsewhere"))
+    assert "Added 1 record" in recollect("import", str(folder)).out
+    assert "1 were there already" in recollect("import", str(folder)).out
+    found = recollect("list", "--project", "shop", "--json").json["memories"]
+    assert [memory["content"] for memory in found] == ["We deploy on Fridays"]
+
+
+def test_an_export_tells_programs_what_it_wrote(recollect: Run, tmp_path: Path) -> None:
+    recollect("remember", "A fact", "--project", "shop")
+    told = recollect("export", str(tmp_path / "out"), "--no-history", "--json").json
+    assert (told["projects"], told["records"]) == (1, 1)
+    assert not (tmp_path / "out" / "history").exists()
+
+
+def test_what_is_no_export_is_the_callers_mistake(recollect: Run, tmp_path: Path) -> None:
+    missing = recollect("import", str(tmp_path / "none"))
+    assert (missing.status, "is no folder" in missing.err) == (2, True)
+    (tmp_path / "empty").mkdir()
+    empty = recollect("import", str(tmp_path / "empty"))
+    assert (empty.status, "holds no export" in empty.err) == (2, True)
+    assert recollect("import", "--help").status == 0
+
+
+def test_a_folder_of_other_things_is_not_written_into(recollect: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.md").write_text("mine", encoding="utf-8")
+    told = recollect("export", str(tmp_path))
+    assert (told.status, "not empty" in told.err) == (2, True)

@@ -1,0 +1,143 @@
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.app.noting import note
+from recollect.core.times import now
+from recollect.families.memories.model import Source
+from recollect.families.memories.new_memory import NewMemory
+from recollect.settings import Settings
+
+Run = Callable[..., Any]
+Notice = Callable[..., None]
+
+DAY = 86_400 * 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository to work in, so that memories have a project."""
+    repository = tmp_path / "shop"
+    (repository / ".git").mkdir(parents=True)
+    monkeypatch.chdir(repository)
+    return repository
+
+
+@pytest.fixture
+def notice(tmp_path: Path, folder: Path) -> Notice:
+    """Stores a memory as a hook does."""
+
+    def store(text: str, session: str = "s-1", days_ago: int = 0, **more: Any) -> None:
+        wanted = NewMemory(
+            content=text,
+            type="episodic",
+            scope="session",
+            importance=0.2,
+            session=session,
+            source=Source(tool="hook:PostToolUse"),
+            **more,
+        )
+        clock = lambda: now() - days_ago * DAY  # noqa: E731
+        asyncio.run(note(Settings(data_dir=tmp_path / "data"), folder, wanted, clock=clock))
+
+    return store
+
+
+def contents(answer: Any) -> list[str]:
+    return [memory["content"] for memory in answer.json["memories"]]
+
+
+def test_what_hooks_stored_is_listed_apart_and_marked(recollect: Run, notice: Notice) -> None:
+    recollect("remember", "Asked for")
+    notice("Edited a.py")
+    assert contents(recollect("list", "--automatic", "--json")) == ["Edited a.py"]
+    both = recollect("list", "--json").json["memories"]
+    assert [memory.get("automatic") for memory in both] == [True, None]
+    listed = recollect("list").out
+    assert listed.count("automatic") == 1
+    assert " · automatic · " in listed
+
+
+def test_what_is_recalled_is_marked_too(
+    recollect: Run, notice: Notice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notice("Edited limiter.py")
+    monkeypatch.setenv("MEMORY_SESSION_ID", "s-1")
+    assert " · automatic · " in recollect("recall", "limiter").out
+
+
+def test_all_of_it_is_forgotten_at_once_and_comes_back_by_one_undo(
+    recollect: Run, notice: Notice
+) -> None:
+    recollect("remember", "Asked for")
+    for name in ("a.py", "b.py", "c.py", "d.py"):
+        notice(f"Edited {name}")
+    gone = recollect("forget", "--automatic", "--yes")
+    assert gone.out == "Forgot 4 automatic memories. `recollect undo` takes it back.\n"
+    assert contents(recollect("list", "--json")) == ["Asked for"]
+    recollect("undo")
+    assert len(contents(recollect("list", "--json"))) == 5
+
+
+def test_undo_means_what_a_person_did_although_a_hook_stored_since(
+    recollect: Run, notice: Notice
+) -> None:
+    notice("Edited a.py")
+    recollect("forget", "--automatic", "--yes")
+    notice("Edited b.py")
+    recollect("undo")
+    assert sorted(contents(recollect("list", "--json"))) == ["Edited a.py", "Edited b.py"]
+
+
+def test_only_those_of_a_session_or_from_before_a_time_are_meant(
+    recollect: Run, notice: Notice
+) -> None:
+    notice("Edited old.py", days_ago=40)
+    notice("Edited new.py")
+    notice("Edited other.py", session="s-2")
+    gone = recollect("forget", "--automatic", "--before", "2 weeks ago", "--yes", "--json")
+    assert gone.json == {"forgotten": 1}
+    assert contents(recollect("list", "--json")) == ["Edited other.py", "Edited new.py"]
+    recollect("forget", "--automatic", "--session", "s-2", "--yes")
+    assert contents(recollect("list", "--json")) == ["Edited new.py"]
+
+
+def test_a_pinned_one_stays(recollect: Run, notice: Notice) -> None:
+    notice("Edited a.py", pinned=True)
+    assert recollect("forget", "--automatic", "--yes", "--json").json == {"forgotten": 0}
+    said = recollect("forget", "--automatic", "--yes").out
+    assert said == "No automatic memory fits; nothing was forgotten.\n"
+    assert contents(recollect("list", "--json")) == ["Edited a.py"]
+
+
+def test_a_person_is_asked_first(recollect: Run, notice: Notice) -> None:
+    notice("Edited a.py")
+    assert recollect("forget", "--automatic").status == 2
+    asked = recollect("forget", "--automatic", stdin="n\n", terminal=True)
+    assert "Forget 1 automatic memory (Edited a.py)?" in asked.err
+    assert asked.out == "Nothing was forgotten.\n"
+    assert contents(recollect("list", "--json")) == ["Edited a.py"]
+    recollect("forget", "--automatic", stdin="y\n", terminal=True)
+    assert contents(recollect("list", "--json")) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--session", "s-1"),
+        ("memory:x", "--before", "yesterday"),
+        ("memory:x", "--automatic"),
+        ("--automatic", "--reason", "x"),
+        ("--automatic", "--before", "whenever", "--yes"),
+    ],
+)
+def test_what_is_not_clear_is_refused_and_changes_nothing(
+    recollect: Run, notice: Notice, arguments: tuple[str, ...]
+) -> None:
+    notice("Edited a.py")
+    assert recollect("forget", *arguments).status == 2
+    assert contents(recollect("list", "--json")) == ["Edited a.py"]

@@ -1,0 +1,138 @@
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands are called in."""
+    home, folder = tmp_path / "home", tmp_path / "shop"
+    for place in (home, folder):
+        place.mkdir()
+    for variable in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(variable, str(home))
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def talks(folder: Path, said: str, at: str) -> Path:
+    path = folder.parent / "home" / "talks.jsonl"
+    line = {"session": "one", "author": "Ada", "timestamp": at, "text": said}
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**line, "project": str(folder)}) + "\n")
+    return path
+
+
+def imported(recollect: Run, path: Path) -> Any:
+    return recollect("import", "history", "--source", "jsonl", str(path), "--json")
+
+
+def test_a_project_is_made_to_be_off(recollect: Run, shop: Path) -> None:
+    outcome = recollect("off")
+    assert outcome.status == 0
+    assert outcome.out.startswith('Project "shop" is off since ')
+    assert "`recollect on`" in outcome.out
+    [project] = recollect("list-projects", "--json").json["projects"]
+    assert (project["name"], project["off"]) == ("shop", True)
+
+
+def test_off_twice_changes_nothing_and_says_so(recollect: Run, shop: Path) -> None:
+    first = recollect("off", "--json").json
+    second = recollect("off", "--json").json
+    assert (first["changed"], second["changed"]) == (True, False)
+    assert first["since"] == second["since"]
+    assert "already off" in recollect("off").out
+
+
+def test_on_where_it_is_on_changes_nothing(recollect: Run, shop: Path) -> None:
+    recollect("remember", "Tests run with tox.")
+    told = recollect("on", "--json").json
+    assert told == {"project": "shop", "off": False, "changed": False, "since": None}
+    assert "nothing was changed" in recollect("on").out
+
+
+def test_on_makes_no_project(recollect: Run, shop: Path) -> None:
+    assert recollect("on", "--json").json["changed"] is False
+    assert "nothing was changed" in recollect("on").out
+    assert recollect("list-projects", "--json").json["projects"] == []
+
+
+def test_memories_are_refused_while_it_is_off_and_there_again_after(
+    recollect: Run, shop: Path
+) -> None:
+    assert recollect("remember", "Tests run with tox.").status == 0
+    recollect("off")
+    for command in (["remember", "More."], ["recall", "tox"], ["list"], ["context"]):
+        refused = recollect(*command, "--json")
+        assert refused.status == 2
+        assert refused.json["error"] == "project_off"
+        assert refused.json["project"] == "shop"
+    assert recollect("on").out == 'Project "shop" is on again.\n'
+    [memory] = recollect("list", "--json").json["memories"]
+    assert memory["content"] == "Tests run with tox."
+
+
+def test_the_graph_is_refused_too(recollect: Run, shop: Path) -> None:
+    recollect("off")
+    refused = recollect("search-nodes", "Ada", "--project", "shop", "--json")
+    assert (refused.status, refused.json["error"]) == (2, "project_off")
+    assert recollect("on", "--project", "shop").status == 0
+    assert recollect("search-nodes", "Ada", "--project", "shop").status == 0
+
+
+def test_another_project_goes_on(recollect: Run, shop: Path, monkeypatch: Any) -> None:
+    recollect("off")
+    other = shop.parent / "other"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    assert recollect("remember", "Ships on Fridays.").status == 0
+
+
+def test_a_named_project_must_be_there(recollect: Run, shop: Path) -> None:
+    refused = recollect("off", "--project", "shpo", "--json")
+    assert (refused.status, refused.json["error"]) == (2, "not_found")
+    assert recollect("list-projects", "--json").json["projects"] == []
+
+
+def test_a_named_project_without_a_folder_says_what_that_means(recollect: Run, shop: Path) -> None:
+    recollect("create-project", "ideas")
+    assert "no folder" in recollect("off", "--project", "ideas").out
+    assert "no folder" not in recollect("off").out
+
+
+def test_conversations_are_neither_found_nor_listed_while_it_is_off(
+    recollect: Run, shop: Path
+) -> None:
+    path = talks(shop, "We limit logins with a token bucket.", "2026-03-02T09:00:00Z")
+    assert imported(recollect, path).status == 0
+    asked = ["recall-previous-discussions", "limit logins", "--json"]
+    everything = ["unified-memory-search", "limit logins", "--json"]
+    assert len(recollect(*asked).json["results"]) == 1
+    recollect("off")
+    assert recollect(*asked).json["results"] == []
+    found = recollect(*everything).json
+    assert "bucket" not in json.dumps(found)
+    assert recollect("history", "list", "--json").json["conversations"] == []
+    recollect("on")
+    assert len(recollect(*asked).json["results"]) == 1
+    assert "bucket" in json.dumps(recollect(*everything).json)
+
+
+def test_what_is_said_while_it_is_off_never_comes_in(recollect: Run, shop: Path) -> None:
+    path = talks(shop, "Said before.", "2026-03-02T09:00:00Z")
+    recollect("off")
+    talks(shop, "Said meanwhile.", datetime.now(UTC).isoformat())
+    left = imported(recollect, path).json
+    assert left["total"]["turns"] == 0
+    recollect("on")
+    taken = imported(recollect, path).json
+    assert (taken["total"]["turns"], taken["total"]["turns_left_out"]) == (1, 1)
+    found = recollect("recall-previous-discussions", "said", "--json").out
+    assert "before" in found
+    assert "meanwhile" not in found
