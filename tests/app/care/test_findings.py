@@ -38,4 +38,5 @@ def test_what_cannot_be_mended_keeps_nothing_else_from_it() -> None:
         ]
     )
     assert [(each.check, each.is_done) for each in done] == [("a", False), ("b", True)]
+    assert "not yours" in done[0].did
     assert done[1].did == "mended it"

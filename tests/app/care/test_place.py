@@ -61,6 +61,17 @@ def test_what_others_may_read_is_closed_to_them(patient: Patient) -> None:
     assert patient.folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_folder_that_others_may_only_list_gets_advice(patient: Patient) -> None:
+    patient.folder.chmod(0o755)
+    [finding] = worst(patient)
+    assert finding.severity == "advice"
+    patient.folder.chmod(0o777)
+    [finding] = worst(patient)
+    assert finding.severity == "problem"
+    assert [each.is_done for each in mended([finding])] == [True]
+    assert worst(patient) == []
+
+
 @pytest.mark.parametrize(
     ("part", "program"),
     [
@@ -100,7 +111,7 @@ def test_a_restore_that_was_cut_short_is_told_with_its_safety_copy(patient: Pati
     (stage / "about.json").chmod(0o600)
     [finding] = worst(patient)
     assert finding.severity == "problem"
-    assert "/backups/copy.zip" in finding.what
+    assert finding.command == "recollect restore /backups/copy.zip --replace"
     assert "/backups/safety.zip" in finding.what
     assert finding.mend is None
 

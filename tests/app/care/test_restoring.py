@@ -9,7 +9,7 @@ from processes import said_by
 from recollect.app.care.restoring import restore, restore_project
 from recollect.core.times import now
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import InvalidInput, NotFound, Refused
+from recollect.errors import InvalidInput, NotFound, Refused, Unavailable
 
 
 @pytest.fixture
@@ -153,3 +153,20 @@ def test_a_project_that_the_backup_lacks_is_named(data: Path, file: Path) -> Non
         restore_project(data, file, "shoop", now)
     assert '"shop"' in str(caught.value)
     assert not [*data.glob("restoring-*")]
+
+
+def test_an_interruption_in_the_middle_says_how_to_go_on(data: Path, file: Path) -> None:
+    wanted = everything(data)
+    done: list[int] = []
+
+    def interrupt(step: int, _total: int) -> None:
+        done.append(step)
+        if len(done) > 1 and step == 1:  # the safety copy is made, and one database put back
+            raise KeyboardInterrupt
+
+    with pytest.raises(Unavailable) as caught:
+        restore(data, file, now, interrupt, lambda _manifest, _safety: True, replace=True)
+    assert "--replace again" in str(caught.value)
+    assert Path(caught.value.facts["safety_copy"]).is_file()
+    restored(data, file, replace=True, safety=data.with_name("second.zip"))
+    assert everything(data) == wanted

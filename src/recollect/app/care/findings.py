@@ -81,6 +81,7 @@ def mended(findings: Iterable[Finding]) -> list[Mended]:
             continue
         try:
             done.append(Mended(finding.check, finding.what, finding.mend(), is_done=True))
-        except (RecollectError, OSError) as error:
-            done.append(Mended(finding.check, finding.what, str(error), is_done=False))
+        except Exception as error:  # noqa: BLE001 - the others are to be mended still
+            did = str(error) if isinstance(error, RecollectError) else f"it failed ({error!r})"
+            done.append(Mended(finding.check, finding.what, did, is_done=False))
     return done

@@ -1,5 +1,6 @@
 """The data folder itself: whether it can be used, who may read it, where it lies, what is left."""
 
+import json
 import os
 import shutil
 import stat
@@ -18,6 +19,7 @@ CHECK = "data folder"
 LEAST_FREE = 100_000_000  # bytes below which the next import may fail
 LITTLE_FREE = 1_000_000_000
 OTHERS = 0o077  # what group and others may do
+WRITTEN_BY_OTHERS = 0o022
 OLD_STAGE = 3_600.0  # seconds after which nobody verifies a backup any more
 
 # Parts of paths by which programs that synchronise folders are known.
@@ -79,8 +81,12 @@ def _readable_by_others(folder: Path) -> Iterator[Finding]:
 
     shown = ", ".join(str(path.relative_to(folder.parent)) for path in open_to_others[:3])
     more = ", …" if len(open_to_others) > 3 else ""
-    what = f"Others may read what is stored: {shown}{more}."
-    yield Finding(CHECK, "problem", what, DOCTOR_FIX, close)
+    if any(not path.is_dir() or _mode(path) & WRITTEN_BY_OTHERS for path in open_to_others):
+        what = f"Others may read or change what is stored: {shown}{more}."
+        yield Finding(CHECK, "problem", what, DOCTOR_FIX, close)
+    else:
+        what = f"Others may see which files there are: {shown}{more}."
+        yield Finding(CHECK, "advice", what, DOCTOR_FIX, close)
 
 
 def _everything(folder: Path) -> list[Path]:
@@ -142,8 +148,7 @@ def mount_kind(folder: Path, mounts: Sequence[str]) -> str | None:
 def _left(folder: Path) -> Iterator[Finding]:
     for stage in sorted(folder.glob(f"{STAGE}*")):
         if (stage / ABOUT).exists():
-            what = f"A restore was cut short: some databases are old, some new ({_about(stage)})."
-            yield Finding(CHECK, "problem", what, "give the same command with --replace again")
+            yield _cut_short(stage)
         elif time.time() - stage.stat().st_mtime > OLD_STAGE:
             yield _leftover(stage, "A restore that was given up left a folder")
     stale = [path for path in _drafts(folder) if time.time() - path.stat().st_mtime > STALE]
@@ -159,12 +164,11 @@ def _leftover(path: Path, what: str) -> Finding:
     return Finding(CHECK, "advice", f"{what}: {path}.", DOCTOR_FIX, remove)
 
 
-def _about(stage: Path) -> str:
-    import json
-
+def _cut_short(stage: Path) -> Finding:
     told = json.loads((stage / ABOUT).read_text("utf-8"))
-    before = f"; what was there before is in {told['safety']}" if told.get("safety") else ""
-    return f"from {told['backup']}{before}"
+    before = f" What was there before is in {told['safety']}." if told["safety"] else ""
+    what = f"A restore was cut short: some databases are old, some new.{before}"
+    return Finding(CHECK, "problem", what, f"recollect restore {told['backup']} --replace")
 
 
 def _drafts(folder: Path) -> list[Path]:

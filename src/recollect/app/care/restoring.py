@@ -148,7 +148,7 @@ def _replaced(
             report(number + 1, len(names) + 1)
         bury(live, gone)
         put_catalogue(live, stage / META)
-    except (RecollectError, OSError) as error:
+    except (RecollectError, OSError, KeyboardInterrupt) as error:
         raise _interrupted(error, safety) from error
     (stage / ABOUT).unlink()
     _remove_interrupted(live.folder)
@@ -233,10 +233,11 @@ def _check_safety(safety: Path) -> None:
         )
 
 
-def _interrupted(error: Exception, safety: Path | None) -> Unavailable:
+def _interrupted(error: BaseException, safety: Path | None) -> Unavailable:
     kept = f" What was there before is in {safety}." if safety else ""
+    reason = getattr(error, "message", str(error)) or "it was interrupted."
     return Unavailable(
-        f"Only a part of the backup came back: {getattr(error, 'message', error)}",
+        f"Only a part of the backup came back: {reason}",
         hint=f"Give the same command with --replace again.{kept}",
         safety_copy=str(safety) if safety else None,
     )

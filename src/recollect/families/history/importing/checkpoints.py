@@ -161,9 +161,10 @@ class Checkpoint:
         return json.loads(json.dumps(known))  # as the store gives it back
 
 
-def transcript_of(tag: str) -> str:
-    """The id of the transcript that a turn has the tag from."""
-    return tag.partition(" ")[0]
+def transcript_of(tag: str) -> str | None:
+    """The id of the transcript that a turn has the tag from, if it has it from one."""
+    owner, _, reading = tag.partition(" ")
+    return owner if reading.isdecimal() else None
 
 
 def _tag(transcript: str, reading: int) -> str:

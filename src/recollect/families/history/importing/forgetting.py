@@ -21,7 +21,10 @@ from recollect.families.history.importing.conversations import (
 )
 from recollect.families.history.importing.exclusion import is_within
 from recollect.families.history.importing.graves import buried, grave_id
+from recollect.families.history.importing.growing import grown_tag
 from recollect.families.history.importing.retrying import unopposed
+from recollect.families.history.importing.slots import Slot
+from recollect.families.history.importing.writing import retell
 from recollect.families.history.model import (
     CODE,
     CONVERSATION,
@@ -143,6 +146,7 @@ class Forgetting:
         while page := await self._store.scan(where, limit=PAGE):
             for conversation in page:
                 await self._leave_agents_out(conversation)
+                await self._take_back(conversation.id)
             forgotten = tuple(each.id for each in page if left_out_of(each) == "forgotten")
             others = tuple(each.id for each in page if left_out_of(each) != "forgotten")
             await self._purge_turns(replace(_TURNS, parents=forgotten))
@@ -158,6 +162,31 @@ class Forgetting:
             await self._unmention({*ids, *await self._sessions(ids)}, ())
         if why in FOR_GOOD:
             await self._leave_out(ids, cast(LeftOut, why))
+
+    async def _take_back(self, conversation: str) -> None:
+        """What it added to turns of others; these stay as they were before."""
+        tag = grown_tag(conversation)
+        turns = await self._store.scan(Where(kinds=(TURN,), tags=(tag,)))
+        if not turns:
+            return
+        ids = tuple(turn.id for turn in turns)
+        for turn in ids:
+            await self._change_turn(turn, lambda slot: slot.shrink(conversation))
+        await self._purge_symbols(sorted({turn.scope for turn in turns}))
+        code = await self._store.scan(Where(kinds=(CODE,), parents=ids, deleted=True))
+        # Also where there is none: that removes the old words of what only changed.
+        await self._purge([each.ref for each in code], always=True)
+        for turn in ids:
+            await self._change_turn(turn, lambda slot: slot.drop(tag))
+
+    async def _change_turn(self, turn: str, change: Callable[[Slot], None]) -> None:
+        async def attempt() -> None:
+            for record in await self._store.get([turn]):
+                slot = Slot.of(record)
+                change(slot)
+                await retell(self._store, turn, slot, self._clock())
+
+        await unopposed(attempt, f"the turn {turn}")
 
     async def _kept(self, where: Where) -> list[Record]:
         """Those that are not left out for good."""
@@ -189,7 +218,8 @@ class Forgetting:
             if is_forgotten:
                 turns = [replace(turn, session=None) for turn in turns]
             await self._bury(turns)
-            transcripts = {transcript_of(tag) for turn in turns for tag in turn.tags}
+            tags = {tag for turn in turns for tag in turn.tags}
+            transcripts = set(filter(None, map(transcript_of, tags)))
             for transcript in sorted(transcripts) if is_forgotten else ():
                 await self._change_transcript(transcript)
             ids = tuple(turn.id for turn in turns)
@@ -285,8 +315,8 @@ class Forgetting:
             yield page
             after = page[-1].id
 
-    async def _purge(self, refs: Sequence[Ref]) -> None:
-        if refs:
+    async def _purge(self, refs: Sequence[Ref], *, always: bool = False) -> None:
+        if refs or always:
             purged = await self._store.purge(refs)
             self.done.complete = self.done.complete and purged.complete
 

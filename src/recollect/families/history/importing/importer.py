@@ -27,7 +27,7 @@ from recollect.families.history.importing.retrying import ATTEMPTS, unopposed
 from recollect.families.history.importing.texts import Cleaner
 from recollect.families.history.importing.turns import Said, made_ready
 from recollect.families.history.importing.writing import Draft
-from recollect.families.history.model import TURN, HistoryOptions
+from recollect.families.history.model import CODE, TURN, HistoryOptions
 
 PAGE = 500  # turns that are read at once
 
@@ -360,6 +360,9 @@ class _Reading:
         if owners:
             copied = await self._store.get(sorted(owners))
             known.conversations |= {each.id: each for each in copied}
+        if grown := sorted(plan.grown_in(events, known.turns)):
+            for code in await self._store.scan(Where(kinds=(CODE,), parents=tuple(grown))):
+                known.code.setdefault(code.parent or "", []).append(code)
         for conversation in plan.rewound_in(events, source) & known.conversations.keys():
             for turn in await self._all_turns(conversation):
                 known.turns.setdefault(turn.id, turn)

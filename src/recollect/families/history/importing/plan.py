@@ -1,6 +1,6 @@
 """What a portion of a transcript makes of the conversations and turns that are there."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from recollect.core.records import Record
@@ -14,7 +14,9 @@ from recollect.families.history.importing.conversations import (
     part_tag,
 )
 from recollect.families.history.importing.exclusion import Exclusion
+from recollect.families.history.importing.growing import SEALED, as_stored
 from recollect.families.history.importing.quiet import Quiet
+from recollect.families.history.importing.slots import Slot
 from recollect.families.history.importing.texts import LONGEST_TITLE, Cleaner
 from recollect.families.history.importing.turns import Said
 from recollect.families.history.model import conversation_id, turn_id
@@ -33,62 +35,17 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Slot:
-    """A turn as it was and as it is to be; `said` is None where the portion does not tell."""
-
-    owner: str  # its conversation
-    session: str | None
-    stored: Record | None
-    is_live: bool
-    position: int
-    at: int
-    sequence: int = 0  # the order in which the turns of a conversation came
-    scope: str = ""
-    tags: frozenset[str] = frozenset()  # the readings of transcripts that it came in
-    said: Said | None = None
-
-    @classmethod
-    def of(cls, record: Record) -> "Slot":
-        return cls(
-            record.parent or "",
-            record.session,
-            record,
-            record.deleted_at is None,
-            record.position or 0,
-            record.at,
-            record.facets.get("sequence", 0),
-            record.scope,
-            frozenset(record.tags),
-        )
-
-    @property
-    def text(self) -> str:
-        if self.said is not None:
-            return self.said.text
-        return "" if self.stored is None else self.stored.text
-
-    @property
-    def branch(self) -> str | None:
-        if self.said is not None:
-            return self.said.branch
-        return None if self.stored is None else self.stored.facets.get("branch")
-
-    def is_begun_by(self, said: Said) -> bool:
-        """Whether it is an older state of what is said now."""
-        is_longer = said.is_whole and len(said.text) > len(self.text)
-        return is_longer and said.text.startswith(self.text)
-
-
-@dataclass(slots=True)
 class Known:
     """What the store has of that which a portion speaks of.
 
-    Of a conversation that is rewound, all turns. `graves` are those of turns, by their ids.
+    Of a conversation that is rewound, all turns. `graves` are those of turns, by their ids; `code`
+    is that of turns to which a copy may add.
     """
 
     conversations: dict[str, Record] = field(default_factory=dict[str, Record])
     turns: dict[str, Record] = field(default_factory=dict[str, Record])
     graves: dict[str, Record] = field(default_factory=dict[str, Record])
+    code: dict[str, list[Record]] = field(default_factory=dict[str, list[Record]])  # by turn
 
 
 class Plan:
@@ -162,14 +119,14 @@ class Plan:
             self._drop_title(talk)
         elif self._is_left_out(talk, said, project) or self._is_early(at):
             self.left_out += 1
-            if slot is None and talk.is_out_for_good:
-                self.graves[said.id] = Slot(talk.id, talk.session, None, False, 0, at)
+            if talk.is_out_for_good:
+                self._keep_out(said, talk, slot, at)
         elif self._is_told_by_another(said, talk):
             self.doubled += 1
         elif slot is not None and slot.owner != talk.id:
             copied = slot.session
             self._continue(talk, copied)
-            self._extend(slot, said)
+            self._extend(slot, said, talk)
         else:
             self._take(said, talk, slot, at, project)
             if previous is not None and previous.copied is not None:
@@ -194,10 +151,12 @@ class Plan:
             slot.sequence = talk.next_sequence()
             slot.tags |= {self.checkpoint.tag}
         elif said.is_whole and len(said.text) < len(slot.text) and slot.text.startswith(said.text):
+            slot.catch_up(said)
             return  # an older state of it
         elif at != slot.at:
             talk.tags.add(UNSORTED)
         slot.said, slot.at, slot.scope = said, at, project or ""
+        slot.has_grown()
         talk.note(at, project, said.branch)
         if said.words:
             talk.call(said.words, slot.position)
@@ -218,13 +177,24 @@ class Plan:
         own = {tag for tag in slot.tags if transcript_of(tag) == self.checkpoint.id}
         return own - {self.checkpoint.tag}
 
-    def _extend(self, slot: Slot, said: Said) -> None:
+    def _extend(self, slot: Slot, said: Said, talk: Talk) -> None:
         """A copy may have been made while there was less of it, and be read first."""
         owner = self._known.conversations.get(slot.owner)
         is_kept = slot.is_live and owner is not None and not left_out_of(owner)
-        if is_kept and slot.is_begun_by(said):
-            slot.said = said
-            self._guard(slot.owner)
+        if is_kept and slot.is_begun_by(said) and SEALED not in slot.tags:
+            before = slot.said
+            if before is None and slot.stored is not None:
+                before = as_stored(slot.stored, self._known.code.get(said.id, ()))
+            if before is not None:
+                slot.grow(said, talk.id, before)
+                self._guard(slot.owner)
+
+    def _keep_out(self, said: Said, talk: Talk, slot: Slot | None, at: int) -> None:
+        """No copy of it brings it in: neither the turn, nor what it says more than another's."""
+        if slot is None:
+            self.graves[said.id] = Slot(talk.id, talk.session, None, False, 0, at)
+        elif slot.owner != talk.id and slot.is_begun_by(said):
+            slot.tags |= {SEALED}
 
     def _begin(self, talk: Talk, said: Said) -> None:
         if said.parent is not None:
@@ -414,4 +384,16 @@ def rewound_in(events: Sequence[Prepared], source: str) -> set[str]:
     """The ids of conversations of which all turns must be known."""
     return {
         conversation_id(source, event.session) for event in events if isinstance(event, Rewound)
+    }
+
+
+def grown_in(events: Sequence[Prepared], turns: Mapping[str, Record]) -> set[str]:
+    """The ids of turns of which a copy says more."""
+    return {
+        event.id
+        for event in events
+        if isinstance(event, Said)
+        and (turn := turns.get(event.id)) is not None
+        and turn.parent != event.conversation
+        and Slot.of(turn).is_begun_by(event)
     }

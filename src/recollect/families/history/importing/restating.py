@@ -23,7 +23,7 @@ async def take_back(
     guard = Update(checkpoint.id, {}, checkpoint.stored.version)
     where = Where(kinds=(TURN,), tags=checkpoint.old_tags)
     while where.tags and (page := await store.scan(where, limit=PAGE)):
-        lonely = [turn for turn in page if not _others(turn, checkpoint)]
+        lonely = [turn for turn in page if not any(map(transcript_of, _others(turn, checkpoint)))]
         steps: list[Step] = [guard]
         steps += [Update(t.id, {"tags": _others(t, checkpoint)}, t.version) for t in page]
         steps += [Delete(turn.ref) for turn in lonely]
@@ -37,5 +37,5 @@ async def take_back(
 
 
 def _others(turn: Record, checkpoint: Checkpoint) -> tuple[str, ...]:
-    """The tags that it has from other transcripts."""
+    """The tags that it does not have from this transcript."""
     return tuple(tag for tag in turn.tags if transcript_of(tag) != checkpoint.id)

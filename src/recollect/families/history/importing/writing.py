@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from recollect.core.finishing import finished
 from recollect.core.ports import RecordStore
@@ -25,7 +25,9 @@ from recollect.families.history.code.outlines import outline
 from recollect.families.history.importing.conversations import PURGING
 from recollect.families.history.importing.counts import Counts
 from recollect.families.history.importing.graves import buried, taken_back
-from recollect.families.history.importing.plan import Plan, Slot
+from recollect.families.history.importing.growing import GROWN
+from recollect.families.history.importing.plan import Plan
+from recollect.families.history.importing.slots import Slot
 from recollect.families.history.importing.turns import Piece, Said
 from recollect.families.history.model import CODE, DECISION, IMPORT, TURN
 
@@ -52,6 +54,11 @@ class Draft:
     def known_turns(self) -> list[str]:
         return [record.id for record, slot in self.turns if slot.stored is not None]
 
+    def tell(self, turn_id: str, slot: Slot, said: Said, at: int) -> None:
+        turn = _turn(turn_id, slot, said, at)
+        self.turns.append((turn, slot))
+        self.code[turn.id] = [_code(piece, turn) for piece in said.pieces]
+
     def link(self, code: Record) -> None:
         symbols, links = links_of(code, outline(code.text, code.type))
         for symbol in symbols:
@@ -73,11 +80,9 @@ def drafted(plan: Plan, at: int) -> Draft:
         stored = slot.stored
         was_live = stored is not None and stored.deleted_at is None
         if slot.is_live and slot.said is not None:
-            turn = _turn(record_id, slot, slot.said, at)
-            draft.turns.append((turn, slot))
-            draft.code[turn.id] = [_code(piece, turn) for piece in slot.said.pieces]
+            draft.tell(record_id, slot, slot.said, at)
             if stored is None:
-                for code in draft.code[turn.id]:
+                for code in draft.code[record_id]:
                     draft.link(code)
         elif stored is None and not slot.is_live:
             draft.buried += taken_back(record_id, slot.owner, slot.session, slot.at, at)
@@ -89,11 +94,18 @@ def drafted(plan: Plan, at: int) -> Draft:
 
 
 def _seen(stored: Record, slot: Slot) -> list[Step]:
-    if frozenset(stored.tags) == slot.tags:
-        return []
-    facets = {**stored.facets, "sequence": slot.sequence}
+    rest = {name: value for name, value in stored.facets.items() if name != GROWN}
+    facets = {**rest, **_arrival(slot)}
     tags = tuple(sorted(slot.tags))
+    if (stored.tags, stored.facets) == (tags, facets):
+        return []
     return [Update(stored.id, {"tags": tags, "facets": facets}, stored.version)]
+
+
+def _arrival(slot: Slot) -> dict[str, Any]:
+    """How it came to be what it is, which says nothing of what it is."""
+    grown = [growth.to_json() for growth in slot.grown]
+    return {"sequence": slot.sequence, **({GROWN: grown} if grown else {})}
 
 
 @dataclass(slots=True)
@@ -160,11 +172,29 @@ def steps_of(plan: Plan, draft: Draft, there: There, at: int) -> tuple[list[Step
         counts.turns_removed += 1
     steps += draft.seen
     steps += draft.buried
+    return steps + _told_steps(draft, there, counts), counts
+
+
+def _told_steps(draft: Draft, there: There, counts: Counts) -> list[Step]:
+    steps: list[Step] = []
     for symbol in draft.symbols.values():
         steps += _symbol_steps(symbol, there.symbols.get(symbol.id), counts)
     for record, slot in draft.turns:
         steps += _turn_steps(record, slot, draft, there, counts)
-    return steps, counts
+    return steps
+
+
+async def retell(store: RecordStore, turn_id: str, slot: Slot, at: int) -> None:
+    """Makes a turn that is there what its slot says. Raises Conflict."""
+    draft, counts = Draft(), Counts()
+    if slot.said is None:
+        steps = _seen(cast(Record, slot.stored), slot)
+    else:
+        draft.tell(turn_id, slot, slot.said, at)
+        there = await looked_up(store, draft)
+        steps = _told_steps(draft, there, counts)
+    if steps:
+        await commit(store, steps, at)
 
 
 async def commit(store: RecordStore, steps: Sequence[Step], at: int) -> None:
@@ -186,7 +216,7 @@ def _turn(record_id: str, slot: Slot, said: Said, at: int) -> Record:
         position=slot.position,
         author=said.author,
         occurred_at=slot.at,
-        facets={**said.facets, "sequence": slot.sequence},
+        facets={**said.facets, **_arrival(slot)},
         tags=tuple(sorted(slot.tags)),
     )
 
@@ -237,7 +267,7 @@ def _turn_steps(
 
 def _told(turn: Record) -> tuple[Any, ...]:
     """What makes it another when it changes: not where it stands, nor when it was read."""
-    facets = {name: value for name, value in turn.facets.items() if name != "sequence"}
+    facets = {name: v for name, v in turn.facets.items() if name not in ("sequence", GROWN)}
     return turn.text, turn.type, turn.scope, turn.author, turn.at, facets
 
 
