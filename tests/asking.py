@@ -13,7 +13,7 @@ from recollect.core.records import Record
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.families.history.importing.phrases import has_problem
 from recollect.families.history.model import CODE, CONVERSATION, DECISION, SAID, TURN
-from recollect.hooks.ledger import Ledger
+from recollect.hooks.files.ledger import Ledger
 from recollect.hooks.model import Answer, Around, HookEvent
 from recollect.hooks.prompting.handling import user_prompt
 from recollect.settings import Settings
@@ -229,7 +229,9 @@ def _conversation(
     session = session or f"session of {title}"
     common: dict[str, Any] = {"created_at": at, "updated_at": at, "scope": where}
     owner = f"conv {title}"
-    records = [Record(owner, CONVERSATION, name=title, session=session, **common)]
+    said = list(said)
+    turns = {"turns": 2 * len(said)}
+    records = [Record(owner, CONVERSATION, name=title, session=session, facets=turns, **common)]
     for number, (question, answer) in enumerate(said):
         for place, author, text in ((0, "user", question), (1, "assistant", answer)):
             turn = f"turn {title} {2 * number + place}"

@@ -12,7 +12,7 @@ from typing import Any
 from making import DAY_ONE, batch, memory
 from recollect.app.workspaces import home_of
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.hooks.faults import Fault, recent
+from recollect.hooks.files.faults import Fault, recent
 
 PATIENCE = 30  # seconds until a test stops waiting for a hook that has hung
 KNOWN = "Logins are limited to five tries in ten minutes."

@@ -13,10 +13,12 @@ import apsw
 from actors import say
 from caring import MODEL, quiet, vector_of
 from making import DAY_ONE, batch, entity, link, memory, note
-from recollect.app.care import restoring
+from recollect.app.care.restoring import restore
 from recollect.core.ports import RecordStore
 from recollect.core.records import Delete, Ref
 from recollect.core.times import now
+from recollect.engines.sqlite.care import restoring
+from recollect.engines.sqlite.care.keeper import SqliteCare
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import RecollectError
 
@@ -180,7 +182,8 @@ def restore_and_die(folder: str, file: str, safety: str, after: int) -> None:
     restoring.put_store = counted
     restoring.put_catalogue = lambda *_: os._exit(DIED)
     ask = lambda _manifest, _safety: True  # noqa: E731
-    restoring.restore(Path(folder), Path(file), now, quiet, ask, replace=True, safety=Path(safety))
+    care = SqliteCare(Path(folder))
+    restore(care, Path(file), now, quiet, ask, replace=True, safety=Path(safety))
 
 
 def lock_whole(path: str) -> None:

@@ -8,12 +8,15 @@ from typing import Any
 import apsw
 
 from making import batch, entity, link, memory, note
-from recollect.app.care.backups import LAST, Backup, back_up
+from recollect.app.care.backups import Backup, back_up
 from recollect.app.care.restoring import Restored, restore
 from recollect.core.ports import Embedded, RecordStore
 from recollect.core.records import Ref, Where
 from recollect.core.times import now
+from recollect.engines.sqlite.care.backup_note import LAST
+from recollect.engines.sqlite.care.keeper import SqliteCare
 from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.errors import Unavailable
 
 MODEL = "test"
 EVERYTHING = Where(deleted=None)
@@ -24,13 +27,31 @@ def quiet(_done: int, _total: int) -> None:
 
 
 def backed_up(folder: Path, file: Path, **more: Any) -> Backup:
-    return back_up(folder, file, now, quiet, **more)
+    return back_up(SqliteCare(folder), file, now, quiet, **more)
 
 
 def restored(folder: Path, file: Path, **more: Any) -> Restored:
-    outcome = restore(folder, file, now, quiet, lambda _manifest, _safety: True, **more)
+    care = SqliteCare(folder)
+    outcome = restore(care, file, now, quiet, lambda _manifest, _safety: True, **more)
     assert outcome is not None
     return outcome
+
+
+def cut_short(folder: Path, file: Path, safety: Path) -> Unavailable:
+    """Restores the first database and is interrupted; what the one who waited is told."""
+    done: list[int] = []
+
+    def interrupt(step: int, _total: int) -> None:
+        done.append(step)
+        if len(done) > 1 and step == 1:  # the safety copy is made, and one database put back
+            raise KeyboardInterrupt
+
+    try:
+        care = SqliteCare(folder)
+        restore(care, file, now, interrupt, lambda *_: True, replace=True, safety=safety)
+    except Unavailable as told:
+        return told
+    raise AssertionError
 
 
 async def fill(library: SqliteLibrary, project: str) -> None:

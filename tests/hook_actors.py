@@ -15,7 +15,7 @@ from recollect.core.records import Weights, Where
 from recollect.core.words import AnyOf, Phrase
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.engines.sqlite.reading_room import SqliteReadingRoom
-from recollect.hooks.ledger import Ledger
+from recollect.hooks.files.ledger import Ledger
 
 
 def _say(told: object) -> None:

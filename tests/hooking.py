@@ -11,7 +11,7 @@ from recollect.core.driving import driven
 from recollect.core.ports import RecordStore
 from recollect.core.records import Record
 from recollect.engines.memory.library import MemoryLibrary
-from recollect.hooks.ledger import Ledger
+from recollect.hooks.files.ledger import Ledger
 from recollect.hooks.model import Around, HookEvent
 from recollect.settings import Settings
 

@@ -34,14 +34,6 @@ class _ReadByRoom:
         await self._library.projects()
         return await self._room.project_of_workspace(path)
 
-    async def note(self, key: str) -> Any:
-        await self._library.projects()
-        return await self._room.note(key)
-
-    async def notes(self, prefix: str) -> Any:
-        await self._library.projects()
-        return await self._room.notes(prefix)
-
     async def open(self, name: str) -> Any:
         await self._library.projects()
         project, reader = await self._room.open(name)

@@ -15,7 +15,7 @@ from recollect.core.records import Delete, Link, Record, Update, Where
 from recollect.core.text import digest, normalised
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import NotFound
+from recollect.errors import NotFound, ProjectOff
 from recollect.families.memories.identity import text_key
 
 BODY = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3c"
@@ -325,3 +325,14 @@ async def test_no_byte_of_a_secret_in_a_relation_stays(
     if is_deleted:
         await store.commit(batch(Delete(link_ref("one"))))
     await leaves_no_byte(on_disk, tmp_path / "data")
+
+
+async def test_a_project_that_is_off_is_left_out_and_refused_where_it_is_named(
+    library: MemoryLibrary, store: RecordStore
+) -> None:
+    await store.commit(batch(memory(f"password={TOKEN}", id="one")))
+    await library.switch("shop", off=True)
+    audit = await find_secrets(library)
+    assert (audit.findings, audit.left_out) == ([], ["shop"])
+    with pytest.raises(ProjectOff):
+        await find_secrets(library, "shop")

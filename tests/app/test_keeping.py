@@ -8,11 +8,13 @@ from making import DAY_ONE, batch, memory
 from recollect.app.accesses import BatchedAccesses
 from recollect.app.app import App
 from recollect.app.indexing import Indexer
-from recollect.app.keeping import Keeper
-from recollect.core.records import Where
+from recollect.app.keeping import FORGET, Keeper
+from recollect.core.projects import Project
+from recollect.core.records import Batch, Change, Update, Where
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.embedders.onnx import OnnxEmbedder
 from recollect.engines.memory.library import MemoryLibrary
+from recollect.engines.memory.store import MemoryStore
 from recollect.settings import load
 
 PATIENCE = 10  # seconds; only a hang takes as long
@@ -21,6 +23,29 @@ PATIENCE = 10  # seconds; only a hang takes as long
 @pytest.fixture
 def library() -> MemoryLibrary:
     return MemoryLibrary()
+
+
+class Pinning(MemoryStore):
+    """A store where somebody pins everything right before something is forgotten."""
+
+    async def commit(self, batch: Batch) -> Change:
+        if batch.tool == FORGET:
+            found = [record for record in await self.scan(Where()) if "pinned" not in record.facets]
+            steps = [
+                Update(r.id, {"facets": {**r.facets, "pinned": True}}, r.version) for r in found
+            ]
+            if steps:
+                await super().commit(Batch(tuple(steps), batch.at, "pin", ""))
+        return await super().commit(batch)
+
+
+class OneShelf(MemoryLibrary):
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__()
+        self.store = store
+
+    async def open(self, name: str) -> tuple[Project, MemoryStore]:
+        return await self.project(name), self.store
 
 
 def keeper(library: MemoryLibrary) -> Keeper:
@@ -83,3 +108,40 @@ def test_memories_kept_in_memory_touch_no_file(tmp_path: Path) -> None:
 
     asyncio.run(use())
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_what_somebody_made_their_own_since_it_was_listed_is_not_forgotten(
+    library: MemoryLibrary, tmp_path: Path
+) -> None:
+    settings = load({"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {})
+    app = App(settings, library=library)
+    client = Client(app)
+    noticed = {"type": "episodic", "scope": "project", "source": {"tool": "hook:PostToolUse"}}
+    for text in ("pinned since", "tagged since", "left alone"):
+        await client("store_memory", content=text, **noticed)
+    listed = {r.text: r.id for r in await app.shelf.automatic(client.session, Where())}
+    assert len(listed) == 3
+    _, store = await library.open("shop")
+    [pinned] = await store.get([listed["pinned since"]])
+    facets = {**pinned.facets, "pinned": True}
+    await store.commit(batch(Update(pinned.id, {"facets": facets}, pinned.version)))
+    await client("tag_memory", memory_id=listed["tagged since"], add=["keep"])
+    gone = await app.shelf.forget_automatic(client.session, list(listed.values()))
+    assert gone == {"shop": 1}
+    left = await store.scan(Where(kinds=("memory",)))
+    assert sorted(record.text for record in left) == ["pinned since", "tagged since"]
+    await app.close()
+
+
+async def test_what_is_pinned_while_others_are_forgotten_is_not(tmp_path: Path) -> None:
+    """The pin comes between the look at the memories and the change that forgets them."""
+    store = Pinning()
+    library = OneShelf(store)
+    settings = load({"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {})
+    app = App(settings, library=library)
+    client = Client(app)
+    noticed = {"type": "episodic", "scope": "project", "source": {"tool": "hook:PostToolUse"}}
+    stored = await client("store_memory", content="x", **noticed)
+    assert await app.shelf.forget_automatic(client.session, [stored["memory_id"]]) == {}
+    assert [record.text for record in await store.scan(Where(kinds=("memory",)))] == ["x"]
+    await app.close()

@@ -7,7 +7,7 @@ import pytest
 
 from making import batch, entity
 from processes import acting
-from recollect.app.projects import DEFAULT_PROJECT, ProjectRule, key_of_workspace
+from recollect.app.projects import DEFAULT_PROJECT, ProjectRule
 from recollect.core.ports import Library
 from recollect.core.records import Where
 from recollect.core.sessions import Call, Session
@@ -242,11 +242,3 @@ async def test_the_project_of_a_folder_is_made_for_who_needs_one(
     assert made.name == "shop"
     assert await rule.standing(call()) == made
     assert (await rule.standing(call("session"))).name == "session"
-
-
-def test_a_folder_is_known_by_its_workspace(tmp_path: Path) -> None:
-    (tmp_path / "shop" / ".git").mkdir(parents=True)
-    below = tmp_path / "shop" / "gone" / "deep"
-    assert key_of_workspace(str(below)) == str((tmp_path / "shop").resolve())
-    assert key_of_workspace("shop") is None
-    assert key_of_workspace(str(Path.home())) is None

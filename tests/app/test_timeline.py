@@ -3,15 +3,29 @@ from pathlib import Path
 
 import pytest
 
+from calling import Client
 from making import DAY_ONE, batch, entity, link, note, record_ref
+from recollect.app.app import App
+from recollect.app.closing import Closing
 from recollect.app.timeline import Timeline
 from recollect.core.projects import Project
 from recollect.core.records import Batch, Change, Delete, Update, Where
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.memory.store import MemoryStore
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import Conflict, InvalidInput, NotFound, ProjectArchived, Refused
+from recollect.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    ProjectArchived,
+    ProjectOff,
+    Refused,
+)
 from recollect.families.bank.model import INDEX_BANK
+from recollect.families.memories.fading import FADING
+from recollect.families.memories.new_memory import HOOKS
+from recollect.families.memories.sessions import CLOSING
+from recollect.settings import load
 
 
 @pytest.fixture
@@ -281,6 +295,41 @@ async def test_an_archived_project_is_left_out_unless_it_is_asked_for(
         await timeline.entries("shop", 10)
 
 
+async def test_a_project_that_is_off_is_left_out_and_refused_where_it_is_named(
+    library: MemoryLibrary, timeline: Timeline, shop: MemoryStore
+) -> None:
+    tools = await made(library, "tools")
+    await shop.commit(batch(entity("a")))
+    await tools.commit(batch(entity("b")))
+    await library.switch("shop", off=True)
+    assert [entry.reference for entry in await timeline.entries(None, 10)] == ["tools:1"]
+    for named in ((None, "shop"), ("shop:1", None), ("1", "shop"), ("shop:9", None)):
+        with pytest.raises(ProjectOff):
+            await timeline.undo(*named, "client")
+    with pytest.raises(ProjectOff):
+        await timeline.entries("shop", 10)
+    assert await ids(shop) == ["a"]
+    assert (await timeline.undo(None, None, "client")).reference == "tools:1"
+    await library.switch("shop", off=False)
+    assert (await timeline.undo("shop:1", None, "client")).reference == "shop:1"
+
+
+async def test_half_a_promotion_is_not_taken_back_while_the_other_is_off(
+    library: MemoryLibrary, timeline: Timeline, shop: MemoryStore
+) -> None:
+    user = await library.user()
+    await shop.commit(batch(entity("x")))
+    await user.commit(batch(entity("x"), tool="promote_memory"))
+    await shop.commit(batch(Delete(record_ref("x")), tool="promote_memory"))
+    await library.switch("shop", off=True)
+    with pytest.raises(ProjectOff):
+        await timeline.undo("@user:1", None, "client")
+    assert (await ids(shop), await ids(user)) == ([], ["x"])
+    await library.switch("shop", off=False)
+    await timeline.undo("@user:1", None, "client")
+    assert (await ids(shop), await ids(user)) == (["x"], [])
+
+
 async def test_a_damaged_project_does_not_hide_the_log_of_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -305,3 +354,36 @@ async def test_the_index_of_files_hides_no_other_change(
         await shop.commit(batch(entity(f"section {number}"), tool=INDEX_BANK))
     assert [entry.reference for entry in await timeline.entries("shop", 2)] == ["shop:1"]
     assert (await timeline.undo(None, "shop", "test")).reference == "shop:1"
+
+
+async def test_undo_means_what_somebody_did_although_hooks_worked_since(
+    timeline: Timeline, shop: MemoryStore
+) -> None:
+    await shop.commit(batch(entity("a")))
+    for number, work in enumerate(
+        (
+            {"tool": "hook:PostToolUse", "client": "hooks"},
+            {"tool": "reflect_and_consolidate", "client": HOOKS},
+            {"tool": FADING, "client": ""},
+            {"tool": CLOSING, "client": ""},
+        )
+    ):
+        await shop.commit(batch(entity(str(number)), **work))
+    assert (await timeline.undo(None, "shop", "test")).reference == "shop:1"
+    assert (await timeline.undo("shop:3", None, "test")).reference == "shop:3"
+
+
+async def test_what_the_end_of_a_session_did_is_not_what_undo_means(tmp_path: Path) -> None:
+    app = App(load({"data_dir": tmp_path, "project": "shop"}, {}), library=MemoryLibrary())
+    client = Client(app)
+    for text in ("The teapot leaks", "The teapot leaks again", "The teapot leaks badly"):
+        noticed = {"type": "episodic", "scope": "session", "session_id": "s"}
+        await client("store_memory", content=text, **noticed)
+    mistake = await client("store_memory", content="Deploy at noon", type="semantic", scope="user")
+    await client("forget_memory", memory_id=mistake["memory_id"])
+    await Closing(app).sum_up("s")
+    tools = [entry.change.tool for entry in await app.timeline.entries(None, 2)]
+    assert tools == ["session_end", "reflect_and_consolidate"]
+    undone = await app.timeline.undo(None, "shop", "test", or_user=True)
+    assert undone.change.tool == "forget_memory"
+    await app.close()

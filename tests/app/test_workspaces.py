@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.workspaces import workspace_of
+from recollect.app.workspaces import key_of_workspace, workspace_of
 
 
 @pytest.fixture
@@ -69,3 +69,18 @@ def test_a_folder_below_home_is_a_workspace(
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     (tmp_path / "notes").mkdir()
     assert workspace_of(tmp_path / "notes") == (tmp_path / "notes").resolve()
+
+
+def test_a_folder_is_known_by_its_workspace(tmp_path: Path) -> None:
+    (tmp_path / "shop" / ".git").mkdir(parents=True)
+    below = tmp_path / "shop" / "gone" / "deep"
+    assert key_of_workspace(str(below)) == str((tmp_path / "shop").resolve())
+    assert key_of_workspace("shop") is None
+    assert key_of_workspace(str(Path.home())) is None
+
+
+@pytest.mark.parametrize("below", ["circle/below", "a\0b"])
+def test_a_folder_that_cannot_be_looked_at_is_nobody_elses(tmp_path: Path, below: str) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    odd = f"{tmp_path.resolve()}/{below}"
+    assert key_of_workspace(odd) in (None, odd)  # versions of Python differ

@@ -89,3 +89,16 @@ def test_relations_are_masked_and_ids_are_told_to_be_left(
     assert "--mask" not in leaky("audit", "secrets").out
     graph = leaky("read-graph", "--json").json
     assert graph["relations"][0]["relation_type"] == "runs with [masked: github token]"
+
+
+@pytest.mark.parametrize("options", [(), ("--mask",)])
+def test_a_project_that_is_off_is_not_looked_into(
+    leaky: Run, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    leaky("off", "--project", "shop")
+    looked = leaky("audit", "secrets", *options)
+    assert (looked.status, looked.out) == (0, "No secrets found.\n")
+    assert "Not looked into: shop." in looked.err
+    refused = leaky("audit", "secrets", "--project", "shop", *options, "--json")
+    assert (refused.status, refused.json["error"]) == (2, "project_off")
+    assert holders(tmp_path / "data")

@@ -15,16 +15,16 @@ SAID = "Logins are limited by a token bucket"
 # Tells itself to end when the first database is copied.
 ENDED_EARLY = """
 import os, signal, sys
-from recollect.app.care import backups
 from recollect.cli.main import main
+from recollect.engines.sqlite.care import copying
 
-copy_to = backups.copy_to
+copy_to = copying.copy_to
 
 def copy_and_end(*arguments):
     copy_to(*arguments)
     os.kill(os.getpid(), signal.SIGTERM)
 
-backups.copy_to = copy_and_end
+copying.copy_to = copy_and_end
 main(sys.argv[1:])
 """
 
@@ -100,6 +100,26 @@ def test_one_project_is_added_under_a_free_name(stored: Run, file: Path) -> None
     assert stored("restore", str(file), "--project", "nothing").status == 2
     names = {p["name"] for p in stored("list-projects", "--json").json["projects"]}
     assert names == {"shop", "shop-2"}
+
+
+def test_what_was_decided_since_the_backup_still_holds(stored: Run, file: Path) -> None:
+    revoked = stored("token", "--json").json["id"]
+    assert stored("backup", str(file)).status == 0
+    assert stored("token", "revoke", revoked).status == 0
+    assert stored("off", "--project", "shop").status == 0
+    back = stored("restore", str(file), "--replace", "--yes")
+    assert back.status == 0
+    assert "Tokens are those of now" in back.out
+    assert "Switched off: shop." in back.out
+    assert stored("list", "--project", "shop").status == 2
+    assert revoked not in stored("token", "list").out
+    added = stored("restore", str(file), "--project", "shop")
+    assert "switched off" in added.out
+    assert stored("list", "--project", "shop-2").status == 2
+    assert stored("restore", str(file), "--project", "shop", "--json").json == {
+        "project": "shop-3",
+        "off": True,
+    }
 
 
 def test_what_cannot_be_is_said_clearly(

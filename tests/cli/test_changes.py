@@ -82,6 +82,38 @@ def test_a_change_that_is_not_there_is_an_error(shop: Run, change: str) -> None:
     assert names(shop) == ["Ada", "Bob"]
 
 
+def test_a_project_that_is_off_shows_no_change_and_takes_none_back(shop: Run) -> None:
+    shop("create-entities", "name=Eve", "entity_type=person", "--project", "other")
+    shop("off", "--project", "shop")
+    changes = shop("log", "--json").json["changes"]
+    assert {change["project"] for change in changes} == {"other"}
+    for command in (
+        ("log", "--project", "shop"),
+        ("undo", "--project", "shop"),
+        ("undo", "shop:2"),
+    ):
+        refused = shop(*command, "--json")
+        assert (refused.status, refused.json["error"]) == (2, "project_off")
+        assert "Bob" not in refused.out + refused.err
+    shop("on", "--project", "shop")
+    assert names(shop) == ["Ada", "Bob"]
+
+
+def test_a_plain_undo_where_the_project_is_off_is_refused(shop: Run) -> None:
+    shop("off", "--project", "shop")
+    assert shop("undo", "--json").json["error"] == "project_off"
+    shop("on", "--project", "shop")
+    assert names(shop) == ["Ada", "Bob"]
+
+
+def test_things_of_a_project_that_is_off_can_be_purged(shop: Run, tmp_path: Any) -> None:
+    shop("off", "--project", "shop")
+    assert shop("purge", "Ada", "--project", "shop", "--yes").status == 0
+    assert [p.name for p in (tmp_path / "data").rglob("*") if p.is_file() and _holds(p)] == []
+    shop("on", "--project", "shop")
+    assert names(shop) == ["Bob"]
+
+
 def test_a_purge_asks_and_without_a_terminal_wants_a_yes(shop: Run) -> None:
     outcome = shop("purge", "Ada")
     assert outcome.status == 2

@@ -44,3 +44,9 @@ def test_a_folder_of_other_things_is_not_written_into(recollect: Run, tmp_path: 
     (tmp_path / "mine.md").write_text("mine", encoding="utf-8")
     told = recollect("export", str(tmp_path))
     assert (told.status, "not empty" in told.err) == (2, True)
+
+
+def test_the_data_folder_is_not_written_into(recollect: Run, tmp_path: Path) -> None:
+    recollect("remember", "A fact", "--project", "shop")
+    told = recollect("export", str(tmp_path / "data" / "out"))
+    assert (told.status, "inside the data folder" in told.err) == (2, True)

@@ -34,11 +34,10 @@ def notice(tmp_path: Path, folder: Path) -> Notice:
         wanted = NewMemory(
             content=text,
             type="episodic",
-            scope="session",
             importance=0.2,
             session=session,
             source=Source(tool="hook:PostToolUse"),
-            **more,
+            **{"scope": "session"} | more,
         )
         clock = lambda: now() - days_ago * DAY  # noqa: E731
         asyncio.run(note(Settings(data_dir=tmp_path / "data"), folder, wanted, clock=clock))
@@ -69,6 +68,16 @@ def test_what_is_recalled_is_marked_too(
     assert " · automatic · " in recollect("recall", "limiter").out
 
 
+def test_what_somebody_made_their_own_is_marked_no_longer(recollect: Run, notice: Notice) -> None:
+    notice("Edited limiter.py", scope="project")
+    [memory] = recollect("list", "--json").json["memories"]
+    recollect("update-memory", memory["id"], "--importance", "0.9")
+    for shown in (recollect("list").out, recollect("recall", "limiter").out):
+        assert "limiter.py" in shown
+        assert "automatic" not in shown
+    assert contents(recollect("list", "--automatic", "--json")) == []
+
+
 def test_all_of_it_is_forgotten_at_once_and_comes_back_by_one_undo(
     recollect: Run, notice: Notice
 ) -> None:
@@ -80,6 +89,35 @@ def test_all_of_it_is_forgotten_at_once_and_comes_back_by_one_undo(
     assert contents(recollect("list", "--json")) == ["Asked for"]
     recollect("undo")
     assert len(contents(recollect("list", "--json"))) == 5
+
+
+def test_what_was_forgotten_in_two_places_comes_back_as_it_is_told(
+    recollect: Run, notice: Notice
+) -> None:
+    notice("Edited a.py")
+    notice("Edited b.py", scope="user")
+    notice("Edited c.py", scope="user")
+    gone = recollect("forget", "--automatic", "--yes").out
+    assert gone == (
+        "Forgot 3 automatic memories, 1 of shop and 2 of @user. "
+        "`recollect undo --project NAME` takes back those of one.\n"
+    )
+    assert contents(recollect("list", "--json")) == []
+    recollect("undo", "--project", "shop")
+    assert contents(recollect("list", "--json")) == ["Edited a.py"]
+    recollect("undo", "--project", "@user")
+    assert len(contents(recollect("list", "--json"))) == 3
+
+
+def test_what_was_forgotten_in_a_named_project_comes_back_by_its_name(
+    recollect: Run, notice: Notice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notice("Edited a.py")
+    monkeypatch.chdir(tmp_path)
+    gone = recollect("forget", "--automatic", "--yes", "--project", "shop").out
+    assert gone.startswith("Forgot 1 automatic memory, 1 of shop. `recollect undo --project NAME`")
+    recollect("undo", "--project", "shop")
+    assert contents(recollect("list", "--json", "--project", "shop")) == ["Edited a.py"]
 
 
 def test_undo_means_what_a_person_did_although_a_hook_stored_since(

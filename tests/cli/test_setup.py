@@ -126,6 +126,26 @@ def test_a_launcher_is_what_the_client_starts(
     assert servers(home / ".cursor" / "mcp.json")["recollect"]["command"] == "/moved/run"
 
 
+def test_hooks_of_a_checkout_that_moved_are_replaced_and_those_of_others_left(
+    setup: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = home / ".claude" / "settings.json"
+    theirs = {"hooks": [{"type": "command", "command": "/theirs/run hook SessionStart"}]}
+    file.write_text(json.dumps({"hooks": {"SessionStart": [theirs]}}), encoding="utf-8")
+    before = file.read_bytes()
+    for launcher in ("/checkout/run", "/moved/run"):
+        monkeypatch.setenv("RECOLLECT_LAUNCHER", launcher)
+        assert setup("claude-code", "--yes").status == 0
+    hooks = json.loads(file.read_text(encoding="utf-8"))["hooks"]["SessionStart"]
+    assert [each["hooks"][0]["command"] for each in hooks] == [
+        "/theirs/run hook SessionStart",
+        "/moved/run hook SessionStart",
+    ]
+    monkeypatch.setenv("RECOLLECT_LAUNCHER", "")
+    setup("claude-code", "--yes", "--undo")
+    assert file.read_bytes() == before
+
+
 def test_an_option_that_is_wrong_changes_nothing(setup: Run, home: Path) -> None:
     outcome = setup("cursor", "--yes", "--toolsets", "everything")
     assert (outcome.status, state(home)) == (2, {})
@@ -203,8 +223,23 @@ def test_a_project_has_a_file_of_its_own(setup: Run, home: Path, tmp_path: Path)
     assert "--scope project --undo" in outcome.out
     setup("claude-code", "--scope", "project", "--undo", "--yes")
     assert servers_left(shop) == {}
+    before = state(home)
     refused = setup("windsurf", "--scope", "project", "--yes")
-    assert (refused.status, state(home)) == (2, {})
+    assert (refused.status, state(home)) == (2, before)
+
+
+def test_no_copy_of_a_projects_file_lies_in_the_project(
+    recollect: Run, home: Path, tmp_path: Path
+) -> None:
+    file, before = tmp_path / "shop" / ".mcp.json", b'{"mcpServers": {\n}}'
+    file.write_bytes(before)
+    outcome = recollect("setup", "claude-code", "--scope", "project", "--yes", "--no-hooks")
+    assert sorted(state(tmp_path / "shop")) == [".mcp.json"]
+    (copy,) = (tmp_path / "data" / "setup-backups").rglob("*backup*")
+    assert f"as it was: {copy}" in outcome.out
+    assert copy.read_bytes() == before
+    recollect("setup", "claude-code", "--scope", "project", "--undo", "--yes")
+    assert state(tmp_path / "shop") == {".mcp.json": before}
 
 
 def servers_left(folder: Path) -> Any:

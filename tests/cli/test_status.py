@@ -27,6 +27,8 @@ def test_an_empty_memory_has_a_status(recollect: Run, data: Path) -> None:
     assert outcome.status == 0
     assert outcome.out.startswith("0 memories, 0 entities, 0 conversations in 0 projects")
     assert str(data) in "".join(outcome.out.split("\n"))
+    assert recollect("status", "--json").json["totals"]["size_bytes"] == 0
+    assert not data.exists()
 
 
 def test_the_status_tells_how_much_is_remembered_and_where(recollect: Run, data: Path) -> None:

@@ -8,6 +8,22 @@ import pytest
 
 Run = Callable[..., Any]
 
+TELLING = (
+    "list",
+    "recall zebra",
+    "context",
+    "log",
+    "status",
+    "history list",
+    "read-graph",
+    "search-nodes zebra",
+    "recall-memories zebra",
+    "get-memory-context",
+    "recall-previous-discussions zebra",
+    "unified-memory-search zebra",
+)
+COUNTING = ("index", "audit", "doctor", "history searches", "list-projects", "get-memory-status")
+
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -136,3 +152,56 @@ def test_what_is_said_while_it_is_off_never_comes_in(recollect: Run, shop: Path)
     found = recollect("recall-previous-discussions", "said", "--json").out
     assert "before" in found
     assert "meanwhile" not in found
+
+
+def test_no_command_shows_what_a_project_holds_that_is_off(
+    recollect: Run, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recollect("remember", "The zebra has stripes, and its password=hunter2-stripes.")
+    zebra = {"name": "zebra", "entityType": "animal", "observations": ["It has stripes"]}
+    recollect("create-entities", json.dumps(zebra), "--project", "shop")
+    imported(recollect, talks(shop, "The zebra has stripes.", "2026-03-02T09:00:00Z"))
+    recollect("recall", "zebra")
+    named = ["--project", "shop"]
+    assert [c for c in TELLING if "stripes" not in recollect(*c.split(), *named).out] == []
+    recollect("off")
+    other = shop.parent / "other"
+    other.mkdir()
+    for folder, more in ((shop, []), (other, named)):
+        monkeypatch.chdir(folder)
+        for command in (*TELLING, *COUNTING):
+            told = recollect(*command.split(), *more)
+            assert "stripes" not in told.out + told.err, command
+
+
+def test_before_a_conversation_is_forgotten_its_title_is_not_told_while_it_is_off(
+    recollect: Run, shop: Path
+) -> None:
+    imported(recollect, talks(shop, "We limit logins.", "2026-03-02T09:00:00Z"))
+    [kept] = recollect("history", "list", "--json").json["conversations"]
+    forget = ["history", "forget", "--conversation", kept["id"]]
+    asked = recollect(*forget, stdin="n\n", terminal=True)
+    assert "We limit logins." in asked.out + asked.err
+    recollect("off")
+    asked = recollect(*forget, stdin="n\n", terminal=True)
+    assert "We limit logins." not in asked.out + asked.err
+    assert kept["id"] in asked.out + asked.err
+    assert recollect(*forget, "--yes").out.startswith("Removed 1 conversation ")
+
+
+def test_what_sessions_of_it_have_searched_for_is_not_shown(
+    recollect: Run, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported(recollect, talks(shop, "We limit logins.", "2026-03-02T09:00:00Z"))
+    for session, query in (("one", "limit logins"), ("two", "ship on Fridays")):
+        monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", session)
+        recollect("recall-previous-discussions", query)
+    shown = ["history", "searches", "--limit", "1", "--json"]
+    queries = [
+        each["query"] for each in recollect("history", "searches", "--json").json["searches"]
+    ]
+    assert sorted(queries) == ["limit logins", "ship on Fridays"]
+    recollect("off")
+    assert [each["query"] for each in recollect(*shown).json["searches"]] == ["ship on Fridays"]
+    recollect("on")
+    assert len(recollect("history", "searches", "--json").json["searches"]) == 2

@@ -234,3 +234,34 @@ def test_the_options_of_a_bank_stand_only_where_the_tool_has_no_such_argument(
     assert "--path" not in recollect("search-nodes", "--help").out
     assert recollect("select-store", "--help").out.count("--path") == 1
     assert "--folder" in recollect("select-store", "--help").out
+
+
+def test_a_project_is_chosen_for_the_folder_it_was_chosen_in(
+    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("blog", "infra"):
+        (tmp_path / name / "src").mkdir(parents=True)
+        (tmp_path / name / ".git").mkdir()
+    monkeypatch.chdir(tmp_path / "infra")
+    recollect("remember", "Infra has two regions")
+    monkeypatch.chdir(tmp_path / "blog")
+    recollect("create-project", "ideas")
+    monkeypatch.chdir(tmp_path / "blog" / "src")
+    assert recollect("get-current-project", "--json").json["name"] == "ideas"
+    monkeypatch.chdir(tmp_path / "infra")
+    assert recollect("get-current-project", "--json").json["name"] == "infra"
+    assert recollect("search-nodes", "anything").status == 0
+    recollect("switch-project", "ideas")
+    assert recollect("get-current-project", "--json").json["name"] == "ideas"
+    told = recollect("switch-project", "auto")
+    assert "the project of this folder" in told.out
+    assert recollect("get-current-project", "--json").json["name"] == "infra"
+
+
+def test_without_a_project_the_command_line_says_how_to_name_one(
+    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = recollect("search-nodes", "anything")
+    assert told.status == 2
+    assert "recollect switch-project NAME" in told.err

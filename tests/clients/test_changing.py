@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.clients import jsonc
 from recollect.clients.changing import Change, made, planned, undone
 from recollect.clients.entries import ServerPart
 from recollect.clients.files import Held
@@ -27,8 +28,10 @@ def hooks(file: Path) -> HooksPart:
     return HooksPart(file, lambda event: f"/opt/recollect hook {event}")
 
 
-def make(*parts: ServerPart | HooksPart, undo: bool = False) -> list[Path | None]:
-    return [done.backup for done in made(parts, NOW, undo=undo, is_shared=False)]
+def make(
+    *parts: ServerPart | HooksPart, undo: bool = False, copies: Path | None = None
+) -> list[Path | None]:
+    return [done.backup for done in made(parts, NOW, undo=undo, copies=copies)]
 
 
 def names(folder: Path) -> list[str]:
@@ -69,8 +72,26 @@ def test_what_was_empty_before_is_empty_in_the_same_way_again(tmp_path: Path, be
     file.write_text(before, encoding="utf-8", newline="")
     make(part(file))
     make(part(file), undo=True)
-    after = file.read_bytes().decode("utf-8")
-    assert after == (before if "{" in before else before + "{}\n")
+    assert file.read_bytes().decode("utf-8") == before
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "{}",
+        '{"hooks": {}}',
+        '{"hooks": {\n}, "a": 1}',
+        '{"hooks": {"SessionStart": [], "Stop": []}}',
+        '{"hooks": {"SessionStart": [ {"hooks": [ ]}, {"matcher": "x"}]}}',
+    ],
+)
+def test_hooks_that_were_empty_before_are_so_again(tmp_path: Path, before: str) -> None:
+    file = tmp_path / "settings.json"
+    file.write_text(before, encoding="utf-8", newline="")
+    for _ in range(2):
+        make(hooks(file))
+        make(hooks(file), undo=True)
+        assert file.read_bytes().decode("utf-8") == before
 
 
 def test_the_change_of_another_since_then_stays(tmp_path: Path) -> None:
@@ -94,6 +115,57 @@ def test_a_new_comment_is_not_lost_to_the_copy(tmp_path: Path) -> None:
         stream.write("// mine")
     make(part(file), undo=True)
     assert file.read_text(encoding="utf-8").endswith("// mine")
+
+
+def test_copies_of_a_projects_file_are_kept_elsewhere_and_found_again(tmp_path: Path) -> None:
+    before = b'{"mcpServers": {\n  }}'
+    files = [tmp_path / "shop" / name / "mcp.json" for name in (".cursor", ".vscode")]
+    copies = tmp_path / "data" / "copies"
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_bytes(before)
+        (copy,) = make(part(file), copies=copies)
+        assert copy is not None
+        assert copy.is_relative_to(copies)
+        assert copy.read_bytes() == before
+    for file in files:
+        make(part(file), undo=True, copies=copies)
+        assert file.read_bytes() == before
+        assert names(file.parent) == ["mcp.json"]
+
+
+class Careless(HooksPart):
+    """Takes every hook for its own."""
+
+    def put(self, text: str) -> str:
+        return HooksPart.put(self, self.taken(text))
+
+    def taken(self, text: str) -> str:
+        return jsonc.without(text, ("hooks",))
+
+
+@pytest.mark.parametrize(
+    ("event", "command"),
+    [
+        ("SessionStart", "/opt/run hook SessionStart"),
+        ("PostToolUse", "$CLAUDE_PROJECT_DIR/bin/run hook PostToolUse"),
+        ("SessionEnd", "recollect hook lint"),
+        ("Stop", "recollect hook Stop"),
+    ],
+)
+def test_the_loss_of_a_hook_of_another_is_noticed_whoever_takes_it_for_ours(
+    tmp_path: Path, event: str, command: str
+) -> None:
+    file = tmp_path / "settings.json"
+    theirs = [{"hooks": [{"type": "command", "command": command}]}]
+    ours = jsonc.parsed(hooks(file).content)["hooks"]
+    both = {**ours, event: [*theirs, *ours.get(event, [])]}
+    file.write_text(json.dumps({"hooks": both}), encoding="utf-8")
+    before = file.read_bytes()
+    for undo in (False, True):
+        with pytest.raises(Refused):
+            make(Careless(file, hooks(file).line), undo=undo)
+    assert file.read_bytes() == before
 
 
 def test_a_file_that_is_not_there_is_made(tmp_path: Path) -> None:

@@ -142,3 +142,20 @@ def test_copies_lie_beside_the_file_and_never_over_each_other(tmp_path: Path) ->
     remove(first)
     assert backups(file) == [third, second]
     assert backups(tmp_path / "none" / "x") == []
+
+
+def test_copies_that_lie_elsewhere_are_their_owners_alone(tmp_path: Path) -> None:
+    copies = tmp_path / "data" / "copies"
+    for folder in ("one", "two"):
+        file = tmp_path / folder / "a.json"
+        file.parent.mkdir()
+        file.write_bytes(folder.encode())
+        file.chmod(0o644)
+        assert backups(file, copies) == []
+        copy = back_up(file, folder.encode(), "now", copies)
+        assert backups(file, copies) == [copy]
+        assert copy.read_bytes() == folder.encode()
+        assert names(file.parent) == ["a.json"]
+        if is_posix:
+            assert mode(copy) == 0o600
+            assert {mode(each) for each in copy.parents[:3]} == {0o700}

@@ -12,8 +12,8 @@ PLUGIN = Path(__file__).parents[2] / "plugin" / "hooks" / "hooks.json"
 SAMPLE = Path(__file__).parent / "samples" / "claude-settings.json"
 
 
-def part(program: str = "/opt/recollect") -> HooksPart:
-    return HooksPart(Path("settings.json"), lambda event: f"{program} hook {event}")
+def part(program: str = "/opt/recollect", *launchers: str) -> HooksPart:
+    return HooksPart(Path("settings.json"), lambda event: f"{program} hook {event}", launchers)
 
 
 def sample() -> str:
@@ -42,14 +42,78 @@ def test_each_event_gets_a_hook_behind_those_of_others() -> None:
 def test_a_second_time_changes_nothing_and_taking_out_gives_the_text_back() -> None:
     after = part().put(sample())
     assert part().put(after) == after
-    assert part().taken(after, tidy=True) == sample()
-    assert part().taken(part().content, tidy=True) == "{}\n"
+    assert part().taken(after) == sample()
+    assert part().taken(part().content) == "{}\n"
 
 
 def test_another_place_of_the_program_replaces_the_old_one() -> None:
-    after = part("/new/recollect").put(part("/old/run").put(sample()))
+    before = part("/old/run", "/old/run").put(sample())
+    after = part("/new/recollect", "/old/run").put(before)
     assert after == part("/new/recollect").put(sample())
     assert {words[0] for words in hooks_of_ours(jsonc.parsed(after))} == {"/new/recollect"}
+
+
+def test_a_launcher_that_nobody_knows_is_another_s() -> None:
+    before = part("/old/run", "/old/run").put(sample())
+    values = jsonc.parsed(before)
+    assert hooked_events(values) == ()
+    assert hooked_events(values, ["/old/run"]) == tuple(
+        event for event in values["hooks"] if event in EVENTS
+    )
+    assert part().taken(before) == before
+    assert part().others(jsonc.parsed(part().put(before))) == values
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "./scripts/run.sh hook {event}",
+        "$CLAUDE_PROJECT_DIR/bin/run hook {event} --all",
+        "/opt/tools/run hook {event}",
+        "npm run hook {event}",
+        "echo recollect hook {event}",
+        "recollect-other hook {event}",
+        "/recollect/other hook {event}",
+        "recollect hook lint",
+        "recollect hook {event} && mine",
+        "recollect hook {event} --project x;mine",
+        "recollect hook {event} 2>/dev/null || true",
+        "recollect hook {event} mine",
+        "recollect hook {event}\nmine",
+    ],
+)
+def test_hooks_of_others_stay_at_every_event(command: str) -> None:
+    hooks = {name: [group(command.format(event=name))] for name in (*EVENTS, "Stop", "PreToolUse")}
+    text = json.dumps({"hooks": hooks}, indent=1)
+    after = part().put(text)
+    for event, groups in jsonc.parsed(after)["hooks"].items():
+        assert groups[0] == hooks[event][0]
+    assert part().taken(after) == part().taken(text) == text
+
+
+def test_under_events_that_we_never_wrote_nothing_is_ours() -> None:
+    text = json.dumps({"hooks": {"Stop": [group("/opt/recollect hook Stop")], "Odd": 3}})
+    assert part().taken(text) == text
+    after = jsonc.parsed(part().put(text))
+    assert after["hooks"]["Stop"] == [group("/opt/recollect hook Stop")]
+    assert after["hooks"]["Odd"] == 3
+
+
+def test_what_somebody_added_to_our_hook_stays() -> None:
+    values = jsonc.parsed(part().content)
+    ours = values["hooks"]["SessionStart"][0]
+    ours["matcher"] = "startup"
+    ours["hooks"][0]["statusMessage"] = "remembering"
+    text = json.dumps(values, indent=2).replace('"timeout"', '// mine\n"timeout"')
+    assert part().put(text) == text
+    moved = part("/new/recollect").put(text)
+    assert moved.count("// mine") == len(EVENTS)
+    group_now = jsonc.parsed(moved)["hooks"]["SessionStart"][0]
+    assert (group_now["matcher"], group_now["hooks"][0]["statusMessage"]) == (
+        "startup",
+        "remembering",
+    )
+    assert group_now["hooks"][0]["command"] == "/new/recollect hook SessionStart"
 
 
 def test_hooks_that_others_added_since_stay_in_their_order() -> None:
@@ -61,7 +125,7 @@ def test_hooks_that_others_added_since_stay_in_their_order() -> None:
     moved = jsonc.parsed(part("/new/recollect").put(text))
     mixed = moved["hooks"]["SessionStart"][1]["hooks"]
     assert [hook["command"] for hook in mixed] == ["mine", "/new/recollect hook SessionStart"]
-    left = jsonc.parsed(part().taken(text, tidy=True))
+    left = jsonc.parsed(part().taken(text))
     commands = [item["hooks"][0]["command"] for item in left["hooks"]["SessionStart"]]
     assert commands == ["npm run hook SessionStart", "mine", "later"]
     assert left["hooks"]["PreCompact"] == [
@@ -70,27 +134,27 @@ def test_hooks_that_others_added_since_stay_in_their_order() -> None:
     assert part().others(values) == left
 
 
-def test_ours_is_there_once_and_only_where_it_belongs() -> None:
+def test_ours_is_there_once() -> None:
     twice = [
         group("/a/recollect hook SessionStart"),
         group("x"),
         group("/b/recollect hook SessionStart"),
     ]
-    hooks = {"SessionStart": twice, "Stop": [group("/a/recollect hook Stop"), group("y")]}
-    after = jsonc.parsed(part().put(json.dumps({"hooks": hooks})))
+    after = jsonc.parsed(part().put(json.dumps({"hooks": {"SessionStart": twice}})))
     commands = [item["hooks"][0]["command"] for item in after["hooks"]["SessionStart"]]
     assert commands == ["/opt/recollect hook SessionStart", "x"]
-    assert after["hooks"]["Stop"] == [group("y")]
 
 
 def test_a_command_with_its_arguments_apart_is_known_too() -> None:
     hook = {"type": "command", "command": "/opt/recollect", "args": ["hook", "PreCompact"]}
     text = json.dumps({"hooks": {"PreCompact": [{"hooks": [hook]}]}})
-    assert part().taken(text, tidy=True) == "{}"
+    assert part().taken(text) == "{}"
     assert hooks_of_ours(json.loads(text)) == [("/opt/recollect", "hook", "PreCompact")]
+    (renewed,) = jsonc.parsed(part().put(text))["hooks"]["PreCompact"][0]["hooks"]
+    assert renewed == {"type": "command", "command": part().line("PreCompact"), "timeout": 5}
 
 
-@pytest.mark.parametrize("hooks", ["[]", '{"SessionStart": {}}', '"none"', '{"Stop": 3}'])
+@pytest.mark.parametrize("hooks", ["[]", '{"SessionStart": {}}', '"none"', '{"PreCompact": 3}'])
 def test_a_surprising_shape_is_refused(hooks: str) -> None:
     with pytest.raises(Unfitting):
         part().put(f'{{"hooks": {hooks}}}')
@@ -99,7 +163,7 @@ def test_a_surprising_shape_is_refused(hooks: str) -> None:
 @pytest.mark.parametrize("odd", ["3", "null", '{"hooks": 3}', '{"hooks": [3, null]}', "[]"])
 def test_odd_groups_of_others_stay(odd: str) -> None:
     text = f'{{"hooks": {{"SessionStart": [{odd}]}}}}'
-    assert part().taken(part().put(text), tidy=True) == text
+    assert part().taken(part().put(text)) == text
 
 
 def test_the_plugin_answers_the_same_events() -> None:

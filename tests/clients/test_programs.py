@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from recollect.clients.programs import (
+    arguments,
     is_ours,
     is_there,
     option,
@@ -62,9 +63,12 @@ def test_a_line_for_the_shell_is_read_back_as_the_words_that_it_was_made_of() ->
         '"C:\\Program Files\\recollect.exe" hook SessionStart',
         "C:\\tools\\recollect.exe hook SessionStart",
         "/usr/bin/python3 -m recollect hook SessionStart",
-        "/home/ada/checkout/run hook SessionStart",
-        "cmd /c C:/shop/run.cmd hook SessionStart",
+        "python -m recollect hook SessionStart",
+        "recollect hook SessionStart",
+        "C:/tools/recollect.cmd hook SessionStart",
+        "cmd /c C:/tools/recollect.cmd hook SessionStart",
         "uvx recollect hook SessionStart",
+        "uv run recollect hook SessionStart",
     ],
 )
 def test_our_program_is_known_however_it_is_started(line: str) -> None:
@@ -76,6 +80,14 @@ def test_our_program_is_known_however_it_is_started(line: str) -> None:
     "line",
     [
         "npm run hook SessionStart",
+        "./run hook SessionStart",
+        "/opt/run hook SessionStart",
+        "./scripts/run.sh hook SessionStart",
+        "recollect.sh hook SessionStart",
+        "/recollect/run hook SessionStart",
+        "echo recollect hook SessionStart",
+        "cmd /c echo recollect hook SessionStart",
+        "docker run recollect hook SessionStart",
         "recollect-other hook SessionStart",
         "echo recollect",
         "recollect remember hook",
@@ -86,6 +98,28 @@ def test_our_program_is_known_however_it_is_started(line: str) -> None:
 )
 def test_others_are_left_to_others(line: str) -> None:
     assert not is_ours(words_of_line(line), "hook")
+
+
+@pytest.mark.parametrize("name", ["run", "run.cmd"])
+def test_a_launcher_is_ours_in_a_checkout_or_where_it_is_known(tmp_path: Path, name: str) -> None:
+    launcher = str(tmp_path / name)
+    words = [launcher, "hook", "SessionStart", "--project", "shop"]
+    assert not is_ours(words, "hook")
+    assert arguments(words, "hook", [launcher]) == ("SessionStart", "--project", "shop")
+    assert is_ours(["cmd", "/c", *words], "hook", [launcher])
+    source = tmp_path / "src" / "recollect"
+    source.mkdir(parents=True)
+    assert not is_ours(words, "hook")
+    (source / "__main__.py").touch()
+    assert is_ours(words, "hook")
+    assert not is_ours([str(tmp_path / "run.sh"), "hook"], "hook")
+
+
+def test_a_launcher_of_windows_is_known_with_either_slash() -> None:
+    line = shell_line(["C:\\shop\\run.cmd", "hook", "SessionStart"], "win32")
+    assert is_ours(words_of_line(line), "hook", ["C:\\shop\\run.cmd"])
+    plain = "C:\\shop\\run.cmd hook SessionStart"
+    assert is_ours(words_of_line(plain, ["C:/shop/run.cmd"]), "hook", ["C:/shop/run.cmd"])
 
 
 def test_an_entry_of_any_shape_has_words_or_none() -> None:

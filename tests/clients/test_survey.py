@@ -1,5 +1,6 @@
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,21 @@ def test_an_entry_tells_its_program_its_data_and_its_project(places: Places) -> 
     assert found.program == sys.executable
     assert found.program_is_there
     assert (found.data_dir, found.project) == (None, "auto")
+
+
+def test_what_others_start_is_not_ours_whatever_it_is_called(places: Places) -> None:
+    others = {
+        "recollect": {"command": "npx", "args": ["recollect-js"]},
+        "build": {"command": "npm", "args": ["run", "serve"]},
+        "site": {"command": "/opt/site/run", "args": ["serve"]},
+    }
+    write(places.home / ".cursor" / "mcp.json", {"mcpServers": others})
+    hook = {"type": "command", "command": "/opt/site/run hook SessionStart"}
+    hooks = {"SessionStart": [{"hooks": [hook]}]}
+    write(places.home / ".claude" / "settings.json", {"hooks": hooks})
+    assert not any(each.is_set_up for each in surveyed(places))
+    knowing = replace(places, launchers=["/opt/site/run"])
+    assert [each.kind for each in surveyed(knowing) if each.is_set_up] == ["hooks", "server"]
 
 
 def test_a_program_that_is_gone_and_another_data_folder_are_seen(places: Places) -> None:

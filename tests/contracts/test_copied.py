@@ -2,7 +2,7 @@
 
 from making import DAY_ONE, MILLISECOND, batch, entity, note
 from recollect.core.ports import Library, RecordStore
-from recollect.core.records import Where
+from recollect.core.records import Update, Where
 
 LATER = DAY_ONE + MILLISECOND
 
@@ -36,3 +36,13 @@ async def test_a_project_knows_its_folders(library: Library) -> None:
     await library.assign_workspace("/a", project)
     assert await library.workspaces_of(project) == ["/a", "/b"]
     assert await library.workspaces_of(await library.create("other", "")) == []
+
+
+async def test_a_change_that_was_made_elsewhere_keeps_its_moment(store: RecordStore) -> None:
+    await store.commit(batch(entity("Ada")))
+    there = DAY_ONE + 5
+    await store.commit(batch(Update("Ada", {"text": "new"}, 1, there), at=LATER, copied=True))
+    [changed] = await store.get(["Ada"])
+    assert (changed.text, changed.updated_at, changed.version) == ("new", there, 2)
+    await store.commit(batch(Update("Ada", {}, 2, there + 1), at=LATER, copied=True))
+    assert [r.updated_at for r in await store.get(["Ada"])] == [there + 1]

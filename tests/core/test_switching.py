@@ -4,6 +4,9 @@ from hypothesis import strategies as st
 from recollect.core.projects import Silence
 from recollect.core.switching import Switching
 
+spans = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 30)), max_size=5, unique_by=lambda span: span[0]
+)
 moves = st.lists(st.tuples(st.booleans(), st.integers(0, 1_000)))
 
 
@@ -41,3 +44,29 @@ def test_a_deleted_project_was_off_until_it_was_deleted() -> None:
     switching = Switching(((1, 2), (5, None))).leaving(["/a"], at=7)
     assert switching.off_since == 5
     assert switching.last_silences() == [Silence("/a", 1, 2), Silence("/a", 5, 7)]
+
+
+@given(spans, spans, st.none() | st.integers(100, 140))
+def test_together_they_are_off_whenever_one_of_them_is(
+    mine: list[tuple[int, int]], others: list[tuple[int, int]], lasting: int | None
+) -> None:
+    one = Switching(tuple((2 * since, 2 * since + took) for since, took in mine))
+    if lasting is not None:
+        one = Switching((*one.spans, (lasting, None)))
+    other = Switching(tuple((2 * since + 1, 2 * since + took) for since, took in others))
+    both = one.united(other)
+    begins = [since for since, _ in both.spans]
+    assert begins == sorted(begins)
+    assert all(until is not None for _, until in both.spans[:-1])
+    for at in range(150):
+        assert _is_off(both, at) == (_is_off(one, at) or _is_off(other, at))
+
+
+def _is_off(switching: Switching, at: int) -> bool:
+    return any(since <= at and (until is None or at < until) for since, until in switching.spans)
+
+
+def test_what_was_switched_on_since_is_on_whatever_another_has_known() -> None:
+    before, after = Switching(((5, None),)), Switching(((5, 9),))
+    assert after.united(before).spans == ((5, 9),)
+    assert before.united(Switching(((1, 2), (7, 8)))).spans == ((1, 2), (5, None))

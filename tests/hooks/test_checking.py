@@ -10,10 +10,10 @@ from parting import at_home, wait_for_workers
 from recollect.app.care.findings import Finding, Patient, mended
 from recollect.core.times import now
 from recollect.hooks.checking import check_hooks
-from recollect.hooks.faults import record
-from recollect.hooks.jobs import Job, Jobs
-from recollect.hooks.ledger import Ledger
-from recollect.hooks.locks import Lock
+from recollect.hooks.files.faults import record
+from recollect.hooks.files.jobs import Job, Jobs
+from recollect.hooks.files.ledger import Ledger
+from recollect.hooks.files.locks import Lock
 from recollect.settings import load
 from serving import HANG
 
@@ -111,7 +111,9 @@ def test_what_failed_gets_another_try(patient: Patient, folder: Path) -> None:
     found = jobs.get(name)
     assert found is not None
     jobs.give_up(replace(found, failures=3), "the transcript was locked")
+    (folder / "failed" / "0.json").write_text("{", encoding="utf-8")
     [finding] = worst(patient)
+    assert "2 sessions" in finding.what
     assert "the transcript was locked" in finding.what
     assert finding.mend is not None
     mend_in_another_process(patient)

@@ -1,7 +1,20 @@
+import json
+from pathlib import Path
+
 import pytest
 
+from recollect.clients.hook_entries import EVENTS, TIMEOUT
 from recollect.errors import InvalidInput
-from recollect.hooks.entry import Call, handler_of, parsed
+from recollect.hooks.entry import (
+    LAST_WORDS,
+    LIMIT,
+    LIMITS,
+    Call,
+    handler_of,
+    parsed,
+)
+
+PLUGIN = Path(__file__).parents[2] / "plugin" / "hooks" / "hooks.json"
 
 
 @pytest.mark.parametrize(
@@ -48,3 +61,13 @@ def test_each_event_has_its_handler(event: str, name: str) -> None:
 @pytest.mark.parametrize("event", ["", "Stop", "sessionstart", "PreToolUse", "../x"])
 def test_other_events_have_none(event: str) -> None:
     assert handler_of(event) is None
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_hook_ends_itself_before_a_client_ends_it(event: str) -> None:
+    of_plugin = [
+        hook["timeout"]
+        for group in json.loads(PLUGIN.read_text("utf-8"))["hooks"][event]
+        for hook in group["hooks"]
+    ]
+    assert LIMITS.get(event, LIMIT) + LAST_WORDS < min(TIMEOUT, *of_plugin)

@@ -153,7 +153,7 @@ def test_servers_go_on_through_a_restore_and_lose_nothing_that_they_acknowledged
     saved = everything(outcome.safety.with_suffix(""))["stores"]
     live = everything(data)["stores"]
     for answer, count in zip(told, since, strict=True):
-        assert {*answer["refused"]} <= {"conflict", "store_busy", "project_archived"}
+        assert {*answer["refused"]} <= {"conflict", "store_busy", "unavailable"}
         for place, ids in answer["kept"].items():
             assert live[place]["faults"] == []
             lost = [i for i in ids if i not in {*live[place]["records"], *saved[place]["records"]}]

@@ -19,6 +19,7 @@ from calling_hooks import KNOWN, PATIENCE, Hooks, listed, remember
 from making import batch, memory
 from processes import acting
 from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.hooks.files.ledger import Ledger
 
 QUICK = ("SessionStart", "UserPromptSubmit")
 ASKED = "How did we limit logins last time?"
@@ -40,7 +41,8 @@ NOBODY = 65534  # a user without rights, on every Unix
 AS_ANOTHER = """
 import os, sys
 import recollect.core.secrets, recollect.engines.sqlite.reading_room
-from recollect.hooks import answers, entry, events, faults, ledger, places
+from recollect.hooks import answers, entry, events, places
+from recollect.hooks.files import faults, ledger
 entry.handler_of("SessionStart")
 os.setuid(int(sys.argv[1]))
 entry.main(["SessionStart", sys.argv[2]])
@@ -192,7 +194,7 @@ def test_reading_leaves_the_data_folder_as_it_is(hooks: Hooks) -> None:
     after = listed(hooks.data)
     ours = [name for name in after if name.startswith("hooks/")]
     assert {name: after[name] for name in after if name not in ours} == before
-    assert len(ours) == 1  # what the session was given
+    assert len(ours) == 2  # what the session was given, and when old ones were last looked for
 
 
 def _cut(path: Path) -> None:
@@ -344,3 +346,21 @@ def test_fifty_at_once_all_end_and_nothing_is_told_twice(hooks: Hooks) -> None:
     assert [outcome.status for outcome in outcomes] == [0] * 50
     assert sum(KNOWN in outcome.out for outcome in outcomes) <= 1
     assert {outcome.err for outcome in outcomes} == {""}
+
+
+def test_a_command_that_is_made_to_hang_a_reader_does_not(hooks: Hooks) -> None:
+    facts = {"tool_input": {"command": "x <<" + "A" * 400 + "\n" * 2_500}, "tool_name": "Bash"}
+    told = hooks.told(**facts, tool_response={"stdout": "x", "exit_code": 1})
+    assert hooks.call("PostToolUse", told).is_silent
+    assert hooks.faults == []
+
+
+def test_a_session_that_starts_sweeps_away_what_others_of_long_ago_have_left(hooks: Hooks) -> None:
+    ledger = Ledger(hooks.data / "hooks", "aaaa")
+    ledger.claim(["x"])
+    [path] = (hooks.data / "hooks" / "sessions").iterdir()
+    os.utime(path, (0, 0))
+    assert hooks.call("SessionStart", None, RECOLLECT_READ_ONLY="true").status == 0
+    assert ledger.given() == {"x"}
+    assert hooks.call("SessionStart").status == 0
+    assert ledger.given() == set()

@@ -86,4 +86,5 @@ def test_agents_of_gemini_lie_in_a_folder_of_the_session(tmp_path: Path) -> None
     agent = written(tmp_path / "chats" / "parent" / "session-2.jsonl")
     written(tmp_path / "other" / "session-3.jsonl")
     assert agents_of(main, "gemini", "parent") == [agent]
-    assert agents_of(main, "gemini", "../other") == []
+    for name in ("../other", "..", ".", "parent/..", ""):
+        assert agents_of(main, "gemini", name) == []

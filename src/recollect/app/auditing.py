@@ -13,7 +13,7 @@ from recollect.core.projects import USER
 from recollect.core.records import SESSION_SCOPE, Edit, Link, Record, Ref, Where
 from recollect.core.secrets import masked, masked_json
 from recollect.core.text import clipped, digest, normalised
-from recollect.errors import RecollectError
+from recollect.errors import ProjectOff, RecollectError
 from recollect.families.graph.naming import ByExactName, ByExactNameAndType, ByNameAndType
 from recollect.families.memories.identity import text_key
 
@@ -86,7 +86,7 @@ async def find_secrets(library: Library, project: str | None = None) -> Audit:
             store = await _store(library, name)
             audit.findings.extend([finding async for finding in _findings(store, name)])
         except RecollectError as error:
-            # An archived or damaged project must not hide what is in the others.
+            # One that is archived, switched off or damaged must not hide what is in the others.
             log.warning("project %s is left out: %s", name, error)
             audit.left_out.append(name)
     return audit
@@ -149,7 +149,9 @@ def _variant(values: Values, new: Values) -> str:
 async def _store(library: Library, name: str) -> RecordStore:
     if name == USER:
         return await library.user()
-    _, store = await library.open(name)
+    project, store = await library.open(name)
+    if project.is_off:
+        raise ProjectOff(name)
     return store
 
 

@@ -14,10 +14,11 @@ from recollect.app.keeping import Keeper, Shelf
 from recollect.app.leases import Lease
 from recollect.app.memory_resources import MemoryResources
 from recollect.app.past import Past
-from recollect.app.projects import DEFAULT_PROJECT, ProjectRule, key_of_workspace
+from recollect.app.projects import DEFAULT_PROJECT, ProjectRule
 from recollect.app.resources import AllResources, GraphResources, Render, Resources, Watcher
 from recollect.app.search_log import BatchedSearches
 from recollect.app.timeline import Timeline
+from recollect.app.workspaces import key_of_workspace
 from recollect.core.ports import Embedder, Library
 from recollect.core.searching import Finder
 from recollect.core.times import Clock, LocalZone
@@ -92,7 +93,7 @@ def build(
     sections = bank.family.sections if bank else None
     memories = MemoryTools(rule, library, indexer, keeper.accesses, clock, options, sections)
     searches = BatchedSearches(library)
-    history = _history_options(settings)
+    history = _history_options(settings, rule)
     past = Past(library, _transcripts, indexer, clock, history)
     families = {
         "memories": memories.tools,
@@ -262,7 +263,7 @@ def _graph_tools(
     return [*projects.tools(), *graph.tools()]
 
 
-def _history_options(settings: Settings) -> HistoryOptions:
+def _history_options(settings: Settings, rule: ProjectRule) -> HistoryOptions:
     return HistoryOptions(
         mask_secrets=settings.mask_secrets,
         excluded=tuple(
@@ -272,6 +273,7 @@ def _history_options(settings: Settings) -> HistoryOptions:
         session_id=settings.session_id if settings.transport == "stdio" else None,
         zone=LocalZone(),
         workspace=key_of_workspace,
+        switched_off=rule.switched_off,
     )
 
 

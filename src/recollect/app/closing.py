@@ -1,6 +1,7 @@
 """What is done when a session is over: its transcript is taken in, what it stored is summed up."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,11 +10,13 @@ from recollect.app.past import Wanted
 from recollect.core.ports import RecordStore
 from recollect.core.projects import Project
 from recollect.core.sessions import Session
-from recollect.errors import Unavailable
+from recollect.errors import InvalidInput, Unavailable
 from recollect.families.memories.fading import fade
+from recollect.families.memories.new_memory import HOOKS
 from recollect.families.memories.sessions import close_session
+from recollect.settings import client_environment
 
-CLIENT = "hook"  # whose changes these are, in the log
+CLIENT = HOOKS  # whose changes these are, in the log
 CONSOLIDATING = 30.0  # seconds that it may take
 
 Progress = Callable[[int, int], None]
@@ -31,11 +34,12 @@ class Closing:
         return project is not None and project.is_off
 
     async def take_in(self, transcript: Path, source: str, session: str, report: Progress) -> None:
-        """What is new in it, and in those of the agents that it sent. Raises Unavailable."""
-        from recollect.transcripts.belonging import agents_of
+        """What is new in it, and in those of the agents that it sent.
 
-        agents = await asyncio.to_thread(agents_of, transcript, source, session)
-        wanted = Wanted((source,), (transcript, *agents))
+        Raises InvalidInput where it is no transcript of that program any more, and Unavailable.
+        """
+        files = await asyncio.to_thread(_transcripts, transcript, source, session)
+        wanted = Wanted((source,), files)
         imported = await self._app.past.take_in(wanted, report)
         for failure in imported.failures:
             raise Unavailable(f"{failure.name} could not be read: {failure.reason}")
@@ -64,3 +68,15 @@ class Closing:
 
     async def _project(self) -> Project | None:
         return await self._app.shelf.project(self._session)
+
+
+def _transcripts(transcript: Path, source: str, session: str) -> tuple[Path, ...]:
+    """It and those of its agents, as far as they lie where they should: links can have changed."""
+    from recollect.transcripts.belonging import agents_of, source_at
+    from recollect.transcripts.places import client_folders
+
+    folders = client_folders(client_environment(), Path.home(), sys.platform)
+    if source_at(transcript, folders) != source:
+        raise InvalidInput(f"{transcript} is not where {source} keeps its transcripts.")
+    agents = agents_of(transcript, source, session)
+    return (transcript, *(each for each in agents if source_at(each, folders) == source))

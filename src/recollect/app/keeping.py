@@ -2,21 +2,24 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from weakref import WeakSet
 
 from recollect.app.accesses import BatchedAccesses
 from recollect.app.indexing import Indexer
 from recollect.app.projects import ProjectRule
 from recollect.core.ports import Library, RecordStore
-from recollect.core.projects import Project
-from recollect.core.records import Delete, Record, Step, Where
+from recollect.core.projects import USER, Project
+from recollect.core.records import Record, Where
 from recollect.core.sessions import Call, Session
 from recollect.core.times import Clock
 from recollect.core.writing import Planned, Writer
-from recollect.errors import RecollectError
-from recollect.families.memories.model import MEMORY
+from recollect.errors import ModelUnavailable, ProjectOff, RecollectError
+from recollect.families.memories.fading import forgetting
+from recollect.families.memories.model import AUTOMATIC, MEMORY
 from recollect.families.memories.promotion import finish_promotions
 from recollect.families.memories.superseding import finish_supersessions
 
@@ -24,6 +27,7 @@ RECENT = 200  # memories whose likes are looked for
 SAME_MEANING = 0.9  # cosine from which two texts say nearly the same
 MOST_PAIRS = 10
 FORGET = "forget_memory"  # what the log calls it, also where many are meant
+IN_BULK = "automatic"  # the reason, where many are
 
 # Indexes the files of a memory bank, and gives the records; None where there is no bank.
 TakeIn = Callable[[Call], Awaitable[RecordStore | None]]
@@ -38,6 +42,14 @@ class Pair:
     score: float
     first: Record
     second: Record
+
+
+@dataclass(slots=True)
+class Indexed:
+    """How many texts have got their vector, and why others have not."""
+
+    done: int = 0
+    problems: list[RecollectError] = field(default_factory=list[RecollectError])
 
 
 class Keeper:
@@ -95,14 +107,18 @@ class Shelf:
         self._keeper = keeper
         self._bank = bank
 
-    async def newest(self, session: Session, where: Where, limit: int) -> list[Record]:
-        """The newest of both places, those of all sessions included."""
+    async def newest(
+        self, session: Session, where: Where, limit: int, *, everywhere: bool = False
+    ) -> list[tuple[str, Record]]:
+        """The newest of all its places, those of all sessions included, each with its place."""
         wanted = replace(where, kinds=(MEMORY,))
-        found: list[Record] = []
-        for store in await self._stores(session):
-            found += await store.scan(wanted, order="newest", limit=limit)
-        found.sort(key=lambda record: record.created_at, reverse=True)
-        return list({record.id: record for record in reversed(found)}.values())[::-1][:limit]
+        found: list[tuple[str, Record]] = []
+        for name, store in (await self._places(session, everywhere=everywhere)).items():
+            newest = await store.scan(wanted, order="newest", limit=limit)
+            found += [(name, record) for record in newest]
+        found.sort(key=lambda each: each[1].created_at, reverse=True)
+        once = {record.id: (name, record) for name, record in reversed(found)}
+        return list(once.values())[::-1][:limit]
 
     async def project(self, session: Session) -> Project | None:
         """The one that memories of a command belong to; None where it is yet to be made."""
@@ -118,22 +134,37 @@ class Shelf:
                 return record
         return None
 
-    async def automatic(self, session: Session, where: Where) -> list[Record]:
-        """What hooks have stored by themselves, but what somebody has pinned since."""
+    async def automatic(
+        self, session: Session, where: Where, *, everywhere: bool = False
+    ) -> dict[str, list[Record]]:
+        """What hooks have stored by themselves, but what is pinned, by the place that has it."""
         wanted = replace(where, kinds=(MEMORY,), automatic=True)
-        stores = await self._stores(session)
-        found = [record for store in stores for record in await store.scan(wanted)]
-        return [record for record in found if not record.facets.get("pinned")]
+        places = await self._places(session, everywhere=everywhere)
+        found = {
+            name: [record for record in await store.scan(wanted) if _may_go(record)]
+            for name, store in places.items()
+        }
+        return {name: records for name, records in found.items() if records}
 
-    async def forget(self, session: Session, ids: Sequence[str]) -> int:
-        """Forgets them in one change of each place; says how many were there still."""
+    async def forget_automatic(
+        self, session: Session, found: Mapping[str, Sequence[Record]], *, everywhere: bool = False
+    ) -> dict[str, int]:
+        """Forgets them in one change of each place; says how many in each that had any.
+
+        What somebody has pinned or made their own since it was found stays.
+        """
         writer = Writer(self._keeper.clock, FORGET, session.client)
 
-        async def plan(store: RecordStore, at: int) -> Planned[int]:
-            steps: list[Step] = [Delete(record.ref) for record in await store.get(ids)]
-            return steps, len(steps)
+        async def plan(ids: Sequence[str], store: RecordStore, _at: int) -> Planned[int]:
+            left = [record for record in await store.get(ids) if _may_go(record)]
+            steps = [step for record in left for step in forgetting(record, IN_BULK)]
+            return steps, len(left)
 
-        return sum([await writer.commit(store, plan) for store in await self._stores(session)])
+        counts: dict[str, int] = {}
+        for name, store in (await self._places(session, everywhere=everywhere)).items():
+            if ids := [record.id for record in found.get(name, ())]:
+                counts[name] = await writer.commit(store, partial(plan, ids))
+        return {name: count for name, count in counts.items() if count}
 
     async def similar(self, session: Session) -> list[Pair]:
         """Pairs among the newest memories and all others that say nearly the same."""
@@ -147,15 +178,33 @@ class Shelf:
         best = sorted(pairs.values(), key=lambda pair: -pair.score)
         return best[:MOST_PAIRS]
 
-    async def index(self, session: Session, report: Callable[[int, int], None]) -> int:
-        """Gives all that waits its vector now; says how many.
+    async def index(
+        self, session: Session, report: Callable[[int, int], None], only: str | None = None
+    ) -> Indexed:
+        """Gives all that waits its vector now, in all projects or `only` in one.
 
-        A bank's files come last: one that cannot be reached keeps no memory waiting.
+        Also in those that are off: a vector tells nobody anything. What cannot be reached keeps
+        nothing else waiting.
         """
-        stores = [*await self._stores(session), await self._library.history()]
-        done = sum([await self._keeper.indexer.drain(store, report) for store in stores])
-        bank = None if self._bank is None else await self._bank(Call(session, "index"))
-        return done if bank is None else done + await self._keeper.indexer.drain(bank, report)
+        indexed = Indexed()
+        stores = await self._to_index(only, indexed.problems)
+        total = sum([await self._waiting(store) for store in stores])
+
+        async def drain(store: RecordStore) -> None:
+            before = indexed.done
+
+            def further(done: int, _total: int) -> None:
+                report(before + done, max(total, before + done))
+
+            indexed.done += await self._keeper.indexer.drain(store, further)
+
+        for store in stores:
+            with _noted(indexed.problems):
+                await drain(store)
+        with _noted(indexed.problems), suppress(ProjectOff):  # then nothing is taken in
+            if self._bank is not None and (bank := await self._bank(Call(session, "index"))):
+                await drain(bank)
+        return indexed
 
     async def catch_up(self, session: Session, within: float) -> None:
         """Lets what waits get its vector first, for a command that nobody serves."""
@@ -164,8 +213,55 @@ class Shelf:
         await self._keeper.indexer.settled(within)
 
     async def _stores(self, session: Session) -> Sequence[RecordStore]:
-        project = await self._choice.to_read(Call(session, "command"), None)
-        return project, await self._library.user()
+        return list((await self._places(session)).values())
+
+    async def _places(
+        self, session: Session, *, everywhere: bool = False
+    ) -> dict[str, RecordStore]:
+        """By name, that of the project first; or of all projects that are not off or archived."""
+        if everywhere:
+            active = await self._library.projects("active")
+            names = [project.name for project in active if not project.is_off]
+            own = {name: (await self._library.open(name))[1] for name in names}
+        else:
+            store = await self._choice.to_read(Call(session, "command"), None)
+            project = await self.project(session)
+            own = {project.name if project else "": store}
+        return {**own, USER: await self._library.user()}
+
+    async def _to_index(
+        self, only: str | None, problems: list[RecollectError]
+    ) -> list[RecordStore]:
+        stores = [await self._library.user(), await self._library.history()]
+        if only is not None:
+            return [(await self._library.open(only))[1], *stores]
+        for project in await self._library.projects("active"):
+            with _noted(problems):
+                stores.append((await self._library.open(project.name))[1])
+        return stores
+
+    async def _waiting(self, store: RecordStore) -> int:
+        embedder = self._keeper.indexer.embedder
+        if embedder is None:
+            return 0
+        with suppress(RecollectError):  # it is told when its turn comes
+            return (await store.vector_counts(embedder.name, self._keeper.indexer.kinds))[1]
+        return 0
+
+
+@contextmanager
+def _noted(problems: list[RecollectError]) -> Generator[None, None, None]:
+    """Without a model there is nothing else to be tried."""
+    try:
+        yield
+    except ModelUnavailable:
+        raise
+    except RecollectError as error:
+        problems.append(error)
+
+
+def _may_go(record: Record) -> bool:
+    return bool(record.facets.get(AUTOMATIC)) and not record.facets.get("pinned")
 
 
 async def _pairs(store: RecordStore, model: str) -> list[Pair]:

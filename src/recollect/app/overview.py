@@ -10,7 +10,7 @@ from pathlib import Path
 from recollect.app.indexing import Indexer
 from recollect.app.past import Overview as PastOverview
 from recollect.app.past import Past
-from recollect.app.projects import key_of_workspace
+from recollect.app.workspaces import key_of_workspace
 from recollect.core.entities import ENTITY
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import USER, Project
@@ -37,6 +37,7 @@ class Share:
     status: str
     size_bytes: int
     memories: int | None = None
+    automatic: int | None = None  # of these
     entities: int | None = None
     conversations: int = 0
     off: bool | None = None
@@ -87,6 +88,7 @@ class Overview:
     weeks: list[Week]
     recalled: list[Recalled]
     history: PastOverview
+    elsewhere: int  # conversations in folders that are no project's
     files: list[StoredFile]
 
 
@@ -159,6 +161,7 @@ class Overviews:
             ],
             recalled[:MOST_RECALLED],
             past,
+            past.conversations - talks.total(),
             files,
         )
 
@@ -224,7 +227,12 @@ class Overviews:
 
 
 def _with_counts(share: Share, counted: _Counted) -> Share:
-    return replace(share, memories=counted.types.total(), entities=counted.entities)
+    return replace(
+        share,
+        memories=counted.types.total(),
+        automatic=counted.automatic,
+        entities=counted.entities,
+    )
 
 
 def _size(files: Sequence[StoredFile], name: str) -> int:

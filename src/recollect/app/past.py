@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from recollect.app.indexing import Indexer
 from recollect.core.ports import Library, RecordStore
 from recollect.core.records import Record, Where
-from recollect.core.searching import Search
+from recollect.core.searching import KEPT_SEARCHES, Search
 from recollect.core.times import Clock
 from recollect.core.transcripts import Transcripts
 from recollect.errors import NotFound
@@ -162,14 +162,23 @@ class Past:
         )
 
     async def titles(self, conversations: Sequence[str]) -> list[str]:
-        """What these are called. Raises NotFound for one that there is not."""
+        """What these are called; of one whose project is off, its id is all that is told.
+
+        Raises NotFound for one that there is not.
+        """
+        from recollect.families.history.search.reachable import reachable
+
         store = await self._library.history()
         found = {record.id: record for record in await store.get(conversations)}
         for name in conversations:
             if name not in found or found[name].kind != CONVERSATION:
                 hint = "`recollect history list` shows ids; they begin with conv_."
                 raise NotFound("conversation", name, hint=hint)
-        return [found[name].name or name for name in conversations]
+        past = await reachable(self._library, self._options)
+        return [
+            name if found[name].scope in past.hidden else found[name].name or name
+            for name in conversations
+        ]
 
     async def conversations(self, limit: int, project: str | None = None) -> list[Record]:
         """The newest first, of all projects or of one; none of a project that is off."""
@@ -182,7 +191,17 @@ class Past:
         return kept[:limit]
 
     async def searches(self, limit: int) -> list[Search]:
-        return await self._library.searches(limit=limit)
+        """The newest first, but those of sessions that were held in a project that is off."""
+        from recollect.families.history.search.reachable import reachable
+
+        past = await reachable(self._library, self._options)
+        if not past.hidden:
+            return await self._library.searches(limit=limit)
+        where = Where(kinds=(CONVERSATION,), scopes=tuple(sorted(past.hidden)))
+        held_there = {each.session for each in await (await self._library.history()).scan(where)}
+        every = await self._library.searches(limit=KEPT_SEARCHES)
+        told = [each for each in every if each.session is None or each.session not in held_there]
+        return told[:limit]
 
     async def forget_searches(self) -> int:
         return await self._library.forget_searches()

@@ -11,18 +11,6 @@ from recollect.core.sessions import Call
 from recollect.errors import Conflict, NoActiveProject, NotFound, ProjectOff
 
 
-def key_of_workspace(folder: str) -> str | None:
-    """What the project of a folder knows it by, where that is another name: the folder may be a
-    worktree, or lie behind a link."""
-    if not Path(folder).is_absolute():  # of another machine, or another system
-        return None
-    try:
-        home = home_of(Path(folder))
-    except OSError:
-        return None
-    return None if home is None else home.key
-
-
 class ProjectRule:
     """The call's own project, then the session's, then the configured one, then the workspace's.
 
@@ -72,6 +60,14 @@ class ProjectRule:
     async def standing(self, call: Call) -> Project:
         """What a call without a name means, made where it is missing."""
         return await self.current(call) or await self._make()
+
+    async def switched_off(self, call: Call) -> str | None:
+        """The name of what a call without one means, where that is switched off."""
+        try:
+            project = await self.current(call)
+        except NotFound:
+            return None
+        return project.name if project is not None and project.is_off else None
 
     def pending(self, call: Call) -> str | None:
         if call.session.project or self._configured or self._workspace is None:

@@ -11,14 +11,23 @@ from recollect.core.records import Batch, Change
 from recollect.core.text import clipped
 from recollect.core.times import Clock
 from recollect.core.undo import plan_undo, undone
-from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, Refused
+from recollect.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    ProjectOff,
+    RecollectError,
+    Refused,
+)
 from recollect.families.bank.model import INDEX_BANK, TAKE_IN
+from recollect.families.memories.fading import FADING
 from recollect.families.memories.new_memory import HOOKS
 from recollect.families.memories.sessions import CLOSING
 
 # Nobody means these without naming them: what was redacted stays so, an ended session is no
-# knowledge, the index follows the files, and what git brought came at no call of anybody's.
-BOOKKEEPING = (REDACT, CLOSING, INDEX_BANK, TAKE_IN)
+# knowledge, the index follows the files, what git brought came at no call of anybody's, and what
+# faded did so by itself.
+BOOKKEEPING = (REDACT, CLOSING, INDEX_BANK, TAKE_IN, FADING)
 PROMOTE = "promote_memory"
 LONGEST_NUMBER = 18  # digits; a longer one is no number of the log's
 RECENT = 1_000  # changes looked through for the newest one that can be undone
@@ -50,6 +59,8 @@ class _Head:
 
 
 class Timeline:
+    """Of all projects but those that are switched off; where one is named, it is refused."""
+
     def __init__(self, library: Library, clock: Clock) -> None:
         self._library = library
         self._clock = clock
@@ -59,7 +70,7 @@ class Timeline:
         heads: list[_Head] = []
         for name in await self._names(project):
             try:
-                store = await self.store(name)
+                store = await self._opened(name)
                 changes = await _newest(store, limit)
             except RecollectError as error:
                 if project is not None:
@@ -73,7 +84,7 @@ class Timeline:
         return await _told(heads[:limit])
 
     async def store(self, name: str) -> RecordStore:
-        """A project's, or the user's own."""
+        """A project's, or the user's own, to remove things from: one that is off, too."""
         if name == USER:
             return await self._library.user()
         _, store = await self._library.open(name)
@@ -93,14 +104,21 @@ class Timeline:
             else await self._referenced(reference, project)
         )
         halves = [(name, change), *await self._counterparts(name, change)]
-        # The user's last: a crash in between leaves what was promoted in both places.
+        # The user's last: a crash in between leaves what was promoted in both places, and a
+        # project that is off leaves both halves as they are.
         halves.sort(key=lambda half: half[0] == USER)
         told = {place: await self._take_back(place, its, client) for place, its in halves}
         return Entry(name, change, told[name], is_undone=True)
 
+    async def _opened(self, name: str) -> RecordStore:
+        """To show it or to take something back. Raises ProjectOff."""
+        if name != USER and (await self._library.project(name)).is_off:
+            raise ProjectOff(name)
+        return await self.store(name)
+
     async def _take_back(self, name: str, change: Change, client: str) -> str:
         """Says in a line what the change had done."""
-        store = await self.store(name)
+        store = await self._opened(name)
         [summary] = await summaries(store, [change])
         for _ in range(ATTEMPTS):
             seen = await store.revision()
@@ -126,14 +144,16 @@ class Timeline:
     async def _names(self, project: str | None) -> list[str]:
         if project is not None:
             return [project]
-        return [found.name for found in await self._library.projects("active")] + [USER]
+        found = await self._library.projects("active")
+        return [each.name for each in found if not each.is_off] + [USER]
 
     async def _counterparts(self, name: str, change: Change) -> list[tuple[str, Change]]:
         """The other halves of a promotion between two databases, in force still."""
         moved = {e.id for e in change.edits if e.subject == "record" and e.id}
         if change.tool != PROMOTE or not moved:
             return []
-        places = [n for n in await self._names(None) if (n == USER) != (name == USER)]
+        projects = [each.name for each in await self._library.projects("active")]
+        places = projects if name == USER else [USER]
         found: list[tuple[str, Change]] = []
         for place in places:
             changes = await (await self.store(place)).changes(limit=RECENT, newest_first=True)
@@ -173,7 +193,7 @@ class Timeline:
 
     async def _in_force(self, name: str) -> Change | None:
         """The newest change that was not undone and is no undo."""
-        changes = await _newest(await self.store(name), RECENT)
+        changes = await _newest(await self._opened(name), RECENT)
         taken_back = undone(changes)
         standing = (
             change
@@ -181,7 +201,7 @@ class Timeline:
             if change.seq not in taken_back
             and change.undoes is None
             and change.tool not in BOOKKEEPING
-            and not change.tool.startswith(HOOKS)  # they store at no call of anybody's either
+            and not _is_of_hooks(change)
         )
         return next(standing, None)
 
@@ -195,11 +215,16 @@ class Timeline:
                 argument="change",
                 value=clipped(reference),
             )
-        store = await self.store(name)
+        store = await self._opened(name)
         found = await store.changes(after=int(number) - 1, limit=1)
         if not found or found[0].seq != int(number):
             raise NotFound("change", reference, hint="`recollect log` shows what there is.")
         return name, found[0]
+
+
+def _is_of_hooks(change: Change) -> bool:
+    """They store at no call of anybody's either, and sum up when a session is over."""
+    return change.tool.startswith(HOOKS) or change.client == HOOKS
 
 
 async def _newest(store: RecordStore, limit: int) -> list[Change]:

@@ -22,6 +22,18 @@ def home_of(folder: Path) -> Home | None:
     return None if root is None else own_home(root)
 
 
+def key_of_workspace(folder: str) -> str | None:
+    """What the project of a folder knows it by: the folder may be a worktree, or lie behind a
+    link. None where nobody can tell."""
+    if not Path(folder).is_absolute():  # of another machine, or another system
+        return None
+    try:
+        home = home_of(Path(folder))
+    except (OSError, RuntimeError, ValueError):  # links in a circle, a name that none can have
+        return None
+    return None if home is None else home.key
+
+
 def own_home(folder: Path) -> Home:
     """The folder alone, whatever is around it."""
     return Home(_key(folder), readable(folder.name))

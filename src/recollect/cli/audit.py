@@ -39,8 +39,8 @@ def secrets(context: click.Context, mask: bool, **flags: Any) -> None:
     async def work(app: App) -> tuple[Audit, Masked | None, Settled]:
         if not mask:
             return await find_secrets(app.library, project), None, Settled()
-        names = [p.name for p in await app.library.projects("active")]
-        await met(app, names if project is None else [project])
+        on = [p.name for p in await app.library.projects("active") if not p.is_off]
+        await met(app, [name for name in on if project in (None, name)])
         found = await find_secrets(app.library, project)
         masked = await mask_secrets(app.library, found.findings)
         return found, masked, await settled(app, [f.project for f in found.findings if not f.in_id])

@@ -11,17 +11,26 @@ import click
 
 from recollect.app.care.archive import Manifest
 from recollect.app.care.backups import Backup, back_up
+from recollect.app.care.engine import care_of
 from recollect.app.care.restoring import Restored, restore_project
 from recollect.app.care.restoring import restore as restored_from
 from recollect.cli.options import common, settings_from
 from recollect.cli.progress import bar
-from recollect.cli.running import print_json
+from recollect.cli.running import print_json, told_if_interrupted
+from recollect.core.care import Care
 from recollect.core.text import counted
 from recollect.core.times import now
-from recollect.errors import InvalidInput, ReadOnly, Refused
-from recollect.settings import Settings
+from recollect.errors import InvalidInput, ReadOnly
 
 NOT_IN_IT = "Not in it: the files of memory banks, the configuration, and what hooks noted."
+
+DECISIONS_KEPT = (
+    "Tokens are those of now; what is switched off or left out of past conversations stays so."
+)
+DECISIONS_LOST = (
+    "Which tokens were revoked, and what was switched off or left out since, could not be read: "
+    "see `recollect token list` and `recollect status`."
+)
 
 
 @click.command()
@@ -50,11 +59,18 @@ def backup(
             argument="--project",
             value=project,
         )
-    settings = _on_disk(settings_from(**flags))
-    with _ended_by_terminate(), bar("Backing up") as progress:
+    care, file = care_of(settings_from(**flags)), file.expanduser().absolute()
+    before = _stamp(file)
+
+    def left() -> str:
+        if (after := _stamp(file)) != before:
+            return f"{file} is written, and whole."
+        return f"{file} {'was not written' if after is None else 'is as it was'}."
+
+    with told_if_interrupted(left), _ended_by_terminate(), bar("Backing up") as progress:
         made = back_up(
-            settings.data_dir,
-            file.expanduser().absolute(),
+            care,
+            file,
             now,
             progress,
             force=force,
@@ -86,24 +102,27 @@ def restore(
     """Bring back what `recollect backup` wrote into FILE.
 
     FILE is checked before anything is changed. Where there is data already, --replace is needed,
-    and a backup of that is made first. Servers may go on running. With --project NAME one project
-    is added to what is there, under a name that is free.
+    and a backup of that is made first; tokens, and what is switched off or left out of past
+    conversations, stay as they are. Servers may go on running. With --project NAME one project is
+    added to what is there, under a name that is free.
     """
-    settings = _on_disk(settings_from(**flags))
+    settings = settings_from(**flags)
+    care = care_of(settings)
     if settings.read_only:
         raise ReadOnly("This command writes, and only reading is allowed here.")
     file = file.expanduser().absolute()
-    with _ended_by_terminate():
+    left = f"{care.folder} is whole: as it was, unless all was done already."
+    with told_if_interrupted(lambda: left), _ended_by_terminate():
         if project is not None:
-            _restore_one(settings, file, project, as_json=as_json)
+            _restore_one(care, file, project, as_json=as_json)
             return
 
         def ask(manifest: Manifest, safety: Path | None) -> bool:
-            return safety is None or _is_wanted(manifest, safety, settings.data_dir, yes=yes)
+            return safety is None or _is_wanted(manifest, safety, care.folder, yes=yes)
 
         with bar("Restoring") as progress:
             outcome = restored_from(
-                settings.data_dir,
+                care,
                 file,
                 now,
                 progress,
@@ -112,24 +131,26 @@ def restore(
                 safety=safety_copy.expanduser().absolute() if safety_copy else None,
             )
     if outcome is not None:
-        _tell_of_restore(outcome, settings.data_dir, as_json=as_json)
+        _tell_of_restore(outcome, care.folder, as_json=as_json)
 
 
-def _on_disk(settings: Settings) -> Settings:
-    if settings.deployment_mode == "embedded-memory":
-        raise Refused(
-            "Everything is kept in memory here: there is no file to copy or to bring back.",
-            hint="The setting deployment_mode says so.",
-        )
-    return settings
+def _stamp(file: Path) -> tuple[int, int] | None:
+    """Another one for another file; None where there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
-def _restore_one(settings: Settings, file: Path, project: str, *, as_json: bool) -> None:
-    name = restore_project(settings.data_dir, file, project, now)
+def _restore_one(care: Care, file: Path, project: str, *, as_json: bool) -> None:
+    added = restore_project(care, file, project, now)
     if as_json:
-        print_json({"project": name})
-    else:
-        click.echo(f'Project "{project}" is back, as "{name}".')
+        print_json({"project": added.name, "off": added.is_off})
+        return
+    click.echo(f'Project "{project}" is back, as "{added.name}".')
+    if added.is_off:
+        click.echo(f'It is switched off; `recollect on --project "{added.name}"` ends that.')
 
 
 def _is_wanted(manifest: Manifest, safety: Path, folder: Path, *, yes: bool) -> bool:
@@ -155,11 +176,15 @@ def _tell_of_restore(outcome: Restored, folder: Path, *, as_json: bool) -> None:
     if as_json:
         told = {"created_at": manifest.created_at, "rows": _rows(manifest)}
         kept = {"safety_copy": str(safety) if safety else None, "left": list(outcome.left)}
-        print_json({"data_dir": str(folder), **told, **kept})
+        decided = {"off": list(outcome.off), "decisions_lost": outcome.decisions_lost}
+        print_json({"data_dir": str(folder), **told, **kept, **decided})
         return
     click.echo(f"{folder} is as it was at {_moment(manifest)}: {_contents(manifest)}.")
     if safety:
         click.echo(f"What was there before is in {safety}; `recollect restore` brings it back.")
+        click.echo(DECISIONS_LOST if outcome.decisions_lost else DECISIONS_KEPT)
+    if outcome.off:
+        click.echo(f"Switched off: {', '.join(outcome.off)}.")
     for name in outcome.left:
         click.echo(f"{name} is in use, and can be removed when its window is closed.", err=True)
 

@@ -14,7 +14,7 @@ from recollect.cli.render import console
 from recollect.cli.running import print_json
 from recollect.core.text import counted
 from recollect.core.times import now
-from recollect.errors import ReadOnly, RecollectError
+from recollect.errors import InvalidInput, ReadOnly, RecollectError
 from recollect.hooks.checking import CHECK as HOOKS
 from recollect.hooks.checking import check_hooks
 from recollect.settings import load
@@ -26,13 +26,20 @@ SIGNS = {"ok": ("ok     ", "green"), "advice": ("advice ", "yellow"), "problem":
 @common
 @click.option("--fix", is_flag=True, help="Mend what can be mended safely.")
 @click.option("--full", is_flag=True, help="Check every page of every database; takes longer.")
-def doctor(as_json: bool, fix: bool, full: bool, **flags: Any) -> None:
+def doctor(as_json: bool, project: str | None, fix: bool, full: bool, **flags: Any) -> None:
     """Look for what is wrong: data, model, settings, hooks, clients.
 
     Each finding comes with what mends it. Nothing is changed without --fix, and that never removes
     what was stored: a damaged database is brought back with `recollect restore`. Exit status 0
     where no problem is left, 1 else.
     """
+    if project is not None:
+        raise InvalidInput(
+            "All projects are looked at together.",
+            hint="Leave --project out.",
+            argument="--project",
+            value=project,
+        )
     patient = _patient(flags, full=full)
     if fix and patient.settings.read_only:
         raise ReadOnly("--fix writes, and only reading is allowed here.")

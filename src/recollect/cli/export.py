@@ -10,8 +10,9 @@ from recollect.app.exchange.writing import Exported
 from recollect.app.exchange.writing import export as write
 from recollect.cli.options import common
 from recollect.cli.progress import bar
-from recollect.cli.running import print_json, run_with_app
+from recollect.cli.running import print_json, run_with_app, told_if_interrupted
 from recollect.core.text import counted
+from recollect.errors import InvalidInput
 from recollect.tools.schema import to_json
 
 
@@ -29,13 +30,21 @@ def export(
     written; `recollect backup` keeps everything.
     """
 
+    place = folder.resolve()
+
     async def work(app: App) -> Exported:
+        if app.settings.data_dir.resolve() in (place, *place.parents):
+            raise InvalidInput(
+                f"{folder} lies inside the data folder.", hint="Name a folder outside of it."
+            )
         with bar("Exporting") as progress:
             return await write(
                 app.library, folder, progress, project=project, history=not no_history
             )
 
-    outcome = run_with_app(work, **flags)
+    left = f"What is in {folder} may be older; the same command again brings it up to date."
+    with told_if_interrupted(lambda: left):
+        outcome = run_with_app(work, **flags)
     if as_json:
         print_json(to_json(outcome))
         return
@@ -49,3 +58,5 @@ def export(
             "`recollect restore-project` brings one back",
             err=True,
         )
+    if outcome.off:
+        click.echo(f"  not written, because switched off: {', '.join(outcome.off)}", err=True)

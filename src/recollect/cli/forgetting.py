@@ -1,6 +1,7 @@
 """`recollect forget`: one memory, or those that hooks have stored by themselves."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -9,7 +10,7 @@ from recollect.app.app import App
 from recollect.cli.moments import moment
 from recollect.cli.options import common
 from recollect.cli.running import command_session, confirmed, print_json, run_with_app
-from recollect.core.records import Where
+from recollect.core.records import Record, Where
 from recollect.core.text import clipped, counted
 from recollect.errors import InvalidInput
 
@@ -23,6 +24,7 @@ SHOWN = 3  # memories that a question names
 @click.option("--automatic", is_flag=True, help="All that hooks have stored by themselves.")
 @click.option("--before", metavar="TIME", help="Of these, those from before 2026-03-01, …")
 @click.option("--session", metavar="ID", help="Of these, those of one session.")
+@click.option("--all-projects", is_flag=True, help="Of these, those of every project.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def forget(
     as_json: bool,
@@ -31,20 +33,24 @@ def forget(
     automatic: bool,
     before: str | None,
     session: str | None,
+    all_projects: bool,
     yes: bool,
     **flags: Any,
 ) -> None:
     """Forget a memory. `recollect undo` takes it back; `recollect purge` removes it for good.
 
-    With --automatic forget all that hooks have stored by themselves, but pinned ones.
+    With --automatic forget all that hooks have stored by themselves in the project and among your
+    own, but pinned ones; with --all-projects too, in every project that is not off.
     """
     if automatic:
-        _check_alone(memory_id=memory_id, reason=reason)
-        _forget_automatic(before, session, as_json=as_json, yes=yes, **flags)
-    elif memory_id is None or before or session:
+        _check_alone({"MEMORY_ID": memory_id, "--reason": reason})
+        meant = _meant(before, session)
+        _forget_automatic(meant, everywhere=all_projects, as_json=as_json, yes=yes, **flags)
+    elif memory_id is None or before or session or all_projects:
         raise InvalidInput(
             "It is not said which memories are meant.",
-            hint="Give a MEMORY_ID, or --automatic with --before TIME or --session ID.",
+            hint="Give a MEMORY_ID, or --automatic, with --before TIME, --session ID or "
+            "--all-projects.",
             argument="memory_id",
         )
     else:
@@ -65,36 +71,65 @@ def _forget_one(memory_id: str, reason: str | None, *, as_json: bool, **flags: A
         click.echo(f"Forgotten: {gone['memory_id']}")
 
 
-def _forget_automatic(
-    before: str | None, session_id: str | None, *, as_json: bool, yes: bool, **flags: Any
-) -> None:
+def _meant(before: str | None, session_id: str | None) -> Where:
     until = moment(before, "before")
-    where = Where(
+    return Where(
         before=None if until is None else until - 1,
         sessions=None if session_id is None else (session_id,),
     )
 
-    async def work(app: App) -> int | None:
-        session = await command_session(app)
-        found = await app.shelf.automatic(session, where)
-        if not found:
-            return 0
-        named = "; ".join(clipped(record.text, 60) for record in found[-SHOWN:])
-        more = "; …" if len(found) > SHOWN else ""
-        counted_ones = counted(len(found), "automatic memory", "automatic memories")
-        if not _agreed(f"Forget {counted_ones} ({named}{more})?", yes=yes):
-            return None
-        return await app.shelf.forget(session, [record.id for record in found])
 
-    gone = run_with_app(work, writes=True, **flags)
+def _forget_automatic(
+    where: Where, *, everywhere: bool, as_json: bool, yes: bool, **flags: Any
+) -> None:
+    async def work(app: App) -> tuple[str, dict[str, int] | None]:
+        session = await command_session(app)
+        found = await app.shelf.automatic(session, where, everywhere=everywhere)
+        if not found:
+            project = await app.shelf.project(session)
+            return project.name if project else "this folder", {}
+        if not _agreed(_question(found), yes=yes):
+            return "", None
+        return "", await app.shelf.forget_automatic(session, found, everywhere=everywhere)
+
+    project, gone = run_with_app(work, writes=True, **flags)
     if as_json:
-        print_json({"forgotten": gone or 0})
+        print_json({"forgotten": sum((gone or {}).values())})
     elif gone:
-        counted_ones = counted(gone, "automatic memory", "automatic memories")
-        click.echo(f"Forgot {counted_ones}. `recollect undo` takes it back.")
+        is_plain = len(gone) == 1 and not everywhere and flags.get("project") is None
+        click.echo(_told(gone, is_plain=is_plain))
+    elif gone is None:
+        click.echo("Nothing was forgotten.")
     else:
-        nothing = "No automatic memory fits; n" if gone == 0 else "N"
-        click.echo(f"{nothing}othing was forgotten.")
+        place = "any project" if everywhere else f"{project} or among your own"
+        click.echo(f"No automatic memory in {place} fits; nothing was forgotten.")
+
+
+def _question(found: Mapping[str, Sequence[Record]]) -> str:
+    texts = [clipped(record.text, 60) for records in found.values() for record in records]
+    more = "; …" if len(texts) > SHOWN else ""
+    counts = {name: len(records) for name, records in found.items()}
+    return f"Forget {_counted(counts)} ({'; '.join(texts[-SHOWN:])}{more})?"
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    """`3 automatic memories of shop`, or how many of which place."""
+    many = counted(sum(counts.values()), "automatic memory", "automatic memories")
+    if len(counts) == 1:
+        return f"{many} of {next(iter(counts))}"
+    places = [f"{count:,} of {name}" for name, count in counts.items()]
+    return f"{many}, {', '.join(places[:-1])} and {places[-1]}"
+
+
+def _told(gone: Mapping[str, int], *, is_plain: bool) -> str:
+    """With the way back: each place has a change of its own, which a plain undo may not mean."""
+    if is_plain:
+        return f"Forgot {_counted(gone)}. `recollect undo` takes it back."
+    if len(gone) == 1:
+        back = f'`recollect undo --project "{next(iter(gone))}"` takes it back'
+    else:
+        back = "`recollect undo --project NAME` takes back those of one"
+    return f"Forgot {_counted(gone)}. {back}."
 
 
 def _agreed(question: str, *, yes: bool) -> bool:
@@ -103,11 +138,11 @@ def _agreed(question: str, *, yes: bool) -> bool:
     return confirmed(question, yes=yes)
 
 
-def _check_alone(**given: str | None) -> None:
+def _check_alone(given: Mapping[str, str | None]) -> None:
     for name, value in given.items():
         if value is not None:
             raise InvalidInput(
-                f"--automatic means many memories, and `{name}` one.",
+                f"--automatic means many memories, and {name} one.",
                 hint="Leave one of the two out.",
                 argument=name,
                 value=value,

@@ -10,7 +10,7 @@ import click
 
 from recollect.app.app import App
 from recollect.app.past import topmost
-from recollect.cli.options import common
+from recollect.cli.options import Count, common
 from recollect.cli.progress import bar
 from recollect.cli.render import console, table_of
 from recollect.cli.running import confirmed, print_json, run_with_app
@@ -33,7 +33,7 @@ def history() -> None:
 
 @history.command("list")
 @common
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@click.option("--limit", type=Count(1, 10_000), default=20, show_default=True)
 def list_(as_json: bool, limit: int, project: str | None, **flags: Any) -> None:
     """List conversations, the newest first."""
     found = run_with_app(lambda app: app.past.conversations(limit, project), **flags)
@@ -176,7 +176,7 @@ def excluded(as_json: bool, **flags: Any) -> None:
 
 @history.command()
 @common
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@click.option("--limit", type=Count(1, 10_000), default=20, show_default=True)
 def searches(as_json: bool, limit: int, **flags: Any) -> None:
     """Show what was searched for, the newest first. It is kept on this machine alone."""
     found = run_with_app(lambda app: app.past.searches(limit), **flags)

@@ -51,7 +51,8 @@ def import_() -> None:
 @click.command("DIR")
 @common
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-def folder(as_json: bool, folder: Path, **flags: Any) -> None:
+@click.option("--no-folders", is_flag=True, help="Give no folder of this machine to a project.")
+def folder(as_json: bool, folder: Path, no_folders: bool, **flags: Any) -> None:
     """Take in the folder DIR that `recollect export` has written."""
     from recollect.app.exchange.joining import Joined, take_in
 
@@ -65,6 +66,7 @@ def folder(as_json: bool, folder: Path, **flags: Any) -> None:
                 progress,
                 mask=app.settings.mask_secrets,
                 excluded=excluded,
+                folders=not no_folders,
             )
         await settled(app, outcome.projects)
         return outcome
@@ -84,10 +86,14 @@ def folder(as_json: bool, folder: Path, **flags: Any) -> None:
     for count, what in (
         (outcome.older, "newer here, and kept as they are"),
         (outcome.forgotten, "forgotten here, and stay so"),
-        (outcome.left_out, "left out: excluded, or part of something that is not here"),
+        (outcome.left_out, "left out: excluded, switched off, or of something that is not here"),
     ):
         if count:
             click.echo(f"  {count} {what}", err=True)
+    if outcome.off:
+        click.echo(f"  left out, because switched off: {', '.join(outcome.off)}", err=True)
+    for path, name in outcome.folders.items():
+        click.echo(f"  {path} is now the folder of {name}", err=True)
     if outcome.masked:
         click.echo(f"  masked on the way in: {', '.join(outcome.masked)}", err=True)
 

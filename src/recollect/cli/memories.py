@@ -8,15 +8,18 @@ from typing import Any
 import click
 
 from recollect.app.app import App
+from recollect.app.keeping import Indexed
 from recollect.cli.moments import moment, moment_text
-from recollect.cli.options import common
+from recollect.cli.options import Count, common
 from recollect.cli.progress import bar
 from recollect.cli.recalled import print_memories
 from recollect.cli.render import console
 from recollect.cli.running import command_session, print_json, run_with_app
+from recollect.cli.running import report as report_problem
 from recollect.core.records import Record, Where
 from recollect.errors import InvalidInput, NotFound
 from recollect.families.memories.model import MEMORY, MemoryView
+from recollect.settings import AUTO
 from recollect.tools.schema import to_json
 
 TYPES = ("episodic", "semantic", "procedural", "working")
@@ -99,7 +102,7 @@ def remember(
 @_since
 @_until
 @click.option("--strategy", type=click.Choice(STRATEGIES), default="hybrid", show_default=True)
-@click.option("--limit", type=click.IntRange(1, 50), default=10, show_default=True)
+@click.option("--limit", type=Count(1, 50), default=10, show_default=True)
 @click.option("--as-of", metavar="TIME", help="What was known then.")
 @click.option("--forgotten", is_flag=True, help="Forgotten ones too.")
 def recall(
@@ -160,7 +163,8 @@ def recall(
 @click.option("--pinned", is_flag=True, help="Only pinned ones.")
 @click.option("--automatic", is_flag=True, help="Only those that hooks have stored by themselves.")
 @click.option("--forgotten", is_flag=True, help="Only forgotten ones.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@click.option("--all-projects", is_flag=True, help="Of every project that is not off.")
+@click.option("--limit", type=Count(1, 10_000), default=20, show_default=True)
 def list_(
     as_json: bool,
     scope: Sequence[str],
@@ -171,11 +175,14 @@ def list_(
     pinned: bool,
     automatic: bool,
     forgotten: bool,
+    all_projects: bool,
     limit: int,
     **flags: Any,
 ) -> None:
-    """List memories, newest first, those of all sessions included."""
+    """List memories, newest first, those of all sessions included.
 
+    They are those of the project and your own; with --all-projects, those of all projects.
+    """
     where = Where(
         scopes=tuple(scope),
         types=tuple(types),
@@ -187,16 +194,20 @@ def list_(
         deleted=forgotten,
     )
 
-    async def work(app: App) -> list[dict[str, Any]]:
+    async def work(app: App) -> tuple[str, list[dict[str, Any]]]:
         session = await command_session(app)
-        found = await app.shelf.newest(session, where, limit)
-        return [_listed(record) for record in found]
+        found = await app.shelf.newest(session, where, limit, everywhere=all_projects)
+        listed = [_listed(record, name if all_projects else None) for name, record in found]
+        project = None if all_projects else await app.shelf.project(session)
+        return project.name if project else "this folder", listed
 
-    memories = run_with_app(work, **flags)
+    meant, memories = run_with_app(work, **flags)
     if as_json:
         print_json({"memories": memories})
-    else:
-        print_memories(console(), memories)
+        return
+    if automatic and not all_projects:
+        click.echo(f"Automatic memories of {meant} and of your own; --all-projects lists all.")
+    print_memories(console(), memories)
 
 
 @click.command()
@@ -255,7 +266,7 @@ def pin(as_json: bool, memory_id: str, off: bool, **flags: Any) -> None:
 @common
 @click.argument("task", nargs=-1)
 @click.option("--file", "files", type=Path, multiple=True, help="A file you work on.")
-@click.option("--max-tokens", type=click.IntRange(100, 8000), default=2000, show_default=True)
+@click.option("--max-tokens", type=Count(100, 8000), default=2000, show_default=True)
 def context(
     as_json: bool, task: Sequence[str], files: Sequence[Path], max_tokens: int, **flags: Any
 ) -> None:
@@ -282,19 +293,26 @@ def context(
 def index(as_json: bool, **flags: Any) -> None:
     """Give every text that waits its vector now, so that it is found by meaning.
 
-    Texts are memories, past conversations, and sections of the memory bank's files.
+    Texts are memories of all projects or of one --project, past conversations, and sections of
+    the memory bank's files.
     """
 
-    async def work(app: App) -> int:
+    async def work(app: App) -> Indexed:
+        named = flags.get("project")
+        only = None if named == AUTO else named
         with bar("Embedding") as report:
-            return await app.shelf.index(await command_session(app), report)
+            return await app.shelf.index(await command_session(app), report, only)
 
-    done = run_with_app(work, writes=True, **flags)
+    outcome = run_with_app(work, writes=True, **flags)
+    done, problems = outcome.done, outcome.problems
     if as_json:
-        print_json({"embedded": done})
-    else:
+        told = {"problems": [problem.envelope() for problem in problems]} if problems else {}
+        print_json({"embedded": done, **told})
+    elif done or not problems:
         counted = "1 text" if done == 1 else f"{done:,} texts"
         click.echo(f"Embedded {counted}." if done else "Nothing was waiting.")
+    if problems:
+        sys.exit(min([report_problem(problem) for problem in problems]))
 
 
 async def _call(app: App, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -315,11 +333,11 @@ async def _text(app: App, memory_id: str) -> str:
     return record.text
 
 
-def _listed(record: Record) -> dict[str, Any]:
+def _listed(record: Record, project: str | None) -> dict[str, Any]:
     """As recall shows it, without a score: nothing was asked."""
     shown = to_json(MemoryView.of(record, 0.0))
-    mark = {"automatic": True} if record.facets.get("automatic") else {}
-    return {key: value for key, value in shown.items() if key != "relevance_score"} | mark
+    place = {} if project is None else {"project": project}
+    return {key: value for key, value in shown.items() if key != "relevance_score"} | place
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:

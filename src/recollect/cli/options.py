@@ -12,6 +12,22 @@ from recollect.settings import Settings, load
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
+class Count(click.IntRange):
+    """A whole number within bounds, which a mistake is told."""
+
+    name = "number"
+
+    def __init__(self, least: int, most: int) -> None:
+        super().__init__(least, most)
+        self._meant = f"a whole number from {least:,} to {most:,}"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"{value!r} is not {self._meant}.", param, ctx)
+
+
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that every command accepts after its name."""
     for option in reversed(

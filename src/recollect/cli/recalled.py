@@ -7,7 +7,6 @@ from rich.console import Console
 from rich.text import Text
 
 from recollect.core.times import ago, now, parsed
-from recollect.families.memories.new_memory import HOOKS
 
 Row = Mapping[str, Any]
 
@@ -50,7 +49,7 @@ def _excerpt(content: str) -> str:
 def _facts(memory: Row) -> list[str]:
     marks = [
         "pinned" if memory.get("pinned") else "",
-        "automatic" if _is_automatic(memory) else "",
+        "automatic" if memory.get("automatic") else "",
         f"superseded by {memory['superseded_by']}" if memory.get("superseded_by") else "",
         "consolidated" if memory.get("consolidated") else "",
         "forgotten" if memory.get("forgotten") else "",
@@ -60,6 +59,7 @@ def _facts(memory: Row) -> list[str]:
     facts = [
         str(memory["type"]),
         str(memory["scope"]),
+        str(memory.get("project") or ""),
         str(memory.get("author") or ""),
         ago(parsed(when), now()),
         " ".join(f"#{tag}" for tag in tags),
@@ -67,12 +67,6 @@ def _facts(memory: Row) -> list[str]:
         str(memory["id"]),
     ]
     return [fact for fact in facts if fact]
-
-
-def _is_automatic(memory: Row) -> bool:
-    """A list says so; of what was recalled the source tells."""
-    source: Row = memory.get("source") or {}
-    return bool(memory.get("automatic")) or str(source.get("tool") or "").startswith(HOOKS)
 
 
 def _reasons(why: Mapping[str, float]) -> str:

@@ -2,16 +2,20 @@
 
 import asyncio
 import json
+import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
 
 from recollect.app.app import App
+from recollect.app.emptiness import empty_library
+from recollect.app.workspaces import home_of
 from recollect.cli.options import settings_from
 from recollect.core.sessions import Session
-from recollect.errors import ReadOnly, RecollectError, Unavailable
+from recollect.errors import NoActiveProject, ReadOnly, RecollectError, Unavailable
 
 T = TypeVar("T")
 
@@ -19,20 +23,36 @@ T = TypeVar("T")
 EVERY_TOOL = {"toolsets": "all", "bank_extras": True, "mode_tools": False, "transport": "stdio"}
 
 # What commands choose, kept in a note each for those that follow: `recollect switch-project`
-# leaves the first, and what is chosen of a memory bank counts in the same working folder.
+# leaves the first, for the repository around, and what is chosen of a memory bank counts in the
+# same working folder.
 SELECTED_PROJECT = "cli.project"
+NO_PROJECT = (
+    "`recollect switch-project NAME` chooses one for this folder; `--project NAME` does for one "
+    "command, and `--project auto` makes the folder's own."
+)
 SELECTIONS = {"bank": "cli.bank", "mode": "cli.mode", "updates_bank": "cli.updates_bank"}
 
+_TOOL = re.compile(r"`?\b([a-z]+(?:_[a-z]+)+)\b`?")
 
-def run_with_app(work: Callable[[App], Awaitable[T]], *, writes: bool = False, **flags: Any) -> T:
-    """Opens the application as the flags say, does the work, closes it again."""
+
+def run_with_app(
+    work: Callable[[App], Awaitable[T]],
+    *,
+    writes: bool = False,
+    makes_nothing: bool = False,
+    **flags: Any,
+) -> T:
+    """Opens the application as the flags say, does the work, closes it again.
+
+    One that `makes_nothing` leaves a data folder in which nothing is stored yet as it is.
+    """
 
     async def run() -> T:
         # A command reaches every tool; which ones assistants are offered is another question.
         settings = settings_from(**{**flags, **EVERY_TOOL})
         if writes and settings.read_only:
             raise ReadOnly("This command writes, and only reading is allowed here.")
-        app = App(settings)
+        app = App(settings, library=empty_library(settings) if makes_nothing else None)
         try:
             return await work(app)
         finally:
@@ -42,11 +62,12 @@ def run_with_app(work: Callable[[App], Awaitable[T]], *, writes: bool = False, *
 
 
 async def command_session(app: App, *, keeps_bank: bool = True) -> Session:
-    """Commands share one choice of project, kept between them; `--project` goes before it.
+    """Commands share one choice of project, kept between them; `--project` goes before it, and
+    without either it is the project of the working folder, where that has one.
 
     So does a bank that the command names itself: then it is not `keeps_bank`.
     """
-    chosen = None if app.settings.project else await app.library.note(SELECTED_PROJECT)
+    chosen = None if app.settings.project else await _chosen_project(app)
     notes = {name: await app.library.note(_key(app, name)) for name in SELECTIONS}
     return Session(
         client="command line",
@@ -61,11 +82,29 @@ async def command_session(app: App, *, keeps_bank: bool = True) -> Session:
 async def keep_selection(app: App, session: Session, before: Session) -> None:
     """What a command chose, for the next one."""
     if session.project != before.project:
-        await app.library.set_note(SELECTED_PROJECT, session.project)
+        await choose_project(app, session.project)
     for name in SELECTIONS:
         chosen = getattr(session, name)
         if chosen != getattr(before, name):
             await app.library.set_note(_key(app, name), str(chosen) if chosen else None)
+
+
+async def choose_project(app: App, name: str | None) -> None:
+    """What commands in this folder mean from now on; None: the project of the folder."""
+    await app.library.set_note(_key_of_project(app), name)
+
+
+async def _chosen_project(app: App) -> str | None:
+    if chosen := await app.library.note(_key_of_project(app)):
+        return chosen
+    home = None if app.settings.path is None else home_of(app.settings.path)
+    project = None if home is None else await app.library.project_of_workspace(home.key)
+    return None if project is None else project.name
+
+
+def _key_of_project(app: App) -> str:
+    home = None if app.settings.path is None else home_of(app.settings.path)
+    return f"{SELECTED_PROJECT} {home.key}" if home else SELECTED_PROJECT
 
 
 def _key(app: App, name: str) -> str:
@@ -81,12 +120,36 @@ def report(error: RecollectError, *, as_json: bool = False) -> int:
     if as_json:
         print_json(error.envelope())
     click.echo(f"recollect: {error.message}", err=True)
-    if error.hint:
-        click.echo(f"  {error.hint}", err=True)
+    hint = NO_PROJECT if isinstance(error, NoActiveProject) else error.hint
+    if hint:
+        click.echo(f"  {_with_commands(hint)}", err=True)
     candidates: list[dict[str, str]] = error.facts.get("candidates", [])
     for candidate in candidates:
         click.echo(f"  - {candidate['use']}  {candidate['id']}", err=True)
     return 1 if isinstance(error, Unavailable) else 2
+
+
+def _with_commands(hint: str) -> str:
+    """A hint names tools as assistants know them: for people, the commands that they are."""
+    if not _TOOL.search(hint):
+        return hint
+    from recollect.cli.tools import tool_commands
+
+    try:
+        names = {tool.name: command for command, tool in tool_commands().items()}
+    except RecollectError:  # the settings may be what is wrong
+        return hint
+    return _TOOL.sub(lambda w: f"`recollect {names[w[1]]}`" if w[1] in names else w[0], hint)
+
+
+@contextmanager
+def told_if_interrupted(left: Callable[[], str]) -> Generator[None, None, None]:
+    """Says what is left where somebody ends a command that takes long."""
+    try:
+        yield
+    except (KeyboardInterrupt, click.Abort):
+        click.echo(f"Interrupted. {left()}", err=True)
+        raise
 
 
 def confirmed(question: str, *, yes: bool) -> bool:

@@ -180,13 +180,13 @@ def _explain(settings: Settings) -> None:
     if settings.project is None and settings.dialect == "recollect":
         command += ["--project", AUTO]
     server = {"command": command[0], "args": command[1:]}
-    line = shlex.join(command)
+    own, line = shlex.join(program), shlex.join(command)
     click.echo(
         f"""Recollect is a memory for AI assistants. They start it themselves and talk to it over
 standard input and output, so there is nothing to see here. To connect one, let it write the
 client's configuration; it shows the change and asks first:
 
-{shlex.join(program)} setup claude-code    or claude-desktop, codex, cursor, gemini, vscode, windsurf
+{own} setup claude-code    or claude-desktop, codex, cursor, gemini, vscode, windsurf
 
 Or do it by hand:
 
@@ -201,4 +201,3 @@ Claude Desktop, Cursor and most others take this in their MCP configuration:
 Over HTTP: `recollect token`, then `recollect serve --transport http`.
 Everything is kept in {settings.data_dir}"""
     )
-

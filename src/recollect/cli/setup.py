@@ -14,6 +14,7 @@ from recollect.cli.running import print_json
 from recollect.clients.changing import Change, Done, made, planned, undone
 from recollect.clients.entries import Part, ServerPart
 from recollect.clients.hook_entries import HooksPart
+from recollect.clients.launchers import known_launchers, remember_launcher
 from recollect.clients.places import CLIENTS, Client, Places, Scope, client_named
 from recollect.clients.plugins import installed_plugin
 from recollect.clients.programs import HOOK, SERVE, own_program, shell_line, startable
@@ -21,6 +22,7 @@ from recollect.clients.survey import Surveyed, surveyed
 from recollect.errors import InvalidInput, Refused
 from recollect.settings import AUTO, Settings, client_environment, explained
 
+COPIES = "setup-backups"  # in the data folder
 _HERE = ("flag", "environment")  # what a client would not see by itself
 _FORCE = "Although the client seems not to be here, has the plugin, or another `recollect`."
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
@@ -57,12 +59,15 @@ def setup(
     """Write the configuration of a CLIENT so that it starts Recollect.
 
     The clients are claude-code, claude-desktop, codex, cursor, gemini, vscode and windsurf;
-    without one they are listed. The change is shown, and a copy of the file is kept beside it.
-    A project is chosen by the client's working folder unless --project names one.
+    without one they are listed. The change is shown, and a copy of the file is kept beside it;
+    that of a project's file, in the data folder. A project is chosen by the client's working
+    folder unless --project names one.
     """
     settings = settings_from(**flags)
     folder = settings.path or Path.cwd()
-    places = Places(client_environment(), Path.home(), sys.platform, folder.absolute())
+    places = Places(
+        client_environment(), Path.home(), sys.platform, folder.absolute(), _launchers(settings)
+    )
     if client is None:
         _list(surveyed(places), as_json=as_json)
         return
@@ -71,13 +76,18 @@ def setup(
     if is_printed:
         _print(chosen, parts, as_json=as_json)
     elif undo:
-        _change(chosen, scope, parts, undo=True, yes=yes, as_json=as_json)
+        _change(chosen, scope, parts, settings, undo=True, yes=yes, as_json=as_json)
     elif not force and (plugin := _plugin(chosen)) is not None:
         _tell_of_plugin(chosen, plugin, as_json=as_json)
     else:
         if scope == "user" and not force:
             _require_installed(chosen)
-        _change(chosen, scope, parts, undo=False, yes=yes, as_json=as_json)
+        _change(chosen, scope, parts, settings, undo=False, yes=yes, as_json=as_json)
+
+
+def _launchers(settings: Settings) -> frozenset[str]:
+    known = known_launchers(settings.data_dir)
+    return known | {settings.launcher} if settings.launcher else known
 
 
 def _parts(
@@ -100,14 +110,15 @@ def _parts(
         options = ["--project", flags["project"], *options]
     server = (*startable(program, sys.platform), SERVE, *served)
     _require_text(server)
-    parts: list[Part] = [ServerPart(client.file(scope), client, server, force)]
+    launchers = _launchers(settings)
+    parts: list[Part] = [ServerPart(client.file(scope), client, server, force, launchers)]
     hooks_file = client.hooks_file(scope)
     if hooks and hooks_file is not None:
 
         def line(event: str) -> str:
             return shell_line([*program, HOOK, event, *options], sys.platform)
 
-        parts.append(HooksPart(hooks_file, line))
+        parts.append(HooksPart(hooks_file, line, launchers))
     return parts
 
 
@@ -164,9 +175,18 @@ def _print(client: Client, parts: Sequence[Part], *, as_json: bool) -> None:
 
 
 def _change(
-    client: Client, scope: Scope, parts: Sequence[Part], *, undo: bool, yes: bool, as_json: bool
+    client: Client,
+    scope: Scope,
+    parts: Sequence[Part],
+    settings: Settings,
+    *,
+    undo: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    changes = [undone(part) if undo else planned(part) for part in parts]
+    # Beside a project's file a copy would be committed along with it, and what it holds.
+    copies = settings.data_dir / COPIES if scope == "project" else None
+    changes = [undone(part, copies) if undo else planned(part) for part in parts]
     needed = [change for change in changes if change.is_needed]
     done: list[Done] = []
     if needed:
@@ -175,7 +195,9 @@ def _change(
             click.echo("Nothing was changed.", err=True)
             return
         moment = datetime.now().strftime("%Y%m%d-%H%M%S")
-        done = made(parts, moment, undo=undo, is_shared=scope == "project")
+        if settings.launcher and not undo:
+            remember_launcher(settings.data_dir, settings.launcher)
+        done = made(parts, moment, undo=undo, copies=copies)
     if as_json:
         print_json(
             {"client": client.name, "scope": scope, "changed": [_row(each) for each in done]}

@@ -20,9 +20,10 @@ from recollect.core.sessions import Session
 from recollect.core.text import clipped
 from recollect.core.times import ago, iso, now, parsed
 from recollect.errors import Refused
-from recollect.hooks.faults import recent
-from recollect.hooks.jobs import Jobs
+from recollect.hooks.files.faults import recent
+from recollect.hooks.files.jobs import Jobs
 from recollect.hooks.places import hooks_folder
+from recollect.settings import AUTO
 from recollect.tools.schema import to_json
 
 Row = Mapping[str, Any]
@@ -39,12 +40,14 @@ def status(as_json: bool, **flags: Any) -> None:
     """Show how much is remembered, per project and type, how it grows, and what waits."""
 
     async def work(app: App) -> dict[str, Any]:
+        if (named := flags.get("project")) not in (None, AUTO):
+            await app.library.project(named)  # what a mistyped name means is not known
         session = await command_session(app)
         whole: dict[str, Any] = to_json(await app.overviews.now())
         hooks = {"hooks": _hooks(app), "data_dir": str(app.settings.data_dir)}
         return {**await _own(app, session), **whole, **hooks}
 
-    told = run_with_app(work, **flags)
+    told = run_with_app(work, makes_nothing=True, **flags)
     if as_json:
         print_json(told)
     else:
@@ -104,16 +107,24 @@ def _print_head(out: Console, told: Row) -> None:
     kept = ", ".join(
         counted(totals[name], name) for name in ("memories", "entities", "conversations")
     )
-    places = counted(totals["projects"], "projects")
+    places = counted(totals["projects"], "projects") + (" and elsewhere" * bool(told["elsewhere"]))
     out.print(_text((kept, "bold"), f" in {places}, {size(totals['size_bytes'])} on disk."))
     types = [f"{name} {count:,}" for name, count in told["types"].items()]
     if totals["automatic"]:
-        types.append(f"{totals['automatic']:,} of them automatic (`recollect list --automatic`)")
+        types.append(_told_of_automatic(told))
     if types:
         out.print(_text(("Memories: " + ", ".join(types), "dim")))
     if "problem" in told:
         since = f" (since {ago(parsed(told['off_since']), now())})" if "off_since" in told else ""
         out.print(_text((f"{told['problem']}{since}", "yellow")))
+
+
+def _told_of_automatic(told: Row) -> str:
+    rows = cast(Sequence[Row], told["projects"])
+    here = [row for row in rows if row["name"] == told["project"]]
+    own = "".join(f", {row.get('automatic') or 0:,} in {row['name']}" for row in here)
+    total: int = told["totals"]["automatic"]
+    return f"{total:,} of them automatic{own} (`recollect list --automatic`)"
 
 
 def _print_projects(out: Console, told: Row) -> None:
@@ -128,6 +139,10 @@ def _print_projects(out: Console, told: Row) -> None:
     _add_row(table, {**user, "name": "(yours, in all projects)"}, "")
     for row in rows[:MOST_PROJECTS]:
         _add_row(table, row, "here" if row["name"] == here else "")
+    if told["elsewhere"]:
+        table.add_row(
+            "(elsewhere)", "", "", _count(told["elsewhere"]), "", "in no project's folder"
+        )
     out.print(table)
     if len(rows) > MOST_PROJECTS:
         rest = counted(len(rows) - MOST_PROJECTS, "more projects")
@@ -180,7 +195,7 @@ def _print_state(out: Console, told: Row) -> None:
     _heading(out, "State")
     queue = f"{counted(waiting, 'texts')} to be embedded; `recollect index` does it now"
     facts = {
-        "data": f"{told['data_dir']} ({_files(told['files'])})",
+        "data": f"{told['data_dir']} ({_files(told['files']) or 'nothing yet'})",
         "waiting": queue if waiting else "nothing",
         "model": str(embeddings.get("problem") or ""),
         "hooks": _told_of_hooks(hooks),

@@ -1,5 +1,6 @@
 """`recollect off` and `recollect on`: whether anything of a project is kept or given out."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -7,7 +8,7 @@ import click
 
 from recollect.app.app import App
 from recollect.cli.options import common
-from recollect.cli.running import print_json, run_with_app
+from recollect.cli.running import SELECTED_PROJECT, print_json, run_with_app
 from recollect.core.projects import Project
 from recollect.core.sessions import Session
 from recollect.core.times import iso
@@ -16,7 +17,9 @@ OFF = """\
 Nothing of it is stored or given out: hooks keep still, memory and graph tools refuse, and its
 conversations are neither taken in nor found. What is said meanwhile is never taken in. What was
 stored before stays, and is there again after `recollect on`."""
+GONE = "Nothing was stored in it, so it is gone; the first memory makes it anew."
 NO_FOLDER = "It belongs to no folder, so which conversations are its own is not known: they go on."
+MADE = "off.made "  # begins the notes of projects that were made to be off
 
 
 @click.command()
@@ -34,26 +37,32 @@ def on(as_json: bool, **flags: Any) -> None:
 
 
 def _switch(as_json: bool, flags: dict[str, Any], *, off: bool) -> None:
-    async def work(app: App) -> tuple[Project, Project, list[str]] | None:
+    async def work(app: App) -> tuple[Project, Project, str] | None:
         before = await _meant(app, flags.get("project"), off=off)
         if before is None:
             return None
+        if not off and await _is_only_made_to_be_off(app, before):
+            await app.library.delete(before.name)  # while it is off, so that nobody fills it
+            await app.library.set_note(MADE + before.id, None)
+            return before, replace(before, off_since=None), GONE
         after = await app.library.switch(before.name, off=off)
-        return before, after, await app.library.workspaces_of(after)
+        folders = await app.library.workspaces_of(after)
+        return before, after, "" if not off else OFF if folders else f"{OFF}\n{NO_FOLDER}"
 
     done = run_with_app(work, writes=True, **flags)
     if done is None:
         _tell_that_there_is_none(as_json=as_json)
         return
-    before, after, folders = done
+    before, after, meaning = done
     changed = before.is_off != after.is_off
     if as_json:
         since = None if after.off_since is None else iso(after.off_since)
-        print_json({"project": after.name, "off": after.is_off, "changed": changed, "since": since})
+        told = {"project": after.name, "off": after.is_off, "changed": changed, "since": since}
+        print_json({**told, **({"removed": True} if meaning == GONE else {})})
         return
     click.echo(_told(after, changed=changed))
-    if off and changed:
-        click.echo(OFF if folders else f"{OFF}\n{NO_FOLDER}")
+    if meaning and changed:
+        click.echo(meaning)
 
 
 async def _meant(app: App, named: str | None, *, off: bool) -> Project | None:
@@ -64,7 +73,22 @@ async def _meant(app: App, named: str | None, *, off: bool) -> Project | None:
     if named is not None:
         return await app.library.project(named)
     session = Session(client="command line", is_conversation=False)
-    return await (app.shelf.standing_project if off else app.shelf.project)(session)
+    found = await app.shelf.project(session)
+    if found is not None or not off:
+        return found
+    made = await app.shelf.standing_project(session)
+    await app.library.set_note(MADE + made.id, iso(made.created_at))
+    return made
+
+
+async def _is_only_made_to_be_off(app: App, project: Project) -> bool:
+    """Whether nobody has put anything into it or chosen it since."""
+    if not project.is_off or await app.library.note(MADE + project.id) is None:
+        return False
+    if project.name in (await app.library.notes(SELECTED_PROJECT)).values():
+        return False
+    _, store = await app.library.open(project.name)
+    return await store.revision() == 0
 
 
 def _tell_that_there_is_none(*, as_json: bool) -> None:

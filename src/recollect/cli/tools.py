@@ -12,6 +12,7 @@ from recollect.cli.parameters import argument_from, click_parameter, word_for
 from recollect.cli.render import render
 from recollect.cli.running import (
     EVERY_TOOL,
+    choose_project,
     command_session,
     confirmed,
     keep_selection,
@@ -75,6 +76,10 @@ def command_for(name: str, tool: Tool) -> click.Command:
             # Only what writes makes a project that is missing: a mistyped name must not look
             # like an empty one.
             arguments[PROJECT] = flags[PROJECT]
+        if tool.name == "switch_project" and arguments.get("name") == AUTO:
+            run_with_app(lambda app: choose_project(app, None), **flags)
+            click.echo("Commands here mean the project of this folder from now on.")
+            return
         names_bank = any(flags.get(key) is not None for key in ("path", "folder"))
 
         async def call(app: App) -> tuple[Result, str | None]:

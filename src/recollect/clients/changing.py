@@ -61,31 +61,36 @@ def planned(part: Part) -> Change:
     return Change(part, held, text)
 
 
-def undone(part: Part) -> Change:
-    """How the file looks without what is ours."""
+def undone(part: Part, copies: Path | None = None) -> Change:
+    """How the file looks without what is ours; `copies` as in `made`."""
     held = read(part.file)
     before = held or NOTHING
     try:
         values = part.editor.parsed(before.text)
         if not part.is_in(values):
             return Change(part, held, before.text)
-        # An empty table means nothing, so one that is left may have been ours; a copy knows.
-        candidates = [part.taken(before.text, tidy=tidy) for tidy in (True, False)]
-        text = _as_it_was(part, candidates) or candidates[0]
+        left = part.taken(before.text)
+        as_it_was = _as_it_was(part, left, copies)
+        text = left if as_it_was is None else as_it_was
         _require_sound(part, values, text, is_in=False)
     except (NotJson, NotToml, Unfitting) as error:
         raise _refusal(part, error) from error
     return Change(part, held, text)
 
 
-def made(parts: Sequence[Part], moment: str, *, undo: bool, is_shared: bool) -> list[Done]:
-    """Makes the changes, all or none, of what the files hold at this moment."""
+def made(
+    parts: Sequence[Part], moment: str, *, undo: bool, copies: Path | None = None
+) -> list[Done]:
+    """Makes the changes, all or none, of what the files hold at this moment.
+
+    `copies` is the folder for copies of files that a project shares; a user's own lie beside them.
+    """
     finished: list[tuple[Change, Done]] = []
     try:
         for part in parts:
-            change = undone(part) if undo else planned(part)
+            change = undone(part, copies) if undo else planned(part)
             if change.is_needed:
-                finished.append((change, _made(change, moment, is_shared=is_shared)))
+                finished.append((change, _made(change, moment, copies)))
     except RecollectError:
         for change, done in reversed(finished):
             _take_back(change, done)
@@ -93,13 +98,14 @@ def made(parts: Sequence[Part], moment: str, *, undo: bool, is_shared: bool) -> 
     return [done for _, done in finished]
 
 
-def _made(change: Change, moment: str, *, is_shared: bool) -> Done:
+def _made(change: Change, moment: str, copies: Path | None) -> Done:
     file, held = change.part.file, change.before
-    backup = None if held is None else back_up(file, held.raw, moment)
+    backup = None if held is None else back_up(file, held.raw, moment, copies)
     try:
         if read(file) != held:
             raise Conflict(f"{file} was changed at this moment.", hint="Try again.")
-        replace(file, (held or NOTHING).with_text(change.text), is_shared=is_shared)
+        content = (held or NOTHING).with_text(change.text)
+        replace(file, content, is_shared=copies is not None)
     except RecollectError:
         if backup is not None:
             remove(backup)
@@ -116,18 +122,21 @@ def _take_back(change: Change, done: Done) -> None:
         remove(done.backup)
 
 
-def _as_it_was(part: Part, candidates: Sequence[str]) -> str | None:
-    """A copy that differs from what is left in nothing but blanks, down to the comments."""
-    for copy in backups(part.file):
+def _as_it_was(part: Part, left: str, copies: Path | None) -> str | None:
+    """The newest copy without ours, if it comes to what is left now, down to the comments.
+
+    What is empty tells nobody whether it was so before; a copy does.
+    """
+    for copy in backups(part.file, copies):
         try:
             held = read(copy)
-            text = held.text if held else ""
-            values = part.editor.parsed(text)
-        except (RecollectError, NotJson, NotToml):
+            if held is None or part.is_in(part.editor.parsed(held.text)):
+                continue
+            come_to = part.taken(part.put(held.text))
+            values = [part.editor.parsed(text) for text in (come_to, left)]
+        except (RecollectError, NotJson, NotToml, Unfitting, NotOurs):
             continue
-        for left in candidates:
-            if _squeezed(text) == _squeezed(left) and is_same(values, part.editor.parsed(left)):
-                return text
+        return held.text if _squeezed(come_to) == _squeezed(left) and is_same(*values) else None
     return None
 
 

@@ -1,6 +1,6 @@
 """What is written into a client's configuration: the entry that starts our server."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,12 +40,15 @@ class Part(Protocol):
         """With what is ours; NotOurs or Unfitting where there is no place for it."""
         ...
 
-    def taken(self, text: str, *, tidy: bool) -> str:
-        """Without what is ours; `tidy` takes what is empty then along."""
+    def taken(self, text: str) -> str:
+        """Without what is ours, and what is empty then."""
         ...
 
     def others(self, values: Any) -> Any:
-        """What there is beside ours, without what is empty only because of us."""
+        """What there is beside ours, without what is empty only because of us.
+
+        Told by other signs than `is_in`, or a mistake of the one could not be noticed by the other.
+        """
         ...
 
     def is_in(self, values: Any) -> bool:
@@ -63,12 +66,16 @@ class NotOurs(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerPart:
-    """Our entry among a client's servers. `force` replaces whatever has its name."""
+    """Our entry among a client's servers. `force` replaces whatever has its name.
+
+    `launchers` as in `programs.arguments`.
+    """
 
     file: Path
     client: Client
     words: tuple[str, ...]
     force: bool = False
+    launchers: Collection[str] = ()
 
     @property
     def editor(self) -> Editor:
@@ -88,21 +95,22 @@ class ServerPart:
         return self.editor.with_value("", self.path, self.value)
 
     def put(self, text: str) -> str:
-        old = self._entry(self.editor.parsed(text))
-        if old is not None and is_ours(words_of(old), SERVE):
+        servers = self._servers(self.editor.parsed(text))
+        old = servers.get(SERVER)
+        if is_ours(words_of(old), SERVE, self.launchers):
             # What somebody added to our entry stays as it is.
             for name in ("command", "args"):
                 text = self.editor.with_value(text, (*self.path, name), self.value[name])
             return text
-        if old is not None and not self.force:
+        if SERVER in servers and not self.force:
             raise NotOurs(self.path, words_of(old))
         return self.editor.with_value(text, self.path, self.value)
 
-    def taken(self, text: str, *, tidy: bool) -> str:
+    def taken(self, text: str) -> str:
         if not self.is_in(self.editor.parsed(text)):
             return text
         text = self.editor.without(text, self.path)
-        if tidy and self.client.syntax == "json" and not self._servers(self.editor.parsed(text)):
+        if self.client.syntax == "json" and not self._servers(self.editor.parsed(text)):
             text = self.editor.without(text, self.path[:1])
         return text
 
@@ -111,10 +119,7 @@ class ServerPart:
         return with_filled(values, self.path[0], servers)
 
     def is_in(self, values: Any) -> bool:
-        return is_ours(words_of(self._entry(values)), SERVE)
-
-    def _entry(self, values: Any) -> Any:
-        return self._servers(values).get(SERVER)
+        return is_ours(words_of(self._servers(values).get(SERVER)), SERVE, self.launchers)
 
     def _servers(self, values: Any) -> Mapping[str, Any]:
         return as_object(as_object(values).get(self.path[0], {}), self.path[:1])

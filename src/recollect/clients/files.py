@@ -1,6 +1,7 @@
-"""Reading and replacing the configuration files of other programs, with a copy beside them."""
+"""Reading and replacing the configuration files of other programs, with a copy of each."""
 
 import errno
+import hashlib
 import os
 import stat
 from contextlib import suppress
@@ -54,7 +55,7 @@ def read(file: Path) -> Held | None:
 def replace(file: Path, content: bytes, *, is_shared: bool = False) -> None:
     """In one step, through links, with the permissions that it has.
 
-    A new file is its owner's alone unless it `is_shared`.
+    A new file is its owner's alone unless it `is_shared`, and so is a folder for it.
     """
     try:
         target = Path(os.path.realpath(file))
@@ -64,7 +65,10 @@ def replace(file: Path, content: bytes, *, is_shared: bool = False) -> None:
                 f"{_shown(file)} may not be changed: it is read-only.",
                 hint="Look at its permissions.",
             )
-        target.parent.mkdir(parents=True, exist_ok=True)
+        if is_shared:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        else:
+            _make_folder(target.parent)
         _written(target, content, about, _ANYONE_READS if is_shared else _OWNER_ONLY)
     except OSError as error:
         raise _failure(error, file, "written") from error
@@ -77,14 +81,20 @@ def remove(file: Path) -> None:
         raise _failure(error, file, "removed") from error
 
 
-def back_up(file: Path, content: bytes, moment: str) -> Path:
-    """A copy beside the file, with its permissions; `moment` tells copies apart."""
+def back_up(file: Path, content: bytes, moment: str, copies: Path | None = None) -> Path:
+    """A copy beside the file, with its permissions; `moment` tells copies apart.
+
+    In the folder `copies` where one is given, and its owner's alone then: what lies in a project
+    is committed easily, and a configuration may hold others' passwords.
+    """
+    folder = _folder_of_copies(file, copies)
     try:
-        mode = stat.S_IMODE(file.stat().st_mode)
+        mode = _OWNER_ONLY if copies else stat.S_IMODE(file.stat().st_mode)
+        _make_folder(folder)
         number = 1
         while True:
             name = f"{file.name}{BACKUP}{moment}" + (f"-{number}" if number > 1 else "")
-            copy = file.with_name(name)
+            copy = folder / name
             try:
                 _made(copy, content, mode)
             except FileExistsError:
@@ -95,14 +105,31 @@ def back_up(file: Path, content: bytes, moment: str) -> Path:
         raise _failure(error, file, "copied") from error
 
 
-def backups(file: Path) -> list[Path]:
+def backups(file: Path, copies: Path | None = None) -> list[Path]:
     """The copies that were made of a file, the newest first."""
+    folder = _folder_of_copies(file, copies)
     try:
-        names = [path.name for path in file.parent.iterdir()]
+        names = [path.name for path in folder.iterdir()]
     except OSError:
         return []
     ours = sorted(name for name in names if name.startswith(f"{file.name}{BACKUP}"))
-    return [file.with_name(name) for name in reversed(ours)]
+    return [folder / name for name in reversed(ours)]
+
+
+def _folder_of_copies(file: Path, copies: Path | None) -> Path:
+    """One for each folder that files are copied from: many files have the same name."""
+    if copies is None:
+        return file.parent
+    origin = os.path.realpath(file.parent)
+    digest = hashlib.sha256(os.fsencode(origin)).hexdigest()[:12]
+    return copies / f"{Path(origin).name.strip('.')[:40]}-{digest}"
+
+
+def _make_folder(folder: Path) -> None:
+    """Its user's alone, as are those above it that were missing."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
 
 
 def _written(target: Path, content: bytes, about: os.stat_result | None, new_mode: int) -> None:

@@ -1,6 +1,6 @@
 """Where each client keeps its configuration on this machine."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,12 +16,16 @@ CLIENTS = (CLAUDE_CODE, "claude-desktop", "codex", "cursor", "gemini", "vscode",
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What decides where files are. `platform` as in `sys.platform`; `project` is its folder."""
+    """What decides where files are. `platform` as in `sys.platform`; `project` is its folder.
+
+    `launchers` as in `programs.arguments`, for whoever looks into the files.
+    """
 
     environment: Mapping[str, str]
     home: Path
     platform: str
     project: Path
+    launchers: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,7 @@
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,8 +13,9 @@ SERVE = "serve"
 HOOK = "hook"
 
 _SEPARATOR = re.compile(r"[/\\]")
-_ENDINGS = (".exe", ".cmd", ".bat", ".sh", ".py")
+_ENDINGS = (".exe", ".cmd")
 _OF_WINDOWS = (".cmd", ".bat")
+_RUNNERS = (("cmd", "/c"), ("uvx",), ("uv", "run"), ("pipx", "run"))
 
 
 def own_program(launcher: str | None, started_as: str, python: str) -> tuple[str, ...]:
@@ -43,9 +43,37 @@ def shell_line(words: Sequence[str], platform: str) -> str:
     return shlex.join(words)
 
 
-def is_ours(words: Sequence[str], verb: str) -> bool:
-    """Whether these words start this program, by whatever means, to do that."""
-    return any(after == verb and _is_program(word) for word, after in pairwise(words))
+def arguments(
+    words: Sequence[str], verb: str, launchers: Collection[str] = ()
+) -> tuple[str, ...] | None:
+    """What follows the verb; None where the words do not start this program to do that.
+
+    `launchers` are known to be ours, although their checkout may have moved since.
+    """
+    words = _behind_runner(words)
+    length = _length_of_program(words, launchers)
+    if not length or words[length : length + 1] != (verb,):
+        return None
+    return words[length + 1 :]
+
+
+def is_ours(words: Sequence[str], verb: str, launchers: Collection[str] = ()) -> bool:
+    return arguments(words, verb, launchers) is not None
+
+
+def is_program(word: str, launchers: Collection[str] = ()) -> bool:
+    """By its name, or as a launcher: a known one, or that of a checkout.
+
+    Many a project has a script that is called `run`.
+    """
+    if _stem(word) == NAME or _slashed(word) in map(_slashed, launchers):
+        return True
+    try:
+        path = Path(word)
+        source = path.parent / "src" / NAME / "__main__.py"
+        return _stem(word) == LAUNCHER and path.is_absolute() and source.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def words_of(entry: Any) -> tuple[str, ...]:
@@ -53,21 +81,23 @@ def words_of(entry: Any) -> tuple[str, ...]:
     if not isinstance(entry, dict):
         return ()
     fields = cast(dict[str, Any], entry)
-    command, arguments = fields.get("command"), fields.get("args")
+    command, behind = fields.get("command"), fields.get("args")
     if not isinstance(command, str):
         return ()
-    if not isinstance(arguments, list):
+    if not isinstance(behind, list):
         return (command,)
-    return (command, *(str(word) for word in cast(list[Any], arguments)))
+    return (command, *(str(word) for word in cast(list[Any], behind)))
 
 
-def words_of_line(line: str) -> tuple[str, ...]:
-    """The words of a shell's line; with the backslashes of Windows, where they are meant."""
+def words_of_line(line: str, launchers: Collection[str] = ()) -> tuple[str, ...]:
+    """The words of a shell's line; none where it is more than one plain command.
+
+    The backslashes of Windows stay, where they are meant.
+    """
     try:
-        words = tuple(shlex.split(line))
-        if "\\" in line and not is_ours(words, HOOK):
-            plain = shlex.split(line, posix=False)
-            return tuple(word.strip("\"'") for word in plain)
+        words = _split(line, posix=True)
+        if "\\" in line and not is_ours(words, HOOK, launchers):
+            return tuple(word.strip("\"'") for word in _split(line, posix=False))
     except ValueError:  # a quote that is not closed
         return ()
     return words
@@ -99,9 +129,29 @@ def is_there(program: str) -> bool:
         return False
 
 
-def _is_program(word: str) -> bool:
-    # `npm run serve` starts something else: the launcher of a checkout is named with its folder.
-    return _stem(word) == NAME or (_stem(word) == LAUNCHER and bool(_SEPARATOR.search(word)))
+def _behind_runner(words: Sequence[str]) -> tuple[str, ...]:
+    """Without a program before it that does nothing but start it."""
+    lower = tuple(word.lower() for word in words[:2])
+    length = next((len(each) for each in _RUNNERS if lower[: len(each)] == each), 0)
+    return tuple(words[length:])
+
+
+def _length_of_program(words: Sequence[str], launchers: Collection[str]) -> int:
+    if words and is_program(words[0], launchers):
+        return 1
+    return 3 if tuple(words[1:3]) == ("-m", NAME) else 0
+
+
+def _split(line: str, *, posix: bool) -> tuple[str, ...]:
+    words = shlex.split(line, posix=posix)
+    # Read so, a shell's signs are words of their own: between two commands, or before a file.
+    lexer = shlex.shlex(line, posix=posix, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    return tuple(words) if list(lexer) == words and "\n" not in line else ()
+
+
+def _slashed(word: str) -> str:
+    return word.replace("\\", "/")
 
 
 def _stem(word: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from recollect.clients.entries import EDITORS, SERVER
+from recollect.clients.entries import EDITORS
 from recollect.clients.files import read
 from recollect.clients.hook_entries import EVENTS, hooked_events, hooks_of_ours
 from recollect.clients.jsonc import NotJson
@@ -69,7 +69,7 @@ def surveyed(places: Places) -> list[Surveyed]:
 
 def _of_client(client: Client, places: Places) -> Iterator[Surveyed]:
     blank = Surveyed(client.name, client.title, client.is_installed, client.user_file)
-    found = [*_servers(client, blank, places), *_hooks(client, blank)]
+    found = [*_servers(client, blank, places), *_hooks(client, blank, places)]
     if client.name == CLAUDE_CODE and client.user_hooks_file is not None:
         plugin = installed_plugin(client.user_hooks_file)
         if plugin is not None:
@@ -84,18 +84,20 @@ def _servers(client: Client, blank: Surveyed, places: Places) -> Iterator[Survey
         here = replace(blank, file=file, scope=scope)
         try:
             values = as_object(_values(file, client.syntax))
-            yield from _entries(values, client, here)
+            yield from _entries(values, client, here, places)
             if client.name == CLAUDE_CODE and scope == "user":
                 yield from _local_entries(values, client, here, places)
         except (RecollectError, NotJson, NotToml, Unfitting) as error:
             yield replace(here, problem=str(error))
 
 
-def _entries(values: Mapping[str, Any], client: Client, here: Surveyed) -> Iterator[Surveyed]:
+def _entries(
+    values: Mapping[str, Any], client: Client, here: Surveyed, places: Places
+) -> Iterator[Surveyed]:
     servers = as_object(values.get(client.servers, {}), (client.servers,))
     for name, entry in servers.items():
         words = words_of(entry)
-        if words and (name == SERVER or is_ours(words, SERVE)):
+        if is_ours(words, SERVE, places.launchers):
             yield _with_words(replace(here, name=name), words, entry)
 
 
@@ -107,10 +109,11 @@ def _local_entries(
     if isinstance(folders, dict):
         kept: object = cast(dict[str, Any], folders).get(str(places.project))
         if isinstance(kept, dict):
-            yield from _entries(cast(dict[str, Any], kept), client, replace(here, scope="local"))
+            here = replace(here, scope="local")
+            yield from _entries(cast(dict[str, Any], kept), client, here, places)
 
 
-def _hooks(client: Client, blank: Surveyed) -> Iterator[Surveyed]:
+def _hooks(client: Client, blank: Surveyed, places: Places) -> Iterator[Surveyed]:
     files = (("user", client.user_hooks_file), ("project", client.project_hooks_file))
     for scope, file in files:
         if file is None:
@@ -118,9 +121,10 @@ def _hooks(client: Client, blank: Surveyed) -> Iterator[Surveyed]:
         here = replace(blank, file=file, scope=scope, kind="hooks")
         try:
             values = _values(file, "json")
-            hooks = hooks_of_ours(values)
+            hooks = hooks_of_ours(values, places.launchers)
             if hooks:
-                yield _with_words(replace(here, events=hooked_events(values)), hooks[0], {})
+                events = hooked_events(values, places.launchers)
+                yield _with_words(replace(here, events=events), hooks[0], {})
         except (RecollectError, NotJson, Unfitting) as error:
             yield replace(here, problem=str(error))
 

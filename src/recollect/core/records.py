@@ -126,11 +126,15 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Sets `values` (keys of AMENDABLE) where the record still has `version`."""
+    """Sets `values` (keys of AMENDABLE) where the record still has `version`.
+
+    `at` is when that was done, where it was done somewhere else.
+    """
 
     id: str
     values: Mapping[str, Any]
     version: int
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,19 @@ class Switching:
             return replace(self, spans=(*self.spans, (at, None)))
         return replace(self, spans=(*self.spans[:-1], (since, max(since, at))))
 
+    def united(self, other: "Switching") -> "Switching":
+        """Off whenever either was; of a time that both know the beginning of, its own end holds."""
+        ends = {**dict(other.spans), **dict(self.spans)}
+        spans: list[Span] = []
+        for since in sorted(ends):
+            until = ends[since]
+            before, end = spans[-1] if spans else (since, since)
+            if end is not None and since >= end:
+                spans.append((since, until))
+            else:
+                spans[-1] = (before, None if end is None or until is None else max(end, until))
+        return replace(self, spans=tuple(spans))
+
     def leaving(self, folders: Iterable[str], at: int) -> "Switching":
         """With what must be known when the project is no more."""
         return replace(self, folders=tuple(folders), deleted_at=at)

@@ -1,23 +1,17 @@
 """What is wrong with the hooks' own files, for `recollect doctor`."""
 
-import json
-import time
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
 
 from recollect.app.care.findings import DOCTOR_FIX, Finding, Patient
 from recollect.core.text import clipped, counted
 from recollect.core.times import parsed
-from recollect.hooks import jobs as job_files
-from recollect.hooks.faults import recent
-from recollect.hooks.jobs import Job, Jobs
-from recollect.hooks.ledger import FOLDER, KEPT_DAYS, prune
-from recollect.hooks.locks import Lock
+from recollect.hooks.files.faults import recent
+from recollect.hooks.files.jobs import Jobs
+from recollect.hooks.files.ledger import FOLDER, KEPT_DAYS, prune
+from recollect.hooks.files.locks import Lock
+from recollect.hooks.leaving.waking import lock_path, wake
 from recollect.hooks.places import hooks_folder
-from recollect.hooks.waking import lock_path, wake
 
 CHECK = "hooks"
 WEEK = 7 * 86_400 * 1_000_000  # microseconds
@@ -57,22 +51,16 @@ def _moment(at: str) -> int:
 
 
 def _jobs(patient: Patient, folder: Path) -> Iterator[Finding]:
-    waiting = [name for name in Jobs(folder).names() if _age(folder, name) > PATIENCE]
+    jobs = Jobs(folder)
+    waiting = jobs.waiting_for(PATIENCE)
     if waiting and not _is_at_work(patient):
         what = f"{counted(len(waiting), 'session')} wait to be taken in, and nobody is at it."
         yield Finding(CHECK, "advice", what, DOCTOR_FIX, lambda: _woken(patient))
-    failed = sorted((folder / job_files.ASIDE).glob("*.json"))
+    failed = jobs.set_aside()
     if failed:
-        reasons = [str(job.get("reason", "")) for job in Jobs(folder).set_aside()]
-        why = f" ({clipped(reasons[-1], 120)})" if reasons else ""
-        what = f"{counted(len(failed), 'session')} could not be taken in{why}."
-        yield Finding(CHECK, "advice", what, DOCTOR_FIX, lambda: _queued(patient, folder))
-
-
-def _age(folder: Path, name: str) -> float:
-    with suppress(OSError):
-        return time.time() - (folder / job_files.FOLDER / name).stat().st_mtime
-    return 0.0
+        why = clipped(str(failed[-1].get("reason", "")), 120)
+        what = f"{counted(len(failed), 'session')} could not be taken in ({why})."
+        yield Finding(CHECK, "advice", what, DOCTOR_FIX, lambda: _tried_again(patient, jobs))
 
 
 def _is_at_work(patient: Patient) -> bool:
@@ -90,22 +78,13 @@ def _woken(patient: Patient) -> str:
     return "started the one that takes them in" if wake(patient.settings) else "one is at it now"
 
 
-def _queued(patient: Patient, folder: Path) -> str:
+def _tried_again(patient: Patient, jobs: Jobs) -> str:
     """Whatever kept them from being taken in may be gone."""
-    jobs = Jobs(folder)
-    known = {field.name for field in fields(Job)}
-    count = 0
-    for path in sorted((folder / job_files.ASIDE).glob("*.json")):
-        told: Any = json.loads(path.read_bytes())
-        values = cast(dict[str, Any], told) if isinstance(told, dict) else {}
-        kept = {key: value for key, value in values.items() if key in known}
-        if {"event", "session", "at"} <= kept.keys():
-            fresh = {"failures": 0, "starts": 0, "reached": 0, "name": ""}
-            jobs.add(cast(Any, Job)(**{**kept, **fresh}))
-            count += 1
-        path.unlink()
+    again, removed = jobs.try_again()
     wake(patient.settings)
-    return f"gave {counted(count, 'session')} another try"
+    did = [f"gave {counted(again, 'session')} another try"] if again else []
+    did += [f"removed {counted(removed, 'file')} that no job can be read from"] if removed else []
+    return " and ".join(did) or "nothing was left to do"
 
 
 def _ledgers(patient: Patient, folder: Path) -> Iterator[Finding]:

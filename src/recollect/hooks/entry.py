@@ -1,6 +1,7 @@
 """`recollect hook EVENT`: answers one event of an assistant, and never gets in its way.
 
 Whatever happens, the exit status is 0, nothing but the answer is printed, and it ends in time.
+Only where the interpreter itself hangs, the status is 1.
 """
 
 import os
@@ -13,15 +14,18 @@ from time import sleep, time_ns
 from typing import NamedTuple, NoReturn
 
 from recollect.errors import InvalidInput, RecollectError
+from recollect.hooks.ending import end_after
 from recollect.hooks.model import Answer, Around, Handler, HookEvent
 from recollect.settings import NO_FILE, Settings, is_inside_hook, load
 
 LEAVING = ("PreCompact", "SessionEnd")
 MOST_INPUT = 16_000_000  # bytes
-# Seconds. Nobody waits for the last two, and what they do not leave behind is lost.
-LIMITS = {"UserPromptSubmit": 1.5, "PreCompact": 10.0, "SessionEnd": 10.0}
+# Seconds. Nobody waits for the last two, and what they do not leave behind is lost. With what
+# is added, each is less than what clients are told to give us.
+LIMITS = {"UserPromptSubmit": 1.5, "PreCompact": 4.0, "SessionEnd": 4.0}
 LIMIT = 3.0  # for all others
-LAST_WORDS = 0.5  # seconds in addition: to end an answer that is being written, or to note a fault
+LAST_WORDS = 0.5  # in addition: to end an answer that is being written, or to note a fault
+LAST_RESORT = 30.0  # where not even that is possible; no machine is so busy by itself
 
 _FLAGS = ("--config", "--data-dir", "--log-level", "--path", "--project")
 _SWITCHES = ("--json", "--worker")  # an answer is JSON in any case
@@ -41,7 +45,7 @@ def main(argv: Sequence[str]) -> NoReturn:
     try:
         call = parsed(argv)
         if call.is_worker:
-            from recollect.hooks.worker import main as work
+            from recollect.hooks.leaving.worker import main as work
 
             work(load(call.flags))
         else:
@@ -72,6 +76,7 @@ def parsed(argv: Sequence[str]) -> Call:
 def answer(call: Call) -> None:
     """Reads the event, lets its handler answer, and prints what that says."""
     writing = Lock()
+    end_after(LAST_RESORT)
     Thread(target=_end_in_time, args=(call, writing), daemon=True).start()
     told = sys.stdin.buffer.read(MOST_INPUT + 1)
     if is_inside_hook() or (call.event and handler_of(call.event) is None):
@@ -92,7 +97,7 @@ def answer(call: Call) -> None:
 def handler_of(event: str) -> Handler | None:
     """Each event loads its own handler alone; None for those that nobody handles."""
     if event == "SessionStart":
-        from recollect.hooks.starting import session_start
+        from recollect.hooks.starting.handling import session_start
 
         return session_start
     if event == "UserPromptSubmit":
@@ -100,11 +105,11 @@ def handler_of(event: str) -> Handler | None:
 
         return user_prompt
     if event in ("PostToolUse", "PostToolUseFailure"):
-        from recollect.hooks.tool_use import tool_used
+        from recollect.hooks.noticing.handling import tool_used
 
         return tool_used
     if event in LEAVING:
-        from recollect.hooks.leaving import leaving
+        from recollect.hooks.leaving.handling import leaving
 
         return leaving
     return None
@@ -112,7 +117,7 @@ def handler_of(event: str) -> Handler | None:
 
 def note(call: Call, cause: BaseException | str) -> None:
     """Puts a fault down, where there is a data folder."""
-    from recollect.hooks.faults import record
+    from recollect.hooks.files.faults import record
     from recollect.hooks.places import hooks_folder
 
     settings = None
@@ -137,7 +142,7 @@ def _handled(event: HookEvent, call: Call) -> Answer | None:
 def _asked(handler: Handler, event: HookEvent, settings: Settings) -> Answer | None:
     from recollect.core.driving import driven
     from recollect.engines.sqlite.reading_room import reading_room
-    from recollect.hooks.ledger import Ledger
+    from recollect.hooks.files.ledger import Ledger
     from recollect.hooks.places import hooks_folder, project_of
 
     room = reading_room(settings.data_dir)
@@ -152,12 +157,20 @@ def _asked(handler: Handler, event: HookEvent, settings: Settings) -> Answer | N
     ledger = Ledger(hooks_folder(settings), event.session)
     around = Around(settings, room, ledger, now=time_ns() // 1000, run=driven)
     said = handler(event, around)
-    if event.name == "SessionStart":
-        from recollect.hooks.waking import wake
-
-        with suppress(OSError):  # the answer counts more than what a stopped worker has left
-            wake(settings)
+    if event.name == "SessionStart" and not settings.read_only:
+        _keep_house(settings, around.now)
     return said
+
+
+def _keep_house(settings: Settings, now: int) -> None:
+    """Sees to what others have left; the answer counts more."""
+    from recollect.hooks.files.ledger import sweep
+    from recollect.hooks.leaving.waking import wake
+    from recollect.hooks.places import hooks_folder
+
+    with suppress(OSError):
+        sweep(hooks_folder(settings), now)
+        wake(settings)
 
 
 def _end_in_time(call: Call, writing: Lock) -> None:

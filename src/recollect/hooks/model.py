@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a hook loads only what it uses
     from recollect.core.ports import ReadingRoom
-    from recollect.hooks.ledger import Ledger
+    from recollect.hooks.files.ledger import Ledger
     from recollect.settings import Settings
 
 
@@ -31,10 +31,9 @@ class HookEvent:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the assistant is given as context, and what its user is told; either may be empty."""
+    """What the assistant is given as context; it may be empty."""
 
     context: str = ""
-    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def agents_of(path: Path, source: str, session: str) -> list[Path]:
         return []
     if source == CLAUDE_CODE:
         return [*_listed(path.with_suffix("") / "subagents"), *_beside(path, session)]
-    if source == GEMINI and Path(session).name == session:
+    if source == GEMINI and Path(session).name == session != "..":
         return _listed(path.parent / session)
     return []
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from caring import backed_up, everything, filled, restored
 from recollect.app.care.archive import opened
+from recollect.engines.sqlite.care.keeper import SqliteCare
 from recollect.errors import InvalidInput, RecollectError, StoreDamaged, StoreTooNew
 
 
@@ -148,5 +149,5 @@ def test_no_cut_file_goes_unnoticed(backup: Path, data: st.DataObject) -> None:
     content = backup.read_bytes()
     cut = backup.with_name("cut.zip")
     cut.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
-    with pytest.raises(RecollectError), opened(cut):
+    with pytest.raises(RecollectError), opened(SqliteCare(cut.parent), cut):
         pass

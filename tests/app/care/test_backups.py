@@ -7,8 +7,9 @@ import pytest
 
 from caring import backed_up, everything, filled, restored, statement
 from processes import said_by
-from recollect.app.care.backups import back_up, last_backup
+from recollect.app.care.backups import back_up
 from recollect.core.times import now
+from recollect.engines.sqlite.care.keeper import SqliteCare
 from recollect.errors import InvalidInput, NotFound, StoreDamaged
 
 
@@ -86,7 +87,7 @@ def test_an_interruption_leaves_nothing(data: Path, file: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        back_up(data, file, now, interrupt)
+        back_up(SqliteCare(data), file, now, interrupt)
     assert names_beside(file) == {"data"}
 
 
@@ -95,7 +96,7 @@ def test_a_file_that_came_into_being_meanwhile_is_kept(data: Path, file: Path) -
         file.write_text("precious", encoding="utf-8")
 
     with pytest.raises(InvalidInput, match="already"):
-        back_up(data, file, now, meddle)
+        back_up(SqliteCare(data), file, now, meddle)
     assert file.read_text("utf-8") == "precious"
     assert names_beside(file) == {"data", "copy.zip"}
 
@@ -130,13 +131,13 @@ def test_a_move_that_a_crash_left_is_settled_first(data: Path, file: Path) -> No
 
 
 def test_where_the_last_one_is_can_be_asked(data: Path, file: Path) -> None:
-    assert last_backup(data) is None
+    assert SqliteCare(data).last_backup() is None
     backed_up(data, file)
-    found = last_backup(data)
+    found = SqliteCare(data).last_backup()
     assert found is not None
     assert found[0] == file
     (data / "_meta.db").write_bytes(b"scribbled over")
-    assert last_backup(data) is None
+    assert SqliteCare(data).last_backup() is None
 
 
 def test_copies_that_a_killed_backup_left_long_ago_go(data: Path, file: Path) -> None:

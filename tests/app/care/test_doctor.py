@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from caring import filled
+from caring import backed_up, cut_short, filled, statement
 from processes import said_by
 from recollect.app.care.doctor import diagnose
 from recollect.app.care.findings import Finding, Patient
@@ -34,6 +34,24 @@ def test_checks_of_other_layers_are_asked_too(patient: Patient) -> None:
     found = diagnose(patient, [("else", lambda _: [finding])])
     assert finding in found.findings
     assert not found.is_well
+
+
+def test_while_a_restore_is_not_at_its_end_nothing_else_is_mended(
+    patient: Patient, tmp_path: Path
+) -> None:
+    backed_up(patient.folder, tmp_path / "copy.zip")
+    cut_short(patient.folder, tmp_path / "copy.zip", tmp_path / "safety.zip")
+    statement(patient.folder / "user.db", "INSERT INTO words(words) VALUES ('delete-all')")
+    patient = replace(patient, settings=replace(patient.settings, embedding_model="none"))
+    before = said_by("digests", patient.folder)
+    found = diagnose(patient, fix=True)
+    assert said_by("digests", patient.folder) == before
+    assert found.mended == []
+    problems = [finding for finding in found.findings if finding.severity == "problem"]
+    assert {finding.check for finding in problems} == {"data folder", "databases", "projects"}
+    assert {finding.command for finding in problems} == {
+        f"recollect restore {tmp_path / 'copy.zip'} --replace --data-dir {patient.folder}"
+    }
 
 
 @settings(

@@ -1,4 +1,3 @@
-import json
 import os
 import shutil
 from dataclasses import replace
@@ -11,6 +10,7 @@ from caring import filled
 from recollect.app.care.findings import Finding, Patient, mended
 from recollect.app.care.place import check_place, mount_kind
 from recollect.core.times import now
+from recollect.engines.sqlite.unfinished import begin
 from recollect.settings import load
 
 LONG_AGO = (0, 0)
@@ -106,12 +106,12 @@ def test_the_file_system_of_a_folder_is_that_of_the_nearest_mount() -> None:
 def test_a_restore_that_was_cut_short_is_told_with_its_safety_copy(patient: Patient) -> None:
     stage = patient.folder / "restoring-1"
     stage.mkdir(mode=0o700)
-    about = {"backup": "/backups/copy.zip", "safety": "/backups/safety.zip"}
-    (stage / "about.json").write_text(json.dumps(about), encoding="utf-8")
-    (stage / "about.json").chmod(0o600)
+    begin(stage, Path("/backups/copy.zip"), Path("/backups/safety.zip"))
     [finding] = worst(patient)
     assert finding.severity == "problem"
-    assert finding.command == "recollect restore /backups/copy.zip --replace"
+    assert finding.command == (
+        f"recollect restore /backups/copy.zip --replace --data-dir {patient.folder}"
+    )
     assert "/backups/safety.zip" in finding.what
     assert finding.mend is None
 

@@ -3,11 +3,20 @@ from pathlib import Path
 
 import pytest
 
-from caring import backed_up, everything, filled, quiet, restored, statement
+from caring import (
+    backed_up,
+    cut_short,
+    everything,
+    filled,
+    quiet,
+    restored,
+    statement,
+)
 from making import batch, entity
 from processes import said_by
 from recollect.app.care.restoring import restore, restore_project
 from recollect.core.times import now
+from recollect.engines.sqlite.care.keeper import SqliteCare
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import InvalidInput, NotFound, Refused, Unavailable
 
@@ -66,7 +75,9 @@ def test_projects_that_changed_their_state_since_come_back_as_they_were(
 
 def test_whoever_says_no_changes_nothing(data: Path, file: Path, tmp_path: Path) -> None:
     before = said_by("digests", data)
-    outcome = restore(data, file, now, quiet, lambda _manifest, _safety: False, replace=True)
+    outcome = restore(
+        SqliteCare(data), file, now, quiet, lambda _manifest, _safety: False, replace=True
+    )
     assert outcome is None
     assert said_by("digests", data) == before
     assert {path.name for path in tmp_path.iterdir()} == {"data", "copy.zip"}
@@ -132,8 +143,8 @@ def test_a_folder_that_was_only_looked_into_counts_as_empty(file: Path, tmp_path
 def test_one_project_comes_back_beside_the_others(data: Path, file: Path) -> None:
     before = everything(data)["stores"]["shop"]
     statement(next((data / "projects").glob("*.db")), "UPDATE records SET text = 'spoiled'")
-    assert restore_project(data, file, "shop", now) == "shop-2"
-    assert restore_project(data, file, "old", now) == "old-2"
+    assert restore_project(SqliteCare(data), file, "shop", now) == ("shop-2", False)
+    assert restore_project(SqliteCare(data), file, "old", now) == ("old-2", False)
     found = everything(data)
     assert found["stores"]["shop-2"] == before
     assert found["archived"] == ["old"]
@@ -150,23 +161,36 @@ def test_one_project_comes_back_beside_the_others(data: Path, file: Path) -> Non
 
 def test_a_project_that_the_backup_lacks_is_named(data: Path, file: Path) -> None:
     with pytest.raises(NotFound, match="no project") as caught:
-        restore_project(data, file, "shoop", now)
+        restore_project(SqliteCare(data), file, "shoop", now)
     assert '"shop"' in str(caught.value)
     assert not [*data.glob("restoring-*")]
 
 
-def test_an_interruption_in_the_middle_says_how_to_go_on(data: Path, file: Path) -> None:
+def test_an_interruption_in_the_middle_says_how_to_go_on(
+    data: Path, file: Path, tmp_path: Path
+) -> None:
     wanted = everything(data)
-    done: list[int] = []
-
-    def interrupt(step: int, _total: int) -> None:
-        done.append(step)
-        if len(done) > 1 and step == 1:  # the safety copy is made, and one database put back
-            raise KeyboardInterrupt
-
-    with pytest.raises(Unavailable) as caught:
-        restore(data, file, now, interrupt, lambda _manifest, _safety: True, replace=True)
-    assert "--replace again" in str(caught.value)
-    assert Path(caught.value.facts["safety_copy"]).is_file()
-    restored(data, file, replace=True, safety=data.with_name("second.zip"))
+    told = cut_short(data, file, tmp_path / "safety.zip")
+    assert "--replace again" in str(told)
+    assert Path(told.facts["safety_copy"]).is_file()
+    restored(data, file, replace=True, safety=tmp_path / "second.zip")
     assert everything(data) == wanted
+
+
+def test_after_a_restore_that_was_cut_short_only_another_one_helps(
+    data: Path, file: Path, tmp_path: Path
+) -> None:
+    cut_short(data, file, tmp_path / "safety.zip")
+    [about] = data.glob("restoring-*/about.json")
+    assert about.stat().st_mode & 0o777 == 0o600
+    command = f"recollect restore {file} --replace --data-dir {data}"
+    with pytest.raises(Unavailable) as refused:
+        backed_up(data, tmp_path / "mixture.zip")
+    assert command in str(refused.value)
+    with pytest.raises(Unavailable) as refused:
+        restore_project(SqliteCare(data), file, "shop", now)
+    assert command in str(refused.value)
+    restored(data, file, replace=True, safety=tmp_path / "second.zip")
+    assert not [*data.glob("restoring-*")]
+    backed_up(data, tmp_path / "whole.zip")
+    assert restore_project(SqliteCare(data), file, "shop", now).name == "shop-2"

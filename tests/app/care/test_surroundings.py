@@ -15,12 +15,15 @@ from recollect.app.care.surroundings import (
     check_versions,
     fits,
 )
+from recollect.clients.launchers import remember_launcher
 from recollect.errors import InvalidInput
+
+US = (sys.executable, "-m", "recollect", "serve")
 
 
 def claude_code(home: Path, command: str, *arguments: str) -> None:
     """Tells Claude Code of a server."""
-    entry = {"command": command, "args": ["serve", *arguments]}
+    entry = {"command": command, "args": arguments}
     servers = {"mcpServers": {"recollect": entry}}
     (home / ".claude.json").write_text(json.dumps(servers), encoding="utf-8")
 
@@ -79,27 +82,40 @@ def test_no_client_is_advice(patient: Patient) -> None:
 
 
 def test_a_client_that_starts_us_is_well(patient: Patient, home: Path) -> None:
-    claude_code(home, sys.executable)
+    claude_code(home, *US)
     [finding] = check_clients(patient)
     assert finding.severity == "ok"
     assert "Claude Code" in finding.what
 
 
 def test_a_program_that_is_not_there_is_a_problem(patient: Patient, home: Path) -> None:
-    claude_code(home, str(home / "gone" / "recollect"))
+    claude_code(home, str(home / "gone" / "recollect"), "serve")
     [finding] = worst(check_clients(patient))
     assert finding.severity == "problem"
     assert finding.command == "recollect setup claude-code"
 
 
+def test_a_launcher_that_was_moved_away_is_known_still(
+    patient: Patient, home: Path, data: Path
+) -> None:
+    launcher = str(home / "gone" / "run")
+    claude_code(home, launcher, "serve")
+    [finding] = worst(check_clients(patient))
+    assert finding.severity == "advice"
+    remember_launcher(data, launcher)
+    [finding] = worst(check_clients(patient))
+    assert finding.severity == "problem"
+    assert launcher in finding.what
+
+
 def test_a_client_with_another_data_folder_gets_advice(
     patient: Patient, home: Path, data: Path
 ) -> None:
-    claude_code(home, sys.executable, "--data-dir", str(home / "elsewhere"))
+    claude_code(home, *US, "--data-dir", str(home / "elsewhere"))
     [finding] = worst(check_clients(patient))
     assert finding.severity == "advice"
     assert str(home / "elsewhere") in finding.what
-    claude_code(home, sys.executable, "--data-dir", str(data))
+    claude_code(home, *US, "--data-dir", str(data))
     assert worst(check_clients(patient)) == []
 
 

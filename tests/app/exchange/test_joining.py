@@ -11,10 +11,11 @@ from making import DAY_ONE, MILLISECOND, batch, entity, link, note, record_ref
 from recollect.app.exchange.joining import Joined, take_in
 from recollect.app.exchange.writing import export
 from recollect.core.ports import Library
-from recollect.core.records import Delete, Record, Update
+from recollect.core.records import Delete, Record, Update, Where
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import InvalidInput
+from recollect.errors import InvalidInput, ProjectArchived
+from recollect.families.memories.identity import text_key
 
 LATER = DAY_ONE + 1_000 * MILLISECOND
 
@@ -58,7 +59,7 @@ def memory(record_id: str, text: str, **more: Any) -> Record:
         "id": record_id,
         "kind": "memory",
         "text": text,
-        "name_key": text.lower(),
+        "name_key": text_key(text),
         "type": "semantic",
         "scope": "project",
         "importance": 0.5,
@@ -249,3 +250,149 @@ async def test_who_is_interrupted_goes_on(shop: Library, other: Library, tmp_pat
     assert 0 < outcome.records < 408
     await export(other, tmp_path / "two", unheard)
     assert files(tmp_path / "two") == files(tmp_path / "one")
+
+
+async def test_changes_are_followed_from_one_export_to_the_next(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    """Also where the second change was made before the first was taken in."""
+    _, theirs = await shop.open("shop")
+    await theirs.commit(batch(Update("m1", {"importance": 0.6}, 1), at=DAY_ONE + 5))
+    await export(shop, tmp_path / "two", unheard)
+    await theirs.commit(batch(Update("m1", {"importance": 0.7}, 2), at=DAY_ONE + 6))
+    await theirs.commit(batch(note("Ada", "said more"), at=DAY_ONE + 7))
+    await export(shop, tmp_path / "three", unheard)
+    for name in ("two", "three"):
+        await take_in(other, tmp_path / name, clock, unheard)
+    await export(other, tmp_path / "again", unheard)
+    assert files(tmp_path / "again") == files(tmp_path / "three")
+
+
+async def test_memories_that_are_alike_once_masked_are_one(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    _, store = await shop.open("shop")
+    keys = ["ghp_" + letter * 36 for letter in "ab"]
+    await store.commit(batch(*(memory(key[:5], f"The key is {key}") for key in keys)))
+    outcome = await moved(shop, other, tmp_path / "one")
+    assert outcome.masked
+    _, ours = await other.open("shop")
+    texts = [record.text for record in await ours.scan(Where(kinds=("memory",)))]
+    assert len(texts) == 2
+    again = await take_in(other, tmp_path / "one", clock, unheard)
+    assert again.records == 0
+
+
+async def test_a_memory_under_another_id_gets_what_it_lacked(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    await other.create("shop", "")
+    _, store = await other.open("shop")
+    ours = memory("ours", "We use tabs", importance=0.2, tags=("mine",))
+    await store.commit(batch(ours))
+    _, theirs = await shop.open("shop")
+    await theirs.commit(batch(Update("m1", {"importance": 0.9}, 1)))
+    outcome = await moved(shop, other, tmp_path / "one")
+    [kept] = await store.get(["ours"])
+    assert (kept.tags, kept.importance, outcome.updated) == (("mine", "style"), 0.9, 1)
+
+
+async def test_a_project_that_is_off_is_left_out(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    project = await other.create("shop", "")
+    await other.assign_workspace("/home/dev/shop", project)
+    await other.switch("shop", off=True)
+    outcome = await moved(shop, other, tmp_path / "one")
+    assert outcome.off == ["shop"]
+    _, store = await other.open("shop")
+    assert sum((await store.count()).values()) == 0
+    assert not await (await other.history()).get(["turn_1", "turn_2"])
+
+
+async def test_an_archived_project_is_told_before_anything_is_taken_in(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    await other.create("shop", "")
+    await other.archive("shop")
+    with pytest.raises(ProjectArchived):
+        await moved(shop, other, tmp_path / "one")
+    assert not await (await other.user()).get(["m2"])
+
+
+@pytest.mark.parametrize(
+    ("place", "values"),
+    [
+        ("projects/shop", {"scope": "user"}),
+        ("projects/shop", {"kind": "turn"}),
+        ("projects/shop", {"kind": "section"}),
+        ("user", {"scope": "project"}),
+        ("history", {"kind": "transcript"}),
+        ("history", {"kind": "memory"}),
+    ],
+)
+async def test_what_lies_in_the_wrong_place_is_refused(
+    shop: Library, other: Library, tmp_path: Path, place: str, values: dict[str, str]
+) -> None:
+    await export(shop, tmp_path / "one", unheard)
+    path = tmp_path / "one" / place / "records.jsonl"
+    lines = path.read_text("utf-8").splitlines()
+    lines[-1] = json.dumps(json.loads(lines[-1]) | values)
+    path.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(InvalidInput, match="does not belong there"):
+        await take_in(other, tmp_path / "one", clock, unheard)
+    assert await other.projects() == []
+
+
+async def test_no_folder_is_taken_where_that_is_not_wanted(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    outcome = await moved(shop, other, tmp_path / "one", folders=False)
+    assert outcome.folders == {}
+    assert await other.project_of_workspace("/home/dev/shop") is None
+    assert (await take_in(other, tmp_path / "one", clock, unheard)).folders == {
+        "/home/dev/shop": "shop"
+    }
+
+
+async def test_what_was_forgotten_here_under_another_id_stays_forgotten(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    await other.create("shop", "")
+    _, store = await other.open("shop")
+    await store.commit(batch(memory("ours", "We use tabs")))
+    await store.commit(batch(Delete(record_ref("ours")), at=LATER))
+    outcome = await moved(shop, other, tmp_path / "one")
+    assert outcome.forgotten == 1
+    assert not await store.get(["m1", "ours"])
+    _, theirs = await shop.open("shop")
+    await theirs.commit(batch(Update("m1", {"importance": 0.9}, 1), at=LATER + 1))
+    assert (await moved(shop, other, tmp_path / "one")).records == 1
+
+
+async def test_a_line_that_somebody_edits_is_taken_in(
+    shop: Library, other: Library, tmp_path: Path
+) -> None:
+    await moved(shop, other, tmp_path / "one")
+    path = tmp_path / "one" / "projects" / "shop" / "records.jsonl"
+    path.write_text(path.read_text("utf-8").replace("We use tabs", "We use ☃"), encoding="utf-8")
+    assert (await take_in(other, tmp_path / "one", clock, unheard)).updated == 1
+    assert (await take_in(other, tmp_path / "one", clock, unheard)).updated == 0
+    _, store = await other.open("shop")
+    assert [(r.text, r.name_key) for r in await store.get(["m1"])] == [
+        ("We use ☃", text_key("We use ☃"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [(b"<<<<<<< HEAD", "conflict"), (b'{"id": "\xff"}', "not UTF-8"), (b"{", "no JSON")],
+)
+async def test_a_line_that_cannot_be_read_is_named(
+    shop: Library, other: Library, tmp_path: Path, line: bytes, problem: str
+) -> None:
+    await export(shop, tmp_path / "one", unheard)
+    path = tmp_path / "one" / "user" / "records.jsonl"
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with pytest.raises(InvalidInput, match=f"line 2: .*{problem}"):
+        await take_in(other, tmp_path / "one", clock, unheard)

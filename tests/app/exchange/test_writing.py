@@ -1,16 +1,19 @@
 """What an export leaves in its folder."""
 
+import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from making import DAY_ONE, batch, entity, note, record_ref
+from processes import acting
 from recollect.app.exchange.writing import export
 from recollect.core.ports import Library
 from recollect.core.records import Delete, Record, Update
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import InvalidInput, NotFound
+from recollect.errors import InvalidInput, NotFound, ProjectOff
 
 
 def unheard(_done: int, _total: int) -> None:
@@ -103,3 +106,54 @@ async def test_a_folder_that_cannot_be_written_is_an_error(
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(InvalidInput, match="cannot be written"):
         await export(library, tmp_path / "file" / "out", unheard)
+
+
+async def test_an_export_that_is_killed_can_be_done_again(library: Library, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    with acting("exchange_actors:export_and_die", tmp_path / "data", folder) as actor:
+        assert actor.hear() is None
+    left = list(folder.rglob("*.draft"))
+    assert left
+    await export(library, folder, unheard)
+    assert (folder / "projects" / "shop" / "records.jsonl").exists()
+    for draft in folder.rglob("*.draft"):
+        os.utime(draft, (1, 1))
+    await export(library, folder, unheard)
+    assert not list(folder.rglob("*.draft"))
+
+
+async def test_only_its_owner_may_read_an_export(library: Library, tmp_path: Path) -> None:
+    await export(library, tmp_path / "out", unheard)
+    others = [path for path in (tmp_path / "out").rglob("*") if path.stat().st_mode & 0o077]
+    assert others == [] or os.name == "nt"
+
+
+async def test_what_is_switched_off_is_not_written(library: Library, tmp_path: Path) -> None:
+    await library.assign_workspace("/home/dev/shop", await library.project("shop"))
+    head = Record("conv_1", "conversation", DAY_ONE, DAY_ONE, name="T", scope="/home/dev/shop")
+    said = replace(head, id="turn_1", kind="turn", text="hidden words", parent="conv_1", name=None)
+    await (await library.history()).commit(batch(head, said, derived=True))
+    await library.switch("shop", off=True)
+    outcome = await export(library, tmp_path / "out", unheard)
+    assert (outcome.off, outcome.records) == (["shop"], 0)
+    for path in (tmp_path / "out").rglob("*"):
+        assert path.is_dir() or "hidden words" not in path.read_text("utf-8")
+    with pytest.raises(ProjectOff):
+        await export(library, tmp_path / "one", unheard, project="shop")
+
+
+async def test_one_project_is_brought_up_to_date_in_the_export_of_all(
+    library: Library, tmp_path: Path
+) -> None:
+    await library.create("other", "")
+    folder = tmp_path / "out"
+    await export(library, folder, unheard)
+    before = {path.relative_to(folder) for path in folder.rglob("*")}
+    _, store = await library.open("shop")
+    await store.commit(batch(entity("Bob")))
+    await export(library, folder, unheard, project="shop")
+    assert {path.relative_to(folder) for path in folder.rglob("*")} == before
+    assert "Bob" in (folder / "projects" / "shop" / "records.jsonl").read_text("utf-8")
+    await library.delete("other")
+    await export(library, folder, unheard)
+    assert not (folder / "projects" / "other").exists()

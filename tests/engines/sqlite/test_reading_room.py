@@ -67,8 +67,6 @@ def test_it_answers_without_an_event_loop_and_makes_nothing(
     assert project == driven(room.project(PROJECT_NAME))
     assert [record.id for record in driven(store.scan(Where()))] == ["kept"]
     assert driven(room.project_of_workspace("/nowhere")) is None
-    assert driven(room.note("nothing")) is None
-    assert driven(room.notes("")) == {}
     assert driven(room.user()) is None
     assert driven(room.history()) is None
     driven(room.close())

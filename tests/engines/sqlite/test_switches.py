@@ -1,6 +1,7 @@
 from pathlib import Path
 
 from making import DAY_ONE
+from recollect.core.projects import Silence
 from recollect.engines.sqlite.connections import connect
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.engines.sqlite.schema import LIBRARY
@@ -31,10 +32,17 @@ async def test_who_only_reads_can_see_that_it_is_off(tmp_path: Path) -> None:
 
     library = SqliteLibrary(tmp_path)
     await library.assign_workspace(FOLDER, await library.create("shop", ""))
+    room = reading_room(tmp_path)
+    assert room is not None
+    assert await room.silences() == []
+    await room.close()
     off = await library.switch("shop", off=True)
     room = reading_room(tmp_path)
     assert room is not None
     assert await room.project("shop") == off
     assert await room.project_of_workspace(FOLDER) == off
+    assert (
+        await room.silences() == await library.silences() == [Silence(FOLDER, off.off_since or 0)]
+    )
     await room.close()
     await library.close()

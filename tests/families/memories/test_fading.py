@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +14,12 @@ from recollect.families.memories.fading import (
     BATCH,
     FADING,
     REASON,
-    YOUNGEST,
+    RESTING,
     fade,
     strength,
 )
 from recollect.families.memories.model import MEMORIES
+from remembering import Assistant
 from shelving import memory
 
 DAY = 86_400_000_000
@@ -119,18 +121,110 @@ async def test_nothing_that_somebody_asked_for_is_ever_forgotten(store: RecordSt
     assert await forgotten(store) == set()
 
 
-async def test_what_was_recalled_stays(store: RecordStore) -> None:
+NOTICED: Mapping[str, Any] = {
+    "content": "Edited a.py",
+    "type": "episodic",
+    "scope": "project",
+    "importance": 0.3,
+    "source": {"tool": "hook:PostToolUse"},
+}
+
+
+async def faded(assistant: Assistant) -> int:
+    assistant.clock.pass_days(100)
+    stores = (await assistant.project_store(), await assistant.library.user())
+    return sum([await fade(store, assistant.clock) for store in stores])
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("update_memory", {"content": "Never edit a.py by hand"}),
+        ("update_memory", {"importance": 0.9}),
+        ("update_memory", {"tags": ["keep"]}),
+        ("update_memory", {"metadata": {"seen": True}}),
+        (
+            "update_memory",
+            {"related_entities": {"add": [{"name": "A", "type": "x", "relationship": "about"}]}},
+        ),
+        ("tag_memory", {"add": ["keep"]}),
+        ("promote_memory", {"target_scope": "user"}),
+    ],
+)
+async def test_what_somebody_changes_or_promotes_is_theirs_and_stays(
+    assistant: Assistant, tool: str, arguments: dict[str, Any]
+) -> None:
+    noticed = (await assistant("store_memory", **NOTICED))["memory_id"]
+    await assistant(tool, memory_id=noticed, **arguments)
+    assert await faded(assistant) == 0
+
+
+async def test_what_a_session_had_and_somebody_gave_to_the_project_stays(
+    assistant: Assistant,
+) -> None:
+    noticed = await assistant("store_memory", **NOTICED | {"scope": "session"})
+    await assistant("promote_memory", memory_id=noticed["memory_id"], target_scope="project")
+    assert await faded(assistant) == 0
+
+
+@pytest.mark.parametrize("scope", ["project", "user"])
+async def test_what_is_merged_by_a_promotion_stays(assistant: Assistant, scope: str) -> None:
+    await assistant("store_memory", **NOTICED | {"scope": scope})
+    noticed = await assistant("store_memory", **NOTICED | {"scope": "session"})
+    merged = await assistant("promote_memory", memory_id=noticed["memory_id"], target_scope=scope)
+    assert merged["merged"] is True
+    assert await faded(assistant) == 0
+
+
+async def test_what_somebody_says_too_stays(assistant: Assistant) -> None:
+    noticed = await assistant("store_memory", **NOTICED)
+    said = {name: value for name, value in NOTICED.items() if name != "source"}
+    assert (await assistant("store_memory", **said))["memory_id"] == noticed["memory_id"]
+    assert await faded(assistant) == 0
+
+
+async def test_what_hooks_store_again_or_nobody_changes_is_as_automatic_as_before(
+    assistant: Assistant,
+) -> None:
+    noticed = (await assistant("store_memory", **NOTICED))["memory_id"]
+    await assistant("store_memory", **NOTICED, tags=["failure"])
+    await assistant("update_memory", memory_id=noticed, importance=0.3)
+    assert await faded(assistant) == 1
+
+
+async def test_an_undo_makes_it_automatic_again(assistant: Assistant) -> None:
+    noticed = (await assistant("store_memory", **NOTICED))["memory_id"]
+    await assistant("update_memory", memory_id=noticed, importance=0.9)
+    store = await assistant.project_store()
+    [change] = await store.changes(limit=1, newest_first=True)
+    await store.commit(batch(*await plan_undo(store, change), undoes=change.seq))
+    assert await faded(assistant) == 1
+
+
+async def test_what_was_recalled_again_stays(store: RecordStore) -> None:
     await store.commit(batch(*(automatic(name) for name in ("never", "once", "twice"))))
     await store.note_accesses({"once": 1, "twice": 2}, DAY_ONE)
     assert await fade(store, lambda: after(60)) == 2
     assert await forgotten(store) == {"never", "once"}
 
 
-async def test_a_late_use_keeps_it_for_a_while(store: RecordStore) -> None:
-    await store.commit(batch(automatic("once")))
-    await store.note_accesses({"once": 1}, after(58))
-    assert await fade(store, lambda: after(60)) == 0
-    assert await fade(store, lambda: after(70)) == 1
+async def test_one_use_starts_the_time_anew(store: RecordStore) -> None:
+    texts = {"an event": 0.3, "an event that matters": 1.0, "a fact": 0.3}
+    kinds = {"a fact": "semantic"}
+    await store.commit(
+        batch(
+            *(
+                automatic(text, importance=weight, type=kinds.get(text, "episodic"))
+                for text, weight in texts.items()
+            )
+        )
+    )
+    await store.note_accesses(dict.fromkeys(texts, 1), after(58))
+    assert await fade(store, lambda: after(58 + 14)) == 0
+    assert await fade(store, lambda: after(58 + 15)) == 2
+    # Of a fact more is left by then: a half-life of a week, and a fifth for the use.
+    assert await fade(store, lambda: after(58 + 41)) == 0
+    assert await fade(store, lambda: after(58 + 42)) == 1
 
 
 async def test_fading_can_be_undone(store: RecordStore) -> None:
@@ -163,5 +257,5 @@ async def test_many_are_forgotten_in_batches_between_those_that_stay(store: Reco
 async def test_nothing_is_committed_where_nothing_faded(store: RecordStore) -> None:
     await store.commit(batch(automatic("fresh")))
     before = await store.revision()
-    await fade(store, lambda: DAY_ONE + YOUNGEST)
+    await fade(store, lambda: DAY_ONE + RESTING)
     assert await store.revision() == before

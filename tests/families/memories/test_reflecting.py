@@ -245,6 +245,15 @@ async def test_a_pattern_grows_with_the_sessions_that_repeat_it(store: RecordSto
     assert len(await store.scan(Where(types=("procedural",)))) == 1
 
 
+async def test_a_pattern_is_automatic_until_somebody_says_it_too(store: RecordStore) -> None:
+    await remember_pushing(store, facets={"automatic": True})
+    (first,) = (await reflected(store)).patterns_detected
+    assert (await store.get([first.memory_id]))[0].facets["automatic"] is True
+    await remember(store, event("Run tests before pushing, again", "four", created_at=LATER))
+    await reflected(store, "four")
+    assert "automatic" not in (await store.get([first.memory_id]))[0].facets
+
+
 async def test_a_pattern_that_was_forgotten_does_not_come_back(store: RecordStore) -> None:
     await remember_pushing(store)
     (pattern,) = (await reflected(store)).patterns_detected

@@ -9,8 +9,10 @@ from recollect.hooks.prompting.conditions import (
     Signals,
     asks_how_to,
     complexity,
+    error_lines,
     error_words,
     is_debugging,
+    plain_error,
     reason_to_suggest,
     wants_new_feature,
 )
@@ -77,6 +79,9 @@ def test_not_asking_how_something_is_done(prompt: str) -> None:
         "I get an error when saving",
         "ERR_CONNECTION_REFUSED on staging",
         "The request timed out",
+        "Access denied for user root@localhost when I run mysql",
+        "bash: jq: command not found",
+        "no such table: orders",
     ],
 )
 def test_debugging(prompt: str) -> None:
@@ -145,6 +150,31 @@ def test_the_words_of_an_error_leave_out_where_it_stands_and_what_is_around_it()
     )
     words = [word.text for word in error_words(prompt)]
     assert words == ["stripe", "carddeclinederror", "card", "declined"]
+
+
+def test_a_line_of_an_error_is_known_again_whatever_stands_before_it() -> None:
+    past = "E   AssertionError: assert  200 == 429\n at 0x7f01"
+    (line,) = error_lines("12:00:01 AssertionError: assert 200 == 429")
+    assert line in plain_error(past)
+    assert line not in plain_error("AssertionError: assert 200 == 404")
+    (line,) = error_lines("pg: ERROR: relation `orders` is missing at line 4")
+    assert line in plain_error("error: relation 'orders' is missing at line 17")
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "error: it failed",
+        "Error: 1",
+        "exit code 1",
+        "Rename it",
+        "    raise LedgerError('the shard is over its limit')",
+        "} catch (LedgerError | ShardError broken) {",
+        "except (LedgerError, ShardError):",
+    ],
+)
+def test_what_any_failure_says_tells_no_error_from_others(prompt: str) -> None:
+    assert error_lines(prompt) == ()
 
 
 def test_without_a_line_of_an_error_the_sentence_that_tells_of_it_counts() -> None:

@@ -18,6 +18,7 @@ from recollect.hooks.prompting.deciding import (
 from recollect.hooks.prompting.judging import MEMORY, Find
 from recollect.hooks.prompting.looking import Found
 from recollect.hooks.prompting.reading import Reading, read
+from recollect.hooks.prompting.wording import telling_words
 
 PLAIN = "Rotate the redis replicas of the sentinel quorum"
 HINTING = f"{PLAIN} the same way"
@@ -71,10 +72,34 @@ def test_what_nobody_asked_for_is_given_briefly_and_little_of_it() -> None:
 
 
 def test_a_question_for_the_past_that_words_do_not_answer_is_worth_a_search() -> None:
+    one, two = telling_words("redis replicas")
+    weak, weaker = find(share=0.4, words=(one, two)), find(share=0.3, words=(one,))
     assert answer(ASKING) is None
-    assert answer(ASKING, has_past=True) == Hinted(None, ())
-    weak = find(share=0.4)
-    assert answer(ASKING, weak) == Hinted(None, (weak,))
+    assert answer(ASKING, weak) is None
+    assert answer(ASKING, weak, known=(one,)) is None
+    assert answer(ASKING, weak, weaker, known=(one, two)) == Hinted(None, (weak,))
+    assert answer(ASKING, weaker, known=(one, two)) == Hinted(None, (weaker,))
+
+
+def test_words_that_are_said_of_anything_are_no_reason_for_a_search() -> None:
+    known = telling_words("run tests", commonplace=True)
+    assert answer("How did we run the tests before?", find(share=0.5), known=known) is None
+
+
+def test_of_another_project_only_what_is_sure_is_given_and_nothing_hinted_at() -> None:
+    known = telling_words("redis replicas")
+    sure = find(is_elsewhere=True, shared=2)
+    assert answer(ASKING, sure) == Given((sure,))
+    assert answer(ASKING, find(is_elsewhere=True, shared=1)) is None
+    assert answer(ASKING, find(share=0.5, is_elsewhere=True), known=known) == Hinted(None, ())
+
+
+def test_the_same_error_is_given_however_much_stands_around_it() -> None:
+    prompt = "redis.ReplicaError: quorum of sentinels lost"
+    same = find(share=0.1, error_likeness=1.0)
+    assert answer(prompt, same) == Given((same,), briefly=True)
+    like = find(share=0.1, shared=1, error_likeness=0.61)
+    assert answer(prompt, like) == Hinted("similar error", (like,))
 
 
 @pytest.mark.parametrize(
@@ -123,5 +148,6 @@ def test_each_form_of_question_prefers_what_it_asks_for() -> None:
 
 def test_only_questions_for_the_past_look_into_other_projects() -> None:
     assert asked_of(reading(ASKING)).everywhere
+    assert not asked_of(reading("How did we run the tests before?")).everywhere
     assert not asked_of(reading(HINTING)).everywhere
     assert not asked_of(reading(PLAIN)).everywhere

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from asking import ELSEWHERE, HERE, SESSION, Past, shop
-from recollect.hooks.ledger import Ledger
+from recollect.hooks.files.ledger import Ledger
 from recollect.hooks.model import HookEvent
 from recollect.hooks.prompting.handling import user_prompt
 
@@ -30,19 +30,37 @@ GIVEN = {
     "Have we ever verified the Stripe signature header?": "tolerance",
     "Which threshold did we pick for trigram similarity?": "0.3",
     "what's the lock timeout we agreed on for alembic migrations": "two seconds",
+    "what was the limit we set for login attempts?": "token bucket",
+    "I told you before: the counters live in Redis": "rather than in memory",
+    # In other languages, as far as words carry over.
+    "Wie haben wir letztes Mal die Logins begrenzt?": "token bucket",
+    "Was hatten wir zu den Countern in Redis beschlossen?": "rather than in memory",
+    "Erinnerst du dich an den Webhook von Stripe?": "stripe_events",
+    "¿Cómo limitamos los logins la última vez?": "token bucket",
+    "¿Recuerdas cuando arreglamos el webhook de Stripe?": "stripe_events",
+    "Comment avait-on limité les logins la dernière fois ?": "token bucket",
+    "Die Webhooks von Stripe kommen wieder doppelt an": "stripe_events",
+    "Los webhooks de Stripe llegan de nuevo dos veces": "stripe_events",
+    "Les webhooks de Stripe arrivent à nouveau deux fois": "stripe_events",
     # Hints at the past.
     "Make an export for orders similar to the CSV export of invoices": "InvoiceExporter",
     "The webhook from Stripe is delivered twice again": "stripe_events",
     "Do the product search with typos the same way": "trigram",
     "Previously staging was deployed by a GitHub workflow, which one?": "deploy-staging.yml",
     # Nothing asks for the past, and yet it is the very same thing.
+    "asyncio.TimeoutError: handshake took longer than 5 seconds": "exponential backoff",
+    'Traceback (most recent call last):\n  File "/srv/shop/ws.py", line 7, in connect\n    await '
+    "self.socket.open(uri, timeout=limit)\nasyncio.TimeoutError: handshake took longer than 5 "
+    "seconds": "exponential backoff",
     "psycopg2.errors.LockNotAvailable: canceling statement due to lock timeout, alembic upgrade": (
         "concurrently"
     ),
 }
 HINTED = {
-    "How did we throttle sign-ins back then?": "recall_previous_discussions",
-    "What did we decide about the colour palette?": "recall_previous_discussions",
+    "How did we throttle the login attempts of each tenant back then?": (
+        "recall_previous_discussions"
+    ),
+    "What did we decide about LaunchDarkly flags of tenants on mobile clients?": "recall_memories",
     "The reconnect test is failing: asyncio.TimeoutError: handshake took longer than expected": (
         "find_similar_problems"
     ),
@@ -118,6 +136,27 @@ SILENT = (
     "Please review this pull request carefully and list the problems",
     "Format the file with black and sort the imports",
     "Which python version are we on?",
+    # They ask for the past, which knows nothing of it.
+    "How did we throttle sign-ins back then?",
+    "What did we decide about the colour palette?",
+    "What did we decide about the bucket of flowers?",
+    "how did we get here? lol",
+    "How did we run the tests last time?",
+    "Wie haben wir die Farben gewählt?",
+    "¿Cómo elegimos los colores la última vez?",
+    "AssertionError: assert 200 == 429",
+    "Access denied for user root@localhost when I run mysql",
+    "error: command failed with exit code 1",
+    # In other languages.
+    "ja",
+    "weiter",
+    "Starte die Tests wieder",
+    "Bitte behebe den Fehler",
+    "Schreib einen Test dafür",
+    "Otra vez, por favor",
+    "Corrige el error de nuevo",
+    "Encore une fois, s'il te plaît",
+    "Explique cette fonction",
 )
 HEAVY = {
     "asyncio",
@@ -178,10 +217,9 @@ def test_after_a_reset_of_the_ledger_it_may_be_given_again(past: Past) -> None:
 def test_a_hint_is_given_once_for_a_topic(past: Past) -> None:
     assert past.ask("Product search finds nothing with typos in long names")
     assert past.ask("Product search finds nothing with typos in short names") == ""
-    assert past.ask("What did we decide about the colour palette of the avatars?")
-    assert past.ask("And why did we choose that palette for the avatars?") == ""
-    assert past.ask("Why did we choose the palette of the avatars on mobile?") == ""
-    assert past.ask("What did we decide about the retention of server logs?")
+    assert past.ask("What did we decide about Stripe refunds by webhook for tenants abroad?")
+    assert past.ask("And why did we choose that webhook of Stripe for tenants abroad?") == ""
+    assert past.ask("What did we decide about the CSV export of tenants in the calendar?")
 
 
 def test_what_was_given_is_not_hinted_at(past: Past) -> None:
@@ -190,10 +228,60 @@ def test_what_was_given_is_not_hinted_at(past: Past) -> None:
 
 
 def test_a_search_that_would_only_show_what_was_given_is_not_suggested(past: Past) -> None:
-    asking = "What did we decide about the bucket of flowers?"
+    asking = "What did we decide about the token bucket of tenants in the calendar?"
     assert "recall_previous_discussions" in past.ask(asking, session="another")
     assert "token bucket" in past.ask("How did we limit logins last time?")
     assert past.ask(asking) == ""
+
+
+def test_an_error_that_came_up_before_is_told_of(past: Past) -> None:
+    past.say(
+        "MySQL",
+        20,
+        (
+            (
+                "ERROR 1045 (28000): Access denied for user 'root'@'localhost' in mysql",
+                "MySQL knows root by its socket only: run it with sudo, or make a user of its own "
+                "with caching_sha2_password.",
+            ),
+            (
+                "The limiter is red: `E   AssertionError: assert 200 == 429`, what now?",
+                "The limiter counted in each worker; the fixture empties the bucket in Redis now, "
+                "between any two tests.",
+            ),
+        ),
+    )
+    assert "caching_sha2" in past.ask("Access denied for user root@localhost when I run mysql")
+    assert "each worker" in past.ask("AssertionError: assert 200 == 429")
+    assert past.ask("AssertionError: assert 'a' == 'b'") == ""
+
+
+def test_an_old_question_for_the_past_is_no_answer_to_a_new_one(past: Past) -> None:
+    lost = "I am sorry, in all of the files of this repository there is nothing of that kind."
+    past.say(
+        "Asked before",
+        1,
+        (
+            ("how did we limit logins last time in shop-api?", "I do not know."),
+            ("Remember how we limited logins in shop-api?", lost),
+        ),
+    )
+    shown = past.ask("How did we limit logins last time?")
+    assert "token bucket" in shown
+    assert "shop-api?" not in shown
+    assert "sorry" not in shown
+    past.say("Shards", 1, (("How did we shard the ledger before?", "We shard it by region."),))
+    assert "by region" in past.ask("How did we shard the ledger?")
+
+
+def test_a_memory_and_what_consolidation_made_of_it_are_given_once(past: Past) -> None:
+    text = "`pytest tests/ledger` failed and works again, after edits of shop/ledger.py."
+    more = f"{text} It had failed with:\nLedgerError: shard lost"
+    past.remember(more, id="noticed", facets={"automatic": True})
+    past.remember(text, id="made", facets={"automatic": True, "derived": "summary"})
+    shown = past.ask("How did we fix pytest tests/ledger before?")
+    assert shown.count("works again") == 1
+    assert "shard lost" in shown
 
 
 def test_a_text_that_was_given_is_not_given_again_by_another_name(past: Past) -> None:
@@ -209,7 +297,8 @@ def test_the_answer_stays_within_its_budget_or_away(tmp_path: Path) -> None:
     past.budget = 30
     assert past.ask("How did we limit logins last time?") == ""
     past.budget = 0
-    assert past.ask("What did we decide about the colour palette?") == ""
+    assert past.ask("How did we throttle the login attempts of each tenant back then?") == ""
+    assert past.ask("where did we leave off?") == ""
     assert past.ledger().given() == set()
 
 
@@ -232,7 +321,11 @@ def test_without_a_library_or_a_past_nothing_is_said(tmp_path: Path) -> None:
 def test_another_project_is_told_of_only_where_the_past_is_asked_for(past: Past) -> None:
     asking = "How did we keep spam out of the comments?"
     assert "Akismet" in past.ask(asking, where=ELSEWHERE)
-    assert "in /home/dev/blog" in past.ask(asking, session="another")
+    assert "From another project" not in past.ask(asking, where=ELSEWHERE, session="here")
+    shown = past.ask(asking, session="another")
+    assert 'From another project, "blog": Said by the assistant' in shown
+    assert "in /home/dev/blog" in shown
+    assert past.ask("How did we keep authors?") == ""  # one word is not enough
     assert past.ask("Comments with spam links of authors are held back again") == ""
 
 

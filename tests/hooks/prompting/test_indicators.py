@@ -2,7 +2,7 @@
 
 import pytest
 
-from recollect.hooks.prompting.indicators import indicators_in
+from recollect.hooks.prompting.indicators import foreign_indicators_in, indicators_in
 
 HINTS = {
     "The webhook arrives twice again": "again",
@@ -38,6 +38,37 @@ NO_HINTS = (
     "start earlier than noon",
     "The summary should stand earlier",
 )
+
+
+FOREIGN_HINTS = (
+    "Die Webhooks kommen wieder doppelt an",
+    "Mach es ähnlich wie bei den Rechnungen",
+    "aehnlich wie beim Export",
+    "Bau es genauso wie die Suche",
+    "so wie beim letzten Mal",
+    "Los webhooks llegan de nuevo dos veces",
+    "hazlo como la última vez",
+    "Le webhook arrive à nouveau deux fois",
+    "Fais-le comme avant",
+    "de la même manière",
+)
+NO_FOREIGN_HINTS = (
+    "Das kommt immer wieder vor",
+    "Wiederhole den Test",
+    "como siempre",
+    "un nouvel export",
+    "The webhook arrives twice again",
+)
+
+
+@pytest.mark.parametrize("prompt", FOREIGN_HINTS)
+def test_a_hint_may_be_german_spanish_or_french(prompt: str) -> None:
+    assert foreign_indicators_in(prompt)
+
+
+@pytest.mark.parametrize("prompt", NO_FOREIGN_HINTS)
+def test_what_only_looks_like_a_foreign_hint_is_none(prompt: str) -> None:
+    assert foreign_indicators_in(prompt) == []
 
 
 @pytest.mark.parametrize(("prompt", "name"), HINTS.items())

@@ -84,6 +84,17 @@ def test_nothing_stored_can_close_the_fence_or_speak_for_somebody() -> None:
         assert "<system>" not in shown
 
 
+def test_colours_of_terminals_are_not_shown() -> None:
+    coloured = "\x1b[1;31mred\x1b[0m and [31mred[0m, but rate(errors[5m]) and a[0]"
+    assert "> red and red, but rate(errors[5m]) and a[0]\n" in context(find(coloured))
+
+
+def test_what_is_of_another_project_is_said_to_be() -> None:
+    there = find(title="Caches")._replace(is_elsewhere=True)
+    name = HERE.rpartition("/")[2]
+    assert f'1. From another project, "{name}": Said by the assistant, 3 days' in context(there)
+
+
 def test_where_nothing_fits_nothing_is_given() -> None:
     assert context(find(), budget=0) == ""
     assert context(find(), budget=20) == ""

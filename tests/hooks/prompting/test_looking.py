@@ -132,6 +132,29 @@ def test_nothing_of_a_project_that_is_switched_off_is_found(past: Past) -> None:
     assert found(past, "akismet filter comments", everywhere=True).finds == ()
 
 
+def test_what_is_off_takes_no_place_among_the_best(past: Past) -> None:
+    sharded = [(f"How is ledger {n} sharded?", f"By region: {ANSWER}") for n in range(60)]
+    past.say("Sharding", 1, sharded, where="/home/dev/secret")
+    past.say("Blog", 30, [("Is the ledger of the blog sharded?", ANSWER)], where=ELSEWHERE)
+    secret = driven(past.library.create("secret", ""))
+    driven(past.library.assign_workspace(str(Path("/home/dev/secret")), secret))
+    question = "ledger sharding region"
+    looked = found(past, question, everywhere=True)
+    assert {find.record.scope for find in looked.finds} == {"/home/dev/secret"}
+    driven(past.library.switch("secret", off=True))
+    looked = found(past, question, everywhere=True)
+    assert [find.record.scope for find in looked.finds] == [ELSEWHERE]
+
+
+def test_a_folder_that_is_off_has_no_past(past: Past) -> None:
+    past.remember("The ledger is sharded")  # makes the project
+    question = "stripe webhook twice charge"
+    assert any(find.shelf == "history" for find in found(past, question).finds)
+    driven(past.library.switch("shop-api", off=True))
+    looked = found(past, question)
+    assert all(find.shelf != "history" for find in looked.finds)
+
+
 def test_memories_of_the_project_and_the_user_are_found(past: Past) -> None:
     assert texts(found(past, "launchdarkly feature flags environment")) == [
         "Feature flags live in LaunchDarkly; the key is read from the environment."

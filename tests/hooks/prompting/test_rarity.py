@@ -20,6 +20,13 @@ def test_a_word_that_nobody_has_used_counts_fully_against_a_text() -> None:
     assert RARITY.share([COMMON, RARE, NEW], said) < RARITY.share([COMMON, RARE, COMMON], said)
 
 
+def test_a_word_is_rare_where_somebody_has_used_it_and_hardly_anybody_else() -> None:
+    assert RARITY.is_known(COMMON)
+    assert not RARITY.is_known(NEW)
+    assert RARITY.has_rare([COMMON, RARE])
+    assert not RARITY.has_rare([COMMON, NEW])
+
+
 def test_nothing_asked_is_nothing_had() -> None:
     assert RARITY.share([], {"common"}) == 0
     assert RARITY.likeness([], {"common"}) == 0

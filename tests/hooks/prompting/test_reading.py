@@ -35,6 +35,14 @@ def test_three_telling_words_are_needed_two_with_a_hint_and_one_with_a_question_
     assert read("redis replicas again") is not None
     assert read("how did we replicate redis before") is not None
     assert read("how did we do it before") is None
+    assert read("wie haben wir das letztes Mal gemacht?") is None
+    assert read("AssertionError: assert 1 == 2") is not None
+
+
+def test_a_question_for_all_that_was_done_has_no_words() -> None:
+    reading = read("what did we do yesterday?")
+    assert reading is not None
+    assert reading.words == ()
 
 
 def test_a_short_topic_is_told_by_the_rest_of_the_prompt() -> None:

@@ -26,6 +26,11 @@ def test_it_names_the_tool_for_what_was_found_and_shows_no_stored_text() -> None
     memories = suggestion("how to", [find(MEMORY, "one")], "redis", NOW)
     assert "(1 record, the newest 3 days ago)" in memories
     assert "call recall_memories with query" in memories
+    # Where nothing of it was said in a conversation, no search of those finds it.
+    noticed = suggestion("similar error", [find(MEMORY, "one")], "redis", NOW)
+    assert "call recall_memories with query" in noticed
+    both = suggestion("how to", [find(MEMORY, "one"), find(TURN, "two")], "redis", NOW)
+    assert "call recall_memories or recall_previous_discussions with query" in both
 
 
 def test_where_words_found_nothing_it_says_what_was_asked() -> None:

@@ -38,6 +38,46 @@ FORMS = {
     "why did we choose postgres over mysql": ("discussion", "choose postgres over mysql"),
     "Have we ever tried sqlite here?": ("discussion", "tried sqlite here"),
     "The retry policy we agreed on should hold here": ("discussion", "retry policy"),
+    "what was the limit we set for login attempts?": ("discussion", "limit"),
+    "I told you before: the counters live in Redis": ("memory", "the counters live in Redis"),
+    "What did we do yesterday about the importer?": ("last work", "the importer"),
+    # All that was done of late.
+    "what did we do yesterday?": ("overview", ""),
+    "What did I work on last week, please?": ("overview", ""),
+    "where did we leave off?": ("overview", ""),
+    "where did we leave off last time": ("overview", ""),
+    "Go on where we left off.": ("overview", ""),
+    "Where were we?": ("overview", ""),
+    "what were we working on": ("overview", ""),
+}
+FOREIGN_FORMS = {
+    "Wie haben wir letztes Mal die Logins begrenzt?": ("implementation", "Logins begrenzt"),
+    "was hatten wir zu den Login-Limits beschlossen": ("discussion", "Login-Limits"),
+    "Warum haben wir Postgres genommen?": ("discussion", "Postgres genommen"),
+    "Erinnerst du dich noch an den Webhook von Stripe?": ("memory", "Webhook von Stripe"),
+    "Weißt du noch, welcher Port das war?": ("memory", "Port das war"),
+    "Ich habe dir schon gesagt, die Zähler liegen in Redis": ("memory", "Zahler liegen in Redis"),
+    "Beim letzten Mal haben wir am Importer gearbeitet": ("last work", "Importer gearbeitet"),
+    "Was haben wir gestern gemacht?": ("overview", ""),
+    "wo waren wir stehen geblieben?": ("overview", ""),
+    "¿Cómo hicimos el export la última vez?": ("implementation", "export"),
+    "como limitamos los logins la ultima vez": ("implementation", "limitamos los logins"),
+    "¿Qué decidimos sobre los reintentos?": ("discussion", "reintentos"),
+    "¿Recuerdas cuando arreglamos el webhook?": ("memory", "arreglamos el webhook"),
+    "Ya te dije que los contadores están en Redis": ("memory", "contadores estan en Redis"),
+    "La última vez que trabajamos en el importer": ("last work", "importer"),
+    "¿Qué hicimos ayer?": ("overview", ""),
+    "¿dónde nos quedamos?": ("overview", ""),
+    "Comment avait-on limité les logins la dernière fois ?": (
+        "implementation",
+        "limite les logins",
+    ),
+    "Qu’est-ce qu’on avait décidé pour les compteurs ?": ("discussion", "compteurs"),
+    "Pourquoi avons-nous choisi Postgres ?": ("discussion", "choisi Postgres"),
+    "Tu te souviens du webhook de Stripe ?": ("memory", "webhook de Stripe"),
+    "La dernière fois qu'on a travaillé sur l'import": ("last work", "travaille sur l'import"),
+    "Qu'avons-nous fait hier ?": ("overview", ""),
+    "Où en étions-nous ?": ("overview", ""),
 }
 NO_FORMS = (
     "",
@@ -53,6 +93,13 @@ NO_FORMS = (
     "what is the schema of the table",
     "We discussed nothing",
     "the user did weird things",
+    "what did we do?",
+    "Where did we stop the timer in the code?",
+    "as I told you, keep it thin",
+    "Wie funktioniert das?",
+    "Was haben wir denn da für einen Fehler?",
+    "¿Cómo funciona esto?",
+    "Comment ça marche ?",
 )
 
 
@@ -60,7 +107,17 @@ NO_FORMS = (
 def test_a_prompt_that_asks_for_the_past_names_its_topic(
     prompt: str, expected: tuple[str, str]
 ) -> None:
-    assert triggered(prompt) == expected
+    assert triggered(prompt) == (*expected, False)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"), FOREIGN_FORMS.items(), ids=lambda each: str(each)[:40]
+)
+def test_it_may_do_so_in_german_spanish_or_french(prompt: str, expected: tuple[str, str]) -> None:
+    found = triggered(prompt)
+    assert found is not None
+    assert (found.wanted, found.is_foreign) == (expected[0], True)
+    assert expected[1] in found.topic
 
 
 @pytest.mark.parametrize("prompt", NO_FORMS, ids=lambda prompt: prompt[:40])
@@ -70,9 +127,9 @@ def test_a_prompt_about_now_asks_for_nothing_in_the_past(prompt: str) -> None:
 
 def test_the_form_may_stand_in_any_sentence_and_its_topic_ends_there() -> None:
     prompt = "I am in a hurry. How did we limit logins last time? Then write the tests."
-    assert triggered(prompt) == ("implementation", "limit logins")
+    assert triggered(prompt) == ("implementation", "limit logins", False)
     said = triggered("Where were we with the search index? Also, the build is red.")
-    assert said == ("last work", "the search index")
+    assert said == ("last work", "the search index", False)
 
 
 @given(st.text(max_size=400))

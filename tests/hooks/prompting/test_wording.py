@@ -30,6 +30,12 @@ def test_stop_words_and_what_people_say_of_anything_tell_nothing() -> None:
     ]
 
 
+def test_stop_words_of_other_languages_tell_nothing_either() -> None:
+    assert words("Wie haben wir das letztes Mal für den Export gemacht?") == ["export"]
+    assert words("¿Cómo hicimos el export la última vez?") == ["export"]
+    assert words("Comment avait-on fait l'export, qu'est-ce qu'on a décidé ?") == ["export"]
+
+
 def test_common_words_tell_where_they_are_all_that_is_asked_for() -> None:
     assert [word.text for word in telling_words("run the tests", commonplace=True)] == [
         "run",

@@ -175,6 +175,7 @@ def test_what_is_no_record_is_counted_and_passed(tmp_path: Path) -> None:
         b'{"name": "c", "text": "bytes \xff\xfe"}\r\n',
         b'{"name": "d", "text": "half \\ud83d and \\u0000 zero", "n": [NaN, 1e999]}\n',
         b'{"name": "e", "text": "\\ud83d\\ude00"}\n',
+        b'{"name": "f", "text": "\\u001b[1;31mred\\u001b[0m [5m]"}\n',
     ]
     kept = read(made(tmp_path, b"".join(lines)), Talk)
     assert spoken(kept) == [
@@ -183,6 +184,7 @@ def test_what_is_no_record_is_counted_and_passed(tmp_path: Path) -> None:
         ("c", "bytes \ufffd\ufffd"),
         ("d", "half ? and  zero"),
         ("e", "\U0001f600"),
+        ("f", "red [5m]"),
     ]
     assert kept.skipped == {"broken line": 4, "wrong shape": 3}
 

@@ -7,30 +7,18 @@ file can tell whether it is whole. What is damaged already is kept as it is, und
 import hashlib
 import json
 import os
-import re
 import shutil
 import zipfile
 import zlib
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from recollect.core.care import Care, Facts, Owner
+from recollect.core.disks import usable
 from recollect.core.projects import Status
-from recollect.engines.sqlite.connections import translated
-from recollect.engines.sqlite.copying import META, Kept, catalogue
-from recollect.engines.sqlite.examining import (
-    Facts,
-    at_rest,
-    check_kind,
-    facts_of,
-    faults,
-    page_faults,
-    schema_of,
-)
-from recollect.engines.sqlite.library import usable
-from recollect.engines.sqlite.schema import LIBRARY
 from recollect.errors import InvalidInput, StorageFull, StoreDamaged, StoreTooNew
 
 FORMAT = 1
@@ -39,8 +27,6 @@ DAMAGED = "damaged"  # folder of what could not be read
 CHUNK = 1 << 20  # bytes
 COMPRESSION = 1  # 220 MB in 2 seconds; the next better level takes half as long again for 4 %
 LONGEST_MANIFEST = 64 << 20  # bytes
-
-_NAME = re.compile(r"(_meta|user|history)\.db|(projects|archive)/[^/\\:\0]+\.db")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +60,17 @@ class Manifest:
         return [copied for copied in self.databases if copied.project is not None]
 
 
-def add_copy(archive: zipfile.ZipFile, name: str, copy: Path, project: Kept | None) -> Copied:
+def add_copy(
+    care: Care, archive: zipfile.ZipFile, name: str, copy: Path, owner: Owner | None
+) -> Copied:
     """Takes a copy in, and tells of it what the manifest will."""
-    facts = sound_facts(copy, name)
+    facts = care.facts(copy, name)
     with copy.open("rb") as source, archive.open(name, "w", force_zip64=True) as target:
         checksum = _passed_on(source, target)
     return Copied(
         name=name,
-        project=project.name if project else None,
-        status=project.status if project else None,
+        project=owner.name if owner else None,
+        status=owner.status if owner else None,
         schema_version=facts.schema_version,
         size=copy.stat().st_size,
         sha256=checksum,
@@ -103,14 +91,14 @@ def add_manifest(archive: zipfile.ZipFile, manifest: Manifest) -> None:
 
 
 @contextmanager
-def opened(file: Path) -> Generator[tuple[zipfile.ZipFile, Manifest], None, None]:
+def opened(care: Care, file: Path) -> Generator[tuple[zipfile.ZipFile, Manifest], None, None]:
     """A backup to read. Raises InvalidInput for what is none, StoreDamaged for a broken one."""
     if not file.is_file():
         raise InvalidInput(
             f"There is no file {file}.", hint="Name the file of a backup.", value=str(file)
         )
     with _intact(file), zipfile.ZipFile(file) as archive:
-        yield archive, _manifest(archive, file)
+        yield archive, _manifest(care, archive, file)
 
 
 @contextmanager
@@ -123,7 +111,7 @@ def _intact(file: Path) -> Generator[None, None, None]:
         raise (_damaged(file, str(error)) if begins_as_zip else _no_backup(file)) from error
 
 
-def _manifest(archive: zipfile.ZipFile, file: Path) -> Manifest:
+def _manifest(care: Care, archive: zipfile.ZipFile, file: Path) -> Manifest:
     try:
         if archive.getinfo(MANIFEST).file_size > LONGEST_MANIFEST:
             raise _no_backup(file)
@@ -139,24 +127,26 @@ def _manifest(archive: zipfile.ZipFile, file: Path) -> Manifest:
         manifest = Manifest(told["version"], told["created_at"], databases, told["damaged"])
     except (KeyError, TypeError, ValueError) as error:
         raise _no_backup(file) from error
-    _check_names(archive, manifest, file)
+    _check_names(care, archive, manifest, file)
     return manifest
 
 
-def _check_names(archive: zipfile.ZipFile, manifest: Manifest, file: Path) -> None:
+def _check_names(care: Care, archive: zipfile.ZipFile, manifest: Manifest, file: Path) -> None:
     """Only names that a data folder has: nothing is ever written anywhere else."""
     names = [copied.name for copied in manifest.databases]
     if (
-        not all(_NAME.fullmatch(name) and ".." not in name for name in names)
+        not all(map(care.is_name, names))
         or len({*names}) != len(names)
-        or META not in (*names, *manifest.damaged)
+        or care.catalogue not in (*names, *manifest.damaged)
     ):
         raise _no_backup(file)
     if lacking := {*names} - {*archive.namelist()}:
         raise _damaged(file, f"{min(lacking)} is missing")
 
 
-def take_out(archive: zipfile.ZipFile, file: Path, manifest: Manifest, folder: Path) -> None:
+def take_out(
+    care: Care, archive: zipfile.ZipFile, file: Path, manifest: Manifest, folder: Path
+) -> None:
     """Every database of a backup under its name in the folder, once all of them are verified."""
     if shutil.disk_usage(folder).free < manifest.size:
         raise StorageFull(
@@ -165,42 +155,34 @@ def take_out(archive: zipfile.ZipFile, file: Path, manifest: Manifest, folder: P
             path=str(folder),
         )
     for copied in manifest.databases:
-        take_out_one(archive, file, copied, folder / copied.name)
-    if (folder / META).exists():
-        _check_listed(file, manifest, folder / META)
+        take_out_one(care, archive, file, copied, folder / copied.name)
+    catalogue = folder / care.catalogue
+    if catalogue.exists():
+        _check_listed(file, manifest, care.owners(catalogue))
 
 
-def take_out_one(archive: zipfile.ZipFile, file: Path, copied: Copied, target: Path) -> None:
+def take_out_one(
+    care: Care, archive: zipfile.ZipFile, file: Path, copied: Copied, target: Path
+) -> None:
     with usable(target):
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         target.touch(mode=0o600)
         with _intact(file), archive.open(copied.name) as source, target.open("wb") as written:
             checksum = _passed_on(source, written, at_most=copied.size)
     facts = Facts(copied.schema_version, copied.newest_change, copied.rows)
-    if checksum != copied.sha256 or sound_facts(target, copied.name) != facts:
+    if checksum != copied.sha256 or care.facts(target, copied.name) != facts:
         raise _damaged(file, f"{copied.name} is not what was taken in")
 
 
-def check_whole(file: Path, manifest: Manifest) -> None:
+def check_whole(care: Care, file: Path, manifest: Manifest) -> None:
     """Reads what was written once more, before anybody relies on it."""
-    with opened(file) as (archive, found):
+    with opened(care, file) as (archive, found):
         if found != manifest:
             raise _damaged(file, "its manifest is not what was written")
         for copied in manifest.databases:
             with archive.open(copied.name) as source, Path(os.devnull).open("wb") as nowhere:
                 if _passed_on(source, nowhere) != copied.sha256:
                     raise _damaged(file, f"{copied.name} is not what was taken in")
-
-
-def sound_facts(copy: Path, title: str) -> Facts:
-    """What a copy holds. Raises StoreDamaged where a check of all of it finds something."""
-    schema = schema_of(title)
-    with translated(copy, schema, title=title), closing(at_rest(copy)) as db:
-        check_kind(db, copy, schema, title)
-        found = page_faults(db) if schema is LIBRARY else faults(db)
-        if found:
-            raise StoreDamaged(f"{title} is damaged ({found[0]}).", hint=schema.when_damaged)
-        return facts_of(db)
 
 
 def _passed_on(source: IO[bytes], target: IO[bytes], at_most: int | None = None) -> str:
@@ -216,10 +198,9 @@ def _passed_on(source: IO[bytes], target: IO[bytes], at_most: int | None = None)
     return checksum.hexdigest()
 
 
-def _check_listed(file: Path, manifest: Manifest, meta: Path) -> None:
+def _check_listed(file: Path, manifest: Manifest, owners: Mapping[str, Owner]) -> None:
     """The catalogue names exactly the files that are there."""
-    with translated(meta), closing(at_rest(meta)) as db:
-        listed = {(kept.path, kept.name, kept.status) for kept in catalogue(db)}
+    listed = {(path, *owner) for path, owner in owners.items()}
     told = {(copied.name, copied.project, copied.status) for copied in manifest.projects}
     beyond = {copied.name for copied in manifest.databases if copied.project is None}
     lost = {kept for kept in listed - told if kept[0] not in manifest.damaged}

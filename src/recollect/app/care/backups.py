@@ -1,12 +1,11 @@
 """`recollect backup`: everything that is stored, as it was at one moment, in one file."""
 
-import asyncio
 import os
 import shutil
 import time
 import zipfile
 from collections.abc import Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -14,19 +13,13 @@ from uuid import uuid4
 from recollect import __version__
 from recollect.app.care import archive
 from recollect.app.care.archive import Copied, Manifest
-from recollect.core.times import Clock, iso, parsed
-from recollect.engines.sqlite import listing
-from recollect.engines.sqlite.connections import connect, transaction, translated
-from recollect.engines.sqlite.copying import META, Moment, Progress, Unsettled, copy_to, held
-from recollect.engines.sqlite.examining import in_use
-from recollect.engines.sqlite.library import usable
-from recollect.engines.sqlite.mending import settle_moves
-from recollect.engines.sqlite.schema import LIBRARY
-from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, StoreDamaged
+from recollect.core.care import Care, Moment, Progress, Unsettled, refuse_if_unfinished
+from recollect.core.disks import usable
+from recollect.core.times import Clock, iso
+from recollect.errors import Conflict, InvalidInput, NotFound, StoreDamaged
 
 ATTEMPTS = 20  # times that somebody may be moving a project just then
 STALE = 86_400.0  # seconds after which a folder for copies was left by a crash
-LAST = "backup.last"  # the note of the last one: when, and where
 _SCRATCH = ".recollect-copies-"
 
 
@@ -40,7 +33,7 @@ class Backup:
 
 
 def back_up(
-    folder: Path,
+    care: Care,
     file: Path,
     clock: Clock,
     report: Progress,
@@ -52,7 +45,8 @@ def back_up(
 
     `with_damaged` takes in what cannot be read as it is; without it, that is an error.
     """
-    if not (folder / META).exists():
+    folder = care.folder
+    if not care.is_there():
         raise NotFound(
             "data",
             str(folder),
@@ -60,43 +54,20 @@ def back_up(
             hint="--data-dir names another data folder.",
         )
     _check_target(folder, file, force=force)
+    refuse_if_unfinished(care)
     for _ in range(ATTEMPTS):
         try:
-            made = write_backup(folder, file, clock, report, force=force, with_damaged=with_damaged)
+            made = write_backup(care, file, clock, report, force=force, with_damaged=with_damaged)
         except Unsettled:
-            asyncio.run(settle_moves(folder))
+            care.settle()
         else:
-            _note(folder, made)
+            care.note_backup(made.file, made.manifest.created_at)
             return made
     raise Conflict("Other processes keep moving projects.", hint="Try again.")
 
 
-def last_backup(folder: Path) -> tuple[Path, int] | None:
-    """Where the last backup of a data folder was written, and when; None where nobody knows."""
-    meta = folder / META
-    try:
-        with translated(meta, LIBRARY), closing(in_use(meta)) as db:
-            moment, _, file = (listing.note(db, LAST) or "").partition(" ")
-        return (Path(file), parsed(moment)) if file else None
-    except (RecollectError, ValueError):
-        return None
-
-
-def _note(folder: Path, made: Backup) -> None:
-    """For `recollect doctor`; where nothing can be noted, the backup is as good."""
-    meta = folder / META
-    with (
-        suppress(RecollectError),
-        translated(meta, LIBRARY),
-        closing(connect(meta, LIBRARY)) as db,
-        transaction(db),
-    ):
-        told = f"{made.manifest.created_at} {made.file}"
-        db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (LAST, told))
-
-
 def write_backup(
-    folder: Path,
+    care: Care,
     file: Path,
     clock: Clock,
     report: Progress,
@@ -108,13 +79,13 @@ def write_backup(
     """The same for a target that is checked, and for who has locked the data folder already."""
     with (
         _scratch(file.parent) as scratch,
-        held(folder, lenient=with_damaged, is_locked=is_locked) as moment,
+        care.moment(lenient=with_damaged, is_locked=is_locked) as moment,
     ):
         draft = scratch / "backup.zip"
-        manifest = _Writing(folder, scratch, moment, report, with_damaged=with_damaged).write(
+        manifest = _Writing(care, scratch, moment, report, with_damaged=with_damaged).write(
             draft, clock()
         )
-        archive.check_whole(draft, manifest)
+        archive.check_whole(care, draft, manifest)
         _publish(draft, file, force=force)
     return Backup(file, file.stat().st_size, manifest)
 
@@ -123,9 +94,9 @@ class _Writing:
     """One backup in the making."""
 
     def __init__(
-        self, folder: Path, scratch: Path, moment: Moment, report: Progress, *, with_damaged: bool
+        self, care: Care, scratch: Path, moment: Moment, report: Progress, *, with_damaged: bool
     ) -> None:
-        self._folder = folder
+        self._care = care
         self._scratch = scratch
         self._moment = moment
         self._report = report
@@ -135,23 +106,24 @@ class _Writing:
 
     def write(self, draft: Path, at: int) -> Manifest:
         with _new(draft) as target:
-            copies = [copy for name in self._moment.databases if (copy := self._add(target, name))]
+            copies = [copy for name in self._moment.names if (copy := self._add(target, name))]
             for name in self._moment.damaged:
                 self._damaged.append(name)
                 for each in (name, f"{name}-wal"):
-                    if (self._folder / each).is_file():
-                        archive.add_damaged(target, each, self._folder / each)
+                    path = self._care.folder / each
+                    if path.is_file():
+                        archive.add_damaged(target, each, path)
             manifest = Manifest(__version__, iso(at), copies, self._damaged)
             archive.add_manifest(target, manifest)
         return manifest
 
     def _add(self, target: zipfile.ZipFile, name: str) -> Copied | None:
         copy = self._scratch / "copy.db"
-        copy_to(self._moment.databases[name], copy, self._reported())
+        self._moment.copy(name, copy, self._reported())
         self._done += 1
-        kept = next((p for p in self._moment.projects if p.path == name), None)
         try:
-            return archive.add_copy(target, name, copy, kept)
+            owner = self._moment.owners.get(name)
+            return archive.add_copy(self._care, target, name, copy, owner)
         except StoreDamaged as error:
             if not self._with_damaged:
                 raise _too_damaged(error) from error
@@ -164,7 +136,7 @@ class _Writing:
 
     def _reported(self) -> Progress:
         """Each database counts alike; within it, the pages do."""
-        steps, total = 100, len(self._moment.databases)
+        steps, total = 100, len(self._moment.names)
 
         def report(done: int, pages: int) -> None:
             self._report(self._done * steps + steps * done // max(pages, 1), total * steps)

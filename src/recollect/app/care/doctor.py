@@ -1,12 +1,8 @@
 """`recollect doctor`: a look at everything that can be wrong, and mending what can be mended."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from recollect.app.care.catalogue import CHECK as PROJECTS
-from recollect.app.care.catalogue import check_catalogue
-from recollect.app.care.databases import CHECK as DATABASES
-from recollect.app.care.databases import check_databases
 from recollect.app.care.findings import Check, Finding, Mended, Patient, examined, mended
 from recollect.app.care.meanings import CHECK as MEANING
 from recollect.app.care.meanings import check_meaning
@@ -23,16 +19,30 @@ from recollect.app.care.surroundings import (
     check_versions,
 )
 
+DATABASES, PROJECTS = "databases", "projects"
+
+
+def check_databases(patient: Patient) -> Iterable[Finding]:
+    care = patient.care
+    return care.check_databases(DATABASES, full=patient.full) if care else ()
+
+
+def check_projects(patient: Patient) -> Iterable[Finding]:
+    care = patient.care
+    return care.check_projects(PROJECTS, patient.clock) if care else ()
+
+
 CHECKS: tuple[tuple[str, Check], ...] = (
     (VERSIONS, check_versions),
     (SETTINGS, check_settings),
     (PLACE, check_place),
     (DATABASES, check_databases),
-    (PROJECTS, check_catalogue),
+    (PROJECTS, check_projects),
     (MEANING, check_meaning),
     (CLIENTS, check_clients),
     (FOLDERS, check_folders),
 )
+OF_DATABASES = (DATABASES, PROJECTS, MEANING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,20 @@ def diagnose(
 ) -> Diagnosis:
     """`more` are checks of what this layer does not know. Nothing is written without `fix`."""
     checks = (*CHECKS, *more)
-    findings = examined(patient, checks)
+    findings = _found(patient, checks)
     done = mended(findings) if fix else []
-    return Diagnosis(examined(patient, checks) if done else findings, done)
+    return Diagnosis(_found(patient, checks) if done else findings, done)
+
+
+def _found(patient: Patient, checks: Iterable[tuple[str, Check]]) -> list[Finding]:
+    """While a restore is not at its end, nothing but that puts the databases right."""
+    findings = examined(patient, checks)
+    restoring = patient.care.unfinished() if patient.care else None
+    if restoring is None:
+        return findings
+    return [
+        replace(finding, mend=None, command=restoring.command)
+        if finding.check in OF_DATABASES and (finding.mend or finding.severity != "ok")
+        else finding
+        for finding in findings
+    ]

@@ -3,29 +3,13 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from recollect.app.care.engine import care_of
+from recollect.core.care import DOCTOR_FIX as DOCTOR_FIX
+from recollect.core.care import Care, Finding
 from recollect.core.times import Clock
 from recollect.errors import RecollectError
 from recollect.settings import Settings
-
-Severity = Literal["ok", "advice", "problem"]
-
-DOCTOR_FIX = "recollect doctor --fix"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is well, could be better, or is wrong.
-
-    `mend` puts it right and says what it did; `command` is what a person can do.
-    """
-
-    check: str
-    severity: Severity
-    what: str
-    command: str | None = None
-    mend: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +28,11 @@ class Patient:
     @property
     def is_on_disk(self) -> bool:
         return self.settings.deployment_mode != "embedded-memory"
+
+    @property
+    def care(self) -> Care | None:
+        """None where there are no files."""
+        return care_of(self.settings) if self.is_on_disk else None
 
 
 Check = Callable[[Patient], Iterable[Finding]]

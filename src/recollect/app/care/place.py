@@ -1,26 +1,21 @@
 """The data folder itself: whether it can be used, who may read it, where it lies, what is left."""
 
-import json
 import os
 import shutil
 import stat
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from recollect.app.care.findings import DOCTOR_FIX, Finding, Patient
-from recollect.app.care.restoring import ABOUT, STAGE
+from recollect.core.care import Unfinished
 from recollect.core.text import counted
-from recollect.engines.sqlite.copying import META
-from recollect.engines.sqlite.founding import FOUNDED, STALE
 
 CHECK = "data folder"
 LEAST_FREE = 100_000_000  # bytes below which the next import may fail
 LITTLE_FREE = 1_000_000_000
 OTHERS = 0o077  # what group and others may do
 WRITTEN_BY_OTHERS = 0o022
-OLD_STAGE = 3_600.0  # seconds after which nobody verifies a backup any more
 
 # Parts of paths by which programs that synchronise folders are known.
 _SYNCHRONISED = {
@@ -42,7 +37,8 @@ _DRIVE_REMOTE = 4  # as Windows has it
 
 def check_place(patient: Patient) -> Iterator[Finding]:
     folder = patient.folder
-    if not patient.is_on_disk:
+    care = patient.care
+    if care is None:
         yield Finding(CHECK, "ok", "Everything is kept in memory; there is no data folder.")
         return
     if not folder.exists():
@@ -54,7 +50,9 @@ def check_place(patient: Patient) -> Iterator[Finding]:
         yield Finding(CHECK, "problem", what, "choose another one with --data-dir")
         return
     problems = [*_unusable(folder), *_readable_by_others(folder), *_badly_placed(folder)]
-    problems += [*_left(folder), *_room(folder)]
+    if restoring := care.unfinished():
+        problems.append(_cut_short(restoring))
+    problems += [*care.check_leftovers(CHECK), *_room(folder)]
     yield from problems or [Finding(CHECK, "ok", f"{folder} can be written, and only by you.")]
 
 
@@ -145,36 +143,13 @@ def mount_kind(folder: Path, mounts: Sequence[str]) -> str | None:
     return kind
 
 
-def _left(folder: Path) -> Iterator[Finding]:
-    for stage in sorted(folder.glob(f"{STAGE}*")):
-        if (stage / ABOUT).exists():
-            yield _cut_short(stage)
-        elif time.time() - stage.stat().st_mtime > OLD_STAGE:
-            yield _leftover(stage, "A restore that was given up left a folder")
-    stale = [path for path in _drafts(folder) if time.time() - path.stat().st_mtime > STALE]
-    for path in stale:
-        yield _leftover(path, "A process that died left a draft")
-
-
-def _leftover(path: Path, what: str) -> Finding:
-    def remove() -> str:
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        return f"removed {path}"
-
-    return Finding(CHECK, "advice", f"{what}: {path}.", DOCTOR_FIX, remove)
-
-
-def _cut_short(stage: Path) -> Finding:
-    told = json.loads((stage / ABOUT).read_text("utf-8"))
-    before = f" What was there before is in {told['safety']}." if told["safety"] else ""
-    what = f"A restore was cut short: some databases are old, some new.{before}"
-    return Finding(CHECK, "problem", what, f"recollect restore {told['backup']} --replace")
-
-
-def _drafts(folder: Path) -> list[Path]:
-    founded = [path for name in FOUNDED for path in folder.glob(f"{name}.*.new*")]
-    locks = [path for name in FOUNDED for path in folder.glob(f"{name}.lock")]
-    return [*founded, *locks, *(folder / "archive").glob("*.db.new*")]
+def _cut_short(restoring: Unfinished) -> Finding:
+    before = f" What was there before is in {restoring.safety}." if restoring.safety else ""
+    what = (
+        "A restore was cut short, unless it is under way: some databases are old, some new."
+        f"{before}"
+    )
+    return Finding(CHECK, "problem", what, restoring.command)
 
 
 def _room(folder: Path) -> Iterator[Finding]:
@@ -183,8 +158,3 @@ def _room(folder: Path) -> Iterator[Finding]:
         severity = "problem" if free < LEAST_FREE else "advice"
         what = f"Only {free / 1_000_000:,.0f} MB are free on the disk of {folder}."
         yield Finding(CHECK, severity, what, "free some space")
-
-
-def is_there(folder: Path) -> bool:
-    """Whether anything was ever stored."""
-    return (folder / META).exists()

@@ -7,8 +7,9 @@ from importlib import metadata
 from pathlib import Path
 
 from recollect import __version__
+from recollect.app.care.engine import care_of
 from recollect.app.care.findings import Finding, Patient
-from recollect.app.care.place import is_there
+from recollect.clients.launchers import known_launchers
 from recollect.clients.places import Places
 from recollect.clients.survey import Surveyed, surveyed
 from recollect.settings import client_environment, load
@@ -145,8 +146,9 @@ def check_folders(patient: Patient) -> Iterator[Finding]:
     """Data that another way of starting would use."""
     if not patient.is_on_disk:
         return
-    usual = load({"config": "none"}, {}).data_dir
-    if not _is_same(str(usual), patient.folder) and is_there(usual):
+    others = load({"config": "none"}, {})
+    usual = others.data_dir
+    if not _is_same(str(usual), patient.folder) and care_of(others).is_there():
         what = f"There is data in {usual} too, the folder of who names none."
         command = f"name one folder everywhere: data_dir in the config file (now {patient.folder})"
         yield Finding(FOLDERS, "advice", what, command)
@@ -158,4 +160,6 @@ def _is_same(named: str, folder: Path) -> bool:
 
 def _survey(patient: Patient) -> list[Surveyed]:
     project = (patient.settings.path or Path.cwd()).absolute()
-    return surveyed(Places(client_environment(), Path.home(), sys.platform, project))
+    launchers = known_launchers(patient.folder) | {patient.settings.launcher or ""}
+    places = Places(client_environment(), Path.home(), sys.platform, project, launchers - {""})
+    return surveyed(places)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from recollect.app.exchange.reading import Section, read_export
+from recollect.app.workspaces import key_of_workspace
+from recollect.core.entities import OBSERVATION
 from recollect.core.ports import Library, RecordStore
 from recollect.core.records import (
     AMENDABLE,
@@ -20,12 +22,15 @@ from recollect.core.records import (
     Where,
 )
 from recollect.core.secrets import masked
+from recollect.core.text import digest
 from recollect.core.times import Clock
 from recollect.errors import Conflict, NotFound
 from recollect.families.history.importing.exclusion import Exclusion
 from recollect.families.history.importing.graves import grave_id
-from recollect.families.history.model import TURN
+from recollect.families.history.importing.quiet import Quiet
+from recollect.families.history.model import SYMBOL, TURN
 from recollect.families.memories.identity import text_key
+from recollect.families.memories.joining import topped_up
 from recollect.families.memories.model import MEMORY
 
 A_COMMIT = 150  # records or links: little and often, so that others write in between
@@ -42,10 +47,13 @@ class Joined:
     """What became of the records and links of an export.
 
     `forgotten` were forgotten here and stay so; `older` are newer here; `left_out` belong to
-    something that is not here, or to a folder that is excluded.
+    something that is not here, or to a folder that is excluded or switched off. `off` are projects
+    that were left out because they are, and `folders` those that have got a project by it.
     """
 
     projects: list[str] = field(default_factory=list[str])
+    off: list[str] = field(default_factory=list[str])
+    folders: dict[str, str] = field(default_factory=dict[str, str])
     records: int = 0
     links: int = 0
     updated: int = 0
@@ -64,23 +72,45 @@ async def take_in(
     *,
     mask: bool = True,
     excluded: Sequence[str] = (),
+    folders: bool = True,
 ) -> Joined:
     """Raises InvalidInput for a folder that is not as an export leaves it; nothing is changed.
 
-    Conversations of `excluded` folders are left out.
+    Conversations of `excluded` folders are left out, and projects that are switched off. With
+    `folders`, a project gets the folders that it had, where no other has them.
     """
-    sections = await asyncio.to_thread(read_export, folder)
     outcome = Joined()
+    sections = await asyncio.to_thread(read_export, folder)
+    sections = [each for each in sections if await _is_open(library, each, outcome)]
+    quiet = Quiet(await library.silences(), key_of_workspace)
+    rules = _Rules(Exclusion(excluded), quiet)
     total = sum(section.records + section.links for section in sections)
     for section in sections:
-        store = await _store(library, section, outcome)
-        exclusion = Exclusion(excluded) if section.is_history else None
-        joining = _Joining(store, clock, outcome, mask=mask, exclusion=exclusion)
+        store = await _store(library, section, outcome, folders=folders)
+        of_section = rules if section.is_history else None
+        joining = _Joining(store, clock, outcome, mask=mask, rules=of_section)
         await joining.take_in(section, lambda done: progress(done, total))
     return outcome
 
 
-async def _store(library: Library, section: Section, outcome: Joined) -> RecordStore:
+async def _is_open(library: Library, section: Section, outcome: Joined) -> bool:
+    """Whether it may be written; asked of all before anything is. Raises ProjectArchived."""
+    if section.name is None:
+        return True
+    try:
+        project = await library.project(section.name)
+    except NotFound:
+        return True
+    if project.is_off:
+        outcome.off.append(project.name)
+        return False
+    await library.open(project.name)
+    return True
+
+
+async def _store(
+    library: Library, section: Section, outcome: Joined, *, folders: bool
+) -> RecordStore:
     if section.name is None:
         return await (library.history() if section.is_history else library.user())
     try:
@@ -91,8 +121,10 @@ async def _store(library: Library, section: Section, outcome: Joined) -> RecordS
         except Conflict:  # another import was quicker
             project = await library.project(section.name)
     _, store = await library.open(project.name)
-    for path in section.folders:  # the first project of a folder keeps it
-        await library.assign_workspace(path, project)
+    known = await library.workspaces_of(project)
+    for path in section.folders if folders else ():
+        if path not in known and (await library.assign_workspace(path, project)).id == project.id:
+            outcome.folders[path] = project.name
     outcome.projects.append(project.name)
     return store
 
@@ -107,14 +139,14 @@ class _Joining:
         outcome: Joined,
         *,
         mask: bool,
-        exclusion: Exclusion | None,
+        rules: "_Rules | None",
     ) -> None:
-        """`exclusion` is that of past conversations, where these are what is taken in."""
+        """`rules` are those of past conversations, where these are what is taken in."""
         self._store = store
         self._clock = clock
         self._outcome = outcome
         self._mask = mask
-        self._exclusion = exclusion
+        self._rules = rules
         self._here: dict[str, str | None] = {}  # ids of the export that are others here, or none
 
     async def take_in(self, section: Section, report: Callable[[int], None]) -> None:
@@ -137,7 +169,7 @@ class _Joining:
             planned: _Planned = await plan()
             at = self._clock()
             batch = Batch(
-                tuple(planned.steps), at, TOOL, derived=self._exclusion is not None, copied=True
+                tuple(planned.steps), at, TOOL, derived=self._rules is not None, copied=True
             )
             try:
                 if planned.steps:
@@ -158,7 +190,7 @@ class _Joining:
         ids = [record.id for record in records]
         known = {r.id: r for r in await self._store.get(ids, include_deleted=True)}
         named = await self._named(records, known)
-        unwanted = await self._unwanted(records)
+        unwanted = await self._unwanted(records) | await self._forgotten(records, known)
         parents = {self._here.get(r.parent, r.parent) for r in records if r.parent}
         live = {record.id for record in await self._store.get([each for each in parents if each])}
         for record in records:
@@ -167,16 +199,18 @@ class _Joining:
             there = known.get(record.id)
             if there is not None:
                 self._meet(record, there, planned)
-            elif record.id in unwanted or (record.parent and parent not in live):
-                planned.here[record.id] = None
-                planned.count("forgotten" if record.id in unwanted else "left_out")
             elif same := named.get(_name_of(replace(record, parent=parent))):
                 planned.here[record.id] = same.id
                 live.add(same.id)
-                planned.count("unchanged")
+                self._join(record, same, planned)
+            elif record.id in unwanted or (record.parent and parent not in live):
+                planned.here[record.id] = None
+                planned.count("forgotten" if record.id in unwanted else "left_out")
             else:
                 new = replace(record, parent=parent, facets=_renamed(record.facets, here))
                 planned.steps.append(Insert(replace(new, deleted_at=None)))
+                if new.name_key is not None:  # another may have become the same by being masked
+                    named[_name_of(new)] = replace(new, version=1)
                 if record.deleted_at is not None:
                     planned.steps.append(Delete(record.ref))
                 else:
@@ -184,8 +218,25 @@ class _Joining:
                 planned.count("records")
         return planned
 
+    def _join(self, record: Record, same: Record, planned: "_Planned") -> None:
+        """A memory that is here under another id gets what it lacked."""
+        is_new = any(step == Insert(same) for step in planned.steps)
+        steps: list[Step] = []
+        if same.kind == MEMORY and not is_new:
+            steps, _ = topped_up(same, record, has_links=False)
+        planned.steps += steps
+        planned.count("updated" if steps else "unchanged")
+
     def _is_excluded(self, record: Record) -> bool:
-        return self._exclusion is not None and self._exclusion.leaves_out(record.scope)
+        """Whether it is of a conversation that must not be taken in."""
+        if self._rules is None:
+            return False
+        if self._rules.exclusion.leaves_out(record.scope):
+            return True
+        return bool(record.scope) and (
+            self._rules.quiet.switched_off(record.scope) is not None
+            or (record.kind != SYMBOL and self._rules.quiet.covers(record.scope, record.at))
+        )
 
     async def _unwanted(self, records: Sequence[Record]) -> set[str]:
         """Turns that were forgotten here, each by itself or with its whole conversation."""
@@ -201,16 +252,35 @@ class _Joining:
         }
 
     async def _named(
-        self, records: Sequence[Record], known: Mapping[str, Record]
+        self, records: Sequence[Record], known: Mapping[str, Record], *, deleted: bool = False
     ) -> dict[_Name, Record]:
-        """What is here under other ids, by what makes it the same thing."""
+        """What is here under other ids, by what makes it the same thing; the newest of them."""
         new = [r for r in records if r.id not in known and r.name_key is not None]
         if not new:
             return {}
         where = Where(
-            kinds=tuple({r.kind for r in new}), name_keys=tuple({r.name_key or "" for r in new})
+            kinds=tuple({r.kind for r in new}),
+            name_keys=tuple({r.name_key or "" for r in new}),
+            deleted=deleted,
         )
-        return {_name_of(record): record for record in await self._store.scan(where)}
+        found = await self._store.scan(where)
+        return {_name_of(r): r for r in sorted(found, key=lambda each: each.deleted_at or 0)}
+
+    async def _forgotten(self, records: Sequence[Record], known: Mapping[str, Record]) -> set[str]:
+        """What was forgotten here under another id, and was not told again since."""
+        gone = await self._named(records, known, deleted=True)
+        return {
+            record.id
+            for record in records
+            if record.name_key is not None
+            and (there := gone.get(_name_of(self._at_home(record)))) is not None
+            and (there.deleted_at or 0) >= record.updated_at
+        }
+
+    def _at_home(self, record: Record) -> Record:
+        """Under the parent that it has here."""
+        parent = self._here.get(record.parent, record.parent) if record.parent else None
+        return replace(record, parent=parent)
 
     def _meet(self, record: Record, there: Record, planned: "_Planned") -> None:
         if there.deleted_at is not None:
@@ -222,9 +292,12 @@ class _Joining:
             for name in AMENDABLE
             if getattr(record, name) != getattr(there, name)
         }
-        if not values:
+        if record.updated_at > there.updated_at:
+            planned.steps.append(Update(there.id, values, there.version, record.updated_at))
+            planned.count("updated" if values else "unchanged")
+        elif not values:
             planned.count("unchanged")
-        elif record.updated_at > there.updated_at:
+        elif record.updated_at == there.updated_at:  # somebody has edited the file
             planned.steps.append(Update(there.id, values, there.version))
             planned.count("updated")
         else:
@@ -262,15 +335,24 @@ class _Joining:
         return planned
 
     def _prepared(self, record: Record) -> Record:
-        """Without secrets, which an export that somebody else has made may hold."""
-        if not self._mask or not record.text:
-            return record
-        text, kinds = masked(record.text)
-        if text == record.text:
-            return record
-        self._outcome.masked = sorted({*self._outcome.masked, *kinds})
-        key = text_key(text) if record.kind == MEMORY else record.name_key
-        return replace(record, text=text, name_key=key)
+        """Without secrets, which an export that somebody else has made may hold, and under the key
+        that its text has, which somebody may have edited."""
+        text, kinds = masked(record.text) if self._mask and record.text else (record.text, ())
+        if kinds:
+            self._outcome.masked = sorted({*self._outcome.masked, *kinds})
+        if record.kind == MEMORY:
+            return replace(record, text=text, name_key=text_key(text))
+        if record.kind == OBSERVATION and record.name_key == digest(record.text):
+            return replace(record, text=text, name_key=digest(text))
+        return replace(record, text=text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """Which conversations are not taken in."""
+
+    exclusion: Exclusion
+    quiet: Quiet
 
 
 @dataclass(slots=True)

@@ -4,12 +4,17 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
 from recollect.errors import InvalidInput
+from recollect.families.bank.model import INDEXED_FILE, SECTION
+from recollect.families.history.importing.gate import GATE
+from recollect.families.history.model import CODE, CONVERSATION, SYMBOL, TRANSCRIPT, TURN
 
 MANIFEST = "recollect.json"
 ABOUT = "README.md"
@@ -20,12 +25,18 @@ USER = "user"
 HISTORY = "history"
 PROJECTS = "projects"
 
+# What can be made again from files, or says only how far something has come.
+LEFT_OUT = frozenset({SECTION, INDEXED_FILE, TRANSCRIPT, GATE, "link"})
+OF_HISTORY = frozenset({CONVERSATION, TURN, CODE, SYMBOL})
+
 FORMAT = 1
 NAME = "recollect export"
 
 # What no file system takes, or takes for something else; `%` is what stands for them.
 _UNUSUAL = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*%]|^\.|[. ]$')
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)", re.IGNORECASE)
+DRAFT = ".draft"  # ends the name of a file that is being written
+OLD = 3_600.0  # seconds after which a draft is nobody's any more
 _LONGEST = 80  # characters of a folder's name, so that paths stay short
 
 
@@ -47,7 +58,10 @@ def read_manifest(folder: Path) -> Manifest | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"{folder / MANIFEST} cannot be read ({error}).") from error
+        raise InvalidInput(
+            f"{folder / MANIFEST} cannot be read ({error}).",
+            hint="Export into another folder, or take an earlier version of this file.",
+        ) from error
     known = cast(Mapping[str, Any], facts if isinstance(facts, dict) else {})
     if known.get("what") != NAME:
         raise InvalidInput(f"{folder / MANIFEST} is not the list of an export of Recollect.")
@@ -69,12 +83,16 @@ def checked_target(folder: Path) -> Manifest:
     known = read_manifest(folder) if folder.exists() else None
     if known is not None:
         return known
-    if folder.exists() and any(each.name != ".git" for each in folder.iterdir()):
+    if folder.exists() and any(not _is_ours_or_git(each) for each in folder.iterdir()):
         raise InvalidInput(
             f"{folder} is not empty, and holds no export of Recollect.",
             hint="Name an empty folder, a new one, or that of an earlier export.",
         )
     return Manifest(())
+
+
+def _is_ours_or_git(path: Path) -> bool:
+    return path.name == ".git" or path.name.endswith(DRAFT)
 
 
 def folder_names(names: Iterable[str]) -> dict[str, str]:
@@ -99,6 +117,10 @@ def file_name(name: str) -> str:
     return shown
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 class Drafts:
     """Files under other names until all are written, so that a crash leaves the old ones."""
 
@@ -109,20 +131,56 @@ class Drafts:
     def path(self, name: str) -> Path:
         """Where to write what is to be the file of this name."""
         target = self._folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.{os.getpid()}.draft")
+        for parent in reversed(target.relative_to(self._folder).parents):
+            (self._folder / parent).mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{os.getpid()}{DRAFT}")
         self._drafts[name] = draft
         return draft
 
-    def settle(self) -> Manifest:
-        """Gives each its name, unless the file has this very content already."""
-        for name, draft in self._drafts.items():
-            target = self._folder / name
-            if target.is_file() and _same(draft, target):
-                draft.unlink()
-            else:
-                draft.replace(target)
-        return Manifest(tuple(self._drafts))
+    def open(self, name: str) -> TextIO:
+        """Readable by its owner alone, as all that is remembered."""
+        return open(self.path(name), "w", encoding="utf-8", newline="\n", opener=_private)
+
+    def sweep(self) -> None:
+        """Takes away what an export has left that was killed; one that runs now is younger."""
+        before = time.time() - OLD
+        for draft in self._folder.rglob(f".*{DRAFT}"):
+            with suppress(OSError):
+                if draft.stat().st_mtime < before:
+                    draft.unlink()
+
+    def begin(self) -> None:
+        """Makes the folder known as that of an export, so that one that is killed can be done
+        again."""
+        if not (self._folder / MANIFEST).exists():
+            self._write_list(Manifest(()))
+            self._settle(MANIFEST)
+
+    def settle(self, old: Manifest, replaces: str = "") -> None:
+        """Gives each its name, takes away what the last export wrote and this one did not, and
+        then says so: until then the old list tells the next one what is to go.
+
+        Only what lies in the folder that this one `replaces` is meant by it.
+        """
+        kept = [name for name in old.files if not name.startswith(replaces)]
+        new = Manifest(tuple({*kept, *self._drafts, MANIFEST}))
+        for name in list(self._drafts):
+            self._settle(name)
+        remove_old(self._folder, old, new)
+        self._write_list(new)
+        self._settle(MANIFEST)
+
+    def _write_list(self, manifest: Manifest) -> None:
+        with self.open(MANIFEST) as file:
+            file.write(manifest.text())
+
+    def _settle(self, name: str) -> None:
+        """A file that has this very content already stays as it is."""
+        draft, target = self._drafts.pop(name), self._folder / name
+        if target.is_file() and _same(draft, target):
+            draft.unlink()
+        else:
+            draft.replace(target)
 
     def discard(self) -> None:
         for draft in self._drafts.values():

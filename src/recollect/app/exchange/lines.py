@@ -59,6 +59,8 @@ def _is_needed(field: Any) -> bool:
 def _values(line: str, known: set[str]) -> Mapping[str, Any]:
     if len(line) > _LONGEST:
         raise ValueError(f"it is longer than {_LONGEST:,} characters")
+    if not _is_whole(line):
+        raise ValueError("it is not UTF-8")
     try:
         found: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -88,11 +90,17 @@ def _moment(at: int) -> str:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("it must be a text")  # noqa: TRY004
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError("it has half of a character") from None
+    if not _is_whole(value):
+        raise ValueError("it has half of a character")
     return value
+
+
+def _is_whole(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _name(value: Any) -> str:

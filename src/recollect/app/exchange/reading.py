@@ -9,7 +9,9 @@ from typing import Any, TypeVar, cast
 
 from recollect.app.exchange.layout import (
     HISTORY,
+    LEFT_OUT,
     LINKS,
+    OF_HISTORY,
     PROJECT,
     PROJECTS,
     RECORDS,
@@ -20,9 +22,12 @@ from recollect.app.exchange.lines import link_of, record_of
 from recollect.core.projects import checked_project_name
 from recollect.core.records import Link, Record
 from recollect.errors import InvalidInput
+from recollect.families.memories.kinds import MEMORY
 
 T = TypeVar("T")
 
+CONFLICTS = ("<<<<<<<", "=======", ">>>>>>>", "|||||||")
+REPAIR = "Mend that line, remove it, or export anew."
 HINT = (
     "Name the folder that `recollect export` has written. `recollect import history` reads "
     "conversations, `recollect import server-memory` the file of the official memory server."
@@ -75,8 +80,13 @@ def _project(folder: Path) -> Section:
     path = folder / PROJECT
     try:
         found: Any = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            f"{path} is missing, which tells the name of the project.",
+            hint="Take it from an earlier version of the export, or remove its folder.",
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} cannot be read ({error}).") from error
+        raise InvalidInput(f"{path} cannot be read ({error}).", hint=REPAIR) from error
     facts = cast(Mapping[str, Any], found if isinstance(found, dict) else {})
     name, description = facts.get("name"), facts.get("description", "")
     folders: Any = facts.get("folders", [])
@@ -93,11 +103,31 @@ def _project(folder: Path) -> Section:
 
 def _checked(section: Section) -> Section:
     """Reads it all once, so that a bad line is found before anything has changed."""
-    records = sum(map(len, section.record_chunks(1_000)))
+    records = 0
+    for chunk in section.record_chunks(1_000):
+        records += len(chunk)
+        for record in chunk:
+            _check_place(section, record)
     links = sum(map(len, section.link_chunks(1_000)))
     return Section(
         section.folder, section.name, section.description, section.folders, records, links
     )
+
+
+def _check_place(section: Section, record: Record) -> None:
+    """What lies in the wrong place would be seen by those whom it is not meant for."""
+    is_of_past = record.kind in OF_HISTORY
+    is_of_user = record.kind == MEMORY and record.scope == USER
+    is_users = section.name is None and not section.is_history
+    if (
+        record.kind in LEFT_OUT
+        or is_of_past != section.is_history
+        or (record.kind == MEMORY and is_of_user != is_users)
+    ):
+        raise InvalidInput(
+            f"{section.folder / RECORDS}: the record {record.id!r:.80} of kind {record.kind!r:.40} "
+            "does not belong there. Nothing was taken in."
+        )
 
 
 def _chunks(path: Path, read: Callable[[str], T], size: int) -> Iterator[list[T]]:
@@ -108,22 +138,26 @@ def _chunks(path: Path, read: Callable[[str], T], size: int) -> Iterator[list[T]
 
 def _things(path: Path, read: Callable[[str], T]) -> Iterator[T]:
     try:
-        with path.open(encoding="utf-8", newline="\n") as file:
+        # A letter that is none is found in its line, where it can be named.
+        with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield _thing(path, number, line, read)
     except FileNotFoundError:
         return
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{path} cannot be read ({error}).") from error
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read ({error.strerror}).") from error
 
 
 def _thing(path: Path, number: int, line: str, read: Callable[[str], T]) -> T:
     try:
         return read(line)
     except ValueError as error:
+        is_conflict = line.startswith(CONFLICTS)
+        reason = "it is what git leaves of a conflict" if is_conflict else error
         raise InvalidInput(
-            f"{path}, line {number}: {error}. Nothing was taken in.",
+            f"{path}, line {number}: {reason}. Nothing was taken in.",
+            hint=REPAIR,
             file=str(path),
             line=number,
         ) from error

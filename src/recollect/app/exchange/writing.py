@@ -12,46 +12,42 @@ from recollect.app.exchange import pages
 from recollect.app.exchange.layout import (
     ABOUT,
     HISTORY,
+    LEFT_OUT,
     LINKS,
-    MANIFEST,
     PROJECT,
     PROJECTS,
     RECORDS,
     USER,
     Drafts,
-    Manifest,
     checked_target,
     file_name,
     folder_names,
-    remove_old,
 )
 from recollect.app.exchange.lines import line_of
+from recollect.app.workspaces import key_of_workspace
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import Project
 from recollect.core.records import Record, Where
 from recollect.core.times import iso
-from recollect.errors import InvalidInput
-from recollect.families.bank.model import INDEXED_FILE, SECTION
-from recollect.families.history.importing.gate import GATE
+from recollect.errors import InvalidInput, ProjectOff
 from recollect.families.history.importing.graves import FORGOTTEN
-from recollect.families.history.model import CONVERSATION, TRANSCRIPT, TURN
+from recollect.families.history.importing.quiet import Quiet
+from recollect.families.history.model import CONVERSATION, TURN
 
 PAGE = 500  # records that are read at once
-# What can be made again from files, or says only how far something has come.
-LEFT_OUT = frozenset({SECTION, INDEXED_FILE, TRANSCRIPT, GATE, "link"})
-
 Progress = Callable[[int, int], None]
 
 
 @dataclass(slots=True)
 class Exported:
-    """How much was written. `archived` projects are not: their files are put away."""
+    """How much was written. `archived` projects are not, and neither are those that are `off`."""
 
     folder: str
     projects: int = 0
     records: int = 0
     links: int = 0
     archived: list[str] = field(default_factory=list[str])
+    off: list[str] = field(default_factory=list[str])
 
 
 async def export(
@@ -67,31 +63,34 @@ async def export(
     What an earlier export has left there is replaced, once all of it is written.
     """
     old = await asyncio.to_thread(checked_target, folder)
-    writer = _Writer(Exported(str(folder)), Drafts(folder), progress)
+    quiet = Quiet(await library.silences(), key_of_workspace)
+    writer = _Writer(Exported(str(folder)), Drafts(folder), progress, quiet)
     try:
         await writer.write(library, project, history=history)
-        new = await asyncio.to_thread(writer.drafts.settle)
+        await asyncio.to_thread(writer.drafts.settle, old, writer.replaces)
+        await asyncio.to_thread(writer.drafts.sweep)
     except OSError as error:
         raise InvalidInput(f"{folder} cannot be written ({error.strerror or error}).") from error
     finally:
         writer.drafts.discard()
-    known = Manifest((*new.files, MANIFEST))
-    await asyncio.to_thread((folder / MANIFEST).write_text, known.text(), encoding="utf-8")
-    await asyncio.to_thread(remove_old, folder, old, known)
     return writer.outcome
 
 
 class _Writer:
-    def __init__(self, outcome: Exported, drafts: Drafts, progress: Progress) -> None:
+    def __init__(self, outcome: Exported, drafts: Drafts, progress: Progress, quiet: Quiet) -> None:
         self.outcome = outcome
         self.drafts = drafts
         self._progress = progress
+        self._quiet = quiet
         self._total = 0
+        self.replaces = ""  # what the paths of an earlier export's files begin with that go
 
     async def write(self, library: Library, only: str | None, *, history: bool) -> None:
         projects = await self._chosen(library, only)
+        self.drafts.begin()
         places: list[tuple[str, RecordStore, Project | None]] = []
-        folders = folder_names(project.name for project in projects)
+        # Of all of them, so that one alone has the folder that it has among the others.
+        folders = folder_names(project.name for project in await library.projects())
         for project in projects:
             _, store = await library.open(project.name)
             places.append((f"{PROJECTS}/{folders[project.name]}", store, project))
@@ -102,14 +101,22 @@ class _Writer:
         self._total = sum([sum((await store.count()).values()) for _, store, _ in places])
         for place, store, project in places:
             await self._write_store(library, place, store, project)
-        self._put(ABOUT, pages.about(projects))
+        if only is None:
+            self._put(ABOUT, pages.about(projects))
+        else:
+            self.replaces = f"{PROJECTS}/{folders[only]}/"
         self.outcome.projects = len(projects)
 
     async def _chosen(self, library: Library, only: str | None) -> list[Project]:
         if only is not None:
-            return [(await library.open(only))[0]]
+            project, _ = await library.open(only)
+            if project.is_off:
+                raise ProjectOff(project.name)
+            return [project]
         self.outcome.archived = [p.name for p in await library.projects("archived")]
-        return await library.projects("active")
+        active = await library.projects("active")
+        self.outcome.off = [project.name for project in active if project.is_off]
+        return [project for project in active if not project.is_off]
 
     async def _write_store(
         self, library: Library, place: str, store: RecordStore, project: Project | None
@@ -118,10 +125,11 @@ class _Writer:
             folders = await library.workspaces_of(project)
             self._put(f"{place}/{PROJECT}", _facts_of(project, folders))
         with ExitStack() as files:
-            records = files.enter_context(self._open(f"{place}/{RECORDS}"))
-            links = files.enter_context(self._open(f"{place}/{LINKS}"))
+            records = files.enter_context(self.drafts.open(f"{place}/{RECORDS}"))
+            links = files.enter_context(self.drafts.open(f"{place}/{LINKS}"))
             async for page in _pages(store):
-                await self._write_page(store, page, records, links)
+                shown = [record for record in page if self._is_shown(place, record)]
+                await self._write_page(store, shown, records, links)
         if place == HISTORY:
             await self._write_conversations(store)
         else:
@@ -143,6 +151,8 @@ class _Writer:
         """A page for each, in a folder for each month."""
         kept = await store.scan(Where(kinds=(CONVERSATION,)))
         for conversation in kept:
+            if not self._is_shown(HISTORY, conversation):
+                continue
             turns = await store.scan(Where(kinds=(TURN,), parents=(conversation.id,)))
             if turns:
                 month = iso(conversation.at)[:7]
@@ -150,11 +160,12 @@ class _Writer:
                 path = f"{HISTORY}/conversations/{month}/{name}.md"
                 self._put(path, pages.conversation(conversation, turns))
 
-    def _open(self, name: str) -> TextIO:
-        return self.drafts.path(name).open("w", encoding="utf-8", newline="\n")
+    def _is_shown(self, place: str, record: Record) -> bool:
+        """What was said where it is switched off stays there."""
+        return place != HISTORY or self._quiet.switched_off(record.scope) is None
 
     def _put(self, name: str, text: str) -> None:
-        with self._open(name) as file:
+        with self.drafts.open(name) as file:
             file.write(text)
 
 

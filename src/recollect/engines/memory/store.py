@@ -326,12 +326,12 @@ class MemoryStore:
             for name, value in values.items()
             if getattr(record, name) != value
         }
-        if not before:
+        if not before and step.at is None:
             return []
         changed = replace(
             record,
             **{name: values[name] for name in before},
-            updated_at=at,
+            updated_at=at if step.at is None else step.at,
             version=record.version + 1,
         )
         self._check_name(changed)

@@ -143,16 +143,16 @@ class _Commit:
         old = {name: read(name, column) for name, column in zip(AMENDED, found, strict=True)}
         new = {name: read(name, stored(name, value)) for name, value in step.values.items()}
         altered = {name: value for name, value in new.items() if old[name] != value}
-        if not altered:
+        if not altered and step.at is None:
             return
         columns = {name: stored(name, value) for name, value in altered.items()}
         if altered.keys() & _EMBEDDED:
             columns["embedded"] = waiting(altered.get("text", old["text"]))
         try:
             self._db.execute(
-                f"UPDATE records SET {', '.join(f'{name} = ?' for name in columns)}, "
+                f"UPDATE records SET {''.join(f'{name} = ?, ' for name in columns)}"
                 "updated_at = ?, version = version + 1 WHERE key = ?",
-                (*columns.values(), self._batch.at, key),
+                (*columns.values(), self._batch.at if step.at is None else step.at, key),
             )
         except apsw.ConstraintError as error:
             raise _taken("record", str(altered.get("name", step.id))) from error

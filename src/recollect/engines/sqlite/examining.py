@@ -1,14 +1,13 @@
 """Looking at a database without changing it: what it is, what it holds, and what is wrong."""
 
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import cast
 
 import apsw
 
-from recollect.engines.sqlite.connections import BusyHandler, check_version
+from recollect.core.care import Facts
+from recollect.engines.sqlite.connections import BusyHandler, check_version, translated
 from recollect.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from recollect.engines.sqlite.sql import Connection
 from recollect.errors import StoreDamaged
@@ -17,15 +16,6 @@ _ORDINARY = (
     "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' "
     "AND name NOT LIKE 'sqlite#_%' ESCAPE '#' AND name NOT LIKE 'words#_%' ESCAPE '#' ORDER BY name"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a database is and holds."""
-
-    schema_version: int
-    newest_change: int
-    rows: Mapping[str, int]
 
 
 def schema_of(name: str) -> Schema:
@@ -81,6 +71,17 @@ def facts_of(db: Connection) -> Facts:
     rows = {name: int(db.execute(f'SELECT count(*) FROM "{name}"').get) for name in tables}
     newest = db.execute("SELECT coalesce(max(seq), 0) FROM changes").get if "changes" in rows else 0
     return Facts(int(db.pragma("user_version")), int(newest), rows)
+
+
+def sound_facts(copy: Path, title: str) -> Facts:
+    """What a copy holds. Raises StoreDamaged where a check of all of it finds something."""
+    schema = schema_of(title)
+    with translated(copy, schema, title=title), closing(at_rest(copy)) as db:
+        check_kind(db, copy, schema, title)
+        found = page_faults(db) if schema is LIBRARY else faults(db)
+        if found:
+            raise StoreDamaged(f"{title} is damaged ({found[0]}).", hint=schema.when_damaged)
+        return facts_of(db)
 
 
 def faults(db: Connection, *, full: bool = True) -> list[str]:

@@ -1,11 +1,9 @@
 """The library on disk: `_meta.db`, a file per project, and the archive folder."""
 
 import asyncio
-import errno
 import os
 from collections import OrderedDict
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,6 +11,7 @@ from weakref import WeakSet
 
 import apsw
 
+from recollect.core.disks import usable
 from recollect.core.ports import RecordStore, Token
 from recollect.core.projects import Project, Silence, Status, checked_project_name
 from recollect.core.searching import Search
@@ -37,14 +36,7 @@ from recollect.engines.sqlite.moves import (
 from recollect.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import SqliteStore
-from recollect.errors import (
-    Conflict,
-    NotFound,
-    ProjectArchived,
-    ReadOnly,
-    StorageFull,
-    Unavailable,
-)
+from recollect.errors import Conflict, NotFound, ProjectArchived
 
 OPEN_STORES = 32  # least recently used ones are closed beyond this; they reopen by themselves
 
@@ -306,33 +298,6 @@ class SqliteLibrary:
         if not self._read_only:
             await repair(meta, self._folder)
         return meta
-
-
-@contextmanager
-def usable(path: Path) -> Generator[None, None, None]:
-    """Says clearly why the file system would not have it."""
-    try:
-        yield
-    except PermissionError as error:
-        raise ReadOnly(
-            f"{path} cannot be written ({error.strerror}).",
-            hint="Check the permissions of the data folder, or choose one with --data-dir.",
-            path=str(path),
-        ) from error
-    except OSError as error:
-        if error.errno == errno.EROFS:
-            raise ReadOnly(f"{path} is on a read-only file system.", path=str(path)) from error
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StorageFull(
-                f"There is no room for {path}; nothing was changed.",
-                hint="Free some disk space and call again.",
-                path=str(path),
-            ) from error
-        raise Unavailable(
-            f"{path} cannot be used ({error.strerror}).",
-            hint="Choose another data folder with --data-dir.",
-            path=str(path),
-        ) from error
 
 
 def _execute(db: Connection, statement: str, *bindings: Any) -> None:

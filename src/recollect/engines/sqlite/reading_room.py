@@ -3,11 +3,10 @@
 Its methods are those of the library, and end without ever waiting for an event loop.
 """
 
-from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 
-from recollect.core.projects import Project
+from recollect.core.projects import Project, Silence
 from recollect.core.text import forbidden_in_text
 from recollect.core.times import now
 from recollect.engines.sqlite import listing
@@ -45,17 +44,18 @@ class SqliteReadingRoom:
         path, title = self._folder / found.db_path, f'The file of project "{name}"'
         return found.project, self._store(path, name, found.generation, title)
 
+    async def silences(self) -> list[Silence]:
+        if not await self._meta.read(lambda db: listing.notes(db, listing.SWITCHED)):
+            return []
+        from recollect.engines.sqlite import switches  # hardly anybody ever switches one off
+
+        return await self._meta.read(switches.silences)
+
     async def user(self) -> SqliteStore | None:
         return self._own("user", "The file of the user's own memories")
 
     async def history(self) -> SqliteStore | None:
         return self._own("history", "The file of past conversations")
-
-    async def note(self, key: str) -> str | None:
-        return await self._meta.read(lambda db: listing.note(db, key))
-
-    async def notes(self, prefix: str) -> Mapping[str, str]:
-        return await self._meta.read(lambda db: listing.notes(db, prefix))
 
     async def close(self) -> None:
         for database in self._databases:

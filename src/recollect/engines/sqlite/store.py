@@ -291,8 +291,9 @@ class SqliteStore:
         if found == self.generation:
             return
         if not self._is_of_project:
-            self._adopt(found)
+            self._adopt(db, found)
             return
+        _refuse_if_being_restored(db, "..")
         if found == DELETED_GENERATION:
             raise NotFound("project", self._name, hint="It was deleted meanwhile.")
         if found < 0:
@@ -301,16 +302,33 @@ class SqliteStore:
             f'Project "{self._name}" was archived and restored meanwhile.', hint="Call again."
         )
 
-    def _adopt(self, found: int) -> None:
+    def _adopt(self, db: Connection, found: int) -> None:
         is_first, is_whole = self.generation is None, found > 0
         if is_whole:
             self.generation = found
+        else:
+            _refuse_if_being_restored(db, ".")
         if not is_first or not is_whole:
             raise Conflict(f"{self._name}.db was restored from a backup.", hint="Call again.")
 
 
 def generation_of(db: Connection) -> int:
     return int(db.execute("SELECT value FROM meta WHERE key = 'generation'").get)
+
+
+def _refuse_if_being_restored(db: Connection, way: str) -> None:
+    """Files that do not fit together are no sign of anything else then.
+
+    `way` leads from the folder of the file to the data folder.
+    """
+    from pathlib import Path
+
+    from recollect.engines.sqlite.unfinished import unfinished
+
+    file = db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").get
+    found = unfinished((Path(file).parent / way).resolve())
+    if found is not None:
+        raise found.refusal()
 
 
 def _has_single_words(words: WordQuery) -> TypeGuard[AnyOf]:

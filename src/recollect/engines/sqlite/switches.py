@@ -13,18 +13,18 @@ def switch(db: Connection, project_id: str, *, off: bool, at: int) -> bool:
     """False where there is no such project."""
     if not db.execute("SELECT count(*) FROM projects WHERE id = ?", (project_id,)).get:
         return False
-    before = _switching(db, project_id)
+    before = switching_of(db, project_id)
     after = before.switched(off=off, at=at)
     if after != before:
-        _keep(db, project_id, after)
+        keep_switching(db, project_id, after)
     return True
 
 
 def note_leaving(db: Connection, project_id: str, at: int) -> None:
     """Before a project is deleted; where that fails then, nothing follows from it."""
-    switching = _switching(db, project_id)
+    switching = switching_of(db, project_id)
     if switching.spans:
-        _keep(db, project_id, switching.leaving(_folders(db, project_id), at))
+        keep_switching(db, project_id, switching.leaving(folders_of(db, project_id), at))
 
 
 def silences(db: Connection) -> list[Silence]:
@@ -39,16 +39,16 @@ def silences(db: Connection) -> list[Silence]:
         if project_id is None:
             found += switching.last_silences()
         else:
-            found += switching.silences(_folders(db, project_id))
+            found += switching.silences(folders_of(db, project_id))
     return found
 
 
-def _folders(db: Connection, project_id: str) -> list[str]:
+def folders_of(db: Connection, project_id: str) -> list[str]:
     rows = db.execute("SELECT path FROM workspaces WHERE project = ? ORDER BY path", (project_id,))
     return [path for (path,) in rows]
 
 
-def _switching(db: Connection, project_id: str) -> Switching:
+def switching_of(db: Connection, project_id: str) -> Switching:
     value = note(db, SWITCHED + project_id)
     return Switching() if value is None else _switching_from(value)
 
@@ -59,6 +59,6 @@ def _switching_from(value: str) -> Switching:
     return Switching(spans, tuple(kept["folders"]), kept["deleted_at"])
 
 
-def _keep(db: Connection, project_id: str, switching: Switching) -> None:
+def keep_switching(db: Connection, project_id: str, switching: Switching) -> None:
     value = json.dumps(asdict(switching), ensure_ascii=False)
     db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (SWITCHED + project_id, value))

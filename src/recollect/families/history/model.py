@@ -1,9 +1,13 @@
 """What is kept of past conversations: which records, under which ids."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from recollect.core.sessions import Call
 
 # Kinds. A conversation is the parent of its turns, and a turn that of its code. `scope` is the
 # folder that was worked in, `session` the conversation's id in the program it comes from.
@@ -30,6 +34,10 @@ IMPORT = "import_history"
 FORGET = "forget_history"
 
 
+async def _none(_call: "Call") -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class HistoryOptions:
     """What the program decides for all calls."""
@@ -41,6 +49,8 @@ class HistoryOptions:
     zone: tzinfo = UTC  # in which "today" is meant
     # The folder that a project knows this one by; None where nobody can tell.
     workspace: Callable[[str], str | None] = lambda folder: None
+    # The name of the call's own project where that is off: nothing that it asks is kept then.
+    switched_off: "Callable[[Call], Awaitable[str | None]]" = _none
 
 
 def conversation_id(source: str, session: str) -> str:

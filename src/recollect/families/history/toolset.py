@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
@@ -14,14 +15,14 @@ from recollect.core.secrets import masked, masked_json
 from recollect.core.sessions import Call, conversation_of
 from recollect.core.text import clipped, digest
 from recollect.core.times import Clock
-from recollect.errors import InvalidInput
+from recollect.errors import InvalidInput, NotFound, ProjectOff, RecollectError
 from recollect.families.history.model import HistoryOptions
 from recollect.families.history.search import markdown
 from recollect.families.history.search.answers import ConversationPage, MemorySearchResult
 from recollect.families.history.search.caching import LIFETIME, AnswerCache
-from recollect.families.history.search.conversations import opened, page_of, read
+from recollect.families.history.search.conversations import Opened, opened, page_of, read
 from recollect.families.history.search.filters import TimeRange
-from recollect.families.history.search.reachable import Reachable, reachable
+from recollect.families.history.search.reachable import Reachable, project_off, reachable
 from recollect.families.history.search.recalling import Asking
 from recollect.families.history.search.searching import Answered, Kind, coded, recalled, solved
 from recollect.families.history.unified.answers import UnifiedAnswer
@@ -105,7 +106,7 @@ class HistoryTools(Family):
             "limit": most,
         }
         answer = await self._answer(call, _Asked(query, filters, period=self._period(when)), make)
-        return self._told(answer, query, form, *([NO_PEERS] if include_peers else []))
+        return await self._told(call, answer, query, form, *([NO_PEERS] if include_peers else []))
 
     @tool()
     async def find_similar_problems(
@@ -125,7 +126,8 @@ class HistoryTools(Family):
 
         filters = {"with_code": True if code_context else None, "limit": most}
         asked = _Asked(problem_description, filters, code_context or "", self._period())
-        return self._told(await self._answer(call, asked, make), problem_description, form)
+        answer = await self._answer(call, asked, make)
+        return await self._told(call, answer, problem_description, form)
 
     @tool()
     async def search_code_history(
@@ -148,7 +150,7 @@ class HistoryTools(Family):
 
         filters = {"language": language, "include_context": with_context, "limit": most}
         answer = await self._answer(call, _Asked(query, filters, period=self._period()), make)
-        return self._told(answer, query, form)
+        return await self._told(call, answer, query, form)
 
     @tool()
     async def unified_memory_search(
@@ -175,7 +177,7 @@ class HistoryTools(Family):
                 call, query, limit=limit, merge=merge, include_graph=graph
             ),
         )
-        self._note(call, asked, len(answer.found), started)
+        await self._note(call, asked, len(answer.found), started)
         if form == "json":
             return answer
         return answer.worded(as_markdown(answer, query, self._clock()))
@@ -200,8 +202,9 @@ class HistoryTools(Family):
     ) -> ConversationPage:
         """Read around a result."""
         form, most = format or "json", _within(limit, DEFAULT_TURNS, MOST_TURNS, "limit")
-        store = (await self._past()).store
-        place = await opened(store, id)
+        past = await self._past()
+        store = past.store
+        place = await self._opened(past, id)
         # Whoever knows the original's tool expects one piece, unless its neighbours are asked for.
         wants_one = place.is_chunk or call.alias is not None
         is_alone = include_adjacent is False or (
@@ -219,7 +222,7 @@ class HistoryTools(Family):
         past = await self._past()
         key = asked.key(call.tool)
         answer = await self._answers.get(key, past.stamp, lambda: make(past.store))
-        self._note(call, asked, len(answer.results), started)
+        await self._note(call, asked, len(answer.results), started)
         return answer
 
     async def _past(self) -> Reachable:
@@ -230,7 +233,28 @@ class HistoryTools(Family):
             self._indexing.wake(store)
         return await reachable(self._library, self._options)
 
-    def _note(self, call: Call, asked: "_Asked", results: int, started: float) -> None:
+    async def _opened(self, past: Reachable, name: str) -> Opened:
+        """Of what is off, nothing is told but that it is."""
+        try:
+            return await opened(past.store, name)
+        except NotFound:
+            if off := await self._off_around(past, name):
+                raise ProjectOff(off) from None
+            raise
+
+    async def _off_around(self, past: Reachable, name: str) -> str | None:
+        """The project that keeps a conversation from being found."""
+        if past.hidden:
+            with suppress(RecollectError):
+                hidden = await opened(await self._library.history(), name)
+                folder = hidden.conversation.scope
+                return await project_off(self._library, self._options, folder)
+        return None
+
+    async def _note(self, call: Call, asked: "_Asked", results: int, started: float) -> None:
+        milliseconds = round((perf_counter() - started) * 1000, 1)
+        if await self._options.switched_off(call) is not None:
+            return
         query, _ = masked(asked.query)
         filters, _ = masked_json({k: v for k, v in asked.filters.items() if v is not None})
         self._searches.note(
@@ -239,17 +263,20 @@ class HistoryTools(Family):
                 tool=call.tool,
                 query=clipped(query, LONGEST_NOTED),
                 results=results,
-                milliseconds=round((perf_counter() - started) * 1000, 1),
+                milliseconds=milliseconds,
                 session=conversation_of(call.session, None, self._options.session_id),
                 filters=filters,
             )
         )
 
-    def _told(
-        self, answer: Answered, query: str, form: str, *warnings: Warned
+    async def _told(
+        self, call: Call, answer: Answered, query: str, form: str, *warnings: Warned
     ) -> MemorySearchResult:
         now = self._clock()
-        told = answer.told(query, now, *warnings)
+        name = await self._options.switched_off(call)
+        off = [] if name is None else [ProjectOff(name)]
+        said = [Warned(each.code, str(each)) for each in off]
+        told = answer.told(query, now, *warnings, *said, is_all=not off)
         return told if form == "json" else told.worded(markdown.searched(told, now))
 
     def _asking(self) -> Asking:

@@ -10,6 +10,7 @@ from recollect.core.records import Record
 from recollect.errors import InvalidInput
 from recollect.families.memories.identity import text_key
 from recollect.families.memories.model import (
+    AUTOMATIC,
     METADATA_LIMIT,
     TAG_LIMIT,
     EntityChange,
@@ -54,6 +55,18 @@ def amended(record: Record, amendment: Amendment) -> dict[str, Values]:
         for name, values in asked.items()
         if (changed := {key: v for key, v in values.items() if getattr(record, key) != v})
     }
+
+
+def taken_up(record: Record, values: Values) -> Values:
+    """What somebody changes is theirs from then on: it is automatic no longer."""
+    facets: Mapping[str, Any] = values.get("facets", record.facets)
+    if not values or AUTOMATIC not in facets:
+        return values
+    return {**values, "facets": not_automatic(facets)}
+
+
+def not_automatic(facets: Mapping[str, Any]) -> Values:
+    return {name: value for name, value in facets.items() if name != AUTOMATIC}
 
 
 def _merged(there: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

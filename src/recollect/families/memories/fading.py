@@ -6,13 +6,13 @@ from recollect.core.ports import Access, RecordStore
 from recollect.core.records import Delete, Record, Step, Update, Where
 from recollect.core.times import Clock
 from recollect.core.writing import Planned, Writer
-from recollect.families.memories.model import DEFAULT_IMPORTANCE, MEMORIES, MEMORY
+from recollect.families.memories.model import AUTOMATIC, DEFAULT_IMPORTANCE, MEMORIES, MEMORY
 
 DAY = 86_400 * 1_000_000  # microseconds
 LASTING = 0.2  # of its half-life that each use adds
 FADED = 0.01  # strength below which nothing is left of a memory
-YOUNGEST = 14 * DAY  # what is newer stays, however weak
-KEPT_BY_USES = 2  # from so many on it stays too
+RESTING = 14 * DAY  # what was stored or used since then stays, however weak
+KEPT_BY_USES = 2  # from so many on it stays for good
 BATCH = 500  # memories of one change
 
 FADING = "fading"  # what the log calls it
@@ -56,26 +56,29 @@ class _Page:
     after: str | None = None
 
     async def plan(self, store: RecordStore, at: int) -> Planned[tuple["_Page | None", int]]:
-        where = Where(kinds=(MEMORY,), automatic=True, created_before=at - YOUNGEST)
+        where = Where(kinds=(MEMORY,), automatic=True, created_before=at - RESTING)
         found = await store.scan(where, after=self.after, limit=BATCH)
         accesses = await store.accesses([record.id for record in found])
         faded = [record for record in found if _has_faded(record, accesses.get(record.id), at)]
         following = _Page(found[-1].id) if len(found) == BATCH else None
-        steps = [step for record in faded for step in _forgetting(record)]
+        steps = [step for record in faded for step in forgetting(record, REASON)]
         return steps, (following, len(faded))
 
 
 def _has_faded(record: Record, access: Access | None, now: int) -> bool:
+    """One use starts the time anew; what was used again is worth keeping."""
     uses = access.count if access else 0
+    last = max(record.created_at, access.last_at if access else 0)
     return (
-        bool(record.facets.get("automatic"))
+        bool(record.facets.get(AUTOMATIC))
         and not record.facets.get("pinned")
         and uses < KEPT_BY_USES
-        and now - record.created_at > YOUNGEST
+        and now - last > RESTING
         and strength(record, access, now) < FADED
     )
 
 
-def _forgetting(record: Record) -> list[Step]:
-    facets = {**record.facets, "forgotten_reason": REASON}
+def forgetting(record: Record, reason: str) -> list[Step]:
+    """Steps that hold for this version alone: what is pinned or changed meanwhile stays."""
+    facets = {**record.facets, "forgotten_reason": reason}
     return [Update(record.id, {"facets": facets}, record.version), Delete(record.ref)]

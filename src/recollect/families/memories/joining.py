@@ -5,10 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from recollect.core.records import Record, Step, Update
-from recollect.families.memories.amending import clean_tags
+from recollect.families.memories.amending import clean_tags, not_automatic
 from recollect.families.memories.identity import EVENT
 from recollect.families.memories.linking import relinked
-from recollect.families.memories.model import DEFAULT_IMPORTANCE, SUPERSEDED_BY, SUPERSEDES
+from recollect.families.memories.model import (
+    AUTOMATIC,
+    DEFAULT_IMPORTANCE,
+    SUPERSEDED_BY,
+    SUPERSEDES,
+)
 
 Values = dict[str, Any]
 
@@ -36,11 +41,12 @@ def joined(there: Record, new: Record) -> tuple[Values, list[str]]:
     """The values that change, and what they are called.
 
     Tags are added, the higher importance counts, and what is missing is filled in. What both have
-    stays as it is; so does the moment of an event, which makes it the event that it is.
+    stays as it is; so does the moment of an event, which makes it the event that it is. With one
+    that somebody asked for it is automatic no longer.
     """
     values: Values = {}
     gained: list[str] = []
-    facets = dict(there.facets)
+    facets = dict(there.facets) if AUTOMATIC in new.facets else not_automatic(there.facets)
     if missing := [tag for tag in new.tags if tag not in there.tags]:
         values["tags"] = (*there.tags, *missing)
         gained.append("tags")

@@ -14,6 +14,7 @@ from recollect.families.memories.amending import (
     Amendment,
     amended,
     retagged,
+    taken_up,
 )
 from recollect.families.memories.identity import moment_of
 from recollect.families.memories.joining import Values, told_apart, topped_up
@@ -115,6 +116,7 @@ class Memories:
             links = await _relinking(store, record, amendment.entities, at)
             if links:
                 values["facets"] = relinked(values.get("facets", record.facets))
+            values = taken_up(record, values)
             steps: list[Step] = [Update(record.id, values, record.version)] if values else []
             failure = self._failure() if "content" in changed else None
             told = [*warnings, Warned("embedding_failed", failure)] if failure else warnings
@@ -136,7 +138,7 @@ class Memories:
             tags = retagged(record.tags, wanted)
             steps: list[Step] = []
             if tags != record.tags:
-                steps.append(Update(record.id, {"tags": tags}, record.version))
+                steps.append(Update(record.id, taken_up(record, {"tags": tags}), record.version))
             return steps, TaggedMemory(record.id, list(tags), warnings)
 
         return await self._change(memory_id, change)

@@ -20,6 +20,7 @@ DERIVED_FROM = "derived_from"  # verb of the link from a summary to what it was 
 SUPERSEDES = "supersedes"  # verb of the link from a fact to the one it replaces, and facet
 SUPERSEDED_BY = "superseded_by"  # facet of the fact that was replaced
 MERGED_INTO = "merged_into"  # facet of what a promotion found there already
+AUTOMATIC = "automatic"  # facet of what nobody asked for
 
 Scope = Literal["session", "project", "user"]
 MemoryType = Literal["episodic", "semantic", "procedural", "working"]
@@ -175,6 +176,7 @@ class MemoryView:
     occurred_at: str | None = None
     session_id: str | None = None
     pinned: bool | None = None
+    automatic: bool | None = None
     consolidated: bool | None = None
     superseded_by: str | None = None
     forgotten: bool | None = None
@@ -206,6 +208,7 @@ class MemoryView:
             occurred_at=None if record.occurred_at is None else iso(record.occurred_at),
             session_id=record.session,
             pinned=facets.get("pinned") or None,
+            automatic=facets.get(AUTOMATIC) or None,
             consolidated=facets.get("consolidated") or None,
             superseded_by=facets.get("superseded_by"),
             forgotten=True if record.deleted_at is not None else None,

@@ -25,6 +25,7 @@ from recollect.core.records import (
 from recollect.core.text import normalised
 from recollect.core.writing import ATTEMPTS, Planned, Writer
 from recollect.errors import Conflict
+from recollect.families.memories.amending import not_automatic
 from recollect.families.memories.identity import moment_of, place_of
 from recollect.families.memories.joining import Values, joined
 from recollect.families.memories.linking import (
@@ -147,6 +148,7 @@ def _note(record: Record, reason: str | None, at: int) -> Values:
 
 
 def promoted(record: Record, target: str, reason: str | None, at: int) -> Record:
+    """Whoever gives it a broader scope wants to keep it: it is automatic no longer."""
     session = None if record.scope == SESSION_SCOPE else record.session
     moment = moment_of(record.type, record.occurred_at)
     return replace(
@@ -154,7 +156,7 @@ def promoted(record: Record, target: str, reason: str | None, at: int) -> Record
         scope=target,
         session=session,
         variant=place_of(target, session, moment),
-        facets={**record.facets, PROMOTED: _note(record, reason, at)},
+        facets={**not_automatic(record.facets), PROMOTED: _note(record, reason, at)},
         updated_at=at,
         deleted_at=None,
     )

@@ -10,6 +10,7 @@ from recollect.families.memories.amending import clean_tags
 from recollect.families.memories.identity import moment_of, new_memory_id, place_of, text_key
 from recollect.families.memories.linking import check_entities
 from recollect.families.memories.model import (
+    AUTOMATIC,
     DEFAULT_IMPORTANCE,
     MEMORY,
     SUPERSEDES,
@@ -57,7 +58,7 @@ def new_record(wanted: NewMemory, replaced: str | None, at: int) -> Record:
     facets: dict[str, Any] = {
         "source": wanted.source.facts(),
         "pinned": wanted.pinned,
-        "automatic": wanted.is_automatic,
+        AUTOMATIC: wanted.is_automatic,
         SUPERSEDES: replaced,
     }
     return Record(

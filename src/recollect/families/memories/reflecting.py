@@ -9,6 +9,7 @@ from uuid import uuid4
 from recollect.core.ports import Indexing, RecordStore
 from recollect.core.records import Insert, Link, Record, Restore, Step, Update, Where
 from recollect.core.writing import Planned, Writer
+from recollect.families.memories.amending import not_automatic
 from recollect.families.memories.consolidation import (
     DERIVED,
     PATTERN_TAG,
@@ -25,7 +26,7 @@ from recollect.families.memories.consolidation import (
 )
 from recollect.families.memories.identity import place_of, text_key
 from recollect.families.memories.meaning import Meaning
-from recollect.families.memories.model import DERIVED_FROM, MEMORY
+from recollect.families.memories.model import AUTOMATIC, DERIVED_FROM, MEMORY
 from recollect.tools.tool import Warned
 
 MOST_OWN = 2_000  # memories of the session, the newest: the work grows with their square
@@ -205,7 +206,8 @@ def _pattern_steps(pattern: Pattern, present: _Present, session: str, at: int) -
     if known is None:
         steps = _kept(_pattern_record(pattern, session, at), present)
         return [*steps, *_links(pattern.id, pattern.members, present, at)]
-    values: dict[str, Any] = {"facets": {**known.facets, **_pattern_facets(pattern, at, known)}}
+    facets = known.facets if _is_automatic(pattern) else not_automatic(known.facets)
+    values: dict[str, Any] = {"facets": {**facets, **_pattern_facets(pattern, at, known)}}
     if PATTERN_TAG not in known.tags:
         values["tags"] = (*known.tags, PATTERN_TAG)
     return [
@@ -251,6 +253,10 @@ def _pattern_facets(pattern: Pattern, at: int, known: Record | None = None) -> d
     }
 
 
+def _is_automatic(made: Summary | Pattern) -> bool:
+    return all(member.facets.get(AUTOMATIC) for member in made.members)
+
+
 def _record(
     made: Summary | Pattern,
     memory_type: str,
@@ -260,8 +266,8 @@ def _record(
     at: int,
 ) -> Record:
     # What is made of automatic ones alone is one too, so that it fades like them.
-    if all(member.facets.get("automatic") for member in made.members):
-        facets = {**facets, "automatic": True}
+    if _is_automatic(made):
+        facets = {**facets, AUTOMATIC: True}
     return Record(
         id=made.id,
         kind=MEMORY,

@@ -9,7 +9,7 @@ from recollect.core.ports import RecordStore
 from recollect.core.records import Batch, Insert, Record, Restore, Step, Update, Where
 from recollect.core.sessions import Call, conversation_of
 from recollect.errors import Conflict, InvalidInput, RecollectError
-from recollect.families.memories.model import MEMORY, SESSION, Options
+from recollect.families.memories.model import AUTOMATIC, MEMORY, SESSION, Options
 from recollect.families.memories.topics import session_summary
 
 NO_SESSION = ""  # sees what belongs to no session, and no other session's memories
@@ -81,9 +81,11 @@ async def close_session(
         (r.created_at for r in stored), default=0
     ):
         return False
+    # What nobody asked for tells nobody what a session was about.
+    stated = [record for record in stored if not record.facets.get(AUTOMATIC)]
     counted = {"recalled": use.queries, "served": len(use.served)} if use else {}
     values = {
-        "text": await asyncio.to_thread(session_summary, stored),
+        "text": await asyncio.to_thread(session_summary, stated),
         "facets": {**found[0].facets, **counted, "ended_at": at},
     }
     try:

@@ -15,6 +15,8 @@ SAME_DOMAIN = 0.5
 LONG = 40  # words of a prompt that is as long as it can count
 MOST_ERROR_WORDS = 16
 LONGEST_ERROR = 300  # characters of a line that are read
+SHORTEST_ERROR = 16  # characters of one by which an error is known again
+FEWEST_TELLING = 2  # words of it
 MOST_ERROR_LINES = 6
 
 
@@ -27,8 +29,8 @@ class Signals(NamedTuple):
     - `asking_how_to`: it asks how something is done, or for the best way to do it.
     - `complexity`: how much it holds: its length, names of code, files, and clauses.
     - `debugging`: it tells of an error or a failure, or asks why something does not work.
-    - `error_similarity`: the same over the words of the error alone, against past turns in which
-      something failed.
+    - `error_similarity`: the same over the words of the error alone, against past records in which
+      something failed; 1 where one has the same line.
     - `new_feature`: it wants something made that is not there yet.
     - `domain_overlap`: the same over all passages of this project's past together that have at
       least two of the words.
@@ -115,10 +117,27 @@ def error_words(prompt: str) -> tuple[Word, ...]:
     return tuple(word for word in words if not word.text[0].isdigit())[:MOST_ERROR_WORDS]
 
 
+def error_lines(prompt: str) -> tuple[str, ...]:
+    """What the lines that name an error say from there on, as `plain_error` writes it; only what
+    tells one error from others, and no line of code that raises one."""
+    sign = re.compile(_ERROR_LINE, re.MULTILINE)
+    lines = [line for line in _error_lines(prompt) if not re.match(_CODE, line)]
+    found = [match for line in lines[-MOST_ERROR_LINES:] if (match := sign.search(line))]
+    said = [match.string[match.start() :][:LONGEST_ERROR] for match in found]
+    telling = [line for line in said if len(telling_words(line)) >= FEWEST_TELLING]
+    plain = [line for line in map(plain_error, telling) if len(line) >= SHORTEST_ERROR]
+    return tuple(dict.fromkeys(plain))
+
+
+def plain_error(text: str) -> str:
+    """Without what the same error has otherwise next time: addresses, lines, quotation marks."""
+    return " ".join(re.sub(r"0x[0-9a-f]+|\bline \d+|['\"`]", "", text.lower()).split())
+
+
 # Patterns are strings here, made when a prompt needs them; without one of these words none does.
 _FAILURE_WORDS = """
     error exception err_ fail crash fault panic fatal debug trace deadlock regression time leak
-    hang flaky broken n't not unable why bug exit status http
+    hang flaky broken n't not unable why bug exit status http denied refused such unexpected memory
 """
 _FAILURES = tuple(_FAILURE_WORDS.split())
 _FAILING = (
@@ -132,12 +151,16 @@ _FAILING = (
     r"|\b(?:an?|this|that|same|following|weird|strange|get|gets|getting|got|throws?|raises?)"
     r" (?:errors?|exceptions?)\b(?! (?:page|handl|class|type|boundar|state|screen))"
     r"|\b(?:a|the|this|that|weird) bug\b"
+    r"|\b(?:access|permission) denied\b|\b(?:connection|access) (?:was )?(?:refused|reset)\b"
+    r"|\bno such (?:file|table|column|module|host|command|directory)\b|\bout of memory\b"
+    r"|\b(?:command|module|package|host) not found\b|\bunexpected (?:token|end of|indent)\b"
 )
 # Clauses that say under which condition, beside what else, or to what end.
 _CLAUSE = (
     r"\b(?:when|while|if|unless|without|because|so that|but|although|after|before|instead of"
     r"|as well as|in case|whenever|until|and then|which|where)\b|[,;]\s"
 )
+_CODE = r"\W*(?:raise|throws?|except|catch|import|from|class|def|return|if|new|assert)\b"
 # Where something stands, which is another place tomorrow.
 _PLACE = r"(?:[A-Za-z]:)?(?:[\w.@+-]*[/\\]){1,}[\w.@+-]*|\bline \d+|0x[0-9a-fA-F]+|\b\d[\d.:,-]*"
 _ERROR_LINE = (

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from recollect.families.history.model import CODE, TURN
 from recollect.hooks.prompting.conditions import (
     SAME_DOMAIN,
+    SAME_ERROR,
     Reason,
     Signals,
     asks_how_to,
@@ -13,16 +14,18 @@ from recollect.hooks.prompting.conditions import (
     reason_to_suggest,
     wants_new_feature,
 )
-from recollect.hooks.prompting.judging import Asked, Find
+from recollect.hooks.prompting.forms import Wanted
+from recollect.hooks.prompting.judging import SAME_ERROR_LINE, Asked, Find
 from recollect.hooks.prompting.looking import Found
 from recollect.hooks.prompting.reading import Reading
-from recollect.hooks.prompting.triggers import Wanted
+from recollect.hooks.prompting.wording import is_commonplace
 
 CONFIDENT = 0.6  # share of the words, where the prompt asks for the past or hints at it
 UNASKED = 0.8  # likeness, where nothing in it does
 SOME = 0.4  # share of the words from which a record is worth a search
 
 FEWEST_HINTED = 2  # words that the record and the prompt share
+FEWEST_KNOWN = 2  # telling words of a prompt that the past must know for a search to be worth it
 MOST_GIVEN = 4  # records
 MOST_UNASKED = 2
 BETTER = 0.2  # what a record gains that is of the kind which is asked for
@@ -32,6 +35,7 @@ _KINDS: dict[Wanted, tuple[str, ...]] = {
     "memory": (TURN,),
     "last work": (TURN, CODE),
     "discussion": (TURN,),
+    "overview": (TURN,),
 }
 
 
@@ -51,9 +55,18 @@ class Hinted(NamedTuple):
 
 def asked_of(reading: Reading) -> Asked:
     if reading.trigger is None:
-        return Asked(reading.words, error=reading.error)
+        return Asked(
+            reading.words,
+            error=reading.error,
+            error_lines=reading.error_lines,
+            is_foreign=reading.is_foreign,
+        )
     return Asked(
-        reading.words, reading.around, kinds=_KINDS[reading.trigger.wanted], everywhere=True
+        reading.words,
+        reading.around,
+        kinds=_KINDS[reading.trigger.wanted],
+        everywhere=not all(map(is_commonplace, reading.words)),
+        is_foreign=reading.is_foreign,
     )
 
 
@@ -63,9 +76,10 @@ def decided(reading: Reading, found: Found) -> Given | Hinted | None:
         return _for_trigger(reading.trigger.wanted, found)
     if reading.has_indicator and (sure := _sure(found, CONFIDENT, FEWEST_HINTED)):
         return Given(sure[:MOST_GIVEN])
-    if same := tuple(find for find in found.finds if find.likeness >= UNASKED):
+    if same := tuple(filter(_is_the_same, found.finds)):
         return Given(same[:MOST_UNASKED], briefly=True)
-    some = _sure(found, SOME, FEWEST_HINTED)
+    like = tuple(find for find in found.finds if find.error_likeness > SAME_ERROR)
+    some = like or _sure(found, SOME, FEWEST_HINTED)
     reason = reason_to_suggest(signals_of(reading, found)) if some else None
     return Hinted(reason, some) if reason else None
 
@@ -85,11 +99,23 @@ def signals_of(reading: Reading, found: Found) -> Signals:
 
 
 def _for_trigger(wanted: Wanted, found: Found) -> Given | Hinted | None:
-    if sure := _sure(found, CONFIDENT, 1):
+    if sure := tuple(filter(_may_be_given, _sure(found, CONFIDENT, 1))):
         return Given(tuple(_ranked(sure, wanted))[:MOST_GIVEN])
     # Other words may have been used for it, and a search knows those too.
-    some = _sure(found, SOME, 1)
-    return Hinted(None, some) if found.has_past or some else None
+    telling = [word for word in found.known if not is_commonplace(word)]
+    if len(telling) < FEWEST_KNOWN:
+        return None
+    own = tuple(find for find in found.finds if find.words and not find.is_elsewhere)
+    return Hinted(None, tuple(find for find in own if find.share >= SOME) or own)
+
+
+def _may_be_given(find: Find) -> bool:
+    """One word alone may mean anything in another project."""
+    return not find.is_elsewhere or find.shared >= FEWEST_HINTED
+
+
+def _is_the_same(find: Find) -> bool:
+    return find.likeness >= UNASKED or find.error_likeness >= SAME_ERROR_LINE
 
 
 def _sure(found: Found, share: float, shared: int) -> tuple[Find, ...]:

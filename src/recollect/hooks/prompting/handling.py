@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from recollect.hooks.model import Answer, Around, HookEvent
+from recollect.hooks.prompting.forms import OVERVIEW
 from recollect.hooks.prompting.reading import Reading, read
 
 if TYPE_CHECKING:  # trivial prompts need none of it
@@ -18,6 +19,10 @@ def user_prompt(event: HookEvent, around: Around) -> Answer | None:
     reading = read(event.prompt)
     if reading is None or around.room is None:
         return None
+    if reading.trigger is not None and reading.trigger.wanted == OVERVIEW:
+        from recollect.hooks.prompting.overview import overview
+
+        return overview(event, around)
     from recollect.hooks.prompting.deciding import Given, asked_of, decided
     from recollect.hooks.prompting.looking import look
 
@@ -33,8 +38,8 @@ def user_prompt(event: HookEvent, around: Around) -> Answer | None:
 
 
 def _given(decision: "Given", reading: Reading, found: "Found", around: Around) -> str | None:
+    from recollect.hooks.prompting.given import marks_of, not_given, topic_marks
     from recollect.hooks.prompting.injecting import context_of
-    from recollect.hooks.prompting.marks import marks_of, not_given, topic_marks
 
     fresh = not_given(decision.finds, around.ledger.given())
     if not fresh:
@@ -62,14 +67,15 @@ def _given(decision: "Given", reading: Reading, found: "Found", around: Around) 
 
 
 def _hinted(decision: "Hinted", reading: Reading, found: "Found", around: Around) -> str | None:
-    from recollect.hooks.prompting.marks import is_same_topic, not_given, topic_marks
+    from recollect.hooks.prompting.given import is_same_topic, not_given, topic_marks
     from recollect.hooks.prompting.suggesting import fits, query_of, suggestion
 
     given = around.ledger.given()
     fresh = not_given(decision.finds, given)
     words = found.known or reading.words
     marks = topic_marks(words)
-    if (decision.finds and not fresh) or is_same_topic(marks, given):
+    # Where the best of it was given, a search would show that again.
+    if decision.finds[:1] != tuple(fresh[:1]) or is_same_topic(marks, given):
         return None
     text = suggestion(decision.reason, fresh, query_of(words), around.now)
     if not fits(text, around.settings.prompt_token_budget):

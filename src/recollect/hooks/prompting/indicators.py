@@ -3,6 +3,9 @@
 import re
 from collections.abc import Iterator
 
+from recollect.hooks.prompting.forms import unaccented
+from recollect.hooks.prompting.languages import INDICATORS as FOREIGN
+
 # Each with a word that must be there, as whole words, and what makes it mean something else.
 _INDICATORS: tuple[tuple[str, str, str], ...] = (
     ("again", r"again", r"(?:never|over and over|time and) again|again and again"),
@@ -47,15 +50,25 @@ def indicators_in(prompt: str) -> list[str]:
     return list(_found(text))
 
 
+def foreign_indicators_in(prompt: str) -> list[str]:
+    """Those in other languages than English."""
+    text = " ".join(unaccented(prompt).lower().split())
+    return [name for name, form, otherwise in FOREIGN if _has(text, name, form, otherwise)]
+
+
 def _found(text: str) -> Iterator[str]:
     for name, form, otherwise in _INDICATORS:
-        if name not in text:
-            continue
-        left = re.sub(rf"\b(?:{otherwise})\b", " ", text) if otherwise else text
-        if not re.search(rf"(?<![\w-]){form}(?![\w-])", left):
+        if not _has(text, name, form, otherwise):
             continue
         if name in ("remember", "recall") and not re.search(_ASKING, text):
             continue
         if name in ("earlier", "previously", "before") and re.search(_JUST_NOW, text):
             continue
         yield name
+
+
+def _has(text: str, name: str, form: str, otherwise: str) -> bool:
+    if name not in text:
+        return False
+    left = re.sub(rf"\b(?:{otherwise})\b", " ", text) if otherwise else text
+    return re.search(rf"(?<![\w-])(?:{form})(?![\w-])", left) is not None

@@ -1,6 +1,8 @@
 """Records as context: fenced as data, with where each comes from, inside a budget."""
 
+import re
 from collections.abc import Sequence
+from pathlib import PureWindowsPath
 from typing import NamedTuple
 
 from recollect.core.fencing import as_code, as_data, as_quotation, fenced
@@ -10,8 +12,8 @@ from recollect.core.text import clipped
 from recollect.core.times import ago
 from recollect.core.tokens import token_count
 from recollect.families.history.model import CODE
+from recollect.hooks.prompting.given import marks_of
 from recollect.hooks.prompting.judging import Find
-from recollect.hooks.prompting.marks import marks_of
 from recollect.retrieval.excerpts import excerpt
 
 NOTICE = (
@@ -25,6 +27,9 @@ BRIEF_LENGTH = 500
 SHORTEST = 80  # below that a text says nothing
 LONGEST_READ = 12_000  # characters of a text that are looked through
 LONGEST_NAME = 80  # characters of a title, a folder, a file
+# Colours of terminals; of those that were taken in long ago the first character is missing. What
+# ends with a bracket is a span of time, as in rate(x[5m]).
+_COLOURS = re.compile("\x1b\\[[0-?]{0,40}[ -/]?[@-~]|\\[[0-9;]{1,20}m(?!\\])")
 CUT_SECRET = 300  # characters at the end of what is read that may hold half a secret
 
 
@@ -54,7 +59,7 @@ def context_of(
         if not marks.isdisjoint(own := marks_of(find.record)):
             continue
         wanted = BRIEF_LENGTH if briefly else NEXT_LENGTH if parts else FIRST_LENGTH
-        body = _text(find.record)
+        body = shown_text(find.record)
         head = _head(find, len(parts) + 1, now)
         while wanted >= SHORTEST:
             part = f"{head}\n{_shown(find.record, body, query, wanted)}\n"
@@ -72,10 +77,10 @@ def _joined(parts: Sequence[str]) -> str:
     return fenced("\n".join(parts), NOTICE, TAG)
 
 
-def _text(record: Record) -> str:
+def shown_text(record: Record) -> str:
     """What of a record may be shown: a secret that a cut would leave half of is not."""
     read = record.text[: LONGEST_READ + CUT_SECRET]
-    text, _ = masked(read)
+    text = masked(_COLOURS.sub("", read))[0]
     return text if len(record.text) <= len(read) else text[:LONGEST_READ]
 
 
@@ -93,6 +98,8 @@ def _head(find: Find, number: int, now: int) -> str:
     else:
         origin = _spoken(record)
         more = f"read_conversation with id {_name(record.id)} shows what is around it"
+    if find.is_elsewhere:
+        origin = f"From another project, {_folder(record.scope)}: {origin}"
     about = [origin, ago(record.at, now)]
     if not find.is_memory:
         about += [f"in {_name(record.scope, end=True)}"] if record.scope else []
@@ -105,6 +112,10 @@ def _spoken(record: Record) -> str:
         return f"Said by the {_name(record.author or 'assistant')}"
     language = f" ({_name(record.type)})" if record.type else ""
     return f"Code{language}" + (f" of {_name(record.name, end=True)}" if record.name else "")
+
+
+def _folder(path: str) -> str:
+    return f'"{_name(PureWindowsPath(path).name or path)}"'  # it knows both ways to write paths
 
 
 def _name(text: str, *, end: bool = False) -> str:

@@ -1,10 +1,13 @@
 """How much a record has of what is asked, and whether this session may be told of it."""
 
+import re
 from typing import Literal, NamedTuple
 
 from recollect.core.records import Record
 from recollect.families.history.model import CODE, TURN
+from recollect.hooks.prompting.conditions import is_debugging, plain_error
 from recollect.hooks.prompting.rarity import Rarity
+from recollect.hooks.prompting.triggers import triggered
 from recollect.hooks.prompting.wording import Word
 from recollect.retrieval.excerpts import stems
 
@@ -19,6 +22,8 @@ PASSAGE, STEP = 1_200, 800  # characters; in a longer stretch any words come tog
 RELATED = 2  # words of a prompt that a passage has which speaks of the same things
 SHORT_ANSWER = 80  # characters; such an answer says less than its question
 FEWEST_NEW = 3  # words of an old question that a new one does not have, for it to tell anything
+LONGEST_QUESTION = 400  # characters; who writes more tells something
+SAME_ERROR_LINE = 1.0  # how like an error is to one that has said the same
 
 
 class Asked(NamedTuple):
@@ -26,18 +31,30 @@ class Asked(NamedTuple):
 
     Where `words` are those of a topic, `around` are those of all the prompt: it says more of what
     is meant, or something else. `kinds` are those of turns and code; memories are looked for
-    always. With `everywhere` other projects count where this one has nothing.
+    always. With `everywhere` other projects count where this one has nothing. What `is_foreign`
+    has words that nobody ever uses in the language of the past, and these count for nothing.
     """
 
     words: tuple[Word, ...]
     around: tuple[Word, ...] = ()
     error: tuple[Word, ...] = ()
+    error_lines: tuple[str, ...] = ()
     kinds: tuple[str, ...] = (TURN, CODE)
     everywhere: bool = False
+    is_foreign: bool = False
 
     @property
     def every_word(self) -> tuple[Word, ...]:
         return tuple(dict.fromkeys((*self.words, *self.around, *self.error)))
+
+    def known_to(self, rarity: Rarity) -> "Asked":
+        """What of it counts."""
+        if not self.is_foreign:
+            return self
+        words, around, error = (
+            tuple(filter(rarity.is_known, words)) for words in (self.words, self.around, self.error)
+        )
+        return self._replace(words=words, around=around, error=error)
 
 
 class Find(NamedTuple):
@@ -53,6 +70,8 @@ class Find(NamedTuple):
     shared: int  # words
     title: str = ""  # of the conversation
     error_likeness: float = 0.0
+    words: tuple[Word, ...] = ()  # that it has
+    is_elsewhere: bool = False  # in another project
 
     @property
     def is_memory(self) -> bool:
@@ -65,9 +84,9 @@ class Judging:
     def __init__(self, session: str, asked: Asked, rarity: Rarity) -> None:
         self.said: set[str] = set()
         self._session = session
-        self.asked = asked
-        self._every_word = asked.every_word
-        self._rarity = rarity
+        self.asked = asked.known_to(rarity)
+        self._every_word = self.asked.every_word
+        self.rarity = rarity
 
     def may_be_told(self, record: Record) -> bool:
         """Not what this session said itself, nor what something else stands for by now."""
@@ -84,26 +103,44 @@ class Judging:
         """
         shown, own = record, self._best(record)
         if record.kind == TURN and record.author == USER:
-            if answer is not None and len(answer.text) >= SHORT_ANSWER:
+            if _asks_for_the_past(record.text):
+                told = frozenset[str]() if answer is None else self._best(answer)
+                if answer is None or not self._speaks(told):
+                    return None
+                shown, own = answer, own | told
+            elif answer is not None and len(answer.text) >= SHORT_ANSWER:
                 shown, own = answer, own | self._best(answer)
             elif self._is_told(own):
                 return None
-        if not any(word.is_in(own) for word in self._every_word):
+        if not self._speaks(own):
             return None
         said = own | stems(f"{shown.name or ''}\n{title}")
-        shared = sum(word.is_in(said) for word in self.asked.words)
-        if shared >= RELATED:
+        words = tuple(word for word in self.asked.words if word.is_in(said))
+        if len(words) >= RELATED:
             self.said |= said
-        has_failed = bool(record.facets.get("problem") or shown.facets.get("problem"))
         return Find(
             shown,
             shelf,
-            max(self._rarity.share(words, said) for words in (self.asked.words, self.asked.around)),
-            self._rarity.likeness(self.asked.words, said),
-            shared,
+            max(self.rarity.share(words, said) for words in (self.asked.words, self.asked.around)),
+            self.rarity.likeness(self.asked.words, said),
+            len(words),
             title,
-            self._rarity.likeness(self.asked.error, said) if has_failed else 0.0,
+            self._error_likeness(record, shown, said),
+            words,
         )
+
+    def _error_likeness(self, record: Record, shown: Record, said: frozenset[str]) -> float:
+        if not self.asked.error:
+            return 0.0
+        told = [each.text[:LONGEST_COMPARED] for each in (record, shown)]
+        if self.asked.error_lines:
+            plain = [plain_error(text) for text in told]
+            if any(line in text for line in self.asked.error_lines for text in plain):
+                return SAME_ERROR_LINE
+        has_failed = record.facets.get("problem") or shown.facets.get("problem")
+        if not has_failed and not any(map(is_debugging, told)):
+            return 0.0
+        return self.rarity.likeness(self.asked.error, said)
 
     def _best(self, record: Record) -> frozenset[str]:
         """The stems of the passage that has most of what is asked."""
@@ -111,9 +148,22 @@ class Judging:
         starts = range(0, max(len(text) - (PASSAGE - STEP), 1), STEP)
         return max(
             (stems(text[start : start + PASSAGE]) for start in starts),
-            key=lambda said: self._rarity.share(self._every_word, said),
+            key=lambda said: self.rarity.share(self._every_word, said),
         )
+
+    def _speaks(self, said: frozenset[str]) -> bool:
+        """Whether it has anything of what is asked."""
+        return any(word.is_in(said) for word in self._every_word)
 
     def _is_told(self, own: frozenset[str]) -> bool:
         """Whether an old question says hardly more than the new one."""
         return len(own - {each for word in self._every_word for each in word.stems}) < FEWEST_NEW
+
+
+def _asks_for_the_past(text: str) -> bool:
+    """Whether a turn is a question for what was before it, and tells hardly anything itself."""
+    if len(text) > LONGEST_QUESTION:
+        return False
+    sentences = re.split(r"(?<=[.?!])\s+|\n", text)
+    others = [sentence for sentence in sentences if triggered(sentence) is None]
+    return len(others) < len(sentences) and len(stems("\n".join(others))) < FEWEST_NEW

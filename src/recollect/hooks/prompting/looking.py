@@ -4,15 +4,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from recollect.core.records import Record, Weights, Where
 from recollect.core.words import AllOf, AnyOf, Phrase, WordQuery
 from recollect.errors import ProjectArchived
 from recollect.families.history.model import CODE, TURN
+from recollect.hooks.past import past_of
 from recollect.hooks.places import project_of
 from recollect.hooks.prompting.folders import Folders
+from recollect.hooks.prompting.given import said_once
 from recollect.hooks.prompting.judging import MEMORY, USER, Asked, Find, Judging, Shelf
 from recollect.hooks.prompting.rarity import Rarity
 from recollect.hooks.prompting.wording import Word
@@ -30,12 +31,11 @@ WEIGHTS = Weights(context=0.5)  # as families weigh what was said just before an
 
 
 class Found(NamedTuple):
-    """The best first. `known` are the words that any of the records has."""
+    """The best first. `known` are the words that any of this project's records has."""
 
     finds: tuple[Find, ...] = ()
     known: tuple[Word, ...] = ()
     overlap: float = 0.0
-    has_past: bool = False  # this project has conversations
 
     @property
     def likeness(self) -> float:
@@ -58,22 +58,24 @@ async def look(
     )
     judging = Judging(event.session, asked, rarity)
     finds: list[Find] = []
-    scopes: tuple[str, ...] = ()
     for shelf, store in shelves.items():
         query = await _query(store, shares[shelf])
         if shelf == "history":
             scopes = Folders.around(event.folder).among(await store.scopes(TURN))
-            said = await _said(store, query, scopes, judging, is_alone=not finds)
-            finds += await _of_projects_that_are_on(room, said)
+            finds += await _said(store, query, scopes, judging, is_alone=not finds)
         else:
             where = Where(kinds=(MEMORY,), visible_to=event.session)
             finds += await _finds(store, shelf, query, where, judging)
+    known = {word for find in finds if not find.is_elsewhere for word in find.words}
     return Found(
-        tuple(sorted(finds, key=lambda find: (-find.likeness, -find.record.at))),
-        tuple(word for word in asked.words if word.is_in(judging.said)),
-        rarity.likeness(asked.words, judging.said),
-        has_past=bool(scopes),
+        said_once(sorted(finds, key=_worth)),
+        tuple(word for word in asked.words if word in known),
+        rarity.likeness(judging.asked.words, judging.said),
     )
+
+
+def _worth(find: Find) -> tuple[float, int]:
+    return -max(find.likeness, find.error_likeness), -find.record.at
 
 
 async def _shelves(
@@ -87,7 +89,7 @@ async def _shelves(
             _, shelves["project"] = await room.open(project.name)
     if (user := await room.user()) is not None:
         shelves["user"] = user
-    if (history := await room.history()) is not None:
+    if (history := await past_of(room)) is not None:
         shelves["history"] = history
     return shelves
 
@@ -127,16 +129,6 @@ def _asked_for(word: Word) -> WordQuery:
     return AnyOf((whole, AllOf(tuple(Phrase((p,)) for p in word.parts)))) if word.parts else whole
 
 
-async def _of_projects_that_are_on(room: "ReadingRoom", finds: Sequence[Find]) -> list[Find]:
-    """What was said in the folder of a project that is switched off stays there."""
-    is_on: dict[str, bool] = {}
-    for scope in {find.record.scope for find in finds}:
-        homes = [str(each) for each in (Path(scope), *Path(scope).parents)] if scope else []
-        owners = [await room.project_of_workspace(home) for home in homes]
-        is_on[scope] = not any(owner is not None and owner.is_off for owner in owners)
-    return [find for find in finds if is_on[find.record.scope]]
-
-
 async def _said(
     store: "RecordStore",
     query: WordQuery | None,
@@ -146,15 +138,17 @@ async def _said(
     is_alone: bool,
 ) -> list[Find]:
     """In this project's conversations; in those of all where it has nothing, and nothing else was
-    found either, if they are asked for."""
+    found either, if they are asked for in words that are not everywhere."""
     where = Where(kinds=judging.asked.kinds)
     if scopes:
         own = await _finds(store, "history", query, replace(where, scopes=scopes), judging)
         if own:
             return own
-    if not (is_alone and judging.asked.everywhere):
+    asked = judging.asked
+    if not (is_alone and asked.everywhere and judging.rarity.has_rare(asked.words)):
         return []
-    return await _finds(store, "history", query, where, judging)
+    found = await _finds(store, "history", query, where, judging)
+    return [find._replace(is_elsewhere=True) for find in found]
 
 
 async def _finds(

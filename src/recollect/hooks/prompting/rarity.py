@@ -6,6 +6,7 @@ from math import log
 from recollect.hooks.prompting.wording import Word
 
 RAREST = 0.001  # the share of records below which a word tells no more
+COMMON = 0.5  # the weight below which a word tells little
 DOUBT = 1.0  # the rarest words that a text must have for half of what they say to be believed
 
 
@@ -21,9 +22,18 @@ class Rarity:
         # In a small store no share is near the rarest one; a new word is half as common there.
         least = max(RAREST, min(known, default=RAREST) / 2)
         heaviest = 1 + log(1 / least)
+        self._known = {word for word, share in shares.items() if share > 0}
         self._weights = {
             word: (1 + log(1 / max(share, least))) / heaviest for word, share in shares.items()
         }
+
+    def is_known(self, word: Word) -> bool:
+        """Whether anybody has ever used it."""
+        return word in self._known
+
+    def has_rare(self, words: Iterable[Word]) -> bool:
+        """Whether any of them is known and not common."""
+        return any(self.is_known(word) and self._weights[word] >= COMMON for word in words)
 
     def weight(self, words: Iterable[Word]) -> float:
         return sum(self._weights.get(word, 0.0) for word in words)

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from recollect.hooks.prompting.conditions import error_words, is_debugging
-from recollect.hooks.prompting.indicators import indicators_in
+from recollect.hooks.prompting.conditions import error_lines, error_words, is_debugging
+from recollect.hooks.prompting.forms import OVERVIEW
+from recollect.hooks.prompting.indicators import foreign_indicators_in, indicators_in
 from recollect.hooks.prompting.triggers import Trigger, triggered
 from recollect.hooks.prompting.wording import Word, part_read, telling_words
 
@@ -18,7 +19,8 @@ _NO_PROMPT = ("<command-", "<local-command", "<task-notification", "<bash-", "!"
 class Reading(NamedTuple):
     """A prompt that may be answered: what it says, and the words that it is about.
 
-    Where it asks for the past, `words` are those of its topic and `around` all that it has.
+    Where it asks for the past, `words` are those of its topic and `around` all that it has; it
+    has none where it asks for all that was done of late. `error_lines` are as in `conditions`.
     """
 
     prompt: str
@@ -28,6 +30,8 @@ class Reading(NamedTuple):
     has_indicator: bool = False
     is_debugging: bool = False
     error: tuple[Word, ...] = ()
+    error_lines: tuple[str, ...] = ()
+    is_foreign: bool = False
 
 
 def read(prompt: str) -> Reading | None:
@@ -37,16 +41,30 @@ def read(prompt: str) -> Reading | None:
         return None
     words = telling_words(text)
     if trigger := triggered(text):
-        topic = _words_of_topic(trigger, words)
-        return Reading(text, topic, words, trigger) if topic else None
+        return _for_trigger(text, trigger, words)
     if len(words) < FEWEST_HINTED:
         return None
-    has_indicator = bool(indicators_in(text))
-    if len(words) < FEWEST_WORDS and not has_indicator:
-        return None
+    hints, foreign = indicators_in(text), foreign_indicators_in(text)
     debugs = is_debugging(text)
-    error = error_words(text) if debugs else ()
-    return Reading(text, words, (), None, has_indicator, debugs, error)
+    lines = error_lines(text) if debugs else ()
+    if len(words) < FEWEST_WORDS and not (hints or foreign or lines):
+        return None
+    return Reading(
+        text,
+        words,
+        has_indicator=bool(hints or foreign),
+        is_debugging=debugs,
+        error=error_words(text) if debugs else (),
+        error_lines=lines,
+        is_foreign=bool(foreign),
+    )
+
+
+def _for_trigger(text: str, trigger: Trigger, words: tuple[Word, ...]) -> Reading | None:
+    if trigger.wanted == OVERVIEW:
+        return Reading(text, (), (), trigger)
+    topic = _words_of_topic(trigger, words)
+    return Reading(text, topic, words, trigger, is_foreign=trigger.is_foreign) if topic else None
 
 
 def _is_command(text: str) -> bool:

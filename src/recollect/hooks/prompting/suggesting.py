@@ -43,8 +43,11 @@ def fits(text: str, budget: int) -> bool:
 
 
 def _tool(reason: Reason | None, finds: Sequence[Find]) -> tuple[str, str]:
-    if reason == "similar error":
-        return "find_similar_problems", "problem_description"
+    """That which finds what was found; of memories no search of conversations knows anything."""
     if finds and all(find.is_memory for find in finds):
         return "recall_memories", "query"
+    if reason == "similar error":
+        return "find_similar_problems", "problem_description"
+    if any(find.is_memory for find in finds):
+        return "recall_memories or recall_previous_discussions", "query"
     return "recall_previous_discussions", "query"

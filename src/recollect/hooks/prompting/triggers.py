@@ -1,34 +1,51 @@
 """Prompts that ask for the past by name, and what of it they ask for."""
 
 import re
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-Wanted = Literal["implementation", "memory", "last work", "discussion"]
+from recollect.hooks.prompting.forms import OVERVIEW, Form, Wanted, found_in, unaccented
 
 LONGEST_TOPIC = 200  # characters
 
 
 class Trigger(NamedTuple):
-    """What a prompt wants from the past. `topic` may be empty: then all of the prompt says it."""
+    """What a prompt wants from the past. `topic` may be empty: then all of the prompt says it.
+
+    What `is_foreign` asks in another language than English.
+    """
 
     wanted: Wanted
     topic: str
+    is_foreign: bool = False
 
 
 def triggered(prompt: str) -> Trigger | None:
     """The first form that a prompt has; it may stand in any sentence of it."""
     text = prompt.replace("’", "'")
-    for wanted, pattern in _patterns(text.lower()):
-        if found := pattern.search(text):
-            return Trigger(wanted, _cleaned(found["topic"]))
-    return None
+    return _first(text, _FORMS, _PARTS) or _foreign(text)
 
 
-# In a form a blank is any space, parentheses capture nothing, and a topic is what it is about.
+def _first(
+    text: str, forms: tuple[Form, ...], parts: dict[str, str], *, is_foreign: bool = False
+) -> Trigger | None:
+    """One with a topic, or the first one."""
+    without_topic = None
+    for wanted, found in found_in(text, forms, parts):
+        topic = _cleaned(found.groupdict().get("topic") or "")
+        trigger = Trigger(wanted, topic, is_foreign)
+        if topic or wanted == OVERVIEW:
+            return trigger
+        without_topic = without_topic or trigger
+    return without_topic
+
+
+def _foreign(text: str) -> Trigger | None:
+    from recollect.hooks.prompting.languages import FORMS, PARTS
+
+    return _first(unaccented(text), FORMS, PARTS, is_foreign=True)
+
+
 _PARTS = {
-    "<topic>": r"(?P<topic>[^?!\n]{1,200})",
-    "<some topic>": r"(?P<topic>[^?!\n]{1,200}?)",
     "<we>": r"(we|i|you|they)",
     "<ours>": r"(we|i)",
     "<did>": r"( did| have| had|'d|'ve)",
@@ -37,12 +54,14 @@ _PARTS = {
     r"|the other day|in the past|yesterday|the first time|(\w+|a while) ago)",
     "<made>": r"(did|do|done|solved|implemented|handled|built|fixed|made|wrote|written)",
     "<said>": r"(discussed|discuss|talked|talk|spoke|agreed|decided|settled|chose|picked|mentioned"
-    r"|planned|wanted|tried|came up with)",
+    r"|planned|wanted|tried|came up with|set|configured|defined|introduced|used|put|made|gave|wrote"
+    r"|built|added|needed|found|hit|ran into)",
+    "<lately>": r"( lately| recently| yesterday| last (time|week|session|night|\w+day)| before"
+    r"| previously| the other day| earlier this week| this week| on \w+day| in the last session)",
     "<worked>": r"(work|touch|look|chang|edit|did|do|saw|deal|built|build|debug|ran|run|deploy"
     r"|updat|fix|us)(ed|e|t|ged)?( (on|at|in|with))?",
 }
-# Each with words of which one must be there: a pattern takes longer to make than to look for those.
-_FORMS: tuple[tuple[Wanted, tuple[str, ...], str], ...] = (
+_FORMS: tuple[Form, ...] = (
     ("last work", ("last time",), r"last time (that )?<ours> <worked> <topic>"),
     (
         "last work",
@@ -62,7 +81,18 @@ _FORMS: tuple[tuple[Wanted, tuple[str, ...], str], ...] = (
     (
         "last work",
         ("did we do ", "did i do ", "have we done", "have i done"),
-        r"what (did|have) <ours> (do|done) (about|on|with|in|to|for) <some topic> <once>",
+        r"what (did|have) <ours> (do|done) (about|on|with|in|to|for) <topic?> <once>",
+    ),
+    (
+        "last work",
+        ("did we do ", "did i do "),
+        r"what did <ours> do<lately> (about|on|with|to|for) <topic>",
+    ),
+    (
+        "memory",
+        ("told you",),
+        r"<ours>(<had> told you( this| that| it)? (before|already|last time|yesterday|last week)"
+        r"|<had> already told you)[:,.]*( that)? <topic>",
     ),
     (
         "memory",
@@ -82,14 +112,14 @@ _FORMS: tuple[tuple[Wanted, tuple[str, ...], str], ...] = (
     (
         "implementation",
         ("did we", "did i", "did you", "have we", "have i", "'d we", "how we", "how i"),
-        r"how(<did> <we>| <we><had>) <some topic> <once>",
+        r"how(<did> <we>| <we><had>) <topic?> <once>",
     ),
     ("implementation", ("how did we ", "how did i ", "how'd we "), r"how<did> <ours> <topic>"),
-    ("implementation", ("way we", "way i"), r"way <ours><had> <made> <some topic> <once>"),
+    ("implementation", ("way we", "way i"), r"way <ours><had> <made> <topic?> <once>"),
     (
         "implementation",
         ("how was", "how were"),
-        r"how (was|were) <some topic> <made> <once>",
+        r"how (was|were) <topic?> <made> <once>",
     ),
     (
         "implementation",
@@ -100,7 +130,7 @@ _FORMS: tuple[tuple[Wanted, tuple[str, ...], str], ...] = (
     (
         "discussion",
         ("what was", "what were", "what's", "what is"),
-        r"what( was| were| is|'s) (that|the|those|this|our) <some topic> (that )?<we><had> <said>",
+        r"what( was| were| is|'s) (that|the|those|this|our) <topic?> (that )?<we><had> <said>",
     ),
     (
         "discussion",
@@ -119,7 +149,7 @@ _FORMS: tuple[tuple[Wanted, tuple[str, ...], str], ...] = (
     (
         "discussion",
         ("did we", "did i"),
-        r"(which|what) <some topic> did <ours> (choose|pick|decide|settle|go|agree|use|end up)",
+        r"(which|what) <topic?> did <ours> (choose|pick|decide|settle|go|agree|use|end up)",
     ),
     (
         "discussion",
@@ -129,22 +159,34 @@ _FORMS: tuple[tuple[Wanted, tuple[str, ...], str], ...] = (
     (
         "discussion",
         ("we discussed", "we talked", "we agreed", "we decided", "we settled"),
-        r"(that|the|those) <some topic> (that )?<ours><had> "
+        r"(that|the|those) <topic?> (that )?<ours><had> "
         r"(discussed|talked about|agreed on|decided on|settled on)",
     ),
+    (
+        "overview",
+        ("did we ", "did i ", "have we ", "have i "),
+        r"what (did|have) <ours> (do|done|work on|worked on|get done|finish|build|change)"
+        r"( here| in this (project|repo|repository))?<lately>+<end>",
+    ),
+    (
+        "overview",
+        ("were we", "was i "),
+        r"what (were we|was i) (doing|working on|up to)( here)?<lately>*<end>",
+    ),
+    (
+        "overview",
+        ("leave", "left", "stop"),
+        r"where( did| had)? <ours>( had)? (leave off|left off|leave (it|things)|left (it|things)"
+        r"|stop|stopped)<lately>*<end>",
+    ),
+    ("overview", ("where were we", "where was i"), r"where (were we|was i)<lately>*<end>"),
+    (
+        "overview",
+        ("remind me",),
+        r"remind me (what|where) (we were|i was|we did|i did)( doing| working on| up to)?"
+        r"<lately>*<end>",
+    ),
 )
-
-
-def _patterns(lowered: str) -> Iterator[tuple[Wanted, "re.Pattern[str]"]]:
-    for wanted, signs, form in _FORMS:
-        if any(sign in lowered for sign in signs):
-            yield wanted, re.compile(rf"(?<![\w'-]){_expression(form)}(?!\w)", re.IGNORECASE)
-
-
-def _expression(form: str) -> str:
-    for name, part in _PARTS.items():
-        form = form.replace(name, part)
-    return form.replace("(", "(?:").replace("(?:?P", "(?P").replace(" ", r"\s+")
 
 
 def _cleaned(topic: str) -> str:
@@ -153,7 +195,7 @@ def _cleaned(topic: str) -> str:
     words = re.sub(
         r"\b(?:last (?:time|week|month|year|session|night|\w+day)|before|previously|back then"
         r"|earlier|the other day|in the past|yesterday|\w+ (?:days?|weeks?|months?|years?) ago"
-        r"|together|again)\b",
+        r"|together|again|last session|lately|recently)\b",
         " ",
         sentence[:LONGEST_TOPIC],
         flags=re.IGNORECASE,

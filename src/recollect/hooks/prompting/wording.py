@@ -8,6 +8,7 @@ from recollect.core.compounds import parts_of
 from recollect.core.folding import fold, tokens
 from recollect.core.stemming import stem
 from recollect.core.words import STOP_WORDS
+from recollect.hooks.prompting import languages
 from recollect.retrieval.stop_words import FOREIGN_STOP_WORDS
 
 # Of a prompt that is longer the beginning and the end are read: who pastes a log says before or
@@ -56,6 +57,8 @@ _COMMONPLACE_WORDS = """
 """
 _COMMONPLACE = frozenset(_COMMONPLACE_WORDS.split())
 _TYPED = re.compile(r"[^\W_]+")
+_ELIDED = re.compile(r"\b(?:qu|[cdjlmnst])'(?=\w)", re.IGNORECASE)  # l'export is an export
+_NEVER_TELLING = STOP_WORDS | FOREIGN_STOP_WORDS | languages.STOP_WORDS
 
 
 class Word(NamedTuple):
@@ -89,10 +92,10 @@ def telling_words(text: str, *, commonplace: bool = False) -> tuple[Word, ...]:
     Those that people say of anything count only where `commonplace` ones are wanted.
     """
     plain = text if text.isascii() else fold(text)
-    typed = dict.fromkeys(_TYPED.findall(plain.replace("'", "")))
+    typed = dict.fromkeys(_TYPED.findall(_ELIDED.sub(" ", plain).replace("'", "")))
     found: dict[str, Word] = {}
     for word in filter(None, map(_word, typed)):
-        if commonplace or word.text not in _COMMONPLACE:
+        if commonplace or not is_commonplace(word):
             found.setdefault(word.text, word)
     words = list(found.values())
     if len(words) > MOST_WORDS:
@@ -103,12 +106,17 @@ def telling_words(text: str, *, commonplace: bool = False) -> tuple[Word, ...]:
     return tuple(once.values())
 
 
+def is_commonplace(word: Word) -> bool:
+    """Whether people say it of anything."""
+    return word.text in _COMMONPLACE
+
+
 def _word(typed: str) -> Word | None:
     spoken = tokens(typed)
     if len(spoken) != 1 or len(typed) > LONGEST_WORD or len(spoken[0]) < 2:
         return None
     text = spoken[0]
-    if text in STOP_WORDS or text in FOREIGN_STOP_WORDS:
+    if text in _NEVER_TELLING:
         return None
     if text.isdigit() and len(text) < FEWEST_DIGITS:
         return None

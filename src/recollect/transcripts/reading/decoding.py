@@ -16,6 +16,7 @@ _LONG = 256 * 1024
 _MOST_PARTS = 500_000
 # Half characters, and control characters: escapes that may mean them.
 _UNCLEAN = re.compile(rb"\\u00[01]|\\u[dD][89a-fA-F]|\\[bf]|\x7f")
+_COLOURS = re.compile("\x1b\\[[0-?]{0,40}[ -/]?[@-~]")  # of terminals
 _CONTROL = {code: None for code in (*range(32), 127) if chr(code) not in "\t\n\r"}
 
 
@@ -60,15 +61,19 @@ def value_in(text: str) -> Any:
 
 def storable(raw: bytes) -> str:
     """The text of a file, without what no text should hold."""
-    return raw.decode("utf-8-sig", "replace").translate(_CONTROL)
+    return _visible(raw.decode("utf-8-sig", "replace"))
 
 
 def _cleaned(value: Any) -> Any:
     if isinstance(value, str):
-        return value.translate(_CONTROL).encode("utf-8", "replace").decode("utf-8")
+        return _visible(value).encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list):
         return [_cleaned(part) for part in cast(list[Any], value)]
     if isinstance(value, dict):
         parts = cast(dict[str, Any], value)
         return {_cleaned(name): _cleaned(part) for name, part in parts.items()}
     return value
+
+
+def _visible(text: str) -> str:
+    return (_COLOURS.sub("", text) if "\x1b" in text else text).translate(_CONTROL)

@@ -122,6 +122,18 @@ async def test_a_copy_of_what_was_left_out_does_not_come_in(
     assert await texts(store, "t") == ["4"]
 
 
+@pytest.mark.parametrize("portion", [1, 9])
+async def test_what_followed_a_copy_of_what_was_left_out_can_be_taken_back(
+    store: RecordStore, portion: int
+) -> None:
+    marked = Written("a", [turn("1"), turn("2", MARKER)])
+    copy, rewound = turn("1", session="t"), Rewound("t", "1")
+    resumed = Written("b", [copy, turn("3", session="t"), rewound, turn("4", session="t")])
+    resumed.portion = portion
+    await importer(store).take_in([marked, resumed])
+    assert await texts(store, "t") == ["4"]
+
+
 async def test_agents_of_a_marked_conversation_are_left_out_with_it(store: RecordStore) -> None:
     agent = Written("a", [turn("1!", session="agent", part_of="s")])
     deeper = Written("b", [turn("2!", session="deeper", part_of="agent")])

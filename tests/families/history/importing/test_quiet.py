@@ -192,3 +192,9 @@ def test_only_what_lasts_is_off() -> None:
     assert quiet.off == ("/b", "C:\\Work")
     assert quiet.switched_off("/b/c") == "/b"
     assert quiet.switched_off("c:/work/x") == "C:\\Work"
+
+
+def test_those_that_are_off_are_picked_out_of_many() -> None:
+    quiet = Quiet([Silence("/a", 5, 9), Silence("/b", 5)], {"/tree": "/b"}.get)
+    assert quiet.hidden(["/a", "/b", "/b/c", "/tree", "/bc", ""]) == {"/b", "/b/c", "/tree"}
+    assert Quiet([Silence("/a", 5, 9)]).hidden(["/a"]) == frozenset()

@@ -178,3 +178,12 @@ async def test_two_imports_of_what_was_rewritten_agree(store: RecordStore) -> No
     written.rewrite(turn("3"), turn("2"), turn("9"), turn("10"))
     await asyncio.gather(*(importer(store).take_in([written]) for _ in range(3)))
     assert await contents(store) == await clean(written)
+
+
+async def test_what_comes_again_after_a_rewinding_stays(store: RecordStore) -> None:
+    copy, rewound, said = turn("1", session="t"), Rewound("t", "1"), turn("2", session="t")
+    original, fork = Written("a", [turn("1")]), Written("b", [copy, rewound, said])
+    await importer(store).take_in([original, fork])
+    fork.rewrite(copy, turn("3", session="t"), rewound, said)
+    await importer(store).take_in([original, fork])
+    assert await texts(store, "t") == ["2"]

@@ -107,6 +107,29 @@ async def test_a_folder_that_the_project_knows_by_another_name_is_off_too(
     assert await past.store.scan(Where(kinds=(TURN,))) == []
 
 
+async def test_each_folder_is_looked_at_once_for_all_calls(library: Library) -> None:
+    looked_at: list[str] = []
+
+    def workspace(folder: str) -> str | None:
+        looked_at.append(folder)
+        return SHOP if folder == BLOG else None
+
+    await library.switch("shop", off=True)
+    options = HistoryOptions(workspace=workspace)
+    for _ in range(3):
+        assert (await reachable(library, options)).hidden == {BLOG, f"{SHOP}/api"}
+    assert sorted(looked_at) == [BLOG, f"{SHOP}/api"]
+    await library.switch("shop", off=False)
+    assert (await reachable(library, options)).hidden == frozenset()
+
+
+async def test_what_is_said_in_a_new_folder_is_hidden_as_well(library: Library) -> None:
+    await library.switch("shop", off=True)
+    assert (await reachable(library, HistoryOptions())).hidden == {f"{SHOP}/api"}
+    await tell(await library.history(), "s3", "A zebra on the web", project=f"{SHOP}/web")
+    assert (await reachable(library, HistoryOptions())).hidden == {f"{SHOP}/api", f"{SHOP}/web"}
+
+
 async def test_a_stamp_tells_that_a_project_was_switched(library: Library) -> None:
     before = await (await reachable(library, HistoryOptions())).stamp()
     await library.switch("shop", off=True)

@@ -21,7 +21,7 @@ from recollect.families.history.importing.conversations import (
 )
 from recollect.families.history.importing.exclusion import is_within
 from recollect.families.history.importing.graves import buried, grave_id
-from recollect.families.history.importing.growing import grown_tag
+from recollect.families.history.importing.growing import SEALED, grown_tag
 from recollect.families.history.importing.retrying import unopposed
 from recollect.families.history.importing.slots import Slot
 from recollect.families.history.importing.writing import retell
@@ -164,20 +164,31 @@ class Forgetting:
             await self._leave_out(ids, cast(LeftOut, why))
 
     async def _take_back(self, conversation: str) -> None:
-        """What it added to turns of others; these stay as they were before."""
+        """What it added to turns of others; these are again what they were before.
+
+        They keep its tag until nothing of that is left, so that a crash does not hide them.
+        """
         tag = grown_tag(conversation)
+
+        def shrink(slot: Slot) -> None:
+            slot.shrink(conversation)
+            slot.tags |= {SEALED, tag}
+
+        def settle(slot: Slot) -> None:
+            slot.tags -= {tag}
+
         turns = await self._store.scan(Where(kinds=(TURN,), tags=(tag,)))
         if not turns:
             return
         ids = tuple(turn.id for turn in turns)
         for turn in ids:
-            await self._change_turn(turn, lambda slot: slot.shrink(conversation))
+            await self._change_turn(turn, shrink)
         await self._purge_symbols(sorted({turn.scope for turn in turns}))
         code = await self._store.scan(Where(kinds=(CODE,), parents=ids, deleted=True))
         # Also where there is none: that removes the old words of what only changed.
         await self._purge([each.ref for each in code], always=True)
         for turn in ids:
-            await self._change_turn(turn, lambda slot: slot.drop(tag))
+            await self._change_turn(turn, settle)
 
     async def _change_turn(self, turn: str, change: Callable[[Slot], None]) -> None:
         async def attempt() -> None:

@@ -4,7 +4,7 @@ What was added goes with the conversation that added it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from recollect.core.records import Record
@@ -30,6 +30,7 @@ class Growth:
         said = self.before
         return {
             "in": self.conversation,
+            "author": said.author,
             "text": said.text,
             "type": said.type,
             "facets": said.facets,
@@ -43,7 +44,7 @@ def growths_of(turn: Record) -> tuple[Growth, ...]:
         Growth(
             each["in"],
             _said(
-                turn,
+                replace(turn, author=each["author"]),
                 each["text"],
                 each["type"],
                 each["facets"],

@@ -14,7 +14,7 @@ from recollect.families.history.importing.conversations import (
     part_tag,
 )
 from recollect.families.history.importing.exclusion import Exclusion
-from recollect.families.history.importing.growing import SEALED, as_stored
+from recollect.families.history.importing.growing import SEALED
 from recollect.families.history.importing.quiet import Quiet
 from recollect.families.history.importing.slots import Slot
 from recollect.families.history.importing.texts import LONGEST_TITLE, Cleaner
@@ -149,7 +149,7 @@ class Plan:
         if not slot.is_live:
             slot.position, slot.is_live = talk.place(at), True
             slot.sequence = talk.next_sequence()
-            slot.tags |= {self.checkpoint.tag}
+            slot.tags = (slot.tags - self._older(slot)) | {self.checkpoint.tag}
         elif said.is_whole and len(said.text) < len(slot.text) and slot.text.startswith(said.text):
             slot.catch_up(said)
             return  # an older state of it
@@ -181,13 +181,14 @@ class Plan:
         """A copy may have been made while there was less of it, and be read first."""
         owner = self._known.conversations.get(slot.owner)
         is_kept = slot.is_live and owner is not None and not left_out_of(owner)
-        if is_kept and slot.is_begun_by(said) and SEALED not in slot.tags:
-            before = slot.said
-            if before is None and slot.stored is not None:
-                before = as_stored(slot.stored, self._known.code.get(said.id, ()))
-            if before is not None:
-                slot.grow(said, talk.id, before)
-                self._guard(slot.owner)
+        if not is_kept or SEALED in slot.tags:
+            return
+        if slot.differs_from(said):
+            slot.shrink(talk.id)  # it had added something else
+            self._guard(slot.owner)
+        if slot.is_begun_by(said):
+            slot.grow(said, talk.id, self._known.code.get(said.id, ()))
+            self._guard(slot.owner)
 
     def _keep_out(self, said: Said, talk: Talk, slot: Slot | None, at: int) -> None:
         """No copy of it brings it in: neither the turn, nor what it says more than another's."""
@@ -308,12 +309,18 @@ class Plan:
     def _rewind(self, event: Rewound) -> None:
         """By the order in which turns came: their times may be in any."""
         talk = self._met(conversation_id(self._source, event.session))
-        slot = self.slots.get(turn_id(self._source, event.key))
-        if talk is None or talk.left_out or slot is None or not talk.is_there:
+        turn = turn_id(self._source, event.key)
+        slot, grave = self.slots.get(turn), self._known.graves.get(turn)
+        if talk is None or talk.left_out or not talk.is_there:
             return
-        if slot.owner == talk.id and (not slot.is_live or self._older(slot)):
-            return  # it is taken back already, or does not come any more
-        start = slot.sequence if slot.owner == talk.id else 0
+        owner = slot.owner if slot is not None else grave and grave.parent
+        if not owner:
+            return
+        start = 0  # of a copy, with which it begins
+        if owner == talk.id:
+            if slot is None or not slot.is_live or self._older(slot):
+                return  # it is taken back already, or does not come any more
+            start = slot.sequence
         left = Gist()
         for each in self._slots_of(talk):
             if each.is_live and each.sequence >= start:

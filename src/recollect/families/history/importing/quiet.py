@@ -1,6 +1,6 @@
 """Folders whose projects are or were switched off: what is said there stays there."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from recollect.core.projects import Silence
@@ -8,6 +8,8 @@ from recollect.families.history.importing.exclusion import is_within
 
 # The folder that a project knows this one by, as with a worktree; None where nobody can tell.
 Workspace = Callable[[str], str | None]
+
+MOST_KEPT = 4_096  # folders of which it is known where they lie
 
 
 class Quiet:
@@ -19,11 +21,16 @@ class Quiet:
         self.silences = tuple(silences)
         self.off = tuple(dict.fromkeys(s.folder for s in silences if s.until is None))
         self._workspace = workspace
-        self._places = lru_cache(4_096)(self._all_places)
+        self._places = lru_cache(MOST_KEPT)(self._all_places)
+        self._off_around = lru_cache(MOST_KEPT)(self._found_off_around)
 
     def switched_off(self, folder: str | None) -> str | None:
         """The folder that is off now in which this one lies."""
-        return next((off for off in self.off if self._lies_in(folder, off)), None)
+        return self._off_around(folder) if self.off else None
+
+    def hidden(self, folders: Iterable[str]) -> frozenset[str]:
+        """Those of them that are off now."""
+        return frozenset(each for each in folders if self.switched_off(each) is not None)
 
     def covers(self, folder: str | None, at: int) -> bool:
         """Whether it was off there at that time."""
@@ -33,6 +40,9 @@ class Quiet:
             and self._lies_in(folder, silence.folder)
             for silence in self.silences
         )
+
+    def _found_off_around(self, folder: str | None) -> str | None:
+        return next((off for off in self.off if self._lies_in(folder, off)), None)
 
     def _lies_in(self, folder: str | None, other: str) -> bool:
         return any(is_within(place, [other]) for place in self._places(folder or ""))

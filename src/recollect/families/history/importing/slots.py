@@ -1,9 +1,10 @@
 """A turn while a portion is played: what it was, and what it is to be."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from recollect.core.records import Record
-from recollect.families.history.importing.growing import SEALED, Growth, grown_tag, growths_of
+from recollect.families.history.importing.growing import Growth, as_stored, grown_tag, growths_of
 from recollect.families.history.importing.turns import Said
 
 
@@ -19,7 +20,7 @@ class Slot:
     at: int
     sequence: int = 0  # the order in which the turns of a conversation came
     scope: str = ""
-    tags: frozenset[str] = frozenset()  # the readings of transcripts that it came in
+    tags: frozenset[str] = frozenset()  # the readings that it came in, and who has added to it
     said: Said | None = None
     grown: tuple[Growth, ...] = ()  # what copies of it in other conversations have added
 
@@ -55,9 +56,16 @@ class Slot:
         is_longer = said.is_whole and len(said.text) > len(self.text)
         return is_longer and said.text.startswith(self.text)
 
-    def grow(self, said: Said, conversation: str, before: Said) -> None:
-        """A copy in this conversation says more."""
-        if not self.grown or self.grown[-1].conversation != conversation:
+    def differs_from(self, said: Said) -> bool:
+        """Whether neither is an older state of the other."""
+        is_older = self.text.startswith(said.text)
+        return said.is_whole and not is_older and not self.is_begun_by(said)
+
+    def grow(self, said: Said, conversation: str, code: Iterable[Record]) -> None:
+        """A copy in this conversation says more; `code` is what the stored turn has."""
+        is_another = not self.grown or self.grown[-1].conversation != conversation
+        before = self.said or (self.stored and as_stored(self.stored, code))
+        if is_another and before is not None:
             self.has_grown(*self.grown, Growth(conversation, before))
         self.said = said
 
@@ -70,21 +78,15 @@ class Slot:
                 return
 
     def shrink(self, conversation: str) -> None:
-        """Without what this conversation added, and whoever went on from there.
-
-        Its tag stays until nothing of that is left anywhere.
-        """
+        """Without what this conversation added, and whoever went on from there."""
         for number, growth in enumerate(self.grown):
             if growth.conversation == conversation:
                 self.said = growth.before
                 self.has_grown(*self.grown[:number])
                 break
-        self.tags |= {SEALED, grown_tag(conversation)}
 
     def has_grown(self, *growths: Growth) -> None:
         """By these and no others."""
-        old, new = ({grown_tag(g.conversation) for g in all_} for all_ in (self.grown, growths))
-        self.grown, self.tags = growths, self.tags - old | new
-
-    def drop(self, tag: str) -> None:
-        self.tags -= {tag}
+        old = {grown_tag(growth.conversation) for growth in self.grown}
+        new = {grown_tag(growth.conversation) for growth in growths}
+        self.grown, self.tags = growths, (self.tags - old) | new

@@ -79,7 +79,8 @@ class Answered:
     lasting: bool = True
     within: str = ""  # what the search was narrowed to
 
-    def told(self, query: str, now: int, *more: Warned) -> MemorySearchResult:
+    def told(self, query: str, now: int, *more: Warned, is_all: bool = True) -> MemorySearchResult:
+        """Where it is not `is_all` that could be searched, nothing is said to be new."""
         results = [
             Told(
                 result.relevance_score,
@@ -91,7 +92,9 @@ class Answered:
         ]
         return MemorySearchResult(
             results=self.results,
-            summary=summary(query, results, self.topics, now, self.noun, self.within),
+            summary=summary(
+                query, results, self.topics, now, self.noun, self.within, is_all=is_all
+            ),
             stats=stats_of(self.results),
             topics=self.topics,
             warnings=[*self.warnings, *more] or None,

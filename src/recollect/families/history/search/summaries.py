@@ -54,13 +54,18 @@ def summary(
     now: int,
     noun: Noun = DISCUSSIONS,
     within: str = "",
+    *,
+    is_all: bool = True,
 ) -> str:
     """How many were found about what; where there are none, that there are none, and where not a
     word of the question is in them, that they are only near it. `within` tells what the search was
-    narrowed to: there may be something elsewhere."""
+    narrowed to: there may be something elsewhere, as there may be where it is not `is_all` that
+    could be searched."""
     asked = f'"{clipped(query, LONGEST_QUERY)}"'
     if not results:
         none = f"I couldn't find any {noun.many.removeprefix('relevant ')} about {asked}{within}."
+        if not is_all:
+            return none
         if within:
             return f"{none} Without that filter there may be some."
         return f"{none} This might be a new topic that we haven't explored together yet."

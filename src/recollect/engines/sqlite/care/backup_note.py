@@ -1,0 +1,37 @@
+"""The note of the last backup: when it was written, and where."""
+
+from contextlib import closing, suppress
+from pathlib import Path
+
+from recollect.core.times import parsed
+from recollect.engines.sqlite import listing
+from recollect.engines.sqlite.care.copying import META
+from recollect.engines.sqlite.connections import connect, transaction, translated
+from recollect.engines.sqlite.examining import in_use
+from recollect.engines.sqlite.schema import LIBRARY
+from recollect.errors import RecollectError
+
+LAST = "backup.last"
+
+
+def last_backup(folder: Path) -> tuple[Path, int] | None:
+    """None where nobody knows."""
+    meta = folder / META
+    try:
+        with translated(meta, LIBRARY), closing(in_use(meta)) as db:
+            moment, _, file = (listing.note(db, LAST) or "").partition(" ")
+        return (Path(file), parsed(moment)) if file else None
+    except (RecollectError, ValueError):
+        return None
+
+
+def note_backup(folder: Path, file: Path, at: str) -> None:
+    """Where nothing can be noted, the backup is as good."""
+    meta = folder / META
+    with (
+        suppress(RecollectError),
+        translated(meta, LIBRARY),
+        closing(connect(meta, LIBRARY)) as db,
+        transaction(db),
+    ):
+        db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (LAST, f"{at} {file}"))

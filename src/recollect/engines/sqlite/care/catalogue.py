@@ -1,0 +1,176 @@
+"""The list of projects against their files, and what the program notes for itself."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from recollect.core.care import DOCTOR_FIX, Finding
+from recollect.core.text import counted
+from recollect.core.times import Clock, ago
+from recollect.engines.sqlite import listing
+from recollect.engines.sqlite.care.backup_note import last_backup
+from recollect.engines.sqlite.care.copying import META, Kept, catalogue, project_files
+from recollect.engines.sqlite.care.mending import (
+    adopt,
+    is_deleted,
+    mend_generation,
+    relocate,
+    settle_moves,
+)
+from recollect.engines.sqlite.connections import connect, translated, unlink_logs
+from recollect.engines.sqlite.examining import in_use
+from recollect.engines.sqlite.schema import LIBRARY
+from recollect.engines.sqlite.store import generation_of
+from recollect.errors import RecollectError
+
+LEASE = "lease."
+DAY = 86_400 * 1_000_000  # microseconds
+OLD_BACKUP = 30 * DAY
+
+
+def check_catalogue(folder: Path, check: str, clock: Clock) -> Iterator[Finding]:
+    return _Look(folder, check, clock).findings()
+
+
+class _Look:
+    """At the list of projects."""
+
+    def __init__(self, folder: Path, check: str, clock: Clock) -> None:
+        self._folder = folder
+        self._check = check
+        self._clock = clock
+
+    def findings(self) -> Iterator[Finding]:
+        path = self._folder / META
+        if not path.exists():
+            if files := project_files(self._folder):
+                what = f"_meta.db is missing, and there are {counted(len(files), 'project')}."
+                command = "any command lists them anew, such as recollect status"
+                yield self._problem(what, command, lambda: _settled(self._folder))
+            return
+        with translated(path, LIBRARY), closing(in_use(path)) as meta:
+            projects = catalogue(meta)
+            off = [project.name for project in listing.projects(meta, None) if project.is_off]
+            notes = listing.notes(meta, LEASE)
+        wrong = [each for kept in projects for each in self._of_project(kept)]
+        wrong += [*self._orphans(projects), *self._stale_leases(notes)]
+        if not any(finding.severity == "problem" for finding in wrong):
+            what = f"{counted(len(projects), 'project')}, each with its file."
+            yield Finding(self._check, "ok", what)
+        yield from wrong
+        yield self._of_backup()
+        for name in off:
+            what = f'Project "{name}" is switched off: nothing of it is stored or given out.'
+            yield Finding(self._check, "ok", what, f'recollect on --project "{name}"')
+
+    def _of_backup(self) -> Finding:
+        last, command = last_backup(self._folder), "recollect backup FILE"
+        if last is None:
+            return Finding(self._check, "advice", "There is no backup yet.", command)
+        file, at = last
+        when = ago(at, self._clock())
+        if not file.is_file():
+            what = f"The last backup was written {when}, and is not at {file} any more."
+            return Finding(self._check, "advice", what, command)
+        what = f"The last backup was written {when}: {file}."
+        if self._clock() - at > OLD_BACKUP:
+            return Finding(self._check, "advice", what, command)
+        return Finding(self._check, "ok", what)
+
+    def _of_project(self, kept: Kept) -> Iterator[Finding]:
+        folder = self._folder
+        if kept.transition is not None:
+            what = f'Project "{kept.name}" was left in the middle of a move ({kept.transition}).'
+            yield self._problem(what, DOCTOR_FIX, lambda: _settled(folder))
+        elif not (folder / kept.path).exists():
+            yield self._missing(kept)
+        elif (found := _generation(folder / kept.path)) is not None:
+            expected = -kept.generation if kept.status == "archived" else kept.generation
+            if found != expected:
+                what = f'Project "{kept.name}" cannot be written: its file and the list differ.'
+                yield self._problem(what, DOCTOR_FIX, lambda: _renumbered(folder, kept))
+
+    def _missing(self, kept: Kept) -> Finding:
+        folder = self._folder
+        elsewhere = [name for name in project_files(folder) if Path(name).stem == kept.id]
+        if elsewhere:
+            what = f'The file of project "{kept.name}" is in {elsewhere[0]}, not in {kept.path}.'
+            return self._problem(what, DOCTOR_FIX, lambda: _relocated(folder, kept))
+        what = f'The file of project "{kept.name}" is gone ({kept.path}).'
+        command = (
+            f'put {kept.path} back from a copy, or: recollect delete-project "{kept.name}"; then '
+            f'recollect restore FILE --project "{kept.name}"'
+        )
+        return self._problem(what, command)
+
+    def _orphans(self, projects: list[Kept]) -> Iterator[Finding]:
+        known = {kept.id for kept in projects}
+        for name in project_files(self._folder):
+            path = self._folder / name
+            if path.stem in known:
+                continue
+            generation = _generation(path)
+            if generation is None:
+                continue  # the check of databases says what is wrong with it
+            if is_deleted(generation):
+                what = f"{name} is what is left of a project that was deleted."
+                yield Finding(self._check, "advice", what, DOCTOR_FIX, partial(_removed, path))
+            else:
+                what = f"{name} holds a project that the list of projects does not have."
+                yield self._problem(what, DOCTOR_FIX, lambda: _adopted(self._folder, self._clock))
+
+    def _stale_leases(self, notes: Mapping[str, str]) -> Iterator[Finding]:
+        now = self._clock()
+        for key, value in notes.items():
+            until = value.rpartition(" ")[2]
+            if not until.isdecimal() or int(until) < now - DAY:
+                whose = key.removeprefix(LEASE)
+                what = f"A process that died long ago still has the turn for {whose}."
+                mend = partial(_ended, self._folder / META, key)
+                yield Finding(self._check, "advice", what, DOCTOR_FIX, mend)
+
+    def _problem(self, what: str, command: str, mend: Callable[[], str] | None = None) -> Finding:
+        return Finding(self._check, "problem", what, command, mend)
+
+
+def _generation(path: Path) -> int | None:
+    """None where the file cannot be read."""
+    try:
+        with translated(path), closing(in_use(path)) as db:
+            return generation_of(db)
+    except (RecollectError, TypeError):
+        return None
+
+
+def _settled(folder: Path) -> str:
+    asyncio.run(settle_moves(folder))
+    return "finished it, or took it back"
+
+
+def _renumbered(folder: Path, kept: Kept) -> str:
+    mend_generation(folder, kept)
+    return f'project "{kept.name}" can be written again'
+
+
+def _relocated(folder: Path, kept: Kept) -> str:
+    asyncio.run(relocate(folder, kept))
+    return f'the list now has project "{kept.name}" where its file is'
+
+
+def _adopted(folder: Path, clock: Clock) -> str:
+    asyncio.run(adopt(folder, clock))
+    return "listed it under its own name, or the next free one"
+
+
+def _removed(path: Path) -> str:
+    path.unlink(missing_ok=True)
+    unlink_logs(path)
+    return f"removed {path.name}"
+
+
+def _ended(meta: Path, key: str) -> str:
+    with translated(meta, LIBRARY), closing(connect(meta, LIBRARY)) as db:
+        db.execute("DELETE FROM notes WHERE key = ?", (key,))
+    return "ended it"

@@ -1,0 +1,1 @@
+"""The files that hooks keep for themselves: small, few, and whole whoever writes at once."""

@@ -1,0 +1,1 @@
+"""What happens once a session has ended or lost its context."""

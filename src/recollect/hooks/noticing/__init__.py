@@ -1,0 +1,1 @@
+"""What is remembered of what an assistant does, without being asked."""

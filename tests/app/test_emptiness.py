@@ -1,0 +1,32 @@
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from caring import filled
+from recollect.app.emptiness import empty_library
+from recollect.settings import load
+
+
+def test_a_folder_without_data_has_a_library_of_nothing(tmp_path: Path) -> None:
+    for folder in (tmp_path / "none", tmp_path):
+        library = empty_library(load({"data_dir": folder, "config": "none"}, {}))
+        assert library is not None
+        assert asyncio.run(library.projects()) == []
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("gone", [(), ("_meta.db", "user.db", "history.db")])
+def test_where_anything_is_stored_it_is_not_overlooked(
+    tmp_path: Path, gone: tuple[str, ...]
+) -> None:
+    filled(tmp_path, "shop")
+    for name in gone:
+        (tmp_path / name).unlink()
+    assert empty_library(load({"data_dir": tmp_path, "config": "none"}, {})) is None
+
+
+def test_what_is_in_memory_alone_has_no_folder(tmp_path: Path) -> None:
+    settings = load({"data_dir": tmp_path, "config": "none"}, {})
+    assert empty_library(replace(settings, deployment_mode="embedded-memory")) is None

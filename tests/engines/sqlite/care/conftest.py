@@ -1,0 +1,21 @@
+"""A data folder with something of everything, and the one who looks at it."""
+
+from pathlib import Path
+
+import pytest
+
+from caring import filled
+from recollect.app.care.findings import Patient
+from recollect.core.times import now
+from recollect.settings import load
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    filled(tmp_path / "data", "shop", "old", archived=("old",))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def patient(data: Path) -> Patient:
+    return Patient(load({"data_dir": data, "config": "none"}, {}), now)
