@@ -193,3 +193,17 @@ def lock_whole(path: str) -> None:
     say("holding")
     sys.stdin.readline()
     connection.execute("ROLLBACK")
+
+
+def hold_scratch(place: str) -> None:
+    """Copies beside a backup, without end."""
+    with SqliteCare(Path(place) / "data").scratch(Path(place)) as folder:
+        say(str(folder))
+        sys.stdin.readline()
+
+
+def hold_stage(folder: str) -> None:
+    """Verifies a backup, without end."""
+    with SqliteCare(Path(folder)).stage() as stage:
+        say(str(stage))
+        sys.stdin.readline()

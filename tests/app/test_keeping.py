@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,15 @@ from recollect.app.indexing import Indexer
 from recollect.app.keeping import FORGET, Keeper
 from recollect.core.projects import Project
 from recollect.core.records import Batch, Change, Update, Where
+from recollect.core.sessions import Session
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.embedders.onnx import OnnxEmbedder
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.memory.store import MemoryStore
+from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.errors import NotFound, StoreDamaged
 from recollect.settings import load
+from telling import tell
 
 PATIENCE = 10  # seconds; only a hang takes as long
 
@@ -119,14 +124,15 @@ async def test_what_somebody_made_their_own_since_it_was_listed_is_not_forgotten
     noticed = {"type": "episodic", "scope": "project", "source": {"tool": "hook:PostToolUse"}}
     for text in ("pinned since", "tagged since", "left alone"):
         await client("store_memory", content=text, **noticed)
-    listed = {r.text: r.id for r in await app.shelf.automatic(client.session, Where())}
+    found = await app.shelf.automatic(client.session, Where())
+    listed = {record.text: record.id for record in found["shop"]}
     assert len(listed) == 3
     _, store = await library.open("shop")
     [pinned] = await store.get([listed["pinned since"]])
     facets = {**pinned.facets, "pinned": True}
     await store.commit(batch(Update(pinned.id, {"facets": facets}, pinned.version)))
     await client("tag_memory", memory_id=listed["tagged since"], add=["keep"])
-    gone = await app.shelf.forget_automatic(client.session, list(listed.values()))
+    gone = await app.shelf.forget_automatic(client.session, found)
     assert gone == {"shop": 1}
     left = await store.scan(Where(kinds=("memory",)))
     assert sorted(record.text for record in left) == ["pinned since", "tagged since"]
@@ -141,7 +147,63 @@ async def test_what_is_pinned_while_others_are_forgotten_is_not(tmp_path: Path) 
     app = App(settings, library=library)
     client = Client(app)
     noticed = {"type": "episodic", "scope": "project", "source": {"tool": "hook:PostToolUse"}}
-    stored = await client("store_memory", content="x", **noticed)
-    assert await app.shelf.forget_automatic(client.session, [stored["memory_id"]]) == {}
+    await client("store_memory", content="x", **noticed)
+    found = await app.shelf.automatic(client.session, Where())
+    assert await app.shelf.forget_automatic(client.session, found) == {}
     assert [record.text for record in await store.scan(Where(kinds=("memory",)))] == ["x"]
     await app.close()
+
+
+@pytest.fixture
+async def full(tmp_path: Path) -> AsyncIterator[SqliteLibrary]:
+    """A text that waits in each place there is."""
+    library = SqliteLibrary(tmp_path / "data")
+    for name in ("shop", "blog", "off", "archived"):
+        await library.create(name, "")
+        _, store = await library.open(name)
+        await store.commit(batch(memory(f"About {name}")))
+    await library.switch("off", off=True)
+    await library.archive("archived")
+    await (await library.user()).commit(batch(memory("Mine")))
+    await tell(await library.history(), "s", "Said")
+    yield library
+    await library.close()
+
+
+def indexing(library: SqliteLibrary, folder: Path) -> App:
+    settings = load({"data_dir": folder / "data", "project": "shop", "toolsets": "memories"}, {})
+    return App(settings, library=library, embedder=HashingEmbedder())
+
+
+async def test_all_that_waits_is_embedded_whatever_project_it_is_in(
+    full: SqliteLibrary, tmp_path: Path
+) -> None:
+    steps: list[tuple[int, int]] = []
+    app = indexing(full, tmp_path)
+    indexed = await app.shelf.index(Session("test"), lambda *step: steps.append(step))
+    assert (indexed.done, indexed.problems) == (5, [])
+    assert steps == [(number, 5) for number in range(1, 6)]
+    assert (await app.overviews.now()).totals.without_vectors == 0
+    assert (await app.shelf.index(Session("test"), lambda *_: None)).done == 0
+    await full.restore("archived")
+    assert (await app.shelf.index(Session("test"), lambda *_: None)).done == 1
+
+
+async def test_one_project_is_embedded_where_it_is_named(
+    full: SqliteLibrary, tmp_path: Path
+) -> None:
+    app = indexing(full, tmp_path)
+    assert (await app.shelf.index(Session("test"), lambda *_: None, "blog")).done == 3
+    with pytest.raises(NotFound):
+        await app.shelf.index(Session("test"), lambda *_: None, "nope")
+
+
+async def test_a_project_that_cannot_be_read_keeps_no_other_waiting(
+    full: SqliteLibrary, tmp_path: Path
+) -> None:
+    made = await full.create("broken", "")
+    (tmp_path / "data" / "projects" / f"{made.id}.db").write_bytes(b"no database at all" * 500)
+    app = indexing(full, tmp_path)
+    indexed = await app.shelf.index(Session("test"), lambda *_: None)
+    assert indexed.done == 5
+    assert [type(problem) for problem in indexed.problems] == [StoreDamaged]

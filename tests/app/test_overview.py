@@ -147,3 +147,15 @@ async def test_a_project_that_cannot_be_read_does_not_hide_the_others(tmp_path: 
     assert shares["broken"].memories is None
     assert shares["broken"].problem
     await library.close()
+
+
+async def test_conversations_of_no_project_are_counted_apart(
+    library: Library, tmp_path: Path
+) -> None:
+    history = await library.history()
+    await library.assign_workspace("/home/ann/shop", await library.create("shop", ""))
+    for name, folder in (("a", "/home/ann/shop"), ("b", "/home/ann/blog"), ("c", "")):
+        await tell(history, name, "Hello", project=folder)
+    found = await overview(library, tmp_path)
+    assert (found.projects[0].conversations, found.elsewhere) == (1, 2)
+    assert found.totals.conversations == 3

@@ -98,6 +98,11 @@ def test_one_project_is_added_under_a_free_name(stored: Run, file: Path) -> None
     added = stored("restore", str(file), "--project", "shop")
     assert '"shop-2"' in added.out
     assert stored("restore", str(file), "--project", "nothing").status == 2
+    replacing = stored("restore", str(file), "--project", "shop", "--replace", "--yes")
+    assert replacing.status == 2
+    assert "--replace" in replacing.err
+    safety = stored("restore", str(file), "--project", "shop", "--safety-copy", "x.zip")
+    assert safety.status == 2
     names = {p["name"] for p in stored("list-projects", "--json").json["projects"]}
     assert names == {"shop", "shop-2"}
 
@@ -148,3 +153,29 @@ def test_a_backup_that_is_ended_leaves_nothing(stored: Run, tmp_path: Path) -> N
     )
     assert ended.returncode == 130
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_who_interrupts_a_backup_is_told_what_is_left(
+    stored: Run, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", interrupted)
+        told = stored("backup", str(file))
+    assert (told.status, told.err.strip()) == (130, f"Interrupted. {file} was not written.")
+    assert not file.exists()
+    stored("backup", str(file))
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", interrupted)
+        told = stored("backup", str(file), "--force")
+    assert told.err.strip() == f"Interrupted. {file} is as it was."
+
+
+def test_who_gives_up_a_restore_is_told_what_is_left(stored: Run, file: Path) -> None:
+    stored("backup", str(file))
+    told = stored("restore", str(file), "--replace", terminal=True)
+    assert told.status == 130
+    assert "is whole: as it was" in told.err
+    assert listed(stored) == [SAID]

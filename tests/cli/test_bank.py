@@ -153,7 +153,7 @@ def test_ids_of_backups_are_never_cut(
 def test_a_missing_bank_is_an_error_with_the_way_out(recollect: Run, home: Path) -> None:
     outcome = recollect("track-progress", "a", "b")
     assert outcome.status == 2
-    assert "initialize_memory_bank" in outcome.err
+    assert "`recollect initialize-memory-bank`" in outcome.err
     assert recollect("track-progress", "a", "b", "--json").json["expectedPath"] == str(
         home / "memory-bank"
     )

@@ -97,3 +97,8 @@ def test_where_only_reading_is_allowed_nothing_is_mended(
     monkeypatch.setenv("RECOLLECT_READ_ONLY", "true")
     assert stored("doctor").status == 0
     assert stored("doctor", "--fix").status == 2
+
+
+def test_one_project_alone_is_not_looked_at(stored: Run) -> None:
+    refused = stored("doctor", "--project", "shop", "--json")
+    assert (refused.status, refused.json["error"]) == (2, "invalid_input")

@@ -50,3 +50,22 @@ def test_the_data_folder_is_not_written_into(recollect: Run, tmp_path: Path) -> 
     recollect("remember", "A fact", "--project", "shop")
     told = recollect("export", str(tmp_path / "data" / "out"))
     assert (told.status, "inside the data folder" in told.err) == (2, True)
+
+
+def test_who_interrupts_an_export_is_told_what_is_left(
+    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recollect("remember", "A fact", "--project", "shop")
+    folder = tmp_path / "out"
+    recollect("export", str(folder))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def interrupted(*_arguments: Any, **_more: Any) -> None:
+        raise KeyboardInterrupt
+
+    recollect("remember", "Another fact", "--project", "shop")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "mkdir", interrupted)
+        told = recollect("export", str(folder))
+    assert (told.status, "Interrupted. What is in" in told.err) == (130, True)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before

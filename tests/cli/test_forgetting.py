@@ -30,7 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def notice(tmp_path: Path, folder: Path) -> Notice:
     """Stores a memory as a hook does."""
 
-    def store(text: str, session: str = "s-1", days_ago: int = 0, **more: Any) -> None:
+    def store(
+        text: str, session: str = "s-1", days_ago: int = 0, folder: Path = folder, **more: Any
+    ) -> None:
         wanted = NewMemory(
             content=text,
             type="episodic",
@@ -85,7 +87,7 @@ def test_all_of_it_is_forgotten_at_once_and_comes_back_by_one_undo(
     for name in ("a.py", "b.py", "c.py", "d.py"):
         notice(f"Edited {name}")
     gone = recollect("forget", "--automatic", "--yes")
-    assert gone.out == "Forgot 4 automatic memories. `recollect undo` takes it back.\n"
+    assert gone.out == "Forgot 4 automatic memories of shop. `recollect undo` takes it back.\n"
     assert contents(recollect("list", "--json")) == ["Asked for"]
     recollect("undo")
     assert len(contents(recollect("list", "--json"))) == 5
@@ -115,7 +117,8 @@ def test_what_was_forgotten_in_a_named_project_comes_back_by_its_name(
     notice("Edited a.py")
     monkeypatch.chdir(tmp_path)
     gone = recollect("forget", "--automatic", "--yes", "--project", "shop").out
-    assert gone.startswith("Forgot 1 automatic memory, 1 of shop. `recollect undo --project NAME`")
+    back = '`recollect undo --project "shop"` takes it back'
+    assert gone == f"Forgot 1 automatic memory of shop. {back}.\n"
     recollect("undo", "--project", "shop")
     assert contents(recollect("list", "--json", "--project", "shop")) == ["Edited a.py"]
 
@@ -147,7 +150,7 @@ def test_a_pinned_one_stays(recollect: Run, notice: Notice) -> None:
     notice("Edited a.py", pinned=True)
     assert recollect("forget", "--automatic", "--yes", "--json").json == {"forgotten": 0}
     said = recollect("forget", "--automatic", "--yes").out
-    assert said == "No automatic memory fits; nothing was forgotten.\n"
+    assert said == ("No automatic memory in shop or among your own fits; nothing was forgotten.\n")
     assert contents(recollect("list", "--json")) == ["Edited a.py"]
 
 
@@ -155,7 +158,7 @@ def test_a_person_is_asked_first(recollect: Run, notice: Notice) -> None:
     notice("Edited a.py")
     assert recollect("forget", "--automatic").status == 2
     asked = recollect("forget", "--automatic", stdin="n\n", terminal=True)
-    assert "Forget 1 automatic memory (Edited a.py)?" in asked.err
+    assert "Forget 1 automatic memory of shop (Edited a.py)?" in asked.err
     assert asked.out == "Nothing was forgotten.\n"
     assert contents(recollect("list", "--json")) == ["Edited a.py"]
     recollect("forget", "--automatic", stdin="y\n", terminal=True)
@@ -171,6 +174,7 @@ def test_a_person_is_asked_first(recollect: Run, notice: Notice) -> None:
         ("memory:x", "--automatic"),
         ("--automatic", "--reason", "x"),
         ("--automatic", "--before", "whenever", "--yes"),
+        ("memory:x", "--all-projects"),
     ],
 )
 def test_what_is_not_clear_is_refused_and_changes_nothing(
@@ -179,3 +183,51 @@ def test_what_is_not_clear_is_refused_and_changes_nothing(
     notice("Edited a.py")
     assert recollect("forget", *arguments).status == 2
     assert contents(recollect("list", "--json")) == ["Edited a.py"]
+
+
+@pytest.fixture
+def three(recollect: Run, notice: Notice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Automatic memories of two projects and of one that is off; commands are called elsewhere."""
+    notice("Edited a.py")
+    for name in ("blog", "private"):
+        folder = tmp_path / name
+        (folder / ".git").mkdir(parents=True)
+        monkeypatch.chdir(folder)
+        notice(f"Edited {name}.py", folder=folder)
+    recollect("off")
+    monkeypatch.chdir(tmp_path / "blog")
+    return recollect
+
+
+def test_it_is_said_which_project_is_meant(three: Run, tmp_path: Path) -> None:
+    listed = three("list", "--automatic").out
+    assert listed.startswith("Automatic memories of blog and of your own; ")
+    assert "a.py" not in listed
+    assert "Automatic" not in three("list").out
+    assert "2 of them automatic" not in three("status").out
+    assert "3 of them automatic, 1 in blog (" in three("status").out
+
+
+def test_those_of_all_projects_are_listed_and_forgotten_but_of_one_that_is_off(three: Run) -> None:
+    listed = three("list", "--automatic", "--all-projects", "--json").json["memories"]
+    assert [(each["project"], each["content"]) for each in listed] == [
+        ("blog", "Edited blog.py"),
+        ("shop", "Edited a.py"),
+    ]
+    assert " · shop · " in three("list", "--all-projects").out
+    gone = three("forget", "--automatic", "--all-projects", "--yes").out
+    assert gone.startswith("Forgot 2 automatic memories, 1 of blog and 1 of shop. ")
+    assert three("forget", "--automatic", "--all-projects", "--yes").out == (
+        "No automatic memory in any project fits; nothing was forgotten.\n"
+    )
+    three("undo", "--project", "shop")
+    assert contents(three("list", "--all-projects", "--json")) == ["Edited a.py"]
+    three("on", "--project", "private")
+    assert contents(three("list", "--project", "private", "--json")) == ["Edited private.py"]
+
+
+def test_a_mistake_is_told_in_the_words_of_the_help(recollect: Run) -> None:
+    told = recollect("forget", "memory:x", "--automatic").err
+    assert "MEMORY_ID" in told
+    assert "memory_id" not in told
+    assert "--reason" in recollect("forget", "--automatic", "--reason", "x").err

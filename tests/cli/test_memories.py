@@ -242,3 +242,39 @@ def test_a_long_memory_is_shown_in_part(recollect: Run) -> None:
 
 def test_a_blank_question_is_refused(recollect: Run) -> None:
     assert recollect("recall", " ").status == 2
+
+
+@pytest.mark.parametrize("given", ["abc", "0", "10001", "1.5"])
+def test_a_limit_that_is_none_is_told_what_would_do(recollect: Run, given: str) -> None:
+    refused = recollect("list", "--limit", given)
+    assert refused.status == 2
+    assert f"'{given}' is not a whole number from 1 to 10,000." in refused.err
+
+
+def test_texts_of_all_projects_are_embedded(recollect: Run, monkeypatch: Any) -> None:
+    monkeypatch.setenv("RECOLLECT_EMBEDDING_MODEL", "none")
+    for name in ("shop", "blog", "private"):
+        recollect("remember", f"About {name}", "--project", name)
+    recollect("off", "--project", "private")
+    monkeypatch.delenv("RECOLLECT_EMBEDDING_MODEL")
+    assert "3 texts to be embedded" in recollect("status").out
+    assert recollect("index").out == "Embedded 3 texts.\n"
+    assert "to be embedded" not in recollect("status").out
+    assert recollect("index", "--project", "nope").status == 2
+
+
+def test_what_could_not_be_embedded_is_told_beside_the_rest(
+    recollect: Run, monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RECOLLECT_EMBEDDING_MODEL", "none")
+    recollect("remember", "About the shop")
+    recollect("create-project", "broken")
+    monkeypatch.delenv("RECOLLECT_EMBEDDING_MODEL")
+    listed = recollect("list-projects", "--json").json["projects"]
+    [broken] = [each["id"] for each in listed if each["name"] == "broken"]
+    (tmp_path / "data" / "projects" / f"{broken}.db").write_bytes(b"no database" * 999)
+    told = recollect("index")
+    assert (told.status, told.out) == (1, "Embedded 1 text.\n")
+    assert "broken" in told.err
+    [problem] = recollect("index", "--json").json["problems"]
+    assert problem["error"] == "store_damaged"

@@ -133,3 +133,28 @@ def test_one_of_a_thing_is_told_as_one() -> None:
     assert counted(1, "memories") == "1 memory"
     assert counted(1, "projects") == "1 project"
     assert counted(1_200, "texts") == "1,200 texts"
+
+
+def test_a_project_that_is_not_there_is_refused(recollect: Run, data: Path) -> None:
+    assert recollect("status", "--project", "nope").status == 2
+    assert not data.exists()
+    recollect("remember", "x")
+    refused = recollect("status", "--project", "nope", "--json")
+    assert (refused.status, refused.json["error"]) == (2, "not_found")
+    assert recollect("status", "--project", "shop").status == 0
+
+
+def test_conversations_in_folders_without_a_project_have_a_row(recollect: Run, data: Path) -> None:
+    folder = data.parent / "shop"
+    path = folder.parent / "home" / "talks.jsonl"
+    line = {"author": "Ada", "timestamp": "2026-03-02T09:00:00Z", "text": "Hello there."}
+    talks = [{"session": name, "project": str(folder), **line} for name in ("one", "two")]
+    path.write_text("".join(json.dumps(talk) + "\n" for talk in talks), "utf-8")
+    recollect("import", "history", "--source", "jsonl", str(path))
+    out = recollect("status").out
+    assert "2 conversations in 0 projects and elsewhere" in out
+    row = next(line for line in out.splitlines() if line.strip().startswith("(elsewhere)"))
+    assert row.split()[1] == "2"
+    recollect("remember", "Now it has a project")
+    assert "elsewhere" not in recollect("status").out
+    assert recollect("status", "--json").json["elsewhere"] == 0

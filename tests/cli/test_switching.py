@@ -95,7 +95,8 @@ def test_memories_are_refused_while_it_is_off_and_there_again_after(
 
 
 def test_the_graph_is_refused_too(recollect: Run, shop: Path) -> None:
-    recollect("off")
+    recollect("create-project", "shop")
+    recollect("off", "--project", "shop")
     refused = recollect("search-nodes", "Ada", "--project", "shop", "--json")
     assert (refused.status, refused.json["error"]) == (2, "project_off")
     assert recollect("on", "--project", "shop").status == 0
@@ -205,3 +206,100 @@ def test_what_sessions_of_it_have_searched_for_is_not_shown(
     assert [each["query"] for each in recollect(*shown).json["searches"]] == ["ship on Fridays"]
     recollect("on")
     assert len(recollect("history", "searches", "--json").json["searches"]) == 2
+
+
+def test_a_project_that_was_only_made_to_be_off_is_gone_when_it_is_on(
+    recollect: Run, shop: Path
+) -> None:
+    recollect("off")
+    told = recollect("on")
+    assert told.out.startswith('Project "shop" is on again.\n')
+    assert "gone" in told.out
+    assert recollect("list-projects", "--json").json["projects"] == []
+    recollect("off")
+    assert recollect("on", "--json").json == {
+        "project": "shop",
+        "off": False,
+        "changed": True,
+        "since": None,
+        "removed": True,
+    }
+    assert recollect("remember", "Tests run with tox.").status == 0
+
+
+def test_what_was_said_meanwhile_stays_out_although_the_project_is_gone(
+    recollect: Run, shop: Path
+) -> None:
+    recollect("off")
+    path = talks(shop, "Said meanwhile.", datetime.now(UTC).isoformat())
+    recollect("on")
+    assert imported(recollect, path).json["total"]["turns"] == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile"),
+    [
+        (["remember", "Tests run with tox."], None),
+        (["create-project", "shop"], None),
+        (None, ["switch-project", "shop"]),
+    ],
+)
+def test_a_project_that_somebody_uses_stays(
+    recollect: Run,
+    shop: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: list[str] | None,
+    meanwhile: list[str] | None,
+) -> None:
+    if before:
+        assert recollect(*before).status == 0
+    recollect("off")
+    if meanwhile:
+        other = shop.parent / "other"
+        other.mkdir()
+        monkeypatch.chdir(other)
+        assert recollect(*meanwhile).status == 0
+    recollect("on", "--project", "shop")
+    names = [each["name"] for each in recollect("list-projects", "--json").json["projects"]]
+    assert "shop" in names
+
+
+def test_a_search_of_the_past_says_that_it_is_off(recollect: Run, shop: Path) -> None:
+    imported(recollect, talks(shop, "We limit logins.", "2026-03-02T09:00:00Z"))
+    [kept] = recollect("history", "list", "--json").json["conversations"]
+    recollect("off")
+    for tool in ("recall-previous-discussions", "find-similar-problems", "search-code-history"):
+        told = recollect(tool, "limit logins", "--json").json
+        assert [warning["code"] for warning in told["warnings"]] == ["project_off"]
+        assert "new topic" not in told["summary"]
+        shown = recollect(tool, "limit logins").out
+        assert 'Project "shop" is switched off.' in shown
+    assert 'Project "shop" is switched off.' in recollect("unified-memory-search", "logins").out
+    read = recollect("read-conversation", kept["id"], "--json")
+    assert (read.status, read.json["error"]) == (2, "project_off")
+    assert "limit" not in read.out + read.err
+    unknown = recollect("read-conversation", "conv_nonsense", "--json")
+    assert (unknown.status, unknown.json["error"]) == (2, "not_found")
+
+
+def test_another_folder_is_told_of_it_only_where_it_names_one_of_its_conversations(
+    recollect: Run, shop: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported(recollect, talks(shop, "We limit logins.", "2026-03-02T09:00:00Z"))
+    [kept] = recollect("history", "list", "--json").json["conversations"]
+    recollect("off")
+    other = shop.parent / "other"
+    other.mkdir()
+    monkeypatch.chdir(other)
+    told = recollect("recall-previous-discussions", "limit logins", "--json").json
+    assert "warnings" not in told
+    assert "new topic" in told["summary"]
+    assert recollect("read-conversation", kept["id"], "--json").json["error"] == "project_off"
+
+
+def test_a_hint_names_commands_and_not_tools(recollect: Run, shop: Path) -> None:
+    for command in (["off", "--project", "nope"], ["undo", "nonsense:1"]):
+        told = recollect(*command).err
+        assert "`recollect list-projects`" in told
+        assert "list_projects" not in told
+    assert "list_projects" in recollect("off", "--project", "nope", "--json").json["hint"]

@@ -36,7 +36,14 @@ def test_each_event_gets_a_hook_behind_those_of_others() -> None:
     }
     used = after["hooks"]["PostToolUse"][1]
     assert "Bash" in used["matcher"].split("|")
-    assert used["hooks"][0]["async"] is True
+    assert "async" not in used["hooks"][0]
+
+
+def test_a_hook_of_ours_that_nobody_waited_for_is_waited_for_again() -> None:
+    before = jsonc.parsed(part().put("{}"))
+    for event in ("PostToolUse", "PostToolUseFailure"):
+        before["hooks"][event][0]["hooks"][0]["async"] = True
+    assert jsonc.parsed(part().put(json.dumps(before))) == jsonc.parsed(part().put("{}"))
 
 
 def test_a_second_time_changes_nothing_and_taking_out_gives_the_text_back() -> None:

@@ -135,3 +135,18 @@ def test_ledgers_of_long_ago_go(
     [done] = mended([finding])
     assert done.did == "removed 2"
     assert worst(patient) == []
+
+
+def test_what_is_no_job_is_told_at_once_and_removed(patient: Patient, folder: Path) -> None:
+    jobs = Jobs(folder)
+    jobs.add(job("one"))
+    [name] = jobs.names()
+    (folder / "jobs" / "x.json").write_text("rubbish", encoding="utf-8")
+    (folder / "jobs" / f"0{name}").write_bytes(b"\xff\x00")
+    [finding] = worst(patient)
+    assert "2 files" in finding.what
+    assert "x.json" in finding.what
+    [done] = mended([finding])
+    assert done.did == "removed 2 files"
+    assert jobs.names() == [name]
+    assert worst(patient) == []

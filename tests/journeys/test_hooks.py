@@ -155,12 +155,19 @@ def test_where_nothing_is_stored_nothing_is_said_and_nothing_made(empty: Hooks, 
     assert not empty.data.exists()
 
 
-@pytest.mark.parametrize("event", ["Stop", "PreToolUse", "Nonsense", "session-start"])
+@pytest.mark.parametrize("event", ["Stop", "PreToolUse", "Nonsense", "PostCompact"])
 def test_an_event_that_nobody_handles_is_nothing(hooks: Hooks, event: str) -> None:
     assert hooks.call(event).is_silent
     assert hooks.call(event, "bad JSON").is_silent
     assert hooks.call("", hooks.told(hook_event_name=event)).is_silent
     assert hooks.faults == []
+
+
+@pytest.mark.parametrize("event", ["sessionstart", "session-start", "SesionStart"])
+def test_an_event_that_is_mistyped_is_a_fault(hooks: Hooks, event: str) -> None:
+    assert hooks.call(event).is_silent
+    [fault] = hooks.faults
+    assert f"There is no event '{event}'. SessionStart may be meant." in fault.reason
 
 
 @pytest.mark.parametrize(

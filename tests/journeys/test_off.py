@@ -197,7 +197,7 @@ async def test_no_id_and_no_cursor_from_before_leads_to_it(scene: Scene) -> None
     for seat in scene.seats:
         for asked in (following, *({"id": turn} for turn in scene.turns)):
             for tool in ("read_conversation", "retrieve_memory_chunk"):
-                assert (await seat(tool, **asked)).startswith("not_found")
+                assert (await seat(tool, **asked)).startswith("project_off")
 
 
 @pytest.mark.parametrize("tool", OF_BANK)

@@ -18,6 +18,7 @@ import yaml
 
 from recollect import __version__
 from recollect.app.app import App
+from recollect.cli.main import COMMANDS as COMMAND_LINE
 from recollect.cli.serve import serve
 from recollect.hooks.entry import handler_of
 from recollect.settings import load
@@ -81,6 +82,8 @@ def test_every_hook_calls_its_own_event_and_holds_nobody_up() -> None:
     for event, hook in hook_commands():
         assert hook["command"] == f'"${{CLAUDE_PLUGIN_ROOT}}/recollect" hook {event}'
         assert hook["timeout"] <= 5
+        # One that is not waited for is called off when the session ends.
+        assert "async" not in hook
 
 
 def test_every_hook_is_for_an_event_that_has_a_handler() -> None:
@@ -93,6 +96,15 @@ def test_a_command_is_described_and_allows_tools_that_exist(command: Path) -> No
     assert head["description"]
     allowed = [name.strip() for name in head["allowed-tools"].split(",")]
     assert [name for name in allowed if name.removeprefix(TOOL) not in tools()] == []
+
+
+def test_no_page_takes_the_program_for_one_that_is_on_the_path() -> None:
+    for page in (*COMMANDS, SKILL, PLUGIN / "README.md"):
+        text = page.read_text("utf-8")
+        named = set(re.findall(r"`recollect ([a-z-]+)", text))
+        assert named == set(), page
+        for command in re.findall(r'/recollect" ([a-z]+)`|/recollect/run ([a-z]+)', text):
+            assert "".join(command) in COMMAND_LINE, page
 
 
 def test_the_commands_are_the_four_that_were_promised() -> None:

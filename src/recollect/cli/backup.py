@@ -114,6 +114,7 @@ def restore(
     left = f"{care.folder} is whole: as it was, unless all was done already."
     with told_if_interrupted(lambda: left), _ended_by_terminate():
         if project is not None:
+            _refuse_to_replace(replace, safety_copy)
             _restore_one(care, file, project, as_json=as_json)
             return
 
@@ -141,6 +142,16 @@ def _stamp(file: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_ino, found.st_mtime_ns
+
+
+def _refuse_to_replace(replace: bool, safety_copy: Path | None) -> None:
+    if replace or safety_copy is not None:
+        option = "--replace" if replace else "--safety-copy"
+        raise InvalidInput(
+            f"{option} has no place beside --project: one project is added, and nothing replaced.",
+            hint=f"Leave {option} out; `recollect delete-project NAME` before it frees the name.",
+            argument=option,
+        )
 
 
 def _restore_one(care: Care, file: Path, project: str, *, as_json: bool) -> None:

@@ -16,11 +16,13 @@ from recollect.app.workspaces import home_of
 from recollect.cli.options import settings_from
 from recollect.core.sessions import Session
 from recollect.errors import NoActiveProject, ReadOnly, RecollectError, Unavailable
+from recollect.settings import load
 
 T = TypeVar("T")
 
 # A command is on this machine, however assistants are served.
 EVERY_TOOL = {"toolsets": "all", "bank_extras": True, "mode_tools": False, "transport": "stdio"}
+EVERYTHING = {**EVERY_TOOL, "read_only": False, "dialect": "recollect"}
 
 # What commands choose, kept in a note each for those that follow: `recollect switch-project`
 # leaves the first, for the repository around, and what is chosen of a memory bank counts in the
@@ -133,13 +135,17 @@ def _with_commands(hint: str) -> str:
     """A hint names tools as assistants know them: for people, the commands that they are."""
     if not _TOOL.search(hint):
         return hint
-    from recollect.cli.tools import tool_commands
-
     try:
-        names = {tool.name: command for command, tool in tool_commands().items()}
+        known = {tool.name for tool in App(load(EVERYTHING)).tools}
     except RecollectError:  # the settings may be what is wrong
         return hint
-    return _TOOL.sub(lambda w: f"`recollect {names[w[1]]}`" if w[1] in names else w[0], hint)
+    return _TOOL.sub(
+        lambda word: f"`recollect {command_name(word[1])}`" if word[1] in known else word[0], hint
+    )
+
+
+def command_name(tool: str) -> str:
+    return tool.replace("_", "-")
 
 
 @contextmanager

@@ -11,8 +11,9 @@ from recollect.cli.options import common
 from recollect.cli.parameters import argument_from, click_parameter, word_for
 from recollect.cli.render import render
 from recollect.cli.running import (
-    EVERY_TOOL,
+    EVERYTHING,
     choose_project,
+    command_name,
     command_session,
     confirmed,
     keep_selection,
@@ -25,7 +26,6 @@ from recollect.settings import AUTO, load
 from recollect.tools.schema import Parameter
 from recollect.tools.tool import Effect, Result, Tool
 
-EVERYTHING = {**EVERY_TOOL, "read_only": False, "dialect": "recollect"}
 PROJECT = "project"  # an option of every command already
 COMMON = ("data_dir", PROJECT, "config", "log_level")
 
@@ -53,7 +53,7 @@ OF_THE_BANK = {
 
 def tool_commands() -> dict[str, Tool]:
     """The tools by the name of their command."""
-    return {tool.name.replace("_", "-"): tool for tool in App(load(EVERYTHING)).tools}
+    return {command_name(tool.name): tool for tool in App(load(EVERYTHING)).tools}
 
 
 def command_for(name: str, tool: Tool) -> click.Command:

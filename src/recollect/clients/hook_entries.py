@@ -24,10 +24,9 @@ EVENTS: Mapping[str, Mapping[str, str]] = {
     "PostToolUse": {"matcher": _TOOLS},
     "PostToolUseFailure": {"matcher": _SHELLS},
 }
-# What would make something else of a hook of ours, unless we say it.
-_FORMER = frozenset({"args", "async"})
-# Nobody has to wait for these: what they say is given to the assistant with its next turn.
-_IN_BACKGROUND = frozenset({"PostToolUse", "PostToolUseFailure"})
+# What would make something else of a hook of ours. One that is not waited for is called off when
+# the session ends, and may come behind a later one.
+_FORMER = ("args", "async")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class HooksPart:
     def _renewed(self, text: str, place: _Place, group: Mapping[str, Any]) -> str:
         """Value by value: what somebody added to our hook stays as it is."""
         hook = group[HOOKS][0]
-        for name in _FORMER.difference(hook):
+        for name in _FORMER:
             text = jsonc.without(text, (*place.path, name))
         for name, value in hook.items():
             text = jsonc.with_value(text, (*place.path, name), value)
@@ -104,9 +103,7 @@ class HooksPart:
         return text
 
     def _group(self, event: str) -> dict[str, Any]:
-        hook: dict[str, Any] = {"type": "command", "command": self.line(event), "timeout": TIMEOUT}
-        if event in _IN_BACKGROUND:
-            hook["async"] = True
+        hook = {"type": "command", "command": self.line(event), "timeout": TIMEOUT}
         return {**EVENTS[event], HOOKS: [hook]}
 
 

@@ -15,6 +15,7 @@ Progress = Callable[[int, int], None]
 Severity = Literal["ok", "advice", "problem"]
 
 DOCTOR_FIX = "recollect doctor --fix"
+FREE_SPACE = "free some disk space"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,10 @@ class Care(Protocol):
 
     def note_backup(self, file: Path, at: str) -> None:
         """Where nothing can be noted, the backup is as good."""
+        ...
+
+    def scratch(self, place: Path) -> AbstractContextManager[Path]:
+        """A folder for copies there, until the block ends; those of dead processes go too."""
         ...
 
     def stage(self) -> AbstractContextManager[Path]:

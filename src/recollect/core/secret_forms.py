@@ -78,3 +78,15 @@ WORDS = frozenset(
         "xxx",
     }
 )
+# Signs of a template, which stands where a secret would.
+TEMPLATE = ("<", "$", "%", "{", "[", "*")
+
+
+def is_placeholder(body: str) -> bool:
+    return not body or body.startswith(TEMPLATE) or body.lower() in WORDS or has_filler(body)
+
+
+def has_filler(body: str) -> bool:
+    """Whether it stands for a secret, as `xxxx` does in instructions."""
+    lowered = body.lower()
+    return any(filler in lowered for filler in FILLERS)

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple, cast
 
-from recollect.core.secret_forms import FILLERS, FORMS, LOOSE, WORDS
+from recollect.core.secret_arguments import argument_spans
+from recollect.core.secret_forms import FORMS, LOOSE, TEMPLATE, WORDS, has_filler, is_placeholder
 
 _TELEGRAM = re.compile(r"(?:(?<=bot)|(?<![\w:]))\d{8,10}:AA[\w-]{33,}+")
 _AZURE = re.compile(r"(?:Account|SharedAccess)Key=([A-Za-z0-9+/]{40,}={0,2})")
@@ -46,8 +47,6 @@ _SENTENCE_ENDS = ".,:!?"
 
 _MASK = re.compile(r"\[masked: [a-z ]+\]")
 _MASK_BEGINS = "[masked:"
-# Signs of a template, which stands where a secret would.
-_TEMPLATE = ("<", "$", "%", "{", "[", "*")
 _VARIABLE = re.compile(
     r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_][\w.]*\[\w*\]"
 )
@@ -185,7 +184,7 @@ def _is_whole_secret(text: str, label: _Label | None) -> bool:
     if label is None or not label.is_own or label.name not in _KINDS:
         return False
     body = text.strip()
-    stands_for = body.lower() in WORDS or _has_filler(body) or _REFERENCE.fullmatch(body)
+    stands_for = body.lower() in WORDS or has_filler(body) or _REFERENCE.fullmatch(body)
     if len(body) < 4 or stands_for or _PATH.match(body):
         return False
     if label.name != "token":
@@ -233,7 +232,7 @@ def _known_forms(text: str) -> Iterator[_Span]:
     for match in _forms().finditer(text):
         kind, beginning, _ = FORMS[(match.lastindex or 1) - 1]
         body = match.group()[len(beginning) :]
-        if not _has_filler(body) and (kind not in LOOSE or _is_random(body)):
+        if not has_filler(body) and (kind not in LOOSE or _is_random(body)):
             yield _Span(match.start(), match.end(), kind)
 
 
@@ -270,14 +269,14 @@ def _aws_secrets(text: str) -> Iterator[_Span]:
 def _url_passwords(text: str) -> Iterator[_Span]:
     if "://" in text:
         for match in _URL.finditer(text):
-            if not match[1].startswith(_TEMPLATE) and not _has_filler(match[1]):
+            if not match[1].startswith(TEMPLATE) and not has_filler(match[1]):
                 yield _Span(*match.span(1), "url password")
 
 
 def _netrc_passwords(text: str) -> Iterator[_Span]:
     if "login" in text:
         for match in _NETRC.finditer(text):
-            if not _is_placeholder(match[1]):
+            if not is_placeholder(match[1]):
                 yield _Span(*match.span(1), "password")
 
 
@@ -287,10 +286,15 @@ def _authorizations(text: str) -> Iterator[_Span]:
         return
     for match in _AUTHORIZATION.finditer(text):
         in_header, value = match[1], match[2]
-        if not _is_placeholder(value) and (
+        if not is_placeholder(value) and (
             _is_random(value) or (in_header and not value.islower())
         ):
             yield _Span(*match.span(2), "authorization")
+
+
+def _arguments(text: str) -> Iterator[_Span]:
+    for start, end in argument_spans(text):
+        yield _Span(start, end, "password")
 
 
 def _assignments(text: str) -> Iterator[_Span]:
@@ -345,7 +349,7 @@ def _is_code(text: str, start: int, end: int) -> bool:
     """Whether the value is a placeholder, a path, a variable, a call or the name of a method."""
     body = text[start:end]
     return (
-        _is_placeholder(body)
+        is_placeholder(body)
         or bool(_PATH.match(body) or _VARIABLE.fullmatch(body) or _METHOD.match(body))
         or text[end : end + 1] in {"(", "["}
     )
@@ -381,16 +385,6 @@ def _is_random(body: str) -> bool:
     )
 
 
-def _is_placeholder(body: str) -> bool:
-    return not body or body.startswith(_TEMPLATE) or body.lower() in WORDS or _has_filler(body)
-
-
-def _has_filler(body: str) -> bool:
-    """Whether it stands for a secret, as `xxxx` does in instructions."""
-    lowered = body.lower()
-    return any(filler in lowered for filler in FILLERS)
-
-
 _LOOKS: tuple[Callable[[str], Iterator[_Span]], ...] = (
     _private_keys,
     _known_forms,
@@ -400,5 +394,6 @@ _LOOKS: tuple[Callable[[str], Iterator[_Span]], ...] = (
     _url_passwords,
     _netrc_passwords,
     _authorizations,
+    _arguments,
     _assignments,
 )

@@ -1,6 +1,6 @@
 """What is wrong with the hooks' own files, for `recollect doctor`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from recollect.app.care.findings import DOCTOR_FIX, Finding, Patient
@@ -52,7 +52,13 @@ def _moment(at: str) -> int:
 
 def _jobs(patient: Patient, folder: Path) -> Iterator[Finding]:
     jobs = Jobs(folder)
-    waiting = jobs.waiting_for(PATIENCE)
+    strange = jobs.unreadable()
+    if strange:
+        shown = ", ".join(path.name for path in strange[:3]) + (", …" if len(strange) > 3 else "")
+        what = f"{counted(len(strange), 'file')} in {strange[0].parent} can be no job: {shown}."
+        yield Finding(CHECK, "advice", what, DOCTOR_FIX, lambda: _removed(strange))
+    unread = {path.name for path in strange}
+    waiting = [name for name in jobs.waiting_for(PATIENCE) if name not in unread]
     if waiting and not _is_at_work(patient):
         what = f"{counted(len(waiting), 'session')} wait to be taken in, and nobody is at it."
         yield Finding(CHECK, "advice", what, DOCTOR_FIX, lambda: _woken(patient))
@@ -76,6 +82,12 @@ def _is_at_work(patient: Patient) -> bool:
 
 def _woken(patient: Patient) -> str:
     return "started the one that takes them in" if wake(patient.settings) else "one is at it now"
+
+
+def _removed(files: Sequence[Path]) -> str:
+    for path in files:
+        path.unlink(missing_ok=True)
+    return f"removed {counted(len(files), 'file')}"
 
 
 def _tried_again(patient: Patient, jobs: Jobs) -> str:

@@ -19,6 +19,8 @@ from recollect.hooks.model import Answer, Around, Handler, HookEvent
 from recollect.settings import NO_FILE, Settings, is_inside_hook, load
 
 LEAVING = ("PreCompact", "SessionEnd")
+HANDLED = ("SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure", *LEAVING)
+NEAR = 0.85  # from this likeness on, a name is a known one mistyped; PreToolUse is another's
 MOST_INPUT = 16_000_000  # bytes
 # Seconds. Nobody waits for the last two, and what they do not leave behind is lost. With what
 # is added, each is less than what clients are told to give us.
@@ -79,7 +81,10 @@ def answer(call: Call) -> None:
     end_after(LAST_RESORT)
     Thread(target=_end_in_time, args=(call, writing), daemon=True).start()
     told = sys.stdin.buffer.read(MOST_INPUT + 1)
-    if is_inside_hook() or (call.event and handler_of(call.event) is None):
+    if is_inside_hook():
+        return
+    if call.event and handler_of(call.event) is None:
+        _refuse_mistyped(call.event)
         return
     if len(told) > MOST_INPUT:
         raise InvalidInput(f"The hook's input has more than {MOST_INPUT} bytes.")
@@ -113,6 +118,16 @@ def handler_of(event: str) -> Handler | None:
 
         return leaving
     return None
+
+
+def _refuse_mistyped(event: str) -> None:
+    """Whoever wrote it would wait for answers in vain; other events are not our business."""
+    from difflib import get_close_matches
+
+    known = {name.lower(): name for name in HANDLED}
+    typed = event.lower().replace("-", "").replace("_", "")
+    for near in get_close_matches(typed, known, 1, NEAR):
+        raise InvalidInput(f"There is no event {event!r}.", hint=f"{known[near]} may be meant.")
 
 
 def note(call: Call, cause: BaseException | str) -> None:

@@ -1,4 +1,5 @@
 import json
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -6,10 +7,11 @@ from typing import Any
 import pytest
 
 from caring import backed_up, everything, filled, restored, statement
-from processes import said_by
+from processes import acting, said_by
 from recollect.app.care.backups import back_up
 from recollect.core.times import now
 from recollect.engines.sqlite.care.keeper import SqliteCare
+from recollect.engines.sqlite.care.scratch import MARK
 from recollect.errors import InvalidInput, NotFound, StoreDamaged
 
 
@@ -140,14 +142,12 @@ def test_where_the_last_one_is_can_be_asked(data: Path, file: Path) -> None:
     assert SqliteCare(data).last_backup() is None
 
 
-def test_copies_that_a_killed_backup_left_long_ago_go(data: Path, file: Path) -> None:
-    import os
-
-    for name, age in (("old", 0), ("new", None)):
-        left = file.parent / f".recollect-copies-{name}"
-        left.mkdir()
-        (left / "copy.db").write_bytes(b"half")
-        if age is not None:
-            os.utime(left, (age, age))
-    backed_up(data, file)
-    assert names_beside(file) == {"data", "copy.zip", ".recollect-copies-new"}
+def test_copies_that_a_killed_backup_left_go_with_the_next(data: Path, file: Path) -> None:
+    with acting("care_actors:hold_scratch", file.parent) as actor:
+        left = Path(actor.hear())
+        os.utime(left / MARK, (0, 0))
+        backed_up(data, file)
+        assert names_beside(file) == {"data", "copy.zip", left.name}
+        actor.kill()
+    backed_up(data, file, force=True)
+    assert names_beside(file) == {"data", "copy.zip"}

@@ -1,7 +1,8 @@
 from collections.abc import Iterator
 
 from recollect.app.care.findings import Finding, Patient, examined, mended
-from recollect.errors import StoreBusy
+from recollect.core.care import FREE_SPACE
+from recollect.errors import StorageFull, StoreBusy
 
 
 def test_a_check_that_fails_is_a_finding_and_the_others_go_on(patient: Patient) -> None:
@@ -40,3 +41,15 @@ def test_what_cannot_be_mended_keeps_nothing_else_from_it() -> None:
     assert [(each.check, each.is_done) for each in done] == [("a", False), ("b", True)]
     assert "not yours" in done[0].did
     assert done[1].did == "mended it"
+
+
+def test_a_full_disk_is_said_once(patient: Patient) -> None:
+    def full(_: Patient) -> list[Finding]:
+        raise StorageFull("There is no room.")
+
+    scarce = Finding("place", "advice", "little room", FREE_SPACE)
+    told = Finding("place", "problem", "no room", FREE_SPACE)
+    checks = [("one", full), ("two", full)]
+    assert [f.check for f in examined(patient, checks)] == ["one"]
+    assert examined(patient, [("place", lambda _: [told]), *checks]) == [told]
+    assert len(examined(patient, [("place", lambda _: [scarce]), *checks])) == 2

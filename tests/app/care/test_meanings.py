@@ -89,3 +89,18 @@ def test_an_empty_text_waits_for_nothing(patient: Patient) -> None:
     assert statement(patient.folder / "user.db", "SELECT count(*) FROM vectors") == [(2,)]
     [what] = [f.what for f in check_meaning(patient) if "wait" in f.what]
     assert "3 texts" in what
+
+
+def test_a_database_that_cannot_be_read_keeps_no_other_from_its_vectors(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.app.care.meanings.SOON", 2)
+    [path] = (patient.folder / "projects").glob("*.db")
+    path.unlink()
+    (patient.folder / "history.db").write_bytes(b"scribbled over")
+    waiting = [f for f in check_meaning(patient) if f.what.startswith("2 texts wait")]
+    [done] = mended(waiting)
+    assert done.is_done
+    assert done.did.startswith("gave 2 texts")
+    assert 'project "shop"' in done.did
+    assert "no database" in done.did

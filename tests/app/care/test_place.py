@@ -7,9 +7,11 @@ from typing import NamedTuple
 import pytest
 
 from caring import filled
+from processes import acting
 from recollect.app.care.findings import Finding, Patient, mended
 from recollect.app.care.place import check_place, mount_kind
 from recollect.core.times import now
+from recollect.engines.sqlite.care.scratch import MARK
 from recollect.engines.sqlite.unfinished import begin
 from recollect.settings import load
 
@@ -149,3 +151,17 @@ def test_a_disk_that_is_nearly_full_is_told(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10**12, 10**12 - free, free))
     [finding] = worst(patient)
     assert finding.severity == severity
+
+
+def test_the_folder_of_a_restore_that_was_killed_is_known_at_once(patient: Patient) -> None:
+    with acting("care_actors:hold_stage", patient.folder) as actor:
+        stage = Path(actor.hear())
+        os.utime(stage / MARK, LONG_AGO)
+        assert worst(patient) == []  # somebody is at it
+        actor.kill()
+        [finding] = worst(patient)
+    assert str(stage) in finding.what
+    [done] = mended([finding])
+    assert done.is_done
+    assert worst(patient) == []
+    assert not stage.exists()

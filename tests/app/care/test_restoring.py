@@ -194,3 +194,9 @@ def test_after_a_restore_that_was_cut_short_only_another_one_helps(
     assert not [*data.glob("restoring-*")]
     backed_up(data, tmp_path / "whole.zip")
     assert restore_project(SqliteCare(data), file, "shop", now).name == "shop-2"
+
+
+@pytest.mark.parametrize("name", ["missing.zip", ""])
+def test_a_file_that_is_not_there_is_told_before_anything_else(data: Path, name: str) -> None:
+    with pytest.raises(InvalidInput, match=r"no file|is a folder"):
+        restored(data, data.parent / name)

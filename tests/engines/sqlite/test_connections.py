@@ -1,4 +1,6 @@
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -18,7 +20,14 @@ from recollect.engines.sqlite.connections import (
 )
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.engines.sqlite.schema import LIBRARY, PROJECT
-from recollect.errors import Conflict, RecollectError, StoreBusy, StoreDamaged
+from recollect.errors import (
+    Conflict,
+    RecollectError,
+    StorageFull,
+    StoreBusy,
+    StoreDamaged,
+    Unavailable,
+)
 
 # Only a mistake of ours can cause these: they are to surface as bugs.
 OUR_OWN_BUGS = {
@@ -191,3 +200,15 @@ def test_a_database_in_a_folder_of_any_name_can_be_read(tmp_path: Path, name: st
     db = connect(folder / "project.db", PROJECT, read_only=True)
     assert db.execute("SELECT value FROM meta WHERE key = 'generation'").get == 1
     db.close()
+
+
+@pytest.mark.parametrize("failure", [apsw.IOError, apsw.CantOpenError])
+def test_a_failure_on_a_full_disk_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: type[apsw.Error]
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=8_192))
+    with pytest.raises(StorageFull, match="no room"), translated(tmp_path / "project.db"):
+        raise failure("disk I/O error")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10**9))
+    with pytest.raises(Unavailable, match="disk I/O error"), translated(tmp_path / "project.db"):
+        raise failure("disk I/O error")

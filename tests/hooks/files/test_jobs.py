@@ -183,3 +183,14 @@ def test_one_that_waits_for_long_is_known(jobs: Jobs, tmp_path: Path) -> None:
     first, _ = jobs.names()
     os.utime(tmp_path / "data" / "hooks" / FOLDER / first, (0, 0))
     assert jobs.waiting_for(DAY) == [first]
+
+
+def test_what_is_no_job_can_be_told_without_a_change(jobs: Jobs, tmp_path: Path) -> None:
+    jobs.add(job())
+    place = tmp_path / "data" / "hooks" / FOLDER
+    (place / "x.json").write_text("rubbish", encoding="utf-8")
+    (place / "y.json").mkdir()
+    assert [path.name for path in jobs.unreadable()] == ["x.json", "y.json"]
+    assert len(jobs.names()) == 3
+    assert jobs.get("y.json") is None
+    assert jobs.get("nothing.json") is None

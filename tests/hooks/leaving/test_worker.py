@@ -12,6 +12,7 @@ from recollect.app.app import App
 from recollect.core.records import Record, Where
 from recollect.core.sessions import Session
 from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.engines.sqlite.unfinished import begin, end
 from recollect.families.memories.kinds import NOTHING_STORED
 from recollect.hooks.files import faults
 from recollect.hooks.files.jobs import Job, Jobs
@@ -390,4 +391,21 @@ async def test_agents_whose_folder_is_a_link_to_elsewhere_are_not_taken_in(
     transcript.with_suffix("").mkdir()
     (transcript.with_suffix("") / "subagents").symlink_to(tmp_path / "elsewhere")
     assert await worked(settings, job_of(transcript, folder)) == []
+    assert len(await turns(settings)) == 2
+
+
+async def test_what_will_pass_uses_up_no_try(
+    settings: Settings, transcript: Path, folder: Path
+) -> None:
+    await remember(settings, folder, "The teapot leaks")
+    stage = settings.data_dir / "restoring-1"
+    stage.mkdir()
+    begin(stage, Path("copy.zip"), None)
+    left = await worked(settings, job_of(transcript, folder))
+    for _ in range(MOST_STARTS + 1):
+        left = await worked(settings)
+    assert [(job.failures, job.starts) for job in left] == [(0, 0)]
+    assert "being restored" in told(settings)[0]
+    end(settings.data_dir)
+    assert await worked(settings) == []
     assert len(await turns(settings)) == 2

@@ -139,6 +139,21 @@ def test_where_it_runs_and_what_becomes_of_its_output_makes_no_other_command(com
     assert essence(command) == "pytest -q"
 
 
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        ("set -e; cd api; make; exit $?", "make"),
+        ("make || exit 1", "make"),
+        ("echo 'step 42 failed' >&2; exit 3", "echo 'step 42 failed' ; exit 3"),
+        ("test -f setup.py || exit 1", "test -f setup.py || exit 1"),
+        ("exit 3", "exit 3"),
+    ],
+)
+def test_what_ends_a_script_is_not_what_was_run(command: str, wanted: str) -> None:
+    assert essence(command) == wanted
+    assert not is_trivial(command)
+
+
 def test_what_is_quoted_stays_as_it_is() -> None:
     assert essence("git commit -m 'a; b > c | d'") == "git commit -m 'a; b > c | d'"
 

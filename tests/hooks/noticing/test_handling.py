@@ -163,6 +163,23 @@ def test_secrets_do_not_reach_the_memory_even_where_a_text_is_cut(session: Sessi
     assert "Ab1" not in text
 
 
+def test_a_password_on_the_command_line_reaches_no_memory(session: Session) -> None:
+    session.fails("docker login -u me -p Dck3rPass99 registry", "Error: Dck3rPass99 was denied")
+    session.runs("docker login -u me -p Dck3rPass99 registry")
+    assert session.texts() == [
+        "`docker login -u me -p [masked: password] registry` failed:\n"
+        "Error: [masked: password] was denied",
+        "`docker login -u me -p [masked: password] registry` failed and works again, "
+        "without an edit of a file. It had failed with:\nError: [masked: password] was denied",
+    ]
+
+
+def test_a_script_that_ends_itself_is_named_by_what_it_said(session: Session) -> None:
+    session.fails("echo 'migration 0042 failed' >&2; exit 3", "Exit code 3\nmigration 0042 failed")
+    (text,) = session.texts()
+    assert text == "`echo 'migration 0042 failed' ; exit 3` failed:\nmigration 0042 failed"
+
+
 @pytest.mark.parametrize("setting", [{"automatic_memories": False}, {"read_only": True}])
 def test_settings_switch_it_off(tmp_path: Path, setting: dict[str, Any]) -> None:
     session = Session(tmp_path, **setting)

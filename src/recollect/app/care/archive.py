@@ -94,9 +94,8 @@ def add_manifest(archive: zipfile.ZipFile, manifest: Manifest) -> None:
 def opened(care: Care, file: Path) -> Generator[tuple[zipfile.ZipFile, Manifest], None, None]:
     """A backup to read. Raises InvalidInput for what is none, StoreDamaged for a broken one."""
     if not file.is_file():
-        raise InvalidInput(
-            f"There is no file {file}.", hint="Name the file of a backup.", value=str(file)
-        )
+        what = f"{file} is a folder." if file.is_dir() else f"There is no file {file}."
+        raise InvalidInput(what, hint="Name the file of a backup.", value=str(file))
     with _intact(file), zipfile.ZipFile(file) as archive:
         yield archive, _manifest(care, archive, file)
 

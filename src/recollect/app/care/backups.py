@@ -1,14 +1,11 @@
 """`recollect backup`: everything that is stored, as it was at one moment, in one file."""
 
 import os
-import shutil
-import time
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import uuid4
 
 from recollect import __version__
 from recollect.app.care import archive
@@ -19,8 +16,6 @@ from recollect.core.times import Clock, iso
 from recollect.errors import Conflict, InvalidInput, NotFound, StoreDamaged
 
 ATTEMPTS = 20  # times that somebody may be moving a project just then
-STALE = 86_400.0  # seconds after which a folder for copies was left by a crash
-_SCRATCH = ".recollect-copies-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +73,9 @@ def write_backup(
 ) -> Backup:
     """The same for a target that is checked, and for who has locked the data folder already."""
     with (
-        _scratch(file.parent) as scratch,
+        # Beside the target, so that a rename puts the whole in its place.
+        care.scratch(file.parent) as scratch,
+        usable(scratch),
         care.moment(lenient=with_damaged, is_locked=is_locked) as moment,
     ):
         draft = scratch / "backup.zip"
@@ -174,26 +171,6 @@ def _too_damaged(error: StoreDamaged) -> StoreDamaged:
         hint="`recollect doctor` tells more; --with-damaged takes it in as it is.",
         **dict(error.facts),
     )
-
-
-@contextmanager
-def _scratch(place: Path) -> Generator[Path, None, None]:
-    """A folder for the copies beside the target, so that a rename puts the whole in its place."""
-    with usable(place):
-        _remove_stale(place)
-        folder = place / f"{_SCRATCH}{uuid4().hex}"
-        folder.mkdir(mode=0o700)
-    try:
-        with usable(folder):
-            yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _remove_stale(place: Path) -> None:
-    for left in place.glob(f"{_SCRATCH}*"):
-        if time.time() - left.stat().st_mtime > STALE:
-            shutil.rmtree(left, ignore_errors=True)
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from recollect.app.care.engine import care_of
 from recollect.core.care import DOCTOR_FIX as DOCTOR_FIX
-from recollect.core.care import Care, Finding
+from recollect.core.care import FREE_SPACE, Care, Finding
 from recollect.core.times import Clock
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, StorageFull
 from recollect.settings import Settings
 
 
@@ -54,6 +54,10 @@ def examined(patient: Patient, checks: Iterable[tuple[str, Check]]) -> list[Find
     for name, check in checks:
         try:
             found += check(patient)
+        except StorageFull as error:
+            full = Finding(name, "problem", error.message, FREE_SPACE)
+            if (full.severity, full.command) not in {(f.severity, f.command) for f in found}:
+                found.append(full)  # once: it is the same with whatever is looked at
         except RecollectError as error:
             found.append(Finding(name, "problem", error.message, error.hint))
         except Exception as error:  # noqa: BLE001 - a broken installation is what this is for

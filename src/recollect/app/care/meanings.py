@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 
 from recollect.app.care.findings import Finding, Patient
 from recollect.core.care import Care
+from recollect.core.ports import RecordStore
 from recollect.core.text import counted
-from recollect.errors import ModelUnavailable
+from recollect.errors import ModelUnavailable, RecollectError
 
 CHECK = "search by meaning"
 SOON = 200  # texts that a running server embeds within a minute
@@ -68,22 +70,33 @@ def _are(count: int) -> str:
 
 
 def _drained(care: Care, model: str) -> str:
-    done = asyncio.run(_drain(care))
-    return f"gave {counted(done, 'text')} a vector of {model}"
+    done, failed = asyncio.run(_drain(care))
+    did = f"gave {counted(done, 'text')} a vector of {model}"
+    return f"{did}; left out: {' '.join(failed)}" if failed else did
 
 
-async def _drain(care: Care) -> int:
+async def _drain(care: Care) -> tuple[int, list[str]]:
+    """How many texts got theirs, and what kept other databases from it."""
     from recollect.app.build import EMBEDDED_KINDS
     from recollect.app.indexing import Indexer
     from recollect.embedders.onnx import OnnxEmbedder
 
     library = care.library()
     indexer = Indexer(OnnxEmbedder(), EMBEDDED_KINDS)
+    done, failed = 0, list[str]()
+
+    async def of_project(name: str) -> RecordStore:
+        return (await library.open(name))[1]
+
     try:
         active = [project.name for project in await library.projects("active")]
-        stores = [await library.user(), await library.history()]
-        stores += [(await library.open(name))[1] for name in active]
-        return sum([await indexer.drain(store, lambda _done, _total: None) for store in stores])
+        projects = [partial(of_project, name) for name in active]
+        for store in (library.user, library.history, *projects):
+            try:
+                done += await indexer.drain(await store(), lambda _done, _total: None)
+            except RecollectError as error:
+                failed.append(error.message)
+        return done, failed
     finally:
         await indexer.close()
         await library.close()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from recollect.app.care.findings import DOCTOR_FIX, Finding, Patient
-from recollect.core.care import Unfinished
+from recollect.core.care import FREE_SPACE, Unfinished
 from recollect.core.text import counted
 
 CHECK = "data folder"
@@ -157,4 +157,4 @@ def _room(folder: Path) -> Iterator[Finding]:
     if free < LITTLE_FREE:
         severity = "problem" if free < LEAST_FREE else "advice"
         what = f"Only {free / 1_000_000:,.0f} MB are free on the disk of {folder}."
-        yield Finding(CHECK, severity, what, "free some space")
+        yield Finding(CHECK, severity, what, FREE_SPACE)

@@ -8,6 +8,7 @@ brings it to an end.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,16 +65,10 @@ def restore(
     """
     folder = care.folder
     safety = safety or _beside(folder, clock())
-    with care.locked() as live:
-        is_empty = live.is_empty
-    if not is_empty and not replace:
-        raise Refused(
-            f"{folder} holds data already.",
-            hint="--replace puts the backup in its place, after a safety copy of what is there; "
-            "--project NAME adds one project of the backup to it.",
-            path=str(folder),
-        )
-    with archive.opened(care, file) as (backup, manifest), care.stage() as stage:
+    with ExitStack() as stack:
+        backup, manifest = stack.enter_context(archive.opened(care, file))
+        is_empty = _is_empty(care, replace=replace)
+        stage = stack.enter_context(care.stage())
         archive.take_out(care, backup, file, manifest, stage)
         if not (stage / care.catalogue).exists():
             raise StoreDamaged(
@@ -119,6 +114,20 @@ def restore_project(care: Care, file: Path, name: str, clock: Clock) -> Added:
         care.found(clock)
         before = stage / care.catalogue if listed else None
         return care.add_project(stage / wanted.name, name, before, clock())
+
+
+def _is_empty(care: Care, *, replace: bool) -> bool:
+    """Raises Refused where there is data, and it may not be replaced."""
+    with care.locked() as live:
+        is_empty = live.is_empty
+    if not is_empty and not replace:
+        raise Refused(
+            f"{care.folder} holds data already.",
+            hint="--replace puts the backup in its place, after a safety copy of what is there; "
+            "--project NAME adds one project of the backup to it.",
+            path=str(care.folder),
+        )
+    return is_empty
 
 
 def _beside(folder: Path, at: int) -> Path:

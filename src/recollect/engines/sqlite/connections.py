@@ -28,6 +28,7 @@ Synchronous = Literal["normal", "full"]
 
 BUSY_DEADLINE = 10.0  # seconds a write waits for another process
 _FOLD_TRY = 0.02  # seconds
+_NO_ROOM = 1_000_000  # bytes; with fewer on its disk, a file that cannot be used has no room
 _READING = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 # What each of SQLite's result codes means to a caller. Codes that only our own mistakes can
@@ -324,8 +325,19 @@ def _version(connection: Connection) -> int:
     return int(connection.pragma("user_version"))
 
 
+def _is_full(folder: Path) -> bool:
+    try:
+        from shutil import disk_usage  # a hook that starts does not pay for it
+
+        return disk_usage(folder).free < _NO_ROOM
+    except (OSError, ImportError):  # the folder or the program's files may be out of reach
+        return False
+
+
 def _translation(error: apsw.Error, path: Path, schema: Schema, title: str) -> RecollectError:
     kind = next(ours for theirs, ours in OUTSIDE_FAILURES.items() if isinstance(error, theirs))
+    if isinstance(error, (apsw.IOError, apsw.CantOpenError)) and _is_full(path.parent):
+        kind = StorageFull  # of its smaller files beside a database, SQLite does not say so
     facts = {"path": str(path)}
     if kind is StoreBusy:
         return StoreBusy(
@@ -335,7 +347,7 @@ def _translation(error: apsw.Error, path: Path, schema: Schema, title: str) -> R
         )
     if kind is StorageFull:
         return StorageFull(
-            f"{title} cannot grow: there is no room. Nothing of this call was stored.",
+            f"{title} cannot grow: there is no room on its disk. Nothing of this call was stored.",
             hint="Free some disk space and call again.",
             **facts,
         )

@@ -50,7 +50,11 @@ def make_library(folder: Path, clock: Clock) -> None:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _drafted(folder / "_meta.db") as draft:
         create(draft, LIBRARY)
-        list_files(folder, draft, clock)
+        if list_files(folder, draft, clock):
+            log.warning(
+                "lost with the former _meta.db: which projects are off, tokens, and which folder "
+                "belongs to which project"
+            )
 
 
 def make_store(path: Path) -> None:
@@ -101,13 +105,13 @@ def _typed(path: Path) -> Connection:
     return cast(Connection, apsw.Connection(str(path)))
 
 
-def list_files(folder: Path, meta_path: Path, clock: Clock) -> None:
+def list_files(folder: Path, meta_path: Path, clock: Clock) -> bool:
     """Those that the catalogue does not name yet, each with a move under way, so that the repair
-    at every start sees where it belongs."""
+    at every start sees where it belongs. Says whether there are any."""
     files = [path for name in ("projects", "archive") for path in (folder / name).glob("*.db")]
     found = {path: told for path in sorted(files, key=_age) if (told := _read(path))}
     if not found:
-        return
+        return False
     log.warning("projects that _meta.db does not name are listed anew from their files")
     with translated(meta_path), closing(connect(meta_path, LIBRARY)) as db, transaction(db):
         for path, told in found.items():
@@ -127,6 +131,7 @@ def list_files(folder: Path, meta_path: Path, clock: Clock) -> None:
                     abs(told.generation),
                 ),
             )
+    return True
 
 
 def _age(path: Path) -> tuple[bool, str]:

@@ -83,7 +83,7 @@ class Jobs:
         """None for what is no job; it is put aside."""
         try:
             return _parsed(name, (self._folder / name).read_bytes())
-        except FileNotFoundError:
+        except OSError:  # it is gone, or no file
             return None
         except (ValueError, TypeError) as error:
             self._put_aside(name, {"reason": f"it cannot be read: {error}"})
@@ -124,6 +124,10 @@ class Jobs:
             path.unlink(missing_ok=True)
         return again, removed
 
+    def unreadable(self) -> list[Path]:
+        """What waits with the jobs and is none."""
+        return [path for path in _listed(self._folder) if not _is_job(path)]
+
     def waiting_for(self, seconds: float) -> list[str]:
         """The names of those that have waited longer than that."""
         now = time.time()
@@ -148,6 +152,16 @@ class Jobs:
 
     def _remove(self, name: str) -> None:
         (self._folder / name).unlink(missing_ok=True)
+
+
+def _is_job(path: Path) -> bool:
+    try:
+        _parsed("", path.read_bytes())
+    except FileNotFoundError:  # it was one, and is worked off
+        return True
+    except (OSError, ValueError, TypeError):
+        return False
+    return True
 
 
 def _parsed(name: str, data: bytes) -> Job:

@@ -167,6 +167,11 @@ class Worker:
         return report
 
     def _fail(self, job: Job, error: Exception) -> None:
+        if isinstance(error, RecollectError) and error.retry_possible:
+            # A restore is under way, or another process has the lock: nothing is wrong with it.
+            self._jobs.keep(replace(job, starts=max(0, job.starts - 1)))
+            self._tell(job.event, error)
+            return
         failed = replace(job, failures=job.failures + 1)
         if failed.failures < MOST_FAILURES:
             self._jobs.keep(failed)

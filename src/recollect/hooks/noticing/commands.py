@@ -56,6 +56,8 @@ _TRIVIAL = _set(
     " sha256sum sleep sort source stat tac tail tee test touch tr tree true type uname uniq wait"
     " wc where which whoami xargs yq [ [["
 )
+# What ends a script: it says that something failed, and not what.
+_ENDING = _set("exit logout return")
 _LOOKING_AT_GIT = _set(
     "blame branch check-ignore config describe diff grep log ls-files ls-remote merge-base reflog"
     " remote rev-list rev-parse shortlog show show-ref status tag"
@@ -118,16 +120,25 @@ class _Simple:
             return next((w for w in rest if not w.startswith("-")), "status") in _LOOKING_AT_GIT
         return name in _TRIVIAL or name.startswith(_CMDLETS)
 
+    @property
+    def is_telling(self) -> bool:
+        """Whether one knows by it what was run."""
+        return not self.is_trivial and self.called[0] not in _ENDING
+
 
 def essence(command: str) -> str:
-    """What is run, on one line: without where, and without what becomes of the output."""
+    """What is run, on one line: without where, and without what becomes of the output.
+
+    All of it, where nothing in it does more than look around, tidy up or end.
+    """
     parts = _simples(command)
-    while len(parts) > 1 and parts[0].is_trivial:
-        del parts[0]
-    while len(parts) > 1 and parts[-1].operator != "&&" and parts[-1].is_trivial:
-        del parts[-1]
-    shown = [f"{part.operator} {' '.join(part.words)}" for part in parts]
-    return " ".join(shown).lstrip(" ;|&").strip()
+    if any(part.is_telling for part in parts):
+        while not parts[0].is_telling:
+            del parts[0]
+        while parts[-1].operator != "&&" and not parts[-1].is_telling:
+            del parts[-1]
+    words = [word for part in parts for word in (part.operator, *part.words)]
+    return " ".join(words[1:])  # what stands before the first one joins it to nothing
 
 
 def is_trivial(command: str) -> bool:

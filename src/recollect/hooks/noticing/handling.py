@@ -72,7 +72,7 @@ class _Run:
         from recollect.hooks.noticing.outcomes import telling_lines
         from recollect.hooks.noticing.repairs import mended_before
 
-        lines = telling_lines(_masked(output, self.around))
+        lines = telling_lines(self._discreet(output))
         self.trail.failed(self.command)
         self._store(failure(self._shown, lines))
         return mended_before(lines, self.event, self.around)
@@ -90,7 +90,19 @@ class _Run:
 
     @property
     def _shown(self) -> str:
-        return _masked(self.command, self.around)
+        """Masked before it is shortened: half a secret looks like none."""
+        if not self.around.settings.mask_secrets:
+            return self.command
+        from recollect.hooks.noticing.hiding import without_secrets
+
+        return without_secrets(self.command)
+
+    def _discreet(self, output: str) -> str:
+        if not self.around.settings.mask_secrets:
+            return output
+        from recollect.hooks.noticing.hiding import without_those_of
+
+        return without_those_of(self.command, output)
 
     def _said(self) -> list[str]:
         from recollect.hooks.noticing.notices import failure_head
@@ -134,15 +146,6 @@ def _store(notice: "Notice", event: HookEvent, around: Around, trail: Trail) -> 
 
 def _trail(event: HookEvent, around: Around) -> Trail:
     return Trail(hooks_folder(around.settings), event.session)
-
-
-def _masked(text: str, around: Around) -> str:
-    """Before a text is shortened: half a secret looks like none."""
-    if not around.settings.mask_secrets:
-        return text
-    from recollect.core.secrets import masked
-
-    return masked(text)[0]
 
 
 def _file(event: HookEvent) -> str | None:

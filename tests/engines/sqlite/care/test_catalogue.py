@@ -112,8 +112,12 @@ def test_a_list_that_is_missing_is_made_anew(patient: Patient) -> None:
     (patient.folder / "_meta.db").unlink()
     [finding] = worst(patient)
     assert finding.severity == "problem"
+    for lost in ("switched off", "tokens", "folder"):
+        assert lost in finding.what
+    assert "put _meta.db back" in (finding.command or "")
     [done] = mended([finding])
     assert done.is_done
+    assert "all of them are on" in done.did
     assert {name for _, name, _, _ in everything(patient.folder)["projects"]} == {"shop", "old"}
 
 
@@ -153,3 +157,16 @@ def test_an_old_or_missing_backup_gets_advice(patient: Patient, backup: Path) ->
 def test_an_empty_folder_has_nothing_to_say(patient: Patient, tmp_path: Path) -> None:
     settings = replace(patient.settings, data_dir=tmp_path / "none")
     assert [*check_projects(replace(patient, settings=settings))] == []
+
+
+@pytest.mark.parametrize("content", [b"", b"scribbled over"])
+def test_a_file_that_strayed_here_keeps_nothing_from_being_looked_at(
+    patient: Patient, content: bytes
+) -> None:
+    (patient.folder / "projects" / "junk.db").write_bytes(content)
+    assert worst(patient) == []
+    assert any("2 projects" in finding.what for finding in check_projects(patient))
+    file_of(patient, "archive").write_bytes(content)
+    statement(patient.folder / "_meta.db", "UPDATE projects SET generation = 7 WHERE name = 'shop'")
+    [finding] = worst(patient)
+    assert '"shop"' in finding.what

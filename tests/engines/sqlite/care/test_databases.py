@@ -1,3 +1,4 @@
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from caring import backed_up, everything, filled, statement
 from processes import Actor, acting, said_by
 from recollect.app.care.doctor import check_databases
 from recollect.app.care.findings import Finding, Patient, mended
+from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.engines.sqlite.schema import PROJECT
 
 
@@ -146,3 +148,48 @@ def test_a_locked_database_is_told_and_the_others_are_looked_at(
         [finding] = worst(patient)
         assert "locked" in finding.what
         actor.tell()
+
+
+def test_the_file_of_one_project_is_brought_back_alone(patient: Patient, tmp_path: Path) -> None:
+    backed_up(patient.folder, tmp_path / "copy.zip")
+    [path] = (patient.folder / "projects").glob("*.db")
+    with path.open("r+b") as file:
+        file.write(b"x" * 40)
+    [finding] = worst(patient)
+    command = finding.command or ""
+    assert command.startswith(f"move {path} out of the data folder")
+    assert 'recollect restore FILE --project "shop"' in command
+    assert str(tmp_path / "copy.zip") in command
+    assert "--replace" not in command
+    assert "recollect off" not in command
+
+
+def test_a_project_that_is_off_is_to_be_off_again(patient: Patient) -> None:
+    async def switch() -> None:
+        library = SqliteLibrary(patient.folder)
+        await library.switch("shop", off=True)
+        await library.close()
+
+    asyncio.run(switch())
+    [path] = (patient.folder / "projects").glob("*.db")
+    path.write_bytes(b"")
+    [finding] = worst(patient)
+    assert (finding.command or "").endswith('then recollect off --project "shop"')
+
+
+@pytest.mark.parametrize("content", [b"", b"scribbled over"])
+def test_a_file_that_strayed_here_is_to_be_moved_away(patient: Patient, content: bytes) -> None:
+    path = patient.folder / "projects" / "junk.db"
+    path.write_bytes(content)
+    [finding] = worst(patient)
+    assert "projects/junk.db" in finding.what
+    assert finding.command == f"move {path} elsewhere"
+    assert finding.mend is None
+    assert path.read_bytes() == content
+
+
+def test_a_database_that_lacks_a_table_is_damaged(patient: Patient) -> None:
+    statement(patient.folder / "user.db", "DROP TABLE words")
+    statement(patient.folder / "user.db", "DROP TABLE meta")
+    [finding] = worst(patient)
+    assert "no such table" in finding.what

@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -127,15 +126,14 @@ async def test_what_the_turn_s_own_conversation_says_too_stays(store: RecordStor
     assert await texts(store) == ["1", f"{MORE}\nand on"]
 
 
-async def test_what_was_added_in_other_words_is_replaced(store: RecordStore) -> None:
-    first, second = original(), resumed()
+async def test_a_conversation_is_not_called_what_another_added(store: RecordStore) -> None:
+    first = Written("a", [turn("1", "how to")])
+    second = Written("b", [turn("1", "how to hush", session="t"), turn("2", session="t")])
     await importer(store).take_in([first, second])
-    other = f"{SAID}\n```\nin other words"
-    second.lines[-1] = replace(resumed(text=other).lines[-1], snippets=(EDIT,), files=())
-    second.modified += 1
+    first.add(turn("0", "earlier", author="assistant"))
     await importer(store).take_in([first, second])
-    assert await texts(store) == ["1", other]
-    assert "hush" not in str(await store.scan(Where(kinds=("turn", "code"))))
+    assert (await conversation(store)).name == "how to"
+    assert await texts(store) == ["earlier", "how to hush"]
 
 
 class Dying(MemoryStore):

@@ -128,12 +128,15 @@ class Imports(RuleBasedStateMachine):
 
     def may_grow(self, key: str, file: Written) -> bool:
         """A copy is not written to any more once a later one was: who is first would count."""
-        place = self.files.index(file)
-        having = [n for n, each in enumerate(self.files) if key in keys_in(each)]
-        if place not in (having[0], max(place, self.grown.get(key, 0))):
+        place, last = self.files.index(file), self.grown.get(key, 0)
+        if place < last and not self.is_first(key, file):
             return False
-        self.grown[key] = max(place, self.grown.get(key, 0))
+        self.grown[key] = max(place, last)
         return True
+
+    def is_first(self, key: str, file: Written) -> bool:
+        """Whether what others have of a turn are copies from there."""
+        return file is next(each for each in self.files if key in keys_in(each))
 
     @rule(number=st.integers(0, 9), back=st.integers(0, 5))
     def a_turn_is_taken_back(self, number: int, back: int) -> None:
@@ -161,7 +164,8 @@ class Imports(RuleBasedStateMachine):
         file = self.file(number)
         index = line % len(file.lines)
         old = file.lines[index]
-        if isinstance(old, Turn):
+        # What a copy has added stays, whatever the copy says then.
+        if isinstance(old, Turn) and (old.key not in self.grown or self.is_first(old.key, file)):
             self.clock += 1
             file.lines[index] = replace(old, text=f"rewritten {self.clock}: {old.text[:80]}")
             file.modified += 1

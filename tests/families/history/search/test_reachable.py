@@ -10,7 +10,7 @@ from recollect.core.ports import Library
 from recollect.core.records import Where
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import NotFound
+from recollect.errors import NotFound, ProjectOff
 from recollect.families.history.model import CODE, CONVERSATION, SYMBOL, TURN, HistoryOptions
 from recollect.families.history.search.reachable import reachable
 from telling import SHOP, Historian, Moment, Written, assistant, embed, tell, user
@@ -66,8 +66,11 @@ async def test_a_conversation_that_is_off_cannot_be_read(library: Library) -> No
     historian = Historian(library, Moment())
     assert (await historian("read_conversation", id="s1"))["turns"]
     await library.switch("shop", off=True)
+    for name in ("s1", "claude-code:s1", "s1-chunk-1"):
+        with pytest.raises(ProjectOff, match='"shop" is switched off'):
+            await historian("read_conversation", id=name)
     with pytest.raises(NotFound):
-        await historian("read_conversation", id="s1")
+        await historian("read_conversation", id="s3")
     assert (await historian("read_conversation", id="s2"))["turns"]
 
 

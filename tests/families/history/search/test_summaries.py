@@ -83,6 +83,13 @@ def test_a_search_that_found_nothing_says_so_and_names_the_question() -> None:
     assert "…" in sentence
 
 
+def test_nothing_is_said_to_be_new_where_not_all_could_be_searched() -> None:
+    assert "new topic" in summary("login", [], [], NOW)
+    assert summary("login", [], [], NOW, is_all=False) == (
+        'I couldn\'t find any discussions about "login".'
+    )
+
+
 def test_a_summary_says_where_no_result_has_a_word_of_the_question() -> None:
     near = [replace(told(), has_words=False)] * 2
     assert summary("login", near, ["tokens"], NOW) == (

@@ -10,8 +10,10 @@ from recollect.core.care import DOCTOR_FIX, Finding
 from recollect.core.text import counted
 from recollect.core.times import Clock, ago
 from recollect.engines.sqlite import listing
+from recollect.engines.sqlite.care.advice import bring_all_back, bring_project_back
 from recollect.engines.sqlite.care.backup_note import last_backup
 from recollect.engines.sqlite.care.copying import META, Kept, catalogue, project_files
+from recollect.engines.sqlite.care.looking import looked_at
 from recollect.engines.sqlite.care.mending import (
     adopt,
     is_deleted,
@@ -20,7 +22,6 @@ from recollect.engines.sqlite.care.mending import (
     settle_moves,
 )
 from recollect.engines.sqlite.connections import connect, translated, unlink_logs
-from recollect.engines.sqlite.examining import in_use
 from recollect.engines.sqlite.schema import LIBRARY
 from recollect.engines.sqlite.store import generation_of
 from recollect.errors import RecollectError
@@ -41,18 +42,17 @@ class _Look:
         self._folder = folder
         self._check = check
         self._clock = clock
+        self._off: list[str] = []  # the names of those that are switched off
 
     def findings(self) -> Iterator[Finding]:
         path = self._folder / META
         if not path.exists():
             if files := project_files(self._folder):
-                what = f"_meta.db is missing, and there are {counted(len(files), 'project')}."
-                command = "any command lists them anew, such as recollect status"
-                yield self._problem(what, command, lambda: _settled(self._folder))
+                yield self._unlisted(len(files))
             return
-        with translated(path, LIBRARY), closing(in_use(path)) as meta:
+        with looked_at(path, LIBRARY) as meta:
             projects = catalogue(meta)
-            off = [project.name for project in listing.projects(meta, None) if project.is_off]
+            self._off = [each.name for each in listing.projects(meta, None) if each.is_off]
             notes = listing.notes(meta, LEASE)
         wrong = [each for kept in projects for each in self._of_project(kept)]
         wrong += [*self._orphans(projects), *self._stale_leases(notes)]
@@ -61,9 +61,21 @@ class _Look:
             yield Finding(self._check, "ok", what)
         yield from wrong
         yield self._of_backup()
-        for name in off:
+        for name in self._off:
             what = f'Project "{name}" is switched off: nothing of it is stored or given out.'
             yield Finding(self._check, "ok", what, f'recollect on --project "{name}"')
+
+    def _unlisted(self, files: int) -> Finding:
+        what = (
+            f"_meta.db is missing, and there {_are(files)} {counted(files, 'project file')}. Lost "
+            "with it: which projects are switched off, tokens, and which folder belongs to which "
+            "project. The next command lists the projects anew, and all of them are on then."
+        )
+        command = (
+            "put _meta.db back before anything else, such as the one that is in the zip of a "
+            f"backup; or {bring_all_back(self._folder)}"
+        )
+        return self._problem(what, command, lambda: _listed_anew(self._folder))
 
     def _of_backup(self) -> Finding:
         last, command = last_backup(self._folder), "recollect backup FILE"
@@ -99,11 +111,8 @@ class _Look:
             what = f'The file of project "{kept.name}" is in {elsewhere[0]}, not in {kept.path}.'
             return self._problem(what, DOCTOR_FIX, lambda: _relocated(folder, kept))
         what = f'The file of project "{kept.name}" is gone ({kept.path}).'
-        command = (
-            f'put {kept.path} back from a copy, or: recollect delete-project "{kept.name}"; then '
-            f'recollect restore FILE --project "{kept.name}"'
-        )
-        return self._problem(what, command)
+        back = bring_project_back(folder, kept.name, is_off=kept.name in self._off)
+        return self._problem(what, f"put {folder / kept.path} back from a copy, or: {back}")
 
     def _orphans(self, projects: list[Kept]) -> Iterator[Finding]:
         known = {kept.id for kept in projects}
@@ -138,10 +147,19 @@ class _Look:
 def _generation(path: Path) -> int | None:
     """None where the file cannot be read."""
     try:
-        with translated(path), closing(in_use(path)) as db:
+        with looked_at(path) as db:
             return generation_of(db)
     except (RecollectError, TypeError):
         return None
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _listed_anew(folder: Path) -> str:
+    asyncio.run(settle_moves(folder))
+    return "listed the projects anew; all of them are on, and tokens are to be made anew"
 
 
 def _settled(folder: Path) -> str:

@@ -1,27 +1,23 @@
 """Every database: whether it is sound, of this version, and its word index in step."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from recollect.core.care import DOCTOR_FIX, Finding
 from recollect.core.text import clipped, counted
-from recollect.engines.sqlite.care.backup_note import last_backup
+from recollect.engines.sqlite import listing
+from recollect.engines.sqlite.care.advice import bring_all_back, bring_project_back
 from recollect.engines.sqlite.care.copying import HISTORY, META, USER, catalogue, project_files
+from recollect.engines.sqlite.care.looking import looked_at
 from recollect.engines.sqlite.care.mending import mend_word_index, unfreeze
-from recollect.engines.sqlite.connections import fold, translated
-from recollect.engines.sqlite.examining import (
-    check_kind,
-    in_use,
-    index_faults,
-    page_faults,
-    schema_of,
-)
+from recollect.engines.sqlite.connections import fold
+from recollect.engines.sqlite.examining import index_faults, page_faults, schema_of
 from recollect.engines.sqlite.schema import LIBRARY, Schema
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import generation_of
-from recollect.errors import RecollectError, StoreDamaged, StoreTooNew
+from recollect.errors import RecollectError, StorageFull, StoreDamaged, StoreTooNew
 
 LARGE_LOG = 64_000_000  # bytes; SQLite folds it in at 4 MB where no reader keeps it from that
 FOLD_PATIENCE = 5.0  # seconds
@@ -34,8 +30,8 @@ def check_databases(folder: Path, check: str, *, full: bool) -> Iterator[Finding
     if not names:
         yield Finding(check, "ok", "There is no database yet.")
         return
-    known, look = titles(folder), _Look(folder, check, full)
-    found = [each for name in names for each in look.at(name, known.get(name, name))]
+    look = _Look(folder, check, full)
+    found = [each for name in names for each in look.at(name)]
     if any(finding.severity == "problem" for finding in found):
         yield from found
         return
@@ -49,13 +45,29 @@ def database_names(folder: Path) -> list[str]:
     return [*owned, *project_files(folder)]
 
 
-def titles(folder: Path) -> dict[str, str]:
-    """What people know the files by, as far as that can be told."""
+class Owned(NamedTuple):
+    """The file of a project."""
+
+    path: str
+    project: str
+    is_off: bool
+
+    @property
+    def title(self) -> str:
+        """What people know it by."""
+        return f'{self.path} (project "{self.project}")'
+
+
+def owned_files(folder: Path) -> dict[str, Owned] | None:
+    """By their paths; None where nobody knows which file is whose."""
     try:
-        with translated(folder / META, LIBRARY), closing(in_use(folder / META)) as meta:
-            return {kept.path: f'{kept.path} (project "{kept.name}")' for kept in catalogue(meta)}
+        with looked_at(folder / META, LIBRARY) as meta:
+            off = {project.id for project in listing.projects(meta, None) if project.is_off}
+            return {
+                kept.path: Owned(kept.path, kept.name, kept.id in off) for kept in catalogue(meta)
+            }
     except RecollectError:
-        return {}
+        return None
 
 
 class _Look:
@@ -65,19 +77,23 @@ class _Look:
         self._folder = folder
         self._check = check
         self._full = full
+        self._owned = owned_files(folder)
 
-    def at(self, name: str, title: str) -> Iterator[Finding]:
+    def at(self, name: str) -> Iterator[Finding]:
         path, schema = self._folder / name, schema_of(name)
+        owned = (self._owned or {}).get(name)
+        title = owned.title if owned else name
         try:
-            with translated(path, schema, title=title), closing(in_use(path)) as db:
-                check_kind(db, path, schema, title)
+            with looked_at(path, schema, title=title) as db:
                 yield from self._of_version(db, schema, title)
                 db.execute("BEGIN")
-                yield from self._of_content(db, path, schema, title)
+                yield from self._of_content(db, name, schema, title)
         except StoreTooNew as error:
             yield self._problem(error.message, "update Recollect")
         except StoreDamaged as error:
-            yield self._damaged(error.message)
+            yield self._damaged(name, error.message)
+        except StorageFull:
+            raise  # it is the same with all of them
         except RecollectError as error:
             yield self._problem(error.message, error.hint)
         yield from self._of_log(path, schema, title)
@@ -92,12 +108,13 @@ class _Look:
             yield Finding(self._check, "ok", what)
 
     def _of_content(
-        self, db: Connection, path: Path, schema: Schema, title: str
+        self, db: Connection, name: str, schema: Schema, title: str
     ) -> Iterator[Finding]:
+        path = self._folder / name
         faults = page_faults(db, full=self._full)
         if schema is LIBRARY:
             if faults:
-                yield self._damaged(f"{title} is damaged: {clipped(faults[0], 200)}.")
+                yield self._damaged(name, f"{title} is damaged: {clipped(faults[0], 200)}.")
             return
         if path.name in (USER, HISTORY) and generation_of(db) <= 0:
             what = f"{title} is closed to writers: a restore was cut short."
@@ -105,7 +122,7 @@ class _Look:
         of_words = [fault for fault in faults if _OF_WORD_INDEX in fault.lower()]
         if len(faults) > len(of_words):
             other = next(fault for fault in faults if fault not in of_words)
-            yield self._damaged(f"{title} is damaged: {clipped(other, 200)}.")
+            yield self._damaged(name, f"{title} is damaged: {clipped(other, 200)}.")
         elif of_words:
             what = f"The word index of {title} is damaged: searches may find too little."
             yield self._problem(what, DOCTOR_FIX, lambda: _indexed(path, anew=True))
@@ -130,17 +147,17 @@ class _Look:
             mend = partial(_folded, path, schema, title)
             yield Finding(self._check, "advice", what, DOCTOR_FIX, mend)
 
-    def _damaged(self, what: str) -> Finding:
+    def _damaged(self, name: str, what: str) -> Finding:
         """Never mended here: what is left of it may be all that there is."""
-        folder = self._folder
-        files = sorted(folder.parent.glob(f"{folder.name}-before-restore-*.zip"), reverse=True)[:1]
-        last = last_backup(folder)
-        if last is not None and last[0].is_file():
-            files.insert(0, last[0])
-        command = "recollect restore FILE --replace"
-        if files:
-            command += f"; there is {' and '.join(str(file) for file in files)}"
-        return self._problem(what, command)
+        path = self._folder / name
+        owned = (self._owned or {}).get(name)
+        is_strayed = "/" in name and (self._owned is not None or path.stat().st_size == 0)
+        if owned:
+            back = bring_project_back(self._folder, owned.project, is_off=owned.is_off)
+            return self._problem(what, f"move {path} out of the data folder; {back}")
+        if is_strayed:
+            return self._problem(f"{what} It belongs to no project.", f"move {path} elsewhere")
+        return self._problem(what, bring_all_back(self._folder))
 
     def _problem(
         self, what: str, command: str | None, mend: Callable[[], str] | None = None

@@ -15,12 +15,14 @@ from recollect.engines.sqlite.care.databases import check_databases
 from recollect.engines.sqlite.care.leftovers import check_leftovers
 from recollect.engines.sqlite.care.mending import settle_moves
 from recollect.engines.sqlite.care.replacing import locked
+from recollect.engines.sqlite.care.scratch import scratch
 from recollect.engines.sqlite.care.waiting import texts_that_wait
 from recollect.engines.sqlite.connections import translated
 from recollect.engines.sqlite.examining import at_rest, sound_facts
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.engines.sqlite.unfinished import unfinished
 
+COPIES = ".recollect-copies-"  # begins the name of a folder for copies beside a backup
 _NAME = re.compile(r"(_meta|user|history)\.db|(projects|archive)/[^/\\:\0]+\.db")
 
 
@@ -82,6 +84,11 @@ class SqliteCare:
 
     def note_backup(self, file: Path, at: str) -> None:
         backup_note.note_backup(self.folder, file, at)
+
+    @contextmanager
+    def scratch(self, place: Path) -> Generator[Path, None, None]:
+        with scratch(place, COPIES) as folder:
+            yield folder
 
     @contextmanager
     def stage(self) -> Generator[Path, None, None]:

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from recollect.core.care import DOCTOR_FIX, Finding
+from recollect.engines.sqlite.care.scratch import abandoned
 from recollect.engines.sqlite.founding import FOUNDED, STALE
 from recollect.engines.sqlite.unfinished import STAGE, is_unfinished
 
-OLD_STAGE = 3_600.0  # seconds after which nobody verifies a backup any more
-
 
 def check_leftovers(folder: Path, check: str) -> Iterator[Finding]:
-    for stage in sorted(folder.glob(f"{STAGE}*")):
-        if not is_unfinished(stage) and _age(stage) > OLD_STAGE:
+    for stage in abandoned(folder, STAGE):
+        if not is_unfinished(stage):
             yield _leftover(check, stage, "A restore that was given up left a folder")
     for path in _drafts(folder):
         if _age(path) > STALE:

@@ -1,10 +1,8 @@
 """Every database of a data folder replaced by its copy from a backup, `_meta.db` last."""
 
-import shutil
 from collections.abc import Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from uuid import uuid4
 
 from recollect.core.care import Added, Prepared, Progress
 from recollect.core.disks import usable
@@ -25,6 +23,7 @@ from recollect.engines.sqlite.care.replacing import (
     put_store,
     remove,
 )
+from recollect.engines.sqlite.care.scratch import scratch
 from recollect.engines.sqlite.connections import create
 from recollect.engines.sqlite.examining import at_rest
 from recollect.engines.sqlite.founding import make_library, make_store
@@ -109,13 +108,8 @@ def staged(folder: Path) -> Generator[Path, None, None]:
     """Where copies are verified; it stays only where a restore was cut short."""
     with usable(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        stage = folder / f"{unfinished.STAGE}{uuid4().hex}"
-        stage.mkdir(mode=0o700)
-    try:
+    with scratch(folder, unfinished.STAGE, unfinished.is_unfinished) as stage:
         yield stage
-    finally:
-        if not unfinished.is_unfinished(stage):
-            shutil.rmtree(stage, ignore_errors=True)
 
 
 def _listed(stage: Path) -> list[Kept]:

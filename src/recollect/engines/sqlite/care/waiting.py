@@ -1,17 +1,15 @@
 """The texts of a data folder that wait for their vectors."""
 
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 from recollect.core.care import Waiting
 from recollect.engines.sqlite.care.copying import META
-from recollect.engines.sqlite.care.databases import database_names, titles
-from recollect.engines.sqlite.connections import translated
-from recollect.engines.sqlite.examining import in_use
+from recollect.engines.sqlite.care.databases import database_names, owned_files
+from recollect.engines.sqlite.care.looking import looked_at
 from recollect.engines.sqlite.meaning import vector_counts
 from recollect.engines.sqlite.schema import PROJECT
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, StorageFull
 
 _OF_OTHERS = (
     "SELECT count(*) FROM records WHERE embedded IS NOT NULL "
@@ -20,18 +18,21 @@ _OF_OTHERS = (
 
 
 def texts_that_wait(folder: Path, model: str, kinds: Sequence[str]) -> list[Waiting]:
-    known = titles(folder)
+    known = owned_files(folder) or {}
     found: list[Waiting] = []
     for name in database_names(folder):
         if name == META or Path(name).parts[0] == "archive":
             continue
         try:
-            with translated(folder / name), closing(in_use(folder / name)) as db:
+            with looked_at(folder / name) as db:
                 if int(db.pragma("user_version")) < PROJECT.version:
                     continue  # the next start brings it up to date, and its texts wait then
                 waiting = vector_counts(db, model, kinds)[1]
                 others = int(db.execute(_OF_OTHERS, (model,)).get)
+        except StorageFull:
+            raise
         except RecollectError:
             continue  # the check of databases says what is wrong with it
-        found.append(Waiting(known.get(name, name), waiting, others))
+        title = known[name].title if name in known else name
+        found.append(Waiting(title, waiting, others))
     return found

@@ -55,6 +55,12 @@ def growths_of(turn: Record) -> tuple[Growth, ...]:
     )
 
 
+def own_text(turn: Record) -> str:
+    """Without what others have added."""
+    growths = growths_of(turn)
+    return growths[0].before.text if growths else turn.text
+
+
 def as_stored(turn: Record, code: Iterable[Record]) -> Said:
     """What a turn and its code say now."""
     facets = {name: v for name, v in turn.facets.items() if name not in (GROWN, "sequence")}

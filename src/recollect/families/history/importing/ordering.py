@@ -10,6 +10,7 @@ from recollect.core.times import Clock
 from recollect.core.transcripts import ASSISTANT
 from recollect.errors import Conflict
 from recollect.families.history.importing.conversations import UNSORTED, Gist, Talk
+from recollect.families.history.importing.growing import own_text
 from recollect.families.history.importing.retrying import unopposed
 from recollect.families.history.importing.texts import opening
 from recollect.families.history.importing.writing import commit
@@ -78,7 +79,7 @@ def _rename(talk: Talk, places: list[_Place], first: Record | None) -> None:
     talk.name = None
     talk.facets.pop("named", None)
     if first is not None:
-        talk.call(opening(first.text), [place.id for place in places].index(first.id))
+        talk.call(opening(own_text(first)), [place.id for place in places].index(first.id))
 
 
 async def _code_moves(store: RecordStore, positions: dict[str, int]) -> list[Step]:

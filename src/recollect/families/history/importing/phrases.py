@@ -1,6 +1,7 @@
 """What a turn is about, by the phrases in it: a decision, a problem, a fix."""
 
 import re
+from functools import cache
 
 from recollect.families.history.importing.fences import without_blocks
 
@@ -227,16 +228,22 @@ _ENDS = re.compile(r"[.!?;](?=\s|$)|\n")
 _NEAR = 400  # characters of a sentence that are looked at on each side
 
 
+@cache
+def _made(form: str) -> re.Pattern[str]:
+    """At the first need: to make them all takes longer than a hook has."""
+    return re.compile(form, re.IGNORECASE)
+
+
 class _Phrases:
     """Ways to say one thing; `undone` is what takes it back before it in the sentence."""
 
     def __init__(self, ways: Ways, undone: re.Pattern[str]) -> None:
-        self._forms = [(words, re.compile(form, re.IGNORECASE)) for words, form in ways]
+        self._ways = ways
         self._undone = undone
 
     def may_be_in(self, text: str) -> list[re.Pattern[str]]:
         lowered = text.lower()
-        return [form for words, form in self._forms if any(word in lowered for word in words)]
+        return [_made(form) for words, form in self._ways if any(word in lowered for word in words)]
 
     def are_in(self, text: str, *, asked: bool = False) -> bool:
         """Questions count where it does not matter that something is `asked`."""

@@ -181,12 +181,7 @@ class Plan:
         """A copy may have been made while there was less of it, and be read first."""
         owner = self._known.conversations.get(slot.owner)
         is_kept = slot.is_live and owner is not None and not left_out_of(owner)
-        if not is_kept or SEALED in slot.tags:
-            return
-        if slot.differs_from(said):
-            slot.shrink(talk.id)  # it had added something else
-            self._guard(slot.owner)
-        if slot.is_begun_by(said):
+        if is_kept and slot.is_begun_by(said) and SEALED not in slot.tags:
             slot.grow(said, talk.id, self._known.code.get(said.id, ()))
             self._guard(slot.owner)
 

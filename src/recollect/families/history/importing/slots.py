@@ -56,11 +56,6 @@ class Slot:
         is_longer = said.is_whole and len(said.text) > len(self.text)
         return is_longer and said.text.startswith(self.text)
 
-    def differs_from(self, said: Said) -> bool:
-        """Whether neither is an older state of the other."""
-        is_older = self.text.startswith(said.text)
-        return said.is_whole and not is_older and not self.is_begun_by(said)
-
     def grow(self, said: Said, conversation: str, code: Iterable[Record]) -> None:
         """A copy in this conversation says more; `code` is what the stored turn has."""
         is_another = not self.grown or self.grown[-1].conversation != conversation
