@@ -74,9 +74,7 @@ def _words(text: str, at: int, end: int) -> Iterator[re.Match[str]]:
         at = word.end()
 
 
-def _given(
-    text: str, words: list[tuple[int, int]], options: _Options
-) -> Iterator[tuple[int, int]]:
+def _given(text: str, words: list[tuple[int, int]], options: _Options) -> Iterator[tuple[int, int]]:
     for place, (start, end) in enumerate(words):
         word = text[start:end]
         following = words[place + 1] if place + 1 < len(words) else (end, end)

@@ -286,9 +286,7 @@ def _authorizations(text: str) -> Iterator[_Span]:
         return
     for match in _AUTHORIZATION.finditer(text):
         in_header, value = match[1], match[2]
-        if not is_placeholder(value) and (
-            _is_random(value) or (in_header and not value.islower())
-        ):
+        if not is_placeholder(value) and (_is_random(value) or (in_header and not value.islower())):
             yield _Span(*match.span(2), "authorization")
 
 

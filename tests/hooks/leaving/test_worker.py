@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
+from caring import backed_up, cut_short, restored
 from making import DAY_ONE, batch
 from recollect.app.app import App
 from recollect.core.records import Record, Where
 from recollect.core.sessions import Session
+from recollect.core.times import now
 from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.unfinished import begin, end
 from recollect.families.memories.kinds import NOTHING_STORED
 from recollect.hooks.files import faults
 from recollect.hooks.files.jobs import Job, Jobs
 from recollect.hooks.files.ledger import FOLDER, Ledger
-from recollect.hooks.leaving.worker import MOST_FAILURES, MOST_STARTS, Worker, main
+from recollect.hooks.leaving.worker import MOST_FAILURES, MOST_STARTS, PASSING, Worker, main
 from recollect.hooks.places import hooks_folder
 from recollect.settings import Settings, load
 from shelving import memory
@@ -395,17 +396,19 @@ async def test_agents_whose_folder_is_a_link_to_elsewhere_are_not_taken_in(
 
 
 async def test_what_will_pass_uses_up_no_try(
-    settings: Settings, transcript: Path, folder: Path
+    settings: Settings, transcript: Path, folder: Path, tmp_path: Path
 ) -> None:
     await remember(settings, folder, "The teapot leaks")
-    stage = settings.data_dir / "restoring-1"
-    stage.mkdir()
-    begin(stage, Path("copy.zip"), None)
-    left = await worked(settings, job_of(transcript, folder))
+    backup, safety = tmp_path / "copy.zip", tmp_path / "safety.zip"
+    backed_up(settings.data_dir, backup)
+    cut_short(settings.data_dir, backup, safety)
+    left = await worked(settings, job_of(transcript, folder, at=now()))
     for _ in range(MOST_STARTS + 1):
         left = await worked(settings)
     assert [(job.failures, job.starts) for job in left] == [(0, 0)]
     assert "being restored" in told(settings)[0]
-    end(settings.data_dir)
+    left = await worked(settings, job_of(transcript, folder, at=now() - PASSING))
+    assert [job.failures for job in left] == [1, 0]
+    restored(settings.data_dir, backup, replace=True, safety=tmp_path / "again.zip")
     assert await worked(settings) == []
     assert len(await turns(settings)) == 2

@@ -183,7 +183,8 @@ class Drafts:
             draft.replace(target)
 
     def discard(self) -> None:
-        for draft in self._drafts.values():
+        # A copy: who is interrupted may have left another thread at work on the rest.
+        for draft in list(self._drafts.values()):
             draft.unlink(missing_ok=True)
 
 

@@ -35,6 +35,7 @@ MOST_RESIDENT = MOST_MEMORY if sys.platform == "darwin" else inf
 NICENESS = 10
 
 MOST_FAILURES = 3  # of one job
+PASSING = 86_400 * 1_000_000  # microseconds in which what will pass does not count as a failure
 MOST_STARTS = 10  # that bring a job no further: whatever it is that kills the worker, it stays
 
 
@@ -167,13 +168,10 @@ class Worker:
         return report
 
     def _fail(self, job: Job, error: Exception) -> None:
-        if isinstance(error, RecollectError) and error.retry_possible:
-            # A restore is under way, or another process has the lock: nothing is wrong with it.
-            self._jobs.keep(replace(job, starts=max(0, job.starts - 1)))
-            self._tell(job.event, error)
-            return
         failed = replace(job, failures=job.failures + 1)
-        if failed.failures < MOST_FAILURES:
+        if _will_pass(job, error):
+            self._jobs.keep(replace(job, starts=max(0, job.starts - 1)))
+        elif failed.failures < MOST_FAILURES:
             self._jobs.keep(failed)
         else:
             # An error that nobody foresaw may quote what was said.
@@ -183,6 +181,12 @@ class Worker:
 
     def _tell(self, event: str, cause: BaseException | str) -> None:
         faults.record(self.folder, event, cause)
+
+
+def _will_pass(job: Job, error: Exception) -> bool:
+    """As a restore that is under way does, or another process's lock."""
+    is_passing = isinstance(error, RecollectError) and error.retry_possible
+    return is_passing and now() - job.at < PASSING
 
 
 def _settings_of(job: Job, settings: Settings) -> Settings:

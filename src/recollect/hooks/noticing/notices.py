@@ -39,6 +39,12 @@ def failure_head(command: str) -> str:
     return f"{shown(command)} failed:"
 
 
+def command_of_failure(text: str) -> str:
+    """The command as the memory of a failure shows it, or that of its repair."""
+    head = text.partition("\n")[0]
+    return head.partition("` failed and works again,")[0].removesuffix("` failed:")
+
+
 def success(command: str, purpose: str) -> Notice:
     return Notice(f"{shown(command)} worked.", 0.3, tuple(dict.fromkeys((WORKED, purpose))))
 

@@ -1,6 +1,7 @@
 """Past sessions of a project and conversations of its folder, a line for each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,28 +9,70 @@ from recollect.core.fencing import as_data
 from recollect.core.records import Record, Where
 from recollect.core.text import counted, digest
 from recollect.core.times import ago
-from recollect.families.history.model import CONVERSATION
+from recollect.families.history.model import CONVERSATION, DECISION, SUMMARY, TURN
 from recollect.families.memories.filling import Entry
-from recollect.families.memories.kinds import NOTHING_STORED, SESSION
+from recollect.families.memories.kinds import SESSION
+from recollect.hooks.noticing.tags import EDITED, FAILED, FIXED, WORKED
 
 if TYPE_CHECKING:
     from recollect.core.ports import RecordStore
 
 LOOKED_AT = 40  # records a question, of which some may not be meant
-LONGEST_TEXT = 1_000  # characters that are read of a title or a summary
+LONGEST_TEXT = 1_000  # characters that are read of a title
+FIRST_TURNS, LAST_TURNS = 6, 12  # of a conversation, for what was asked first and last
+MOST_DECISIONS = 3  # of a conversation
+TOPICS = "Key topics: "  # behind which the summary of a session names them
+_TELL_NOTHING = frozenset({EDITED, FAILED, FIXED, WORKED})  # tags of what hooks store
 
-_EMPTY = ("", NOTHING_STORED)
+
+@dataclass(frozen=True, slots=True)
+class _Talk:
+    """What is known of one session: a conversation, what it came to, or both."""
+
+    record: Record
+    ended: int
+    topics: tuple[str, ...] = ()
+    asked: Sequence[str] = ()  # in their order
+    decided: Sequence[str] = ()  # the texts of turns
 
 
-async def summaries(store: "RecordStore | None") -> dict[str, Record]:
-    """What sessions came to, by their ids."""
+async def former_sessions(
+    store: "RecordStore | None",
+    history: "RecordStore | None",
+    folder: Path | None,
+    session: str,
+    now: int,
+    most: int,
+) -> list[Entry]:
+    """The newest first, but the session itself.
+
+    What it was about, what was decided and what was asked last; or what its memories were about.
+    """
+    summed_up = await _summed_up(store)
+    talks = await _conversations(history, folder)
+    keys = [key for key in {**summed_up, **talks} if key != session]
+    pairs = {key: [each[key] for each in (talks, summed_up) if key in each] for key in keys}
+    topics = {key: _topics(summed_up[key]) for key in keys if key in summed_up}
+    found = [
+        _Talk(records[0], max(map(_ended, records)), topics.get(key, ()))
+        for key, records in pairs.items()
+        if key in talks or topics[key]
+    ]
+    found = sorted(found, key=lambda talk: talk.ended, reverse=True)[:most]
+    if history is not None:
+        found = await _with_what_was_said(history, found)
+    return [_line(talk, now) for talk in found]
+
+
+async def _summed_up(store: "RecordStore | None") -> dict[str, Record]:
+    """Sessions that have come to something, by their ids."""
     if store is None:
         return {}
     found = await store.scan(Where(kinds=(SESSION,)), order="newest", limit=LOOKED_AT)
-    return {record.id: record for record in found if record.text not in _EMPTY}
+    return {record.id: record for record in found}
 
 
-async def conversations(history: "RecordStore | None", folder: Path | None) -> dict[str, Record]:
+async def _conversations(history: "RecordStore | None", folder: Path | None) -> dict[str, Record]:
     """Those that were held in the folder, by the ids of their sessions; not those of agents."""
     if history is None or folder is None:
         return {}
@@ -38,16 +81,6 @@ async def conversations(history: "RecordStore | None", folder: Path | None) -> d
         where = Where(kinds=(CONVERSATION,), scopes=(name,))
         found += await history.scan(where, order="newest", limit=LOOKED_AT)
     return {record.session or record.id: record for record in found if _is_told(record)}
-
-
-def lines(
-    summed_up: dict[str, Record], talks: dict[str, Record], session: str, now: int
-) -> list[Entry]:
-    """The newest first, but the session itself: what was kept of one in both ways is one line."""
-    keys = [key for key in {**summed_up, **talks} if key != session]
-    pairs = [[each[key] for each in (talks, summed_up) if key in each] for key in keys]
-    pairs.sort(key=_ended, reverse=True)
-    return [_line(records, now) for records in pairs]
 
 
 def _names(folder: Path) -> list[str]:
@@ -61,13 +94,73 @@ def _is_told(record: Record) -> bool:
     return bool(record.name and has_turns and not facets.get("part_of"))
 
 
-def _ended(records: Sequence[Record]) -> int:
-    return max(int(r.facets.get("ended_at") or r.facets.get("ended") or r.at) for r in records)
+def _ended(record: Record) -> int:
+    return int(record.facets.get("ended_at") or record.facets.get("ended") or record.at)
 
 
-def _line(records: Sequence[Record], now: int) -> Entry:
-    said = [as_data((record.name or record.text)[:LONGEST_TEXT]) for record in records]
-    turns = [r.facets["turns"] for r in records if r.kind == CONVERSATION]
-    source = ["session", *(counted(int(n), "turn") for n in turns), ago(_ended(records), now)]
-    text = ": ".join(filter(None, said))
-    return Entry(records[0], text, "; ".join(source), digest(text))
+def _topics(summed_up: Record) -> tuple[str, ...]:
+    named = summed_up.text[:LONGEST_TEXT].partition(TOPICS)[2].split(", ")
+    return tuple(topic for topic in named if topic and topic.lower() not in _TELL_NOTHING)
+
+
+async def _with_what_was_said(history: "RecordStore", talks: Sequence[_Talk]) -> list[_Talk]:
+    records = [talk.record for talk in talks if talk.record.kind == CONVERSATION]
+    sessions = tuple(record.session for record in records if record.session)
+    if not sessions:
+        return list(talks)
+    places = tuple(place for record in records for place in _ends(record))
+    turns = await history.scan(Where(kinds=(TURN,), places=places))
+    decisions = Where(kinds=(TURN,), types=(DECISION,), sessions=sessions)
+    asked = _by_session(
+        turn
+        for turn in sorted(turns, key=lambda turn: turn.position or 0)
+        if turn.author == "user" and turn.type != SUMMARY
+    )
+    decided = _by_session(await history.scan(decisions, order="newest", limit=LOOKED_AT))
+    return [
+        replace(talk, asked=asked.get(key, ()), decided=decided.get(key, ()))
+        for talk in talks
+        for key in [talk.record.session or ""]
+    ]
+
+
+def _ends(record: Record) -> list[tuple[str, int]]:
+    turns = int(record.facets["turns"])
+    numbers = {*range(min(FIRST_TURNS, turns)), *range(max(0, turns - LAST_TURNS), turns)}
+    return [(record.session, number) for number in sorted(numbers)] if record.session else []
+
+
+def _by_session(turns: Iterable[Record]) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for turn in turns:
+        found.setdefault(turn.session or "", []).append(turn.text)
+    return found
+
+
+def _line(talk: _Talk, now: int) -> Entry:
+    source = ["session"]
+    if talk.record.kind == CONVERSATION:
+        source.append(counted(int(talk.record.facets["turns"]), "turn"))
+    text = as_data(_told(talk))
+    return Entry(talk.record, text, "; ".join([*source, ago(talk.ended, now)]), digest(text))
+
+
+def _told(talk: _Talk) -> str:
+    if talk.record.kind != CONVERSATION:
+        return f"Topics: {', '.join(talk.topics)}"
+    # Loaded where there is a past to tell of.
+    from recollect.hooks.starting.gist import decisions_of, prompt_line, says_something
+
+    asked = [prompt_line(text) for text in talk.asked if says_something(text)]
+    title = (talk.record.name or "")[:LONGEST_TEXT]
+    if "named" in talk.record.facets and not says_something(title) and asked:
+        title = asked[0]  # it was called by its first words, and they were `hi`
+    decided = decisions_of(talk.decided, MOST_DECISIONS)
+    last = asked[-1] if asked and not asked[-1].startswith(title.rstrip("….")) else ""
+    parts = [
+        title.rstrip("."),
+        f"Decided: {' / '.join(decided).rstrip('.')}" if decided else "",
+        f"Last prompt: {last}" if last else "",
+        f"Topics: {', '.join(talk.topics)}" if talk.topics and not decided else "",
+    ]
+    return ". ".join(filter(None, parts))

@@ -15,14 +15,13 @@ FEWEST_WORDS = 2
 _WORD = re.compile(r"\w[\w'’.-]*")
 _WORDY = 4  # characters, where a script puts no blanks between words
 # What one says to begin, to agree, to go on or to end.
-_FILLING = frozenset(
-    """
+_FILLING_WORDS = """
     a again ahead all alright and bye cheers commit continue cool danke do done exactly fine for go
     good great hallo hello hey hi hm hmm ja just k keep let's lgtm lol me more morning nein nice no
     now ok okay on one perfect please proceed really right so sorry sure test testing thank thanks
     that the then there this try up weiter well wow y yeah yep yes you
-    """.split()
-)
+"""
+_FILLING = frozenset(_FILLING_WORDS.split())
 
 
 def says_something(prompt: str) -> bool:

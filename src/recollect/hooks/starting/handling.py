@@ -16,7 +16,8 @@ from recollect.hooks.past import past_of
 from recollect.hooks.places import project_of
 from recollect.hooks.starting.bank_tasks import open_tasks
 from recollect.hooks.starting.briefing import BEFORE, PAST, PROJECT, TODOS, USER, briefing, without
-from recollect.hooks.starting.former_sessions import conversations, lines, summaries
+from recollect.hooks.starting.former_sessions import former_sessions
+from recollect.hooks.starting.todos import is_todo, open_todos
 from recollect.settings import chosen_toolsets
 
 if TYPE_CHECKING:
@@ -26,12 +27,13 @@ if TYPE_CHECKING:
 COMPACT = "compact"
 LOST = ("clear", COMPACT)  # sources after which nothing is left of what was given before
 
-OF_PROJECT, OF_USER = 0.5, 0.7  # importance from which a memory is told
+TOLD = 0.5  # importance from which a memory is told
 IMPORTANT = 0.7  # from which newer ones do not push it out
 MOST_OF_PROJECT, MOST_OF_USER, MOST_TODOS, MOST_PAST = 20, 10, 5, 5
 LOOKED_AT = 40  # records a question, of which some may not be meant
 LONGEST_TEXT = 2_000  # characters that are read of a memory
-TODO, DONE = "todo", frozenset({"done", "closed", "completed"})  # tags
+PREFERENCES = ("preference", "preferences")  # tags
+PREFERS = "prefer"  # in the text, where nobody gave a tag
 
 RECALL = "recall_memories finds more by meaning and words"
 RECALL_PAST = "recall_previous_discussions what was said in past conversations"
@@ -65,25 +67,30 @@ async def _known(event: HookEvent, around: Around) -> dict[str, list[Entry]] | N
     """Candidates for each section, best first; None where the project is switched off."""
     room, now = around.room, around.now
     if room is None:
-        return {TODOS: _tasks(event, around)}
+        return {TODOS: _tasks(event, around), BEFORE: await _before(None, None, event, around)}
     project = await project_of(event.folder, around.settings, room)
     if project is not None and project.is_off:
         return None
     store = None if project is None else await _opened(room, project.name)
     history, user = await past_of(room), await room.user()
     todos = [*await _todos(store, event, now), *await _todos(user, event, now)]
-    talks = await conversations(history, event.folder)
-    known = {
-        PROJECT: await _important(store, "project", OF_PROJECT, MOST_OF_PROJECT, now),
+    return {
+        BEFORE: await _before(store, history, event, around),
+        PROJECT: _entries((await _important(store, "project"))[:MOST_OF_PROJECT], now),
         TODOS: [*todos, *_tasks(event, around)][:MOST_TODOS],
-        USER: await _important(user, "user", OF_USER, MOST_OF_USER, now),
-        PAST: lines(await summaries(store), talks, event.session, now)[:MOST_PAST],
+        USER: _entries(_preferences_first(await _important(user, "user"))[:MOST_OF_USER], now),
+        PAST: await former_sessions(store, history, event.folder, event.session, now, MOST_PAST),
     }
-    if event.source == COMPACT:
-        from recollect.hooks.starting.own_work import own_work
 
-        known[BEFORE] = await own_work(store, history, event.session, now)
-    return known
+
+async def _before(
+    store: "RecordStore | None", history: "RecordStore | None", event: HookEvent, around: Around
+) -> list[Entry]:
+    if event.source != COMPACT:
+        return []
+    from recollect.hooks.starting.own_work import own_work
+
+    return await own_work(store, history, event, around)
 
 
 async def _opened(room: "ReadingRoom", name: str) -> "RecordStore | None":
@@ -93,9 +100,7 @@ async def _opened(room: "ReadingRoom", name: str) -> "RecordStore | None":
         return None
 
 
-async def _important(
-    store: "RecordStore | None", scope: str, least: float, most: int, now: int
-) -> list[Entry]:
+async def _important(store: "RecordStore | None", scope: str) -> list[Record]:
     """Pinned ones first, then the most important, then the newest."""
     if store is None:
         return []
@@ -103,20 +108,30 @@ async def _important(
     for where in (
         Where(kinds=(MEMORY,), scopes=(scope,), pinned=True),
         Where(kinds=(MEMORY,), scopes=(scope,), min_importance=IMPORTANT),
-        Where(kinds=(MEMORY,), scopes=(scope,), min_importance=least),
+        Where(kinds=(MEMORY,), scopes=(scope,), tags=PREFERENCES, min_importance=TOLD),
+        Where(kinds=(MEMORY,), scopes=(scope,), min_importance=TOLD),
     ):
         found += await store.scan(where, order="newest", limit=LOOKED_AT)
-    meant = [record for record in found if _is_told(record) and TODO not in record.tags]
+    meant = [record for record in found if _is_told(record) and not is_todo(record)]
     meant.sort(key=lambda record: -(record.importance or 0.0))
-    return _entries(ranked(meant)[:most], now)
+    return ranked(meant)
+
+
+def _preferences_first(records: Iterable[Record]) -> list[Record]:
+    """Among those that are neither important nor pinned."""
+
+    def rank(record: Record) -> int:
+        if (record.importance or 0.0) >= IMPORTANT or record.facets.get("pinned"):
+            return 0
+        is_tagged = any(tag in record.tags for tag in PREFERENCES)
+        return 1 if is_tagged or PREFERS in record.text[:LONGEST_TEXT].lower() else 2
+
+    return sorted(records, key=rank)
 
 
 async def _todos(store: "RecordStore | None", event: HookEvent, now: int) -> list[Entry]:
-    if store is None:
-        return []
-    where = Where(kinds=(MEMORY,), tags=(TODO,), visible_to=event.session)
-    found = await store.scan(where, order="newest", limit=LOOKED_AT)
-    return _entries(ranked([r for r in found if _is_told(r) and DONE.isdisjoint(r.tags)]), now)
+    found = [] if store is None else await open_todos(store, event.session)
+    return _entries(ranked([record for record in found if _is_told(record)]), now)
 
 
 def _tasks(event: HookEvent, around: Around) -> list[Entry]:

@@ -1,43 +1,69 @@
 """What a session itself has decided and done, which a compaction of its context loses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from recollect.core.fencing import as_data
 from recollect.core.records import Record, Where
+from recollect.core.secrets import masked
 from recollect.core.text import digest
 from recollect.core.times import ago
 from recollect.families.history.model import DECISION, TURN
 from recollect.families.memories.context import entry_of, is_current
 from recollect.families.memories.filling import Entry
 from recollect.families.memories.kinds import MEMORY
-from recollect.hooks.noticing.tags import EDITED, is_automatic
+from recollect.hooks.model import Around, HookEvent
+from recollect.hooks.noticing.notices import command_of_failure
+from recollect.hooks.noticing.tags import EDITED, FAILED, FIXED, is_automatic
+from recollect.hooks.starting.gist import decided_in, decisions_of, prompt_line, says_something
+from recollect.hooks.starting.transcript_tail import Said, said_of_late
 
 if TYPE_CHECKING:
-    from recollect.core.ports import RecordStore
+    from recollect.core.ports import ReadingRoom, RecordStore
 
 LOOKED_AT = 200  # memories of the session
-MOST_STATED, MOST_DECISIONS, MOST_NOTICED, MOST_FILES = 20, 8, 8, 40
-LONGEST_TEXT = 2_000  # characters that are read of each
-SPEAKERS = ("user", "assistant")
+MOST_DECISIONS, MOST_PROMPTS, MOST_STATED, MOST_NOTICED, MOST_FILES = 10, 6, 20, 8, 40
+LONGEST_TEXT = 2_000  # characters that are read of a memory
 
 
 async def own_work(
-    store: "RecordStore | None", history: "RecordStore | None", session: str, now: int
+    store: "RecordStore | None", history: "RecordStore | None", event: HookEvent, around: Around
 ) -> list[Entry]:
-    """What it had stored, what was decided, which files it edited, and which commands failed."""
-    if not session:
+    """What was decided and asked, which files it edited, what it stored, which commands failed."""
+    if not event.session:
         return []
-    own = [record for record in await _stored(store, session) if is_current(record)]
+    said = await _said(event, around)
+    own = [record for record in await _stored(store, event.session) if is_current(record)]
     noticed = [record for record in own if is_automatic(record)]
     stated = [record for record in own if not is_automatic(record)]
-    commands = [record for record in noticed if EDITED not in record.tags]
+    edits = [record for record in noticed if EDITED in record.tags]
+    shown = [*stated[:MOST_STATED], *_commands(noticed)[:MOST_NOTICED]]
     return [
-        *(entry_of(record, LONGEST_TEXT, now) for record in stated[:MOST_STATED]),
-        *(_decision(turn, now) for turn in await _decisions(history, session)),
-        *_files([record for record in noticed if EDITED in record.tags], now),
-        *(entry_of(record, LONGEST_TEXT, now) for record in commands[:MOST_NOTICED]),
+        *await _decisions(history, said, event.session, around.now),
+        *_prompts(said, around.now),
+        *_files(edits, around.now),
+        *(entry_of(record, LONGEST_TEXT, around.now) for record in shown),
     ]
+
+
+async def _said(event: HookEvent, around: Around) -> list[Said]:
+    """The newest first; nothing of a folder that is off, as with what the history has."""
+    if event.transcript is None or await _is_off(around.room, event):
+        return []
+    said = said_of_late(event.transcript, event.session)[::-1]
+    if around.settings.mask_secrets:
+        return [each._replace(text=masked(each.text)[0]) for each in said]
+    return said
+
+
+async def _is_off(room: "ReadingRoom | None", event: HookEvent) -> bool:
+    silences = [] if room is None else await room.silences()
+    if all(silence.until is not None for silence in silences):
+        return False
+    from recollect.app.workspaces import key_of_workspace
+    from recollect.families.history.importing.quiet import Quiet
+
+    return Quiet(silences, key_of_workspace).switched_off(str(event.folder or "")) is not None
 
 
 async def _stored(store: "RecordStore | None", session: str) -> list[Record]:
@@ -45,18 +71,34 @@ async def _stored(store: "RecordStore | None", session: str) -> list[Record]:
     return [] if store is None else await store.scan(where, order="newest", limit=LOOKED_AT)
 
 
-async def _decisions(history: "RecordStore | None", session: str) -> list[Record]:
+async def _decisions(
+    history: "RecordStore | None", said: Sequence[Said], session: str, now: int
+) -> list[Entry]:
+    """Sentence by sentence, so that one is known for the same in transcript and history."""
     where = Where(kinds=(TURN,), types=(DECISION,), sessions=(session,))
-    if history is None:
-        return []
-    return await history.scan(where, order="newest", limit=MOST_DECISIONS)
+    turns = (
+        [] if history is None else await history.scan(where, order="newest", limit=MOST_DECISIONS)
+    )
+    found = {text: each for each in said for text in decided_in(each.text)}
+    for turn in turns:
+        spoken = Said(turn.text, turn.author == "user", turn.at)
+        found |= {t: spoken for t in decisions_of([turn.text], MOST_DECISIONS) if t not in found}
+    newest = sorted(found.items(), key=lambda item: -(item[1].at or now))
+    return [_quoted(text, "decided", by, now) for text, by in newest[:MOST_DECISIONS]]
 
 
-def _decision(turn: Record, now: int) -> Entry:
-    by = f"said by the {turn.author}" if turn.author in SPEAKERS else "said"
-    is_whole = len(turn.text) <= LONGEST_TEXT
-    text = as_data(turn.text[:LONGEST_TEXT])
-    return Entry(turn, text, f"{by}; {ago(turn.at, now)}", digest(turn.text), is_whole)
+def _prompts(said: Sequence[Said], now: int) -> Iterator[Entry]:
+    asked = [each for each in said if each.by_user and says_something(each.text)]
+    for each in asked[:MOST_PROMPTS]:
+        yield _quoted(prompt_line(each.text), "asked", each, now)
+
+
+def _quoted(text: str, what: str, said: Said, now: int) -> Entry:
+    at = now if said.at is None else said.at
+    line, mark = as_data(text), digest(text)
+    record = Record(id=f"{what}:{mark}", kind=what, created_at=at, updated_at=at)
+    by = "user" if said.by_user else "assistant"
+    return Entry(record, line, f"{what} by the {by}; {ago(at, now)}", mark)
 
 
 def _files(records: Sequence[Record], now: int) -> list[Entry]:
@@ -72,3 +114,21 @@ def _files(records: Sequence[Record], now: int) -> list[Entry]:
 def _file(record: Record) -> str:
     source = cast(Mapping[str, Any], record.facets.get("source") or {})
     return str(source.get("file") or "")
+
+
+def _commands(noticed: Sequence[Record]) -> list[Record]:
+    """Without failures of what works again."""
+    mended = {
+        command_of_failure(record.text): record.at
+        for record in reversed(noticed)
+        if FIXED in record.tags
+    }
+    return [
+        record
+        for record in noticed
+        if EDITED not in record.tags
+        and (
+            FAILED not in record.tags
+            or mended.get(command_of_failure(record.text), record.at - 1) < record.at
+        )
+    ]
