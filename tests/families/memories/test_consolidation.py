@@ -98,6 +98,12 @@ def test_what_stands_for_itself_is_not_summed_up(more: dict[str, Any]) -> None:
     assert planned(events(*AUTH, **more)).summaries == ()
 
 
+def test_what_nobody_asked_for_does_not_become_a_second_memory_with_the_same_words() -> None:
+    texts = [f"Edited src/{name}.py" for name in "abc"]
+    assert planned(events(*texts, facets={"automatic": True})).summaries == ()
+    assert len(planned(events(*texts)).summaries) == 1
+
+
 def test_facts_of_the_session_alone_are_summed_up_with_its_events() -> None:
     own = [*events(*AUTH[:2]), event(AUTH[2], type="semantic")]
     assert len(planned(own).summaries) == 1

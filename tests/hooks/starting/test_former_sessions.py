@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +60,88 @@ def test_nor_is_what_the_session_decided_there_itself(desk: Desk) -> None:
     text = told(desk, "compact")
     assert "Likes tests." in text
     assert "eight shards" not in text
+
+
+def talk(desk: Desk, name: str, said: list[tuple[str, str]], **facets: Any) -> None:
+    """A conversation of the folder, with turns of these types."""
+    told = {"turns": len(said), "ended": DAY_ONE, **facets}
+    where: dict[str, Any] = {"session": f"s of {name}", "scope": str(desk.folder)}
+    turns = [
+        Record(
+            f"{name} {place}",
+            "turn",
+            DAY_ONE,
+            DAY_ONE,
+            type=kind,
+            text=text,
+            position=place,
+            author="assistant" if place % 2 else "user",
+            **where,
+        )
+        for place, (kind, text) in enumerate(said)
+    ]
+    record = Record(name, "conversation", DAY_ONE, DAY_ONE, name=name, facets=told, **where)
+    desk.stored_of_past(record, *turns)
+
+
+def line_of(text: str) -> str:
+    return text.partition("### Recent Sessions\n")[2].splitlines()[0]
+
+
+def test_a_session_is_told_by_what_was_asked_and_decided_and_not_by_counts(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    talk(
+        desk,
+        "hi",
+        [
+            ("said", "hi"),
+            ("said", "Hello! What shall we do?"),
+            ("said", "Let the shop keep its carts when somebody logs out."),
+            (
+                "decision",
+                "There are two ways. We decided to keep carts in Redis. It has them already.",
+            ),
+            ("said", "Fine, now write the migration for it"),
+            ("said", "Done."),
+            ("said", "thanks"),
+        ],
+        named=0,
+    )
+    desk.stored(
+        Record(
+            "s of hi",
+            "session",
+            DAY_ONE,
+            DAY_ONE,
+            text="7 memories (6 episodic, 1 semantic). Key topics: failed, edited, carts",
+        )
+    )
+    assert line_of(told_here(desk)) == (
+        "- Let the shop keep its carts when somebody logs out. "
+        "Decided: We decided to keep carts in Redis. "
+        "Last prompt: Fine, now write the migration for it. (session; 7 turns; 3 days ago)"
+    )
+
+
+def test_topics_stand_in_for_decisions_without_those_of_what_hooks_store(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    talk(desk, "Repair the cart", [("said", "Repair the cart")])
+    text = "2 memories. Key topics: failed, carts"
+    desk.stored(Record("s of Repair the cart", "session", DAY_ONE, DAY_ONE, text=text))
+    assert line_of(told_here(desk)).startswith("- Repair the cart. Topics: carts. (")
+
+
+def test_a_title_that_somebody_gave_stays_and_a_talk_of_nothing_is_left_out(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path)
+    talk(desk, "Carts", [("said", "ok")])
+    talk(desk, "hello", [("said", "hello"), ("said", "Hello!")], named=0)
+    text = told_here(desk)
+    assert "Carts" in text
+    assert "hello" not in text
+
+
+def told_here(desk: Desk) -> str:
+    answer = session_start(desk.event("SessionStart", source="startup"), desk.around())
+    return "" if answer is None else answer.context

@@ -72,7 +72,7 @@ def test_a_session_begins_with_what_matters_in_the_project_and_to_the_user(desk:
     )
     desk.stored_of_user(
         memory("Prefers short answers.", scope="user", importance=0.8),
-        memory("Likes tea.", scope="user", importance=0.6),
+        memory("Minor, too.", scope="user", importance=0.4),
     )
     text = told(desk)
     assert lines(text, "Project Knowledge") == [
@@ -82,6 +82,19 @@ def test_a_session_begins_with_what_matters_in_the_project_and_to_the_user(desk:
     ]
     assert lines(text, "User Preferences") == ["Prefers short answers."]
     assert "(project semantic; 3 days ago)" in text
+
+
+def test_ordinary_memories_of_the_user_follow_preferences_first_up_to_ten(desk: Desk) -> None:
+    user: dict[str, Any] = {"scope": "user", "importance": 0.5}
+    desk.stored_of_user(
+        memory("Important.", scope="user", importance=0.7),
+        memory("Tabs, not spaces.", tags=("preference",), **user),
+        memory("Prefers pytest.", **user),
+        *(memory(f"Remark {number}.", **user) for number in range(20)),
+    )
+    shown = lines(told(desk), "User Preferences")
+    assert shown[:4] == ["Important.", "Tabs, not spaces.", "Prefers pytest.", "Remark 19."]
+    assert len(shown) == 10
 
 
 def test_it_says_where_it_comes_from_and_how_to_find_more(desk: Desk) -> None:
@@ -130,13 +143,20 @@ def test_open_todos_are_those_of_memories_and_of_the_memory_bank(desk: Desk) -> 
         memory("Ship it.", tags=("todo", "done")),
         memory("Mine.", tags=("todo",), scope="session", session=desk.session),
         memory("Theirs.", tags=("todo",), scope="session", session="other"),
+        memory("todo: Say so.", importance=0.9),
     )
     bank = desk.folder / "memory-bank"
     bank.mkdir()
     text = "# Active\n\n## Ongoing Tasks\n- [ ] Rotate keys\n- [x] Old\n- Bare one\n- [Task 1]\n"
     (bank / "active-context.md").write_text(text, encoding="utf-8")
     shown = told(desk)
-    assert lines(shown, "Open Todos") == ["Mine.", "Write the docs.", "Rotate keys", "Bare one"]
+    assert lines(shown, "Open Todos") == [
+        "Mine.",
+        "Write the docs.",
+        "todo: Say so.",
+        "Rotate keys",
+        "Bare one",
+    ]
     assert lines(shown, "Project Knowledge") == []
 
 
@@ -167,8 +187,8 @@ def test_past_sessions_are_told_by_their_titles_and_by_what_they_came_to(desk: D
     )
     text = told(desk)
     assert lines(text, "Recent Sessions") == [
-        "Login: 3 memories. Key topics: login",
-        "1 memory. Key topics: ports",
+        "Login. Topics: login.",
+        "Topics: ports.",
     ]
     assert "(session; 12 turns; just now)" in text
 
@@ -254,9 +274,9 @@ def test_after_a_compaction_a_session_learns_what_it_did_itself(desk: Desk) -> N
     )
     text = told(desk, "compact")
     assert lines(text, "This Session Before Its Compaction") == [
-        "We chose tokens.",
         "Use Redis.",
         "Files: src/b.py, src/a.py",
+        "We chose tokens.",
         "`pytest` failed: E boom",
     ]
     assert lines(text, "Project Knowledge") == ["Known in the project."]

@@ -10,7 +10,12 @@ from recollect.core.sentences import beginning
 from recollect.families.memories.clustering import groups, likeness, rarity
 from recollect.families.memories.identity import derived_memory_id, text_key
 from recollect.families.memories.likeness import telling_words
-from recollect.families.memories.model import DEFAULT_IMPORTANCE, DERIVED_FROM, TAG_LIMIT
+from recollect.families.memories.model import (
+    AUTOMATIC,
+    DEFAULT_IMPORTANCE,
+    DERIVED_FROM,
+    TAG_LIMIT,
+)
 from recollect.families.memories.sentences import central_sentences
 from recollect.retrieval.topics import DULL_STEMS
 
@@ -172,7 +177,14 @@ def _summaries(sources: Sequence[Record], remembered: Remembered) -> list[Summar
         return touched > since and _is_worth_summing(topic)
 
     topics = _Topics(sources, remembered.vectors).found(SAME_TOPIC, counts)
-    return [_summary(topic) for topic in topics]
+    return [made for made in map(_summary, topics) if not _is_echo(made)]
+
+
+def _is_echo(summary: Summary) -> bool:
+    """Whether it is one of its members again, and nobody has asked for any of them."""
+    return all(member.facets.get(AUTOMATIC) for member in summary.members) and any(
+        text_key(member.text) == text_key(summary.text) for member in summary.members
+    )
 
 
 def _is_worth_summing(topic: "_Topic") -> bool:

@@ -61,7 +61,8 @@ async def former_sessions(
     found = sorted(found, key=lambda talk: talk.ended, reverse=True)[:most]
     if history is not None:
         found = await _with_what_was_said(history, found)
-    return [_line(talk, now) for talk in found]
+    lines = (_line(talk, now) for talk in found)
+    return [line for line in lines if line.text]
 
 
 async def _summed_up(store: "RecordStore | None") -> dict[str, Record]:
@@ -147,20 +148,20 @@ def _line(talk: _Talk, now: int) -> Entry:
 
 def _told(talk: _Talk) -> str:
     if talk.record.kind != CONVERSATION:
-        return f"Topics: {', '.join(talk.topics)}"
+        return f"Topics: {', '.join(talk.topics)}."
     # Loaded where there is a past to tell of.
     from recollect.hooks.starting.gist import decisions_of, prompt_line, says_something
 
     asked = [prompt_line(text) for text in talk.asked if says_something(text)]
     title = (talk.record.name or "")[:LONGEST_TEXT]
-    if "named" in talk.record.facets and not says_something(title) and asked:
-        title = asked[0]  # it was called by its first words, and they were `hi`
+    if "named" in talk.record.facets and not says_something(title):
+        title = asked[0] if asked else ""  # it is called by its first words, and they were `hi`
     decided = decisions_of(talk.decided, MOST_DECISIONS)
     last = asked[-1] if asked and not asked[-1].startswith(title.rstrip("….")) else ""
     parts = [
-        title.rstrip("."),
-        f"Decided: {' / '.join(decided).rstrip('.')}" if decided else "",
+        title,
+        f"Decided: {' / '.join(decided)}" if decided else "",
         f"Last prompt: {last}" if last else "",
         f"Topics: {', '.join(talk.topics)}" if talk.topics and not decided else "",
     ]
-    return ". ".join(filter(None, parts))
+    return " ".join(part if part[-1] in ".!?…" else f"{part}." for part in parts if part)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from recollect.core.sentences import sentences
 from recollect.core.text import clipped
+from recollect.families.history.importing.fences import without_blocks
 from recollect.families.history.importing.phrases import is_decision
 
 LONGEST_DECISION = 300  # characters
@@ -35,7 +36,9 @@ def says_something(prompt: str) -> bool:
 
 
 def prompt_line(prompt: str) -> str:
-    return clipped(prompt[: 4 * LONGEST_PROMPT], LONGEST_PROMPT)
+    """Its beginning, without blocks of code where there is anything else."""
+    begun = prompt[: 4 * LONGEST_PROMPT]
+    return clipped(without_blocks(begun).strip() or begun, LONGEST_PROMPT)
 
 
 def decided_in(text: str) -> list[str]:

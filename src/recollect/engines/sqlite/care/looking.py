@@ -23,7 +23,7 @@ def looked_at(
         with translated(path, schema, title=title), closing(in_use(path)) as db:
             check_kind(db, path, schema, named)
             yield db
-    except ZeroDivisionError as error:  # such as a table that is not there
+    except apsw.SQLError as error:  # such as a table that is not there
         raise StoreDamaged(
             f"{named} lacks what a {schema.name} database has ({error}).",
             hint=schema.when_damaged,
