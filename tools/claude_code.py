@@ -25,7 +25,10 @@ ADDRESS = "https://recollect.invalid/recollect.git"  # git is told to take the s
 FACT = "Orders are kept in PostgreSQL because refunds need transactions."
 QUESTION = "Which database did we choose for the orders?"
 LONGEST_IMPORT = 60  # seconds
-FAILING = "echo 'migration 0042 failed: column customer_id is missing' >&2; exit 3"
+DECISION = "Let's use eight shards for the ledger."
+FAULT = "migration 0042 failed: column customer_id is missing"
+MIGRATE = "sh migrate.sh"
+MIGRATION = f"[ -e column ] || {{ echo '{FAULT}' >&2; exit 3; }}"
 
 # Stands for uv, which sets up the plugin: what it would install is in this environment already.
 INSTALLER = """#!/bin/sh
@@ -116,10 +119,10 @@ def plugin_from_git(node: Node, scratch: Path) -> str:
     with stand_in_model() as model:
         _remember(claude, model)
         _be_reminded(claude, model)
-        # Calls the hooks of a compaction too, and the one of a session that starts after it.
-        claude.say(model, "/compact", "--continue")
+        _be_told_what_helped(claude, model)
+        _be_given_back_what_was_decided(claude, model)
     _expect_taken_in(claude)
-    return "installed, connected, 4 sessions"
+    return "installed, connected, 7 sessions"
 
 
 def plugin_from_a_checkout(node: Node, scratch: Path) -> str:
@@ -147,9 +150,35 @@ def _remember(claude: Claude, model: StandIn) -> None:
 
 def _be_reminded(claude: Claude, model: StandIn) -> None:
     """A later session is told by the hooks, not by a tool; what fails in it is noted."""
-    model.replies = [call("Bash", command=FAILING, description="Migrate")]
+    (claude.folder / "migrate.sh").write_text(MIGRATION, encoding="utf-8")
+    commands = (MIGRATE, "touch column", MIGRATE)
+    model.replies = [call("Bash", command=command, description="Migrate") for command in commands]
     if FACT not in claude.say(model, QUESTION, "--allowedTools", "Bash"):
         raise Failed("the model was not told what is remembered")
+    noted = _recollect(claude, "list", "--automatic", "--json").stdout
+    for text in (f"`{MIGRATE}` failed:", f"`{MIGRATE}` failed and works again", FAULT):
+        if text not in noted:
+            raise Failed(f"no automatic memory says {text!r}:\n{noted}")
+
+
+def _be_told_what_helped(claude: Claude, model: StandIn) -> None:
+    """At the moment of the failure; and a command says where the program is."""
+    (claude.folder / "column").unlink()
+    model.replies = [call("Bash", command=MIGRATE, description="Migrate")]
+    told = claude.say(model, "/recollect:memory-status", "--allowedTools", "Bash")
+    if "the same error was met before" not in told:
+        raise Failed(f"the model was not told what mended the error: {told[-3000:]}")
+    if "${CLAUDE_PLUGIN" in told or '/recollect\\" doctor' not in told:
+        raise Failed(f"the command does not say where the program is: {told[-3000:]}")
+
+
+def _be_given_back_what_was_decided(claude: Claude, model: StandIn) -> None:
+    """After a compaction, though the history need not have it yet."""
+    claude.say(model, DECISION, "--continue")
+    claude.say(model, "/compact", "--continue")
+    told = claude.say(model, "Which one is next?", "--continue")
+    if f"- {DECISION} (decided by the user" not in told:
+        raise Failed(f"the model was not told what was decided: {told[-3000:]}")
 
 
 def _expect_taken_in(claude: Claude) -> None:
@@ -162,8 +191,14 @@ def _expect_taken_in(claude: Claude) -> None:
         time.sleep(0.2)
     if (faults := hooks / "faults.log").exists():
         raise Failed(f"hooks noted faults:\n{faults.read_text('utf-8')}")
-    found = subprocess.run(
-        [sys.executable, "-m", "recollect", "recall-previous-discussions", QUESTION],
+    found = _recollect(claude, "recall-previous-discussions", QUESTION)
+    if QUESTION not in found.stdout.partition("\n")[2]:
+        raise Failed(f"the history does not have what was said:\n{found.stdout}{found.stderr}")
+
+
+def _recollect(claude: Claude, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "recollect", *arguments],
         capture_output=True,
         check=False,
         cwd=claude.folder,
@@ -171,8 +206,6 @@ def _expect_taken_in(claude: Claude) -> None:
         env=claude.environment,
         timeout=PATIENCE,
     )
-    if QUESTION not in found.stdout.partition("\n")[2]:
-        raise Failed(f"the history does not have what was said:\n{found.stdout}{found.stderr}")
 
 
 def _expect_connected(claude: Claude, name: str) -> None:

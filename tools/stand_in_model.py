@@ -8,8 +8,10 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from typing import Any, cast
 
+_numbers = count(1)
 ENOUGH_TOOLS = 4  # a request with fewer is one of the assistant's asides, such as for a title
 
 
@@ -33,7 +35,7 @@ def text(said: str) -> dict[str, Any]:
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
-    return {"type": "tool_use", "id": f"toolu_{tool}", "name": tool, "input": arguments}
+    return {"type": "tool_use", "id": f"toolu_{next(_numbers)}", "name": tool, "input": arguments}
 
 
 @contextmanager

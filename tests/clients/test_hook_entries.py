@@ -32,7 +32,7 @@ def test_each_event_gets_a_hook_behind_those_of_others() -> None:
     assert part().others(after) == before
     started = after["hooks"]["SessionStart"][1]
     assert started == {
-        "hooks": [{"type": "command", "command": "/opt/recollect hook SessionStart", "timeout": 5}]
+        "hooks": [{"type": "command", "command": "/opt/recollect hook SessionStart", "timeout": 15}]
     }
     used = after["hooks"]["PostToolUse"][1]
     assert "Bash" in used["matcher"].split("|")
@@ -158,7 +158,7 @@ def test_a_command_with_its_arguments_apart_is_known_too() -> None:
     assert part().taken(text) == "{}"
     assert hooks_of_ours(json.loads(text)) == [("/opt/recollect", "hook", "PreCompact")]
     (renewed,) = jsonc.parsed(part().put(text))["hooks"]["PreCompact"][0]["hooks"]
-    assert renewed == {"type": "command", "command": part().line("PreCompact"), "timeout": 5}
+    assert renewed == {"type": "command", "command": part().line("PreCompact"), "timeout": 15}
 
 
 @pytest.mark.parametrize("hooks", ["[]", '{"SessionStart": {}}', '"none"', '{"PreCompact": 3}'])

@@ -215,8 +215,9 @@ async def test_a_worker_keeps_to_its_time_and_the_next_one_goes_on(
 def test_a_worker_that_does_not_end_in_time_is_ended(home: Path, data: Path) -> None:
     jobs = Jobs(data / "hooks")
     jobs.add(Job("SessionEnd", SESSION, 1))
-    # To load what it works with takes longer, and nothing can call that off.
-    assert limited(home, data, 0.01, 0.01) == 1
+    # To load what it works with takes longer, and nothing can call that off. Whoever ends it does
+    # not wait for the interpreter, so that it may also be ended in the middle of something.
+    assert limited(home, data, 0.01, 0.01) != 0
     assert len(jobs.names()) == 1
     lock = Lock(lock_path(load({"data_dir": data})))
     assert lock.take()

@@ -11,7 +11,7 @@ from recollect.clients.programs import HOOK, arguments, is_program, words_of, wo
 from recollect.clients.shapes import Key, as_list, as_object, with_filled
 
 HOOKS = "hooks"
-TIMEOUT = 5  # seconds; a hook ends itself earlier
+TIMEOUT = 15  # seconds; a hook ends itself earlier
 _SHELLS = "Bash|PowerShell"
 _TOOLS = f"{_SHELLS}|Edit|MultiEdit|Write|NotebookEdit"
 

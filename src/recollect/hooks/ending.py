@@ -5,7 +5,7 @@ import os
 
 
 def end_after(seconds: float) -> None:
-    """With status 1 and without a word, whatever it does then.
+    """With another status than 0 and without a word, whatever it does then.
 
     Whoever waits here needs no interpreter: a regular expression that takes for ever, or a call
     that never comes back, lets no thread of Python have its turn.

@@ -24,7 +24,7 @@ NEAR = 0.85  # from this likeness on, a name is a known one mistyped; PreToolUse
 MOST_INPUT = 16_000_000  # bytes
 # Seconds. Nobody waits for the last two, and what they do not leave behind is lost. With what
 # is added, each is less than what clients are told to give us.
-LIMITS = {"UserPromptSubmit": 1.5, "PreCompact": 4.0, "SessionEnd": 4.0}
+LIMITS = {"UserPromptSubmit": 1.5, "PreCompact": 10.0, "SessionEnd": 10.0}
 LIMIT = 3.0  # for all others
 LAST_WORDS = 0.5  # in addition: to end an answer that is being written, or to note a fault
 LAST_RESORT = 30.0  # where not even that is possible; no machine is so busy by itself

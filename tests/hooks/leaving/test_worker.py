@@ -160,7 +160,11 @@ async def test_a_session_that_ends_is_consolidated_and_summed_up(
 async def test_what_is_made_of_automatic_memories_alone_fades_like_them(
     settings: Settings, folder: Path, asked_for: list[str], is_automatic: bool | None
 ) -> None:
-    notes = [f"The teapot of service {n} leaks at the handle" for n in range(3)]
+    notes = [
+        "The teapot leaks at the handle, as the kettle did.",
+        "The teapot leaks less with a lid that closes.",
+        "Wrote a test for the teapot that leaks.",
+    ]
     await remember(settings, folder, *notes, source={"tool": "hook PostToolUse"})
     await remember(settings, folder, *asked_for)
     assert await worked(settings, job_of(None, folder)) == []

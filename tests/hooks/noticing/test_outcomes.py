@@ -117,7 +117,8 @@ def test_a_failure_is_known_again_whatever_its_numbers() -> None:
     first = ["TypeError: bad value at line 12 of login.py", "=== 1 failed in 0.1s ==="]
     again = ["TypeError: bad value at line 40 of login.py", "=== 1 failed in 9.9s ==="]
     assert signatures(first) == signatures(again) != set()
-    assert signatures(["boom", "=== 2 failed in 1s ==="]) == set()
+    assert signatures(["boom", "=== 2 failed in 1s ===", "Tests: 1 failed, 3 passed"]) == set()
+    assert signatures(["migration 0042 failed: no such column"]) != set()
 
 
 @given(st.text(max_size=200), st.integers(0, 400))

@@ -48,6 +48,7 @@ _TELLING = re.compile(
     r"|\btimed out\b|\brefused\b|^[✕✗×] ",
     re.IGNORECASE,
 )
+_SUM = re.compile(r"(?:^|[=:;,.]) *0 failed\b")  # how many did, whatever the number is
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 
 
@@ -87,7 +88,8 @@ def telling_lines(output: str) -> list[str]:
 def signatures(lines: Iterable[str]) -> set[str]:
     """By which a failure is known again; line numbers, addresses and times do not count."""
     plain = (_NUMBERS.sub("0", line).lower().strip() for line in lines)
-    return {line for line in plain if len(line.split()) >= FEWEST_WORDS and "0 failed" not in line}
+    known = (line for line in plain if not _SUM.search(line))
+    return {line for line in known if len(line.split()) >= FEWEST_WORDS}
 
 
 def cleaned(output: str) -> str:
