@@ -110,7 +110,11 @@ def _cases(workload: Conversations) -> list[Case]:
     return [
         Case("SessionStart", "SessionStart", {"source": "startup"}),
         Case("prompt: yes", "UserPromptSubmit", {"prompt": "yes, go on"}),
-        Case("prompt: like what is known", "UserPromptSubmit", {"prompt": f"Please change {asked[1]}"}),
+        Case(
+            "prompt: like what is known",
+            "UserPromptSubmit",
+            {"prompt": f"Please change {asked[1]}"},
+        ),
         Case(
             "prompt: about the past",
             "UserPromptSubmit",
