@@ -16,7 +16,7 @@ from recollect.hooks.past import past_of
 from recollect.hooks.places import project_of
 from recollect.hooks.prompting.folders import Folders
 from recollect.hooks.prompting.injecting import LONGEST, NOTICE, TAG, shown_text
-from recollect.hooks.prompting.judging import MEMORY
+from recollect.hooks.todos import open_todos
 from recollect.retrieval.excerpts import excerpt
 
 if TYPE_CHECKING:  # a hook loads only what it uses
@@ -27,7 +27,6 @@ LOOKED_AT = 40  # records a question, of which some may not be meant
 MOST_TALKS, MOST_DECISIONS, MOST_TODOS = 5, 4, 5
 LONGEST_TITLE, LONGEST_LINE = 120, 300  # characters
 DECIDING = "decided agreed settled chose decision"  # what a decision is told by
-TODO, DONE = "todo", frozenset({"done", "closed", "completed"})  # tags
 
 
 class Line(NamedTuple):
@@ -117,9 +116,7 @@ async def _said(history: "RecordStore", talks: Sequence[Record], now: int) -> li
 
 
 async def _todos(store: "RecordStore", session: str, now: int) -> list[Line]:
-    where = Where(kinds=(MEMORY,), tags=(TODO,), visible_to=session)
-    found = await store.scan(where, order="newest", limit=LOOKED_AT)
-    todos = [todo for todo in found if DONE.isdisjoint(todo.tags) and not _is_past(todo)]
+    todos = [todo for todo in await open_todos(store, session) if not _is_past(todo)]
     return [
         Line("Open:", f"{ago(todo.at, now)}: {_line(shown_text(todo))}", todo)
         for todo in todos[:MOST_TODOS]

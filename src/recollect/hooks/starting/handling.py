@@ -17,7 +17,7 @@ from recollect.hooks.places import project_of
 from recollect.hooks.starting.bank_tasks import open_tasks
 from recollect.hooks.starting.briefing import BEFORE, PAST, PROJECT, TODOS, USER, briefing, without
 from recollect.hooks.starting.former_sessions import former_sessions
-from recollect.hooks.starting.todos import is_todo, open_todos
+from recollect.hooks.todos import is_todo, open_todos
 from recollect.settings import chosen_toolsets
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@ import pytest
 from hooking import here
 from making import batch, memory
 from recollect.engines.memory.library import MemoryLibrary
-from recollect.hooks.starting.todos import is_todo, open_todos
+from recollect.hooks.todos import is_todo, open_todos
 
 
 @pytest.mark.parametrize(
