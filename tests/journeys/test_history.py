@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from recollect.core.records import Record, Where
-from recollect.engines.sqlite.library import SqliteLibrary
+from parting import past
 from serving import StdioServer, command, environment, stdio_server
 
 SAMPLES = Path(__file__).parents[1] / "transcripts" / "samples"
@@ -73,34 +72,6 @@ def imported(home: Path, data: Path) -> dict[str, Any]:
     return json.loads(out)["total"]
 
 
-async def records(data: Path) -> dict[str, tuple[Any, ...]]:
-    """All that is kept, without the moments of its storing."""
-    library = SqliteLibrary(data)
-    store = await library.history()
-    found = await store.scan(Where())
-    links = await store.scan_links(deleted=False)
-    problems = await store.check()
-    await library.close()
-    assert problems == []
-    kept = {record.id: _told(record) for record in found}
-    return kept | {link.id: (link.source, link.verb, link.target) for link in links}
-
-
-def _told(record: Record) -> tuple[Any, ...]:
-    return (
-        record.kind,
-        record.type,
-        record.name,
-        record.text,
-        record.author,
-        record.session,
-        record.position,
-        record.scope,
-        record.occurred_at,
-        json.dumps(record.facets, sort_keys=True),
-    )
-
-
 async def test_an_import_that_is_killed_again_and_again_ends_as_if_it_never_was(
     home: Path, tmp_path: Path
 ) -> None:
@@ -122,7 +93,7 @@ async def test_an_import_that_is_killed_again_and_again_ends_as_if_it_never_was(
             break
     imported(home, data)  # on a slow machine none of them came to its end
     assert imported(home, data)["turns"] == 0
-    assert await records(data) == await records(tmp_path / "whole")
+    assert await past(data) == await past(tmp_path / "whole")
 
 
 async def test_two_imports_at_once_take_each_turn_in_once(home: Path, tmp_path: Path) -> None:
@@ -135,7 +106,7 @@ async def test_two_imports_at_once_take_each_turn_in_once(home: Path, tmp_path: 
         assert process.returncode == 0, err
         totals.append(json.loads(out)["total"]["turns"])
     assert sum(totals) == MANY + 5
-    assert await records(data) == await records(tmp_path / "whole")
+    assert await past(data) == await past(tmp_path / "whole")
 
 
 def recall(server: StdioServer, query: str, **more: Any) -> list[dict[str, Any]]:
