@@ -69,3 +69,14 @@ def test_who_interrupts_an_export_is_told_what_is_left(
         told = recollect("export", str(folder))
     assert (told.status, "Interrupted. What is in" in told.err) == (130, True)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("command", ["export", "import"])
+def test_no_text_at_all_is_not_the_folder_one_is_in(
+    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    told = recollect(command, "")
+    assert (told.status, "No folder is named" in told.err) == (2, True)
+    assert list((tmp_path / "here").iterdir()) == []

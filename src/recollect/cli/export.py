@@ -8,7 +8,7 @@ import click
 from recollect.app.app import App
 from recollect.app.exchange.writing import Exported
 from recollect.app.exchange.writing import export as write
-from recollect.cli.options import common
+from recollect.cli.options import Folder, common
 from recollect.cli.progress import bar
 from recollect.cli.running import print_json, run_with_app, told_if_interrupted
 from recollect.core.text import counted
@@ -18,7 +18,7 @@ from recollect.tools.schema import to_json
 
 @click.command()
 @common
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=Folder())
 @click.option("--no-history", is_flag=True, help="Leave past conversations out.")
 def export(
     as_json: bool, folder: Path, no_history: bool, project: str | None, **flags: Any

@@ -15,7 +15,7 @@ from recollect.app.past import Wanted
 from recollect.app.projects import DEFAULT_PROJECT
 from recollect.cli.mirrored import settled
 from recollect.cli.moments import moment
-from recollect.cli.options import common
+from recollect.cli.options import Folder, common
 from recollect.cli.progress import bar
 from recollect.cli.running import command_session, print_json, run_with_app
 from recollect.core.sessions import Call
@@ -50,7 +50,7 @@ def import_() -> None:
 
 @click.command("DIR")
 @common
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", type=Folder())
 @click.option("--no-folders", is_flag=True, help="Give no folder of this machine to a project.")
 def folder(as_json: bool, folder: Path, no_folders: bool, **flags: Any) -> None:
     """Take in the folder DIR that `recollect export` has written."""

@@ -3,10 +3,12 @@
 import logging
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 
+from recollect.errors import InvalidInput
 from recollect.settings import Settings, load
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -41,6 +43,18 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+class Folder(click.Path):
+    """The path of a folder; no text at all is none, and not the folder one is in."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value).strip():
+            raise InvalidInput("No folder is named.", hint="`.` is the one you are in.")
+        return super().convert(value, param, ctx)
 
 
 def settings_from(**flags: Any) -> Settings:

@@ -1,8 +1,8 @@
 """A record or a link as one line of JSON, and back."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -32,27 +32,24 @@ def line_of(thing: Thing) -> str:
 
 def record_of(line: str) -> Record:
     """Raises ValueError, with what is wrong."""
-    values = _values(line, {field.name for field in _RECORD})
-    given: dict[str, Any] = {
-        field.name: _field(field.name, values.get(field.name), _is_needed(field))
-        for field in _RECORD
-        if field.name in values or _is_needed(field)
-    }
-    return Record(**given)
+    return Record(**_given(line, _RECORD))
 
 
 def link_of(line: str) -> Link:
     """Raises ValueError, with what is wrong."""
-    values = _values(line, {field.name for field in _LINK})
-    given: dict[str, Any] = {
-        field.name: _field(field.name, values.get(field.name), _is_needed(field))
-        for field in _LINK
+    return Link(**_given(line, _LINK))
+
+
+def _given(line: str, known: "Sequence[Field[Any]]") -> dict[str, Any]:
+    values = _values(line, {field.name for field in known})
+    return {
+        field.name: _checked(field.name, values.get(field.name), _is_needed(field))
+        for field in known
         if field.name in values or _is_needed(field)
     }
-    return Link(**given)
 
 
-def _is_needed(field: Any) -> bool:
+def _is_needed(field: "Field[Any]") -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
@@ -73,7 +70,7 @@ def _values(line: str, known: set[str]) -> Mapping[str, Any]:
     return values
 
 
-def _field(name: str, value: Any, is_needed: bool) -> Any:
+def _checked(name: str, value: Any, is_needed: bool) -> Any:
     if value is None and not is_needed:
         raise ValueError(f"`{name}` is null; leave it out instead")
     try:
