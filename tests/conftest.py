@@ -1,5 +1,7 @@
 """What every test may use."""
 
+from pathlib import Path
+
 import pytest
 
 
@@ -12,3 +14,15 @@ def anyio_backend() -> str:
 def no_config_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A developer's own settings must not decide what a test sees."""
     monkeypatch.setenv("RECOLLECT_CONFIG", "none")
+
+
+@pytest.fixture
+def home_without_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home folder in which no client of ours has left anything."""
+    place = tmp_path / "home"
+    place.mkdir()
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(place))
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    return place

@@ -11,16 +11,10 @@ from recollect.settings import load
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(home_without_clients: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder in which no client is set up."""
-    place = tmp_path / "home"
-    place.mkdir()
-    for variable in ("HOME", "USERPROFILE"):
-        monkeypatch.setenv(variable, str(place))
-    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.chdir(place)
-    return place
+    monkeypatch.chdir(home_without_clients)
+    return home_without_clients
 
 
 @pytest.fixture

@@ -21,12 +21,8 @@ SESSION = "11111111-2222-4333-8444-555555555555"
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("HOME", "USERPROFILE"):
-        monkeypatch.setenv(name, str(tmp_path / "home"))
-    return tmp_path / "home"
+def home(home_without_clients: Path) -> Path:
+    return home_without_clients
 
 
 @pytest.fixture
@@ -137,7 +133,6 @@ def test_a_folder_is_no_transcript(settings: Settings, transcript: Path) -> None
 def test_a_file_outside_of_the_assistants_folders_is_not_taken_in(
     settings: Settings, home: Path
 ) -> None:
-    home.mkdir()
     diary = home / "diary.jsonl"
     diary.write_text("{}\n", encoding="utf-8")
     [job] = left(settings, HookEvent("SessionEnd", SESSION, transcript=diary))
