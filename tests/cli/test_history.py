@@ -12,15 +12,9 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(home_without_clients: Path) -> Path:
     """A home folder in which nobody has talked yet."""
-    place = tmp_path / "home"
-    place.mkdir()
-    for variable in ("HOME", "USERPROFILE"):
-        monkeypatch.setenv(variable, str(place))
-    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME"):
-        monkeypatch.delenv(variable, raising=False)
-    return place
+    return home_without_clients
 
 
 def line(session: str, text: str, project: str, number: int, author: str = "Ada") -> str:

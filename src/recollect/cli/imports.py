@@ -2,7 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -71,11 +72,8 @@ def folder(as_json: bool, folder: Path, no_folders: bool, **flags: Any) -> None:
         await settled(app, outcome.projects)
         return outcome
 
-    try:
+    with _resumable("imported"):
         outcome = run_with_app(work, writes=True, **flags)
-    except KeyboardInterrupt:
-        click.echo("Stopped; what was imported is kept. Run it again to go on.", err=True)
-        raise
     if as_json:
         print_json(to_json(outcome))
         return
@@ -116,11 +114,8 @@ def server_memory(as_json: bool, file: Path, project: str | None, **flags: Any) 
         await settled(app, [project or DEFAULT_PROJECT])
         return outcome
 
-    try:
+    with _resumable("imported"):
         outcome = run_with_app(work, writes=True, project=project or DEFAULT_PROJECT, **flags)
-    except KeyboardInterrupt:
-        click.echo("Stopped; what was imported is kept. Run it again to go on.", err=True)
-        raise
     if as_json:
         print_json(to_json(outcome))
         return
@@ -188,14 +183,21 @@ def history(
                 click.echo(f"{when}  {_news(latest.total)}")
         return outcome
 
-    try:
+    with _resumable("read"):
         outcome = run_with_app(work, writes=True, **flags)
-    except KeyboardInterrupt:
-        click.echo("Stopped; what was read is kept. Run it again to go on.", err=True)
-        raise
     if files and _is_unreadable(outcome.total):
         click.echo("recollect: nothing in it could be read as a conversation.", err=True)
         sys.exit(1)
+
+
+@contextmanager
+def _resumable(done: str) -> Generator[None, None, None]:
+    """Tells who interrupts it that nothing is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"Stopped; what was {done} is kept. Run it again to go on.", err=True)
+        raise
 
 
 def _is_unreadable(total: Counts) -> bool:
