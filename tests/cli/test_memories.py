@@ -122,9 +122,11 @@ def test_a_pinned_memory_says_so(recollect: Run) -> None:
     assert "pinned" not in recollect("list").out
 
 
-def test_the_status_names_memories_that_say_the_same(recollect: Run) -> None:
+def test_the_status_names_memories_that_say_the_same(recollect: Run, monkeypatch: Any) -> None:
+    monkeypatch.setenv("RECOLLECT_EMBEDDING_MODEL", "none")  # so that they are sure to wait
     stored(recollect, "The server listens on port 8443 for HTTPS")
     stored(recollect, "The server is listening on port 8443 for HTTPS")
+    monkeypatch.delenv("RECOLLECT_EMBEDDING_MODEL")
     assert recollect("index", "--json").json == {"embedded": 2}
     assert recollect("index").out == "Nothing was waiting.\n"
     told = recollect("status", "--json").json
@@ -134,8 +136,12 @@ def test_the_status_names_memories_that_say_the_same(recollect: Run) -> None:
     assert "Say nearly the same" in recollect("status").out
 
 
-def test_sections_of_the_memory_bank_count_among_the_texts(recollect: Run) -> None:
+def test_sections_of_the_memory_bank_count_among_the_texts(
+    recollect: Run, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("RECOLLECT_EMBEDDING_MODEL", "none")  # so that it is sure to wait
     stored(recollect, "Tea is in the upper drawer")
+    monkeypatch.delenv("RECOLLECT_EMBEDDING_MODEL")
     assert recollect("index").out == "Embedded 1 text.\n"
     recollect("initialize-memory-bank", ".")
     recollect("track-progress", "Fixed login", "The token was compared too early")
