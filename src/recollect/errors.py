@@ -6,6 +6,7 @@ RecollectError              code, message, hint, facts
 ├── NotFound                carries kind and name
 │   ├── BankNotFound        carries where it was expected, and what to do
 │   └── FileNotFound        of a memory bank
+├── UpstreamError           the server behind a tool of the gateway said no, in its own words
 ├── Conflict                exists already, or changed underneath
 │   └── EtagMismatch        a file is not the one that was read
 ├── Refused                 understood, and denied by policy
@@ -19,7 +20,8 @@ RecollectError              code, message, hint, facts
     ├── StorageFull
     ├── StoreDamaged        the file is no database, or a broken one
     ├── StoreTooNew         written by a newer version of the program
-    └── ModelUnavailable    the embedding model is missing or damaged
+    ├── ModelUnavailable    the embedding model is missing or damaged
+    └── UpstreamUnavailable the server behind a tool of the gateway did not answer
 
 Anything else that is raised is a bug: it is logged once at the top with its traceback, and the
 caller sees ``internal_error`` with an id.
@@ -105,6 +107,19 @@ class Conflict(RecollectError):
 
     code = "conflict"
     retry_possible = True
+
+
+class UpstreamError(RecollectError):
+    """The server behind a tool of the gateway answered with an error; the message is its own."""
+
+    code = "upstream_error"
+
+    def __init__(self, message: str, *, upstream: str, upstream_code: int | None = None) -> None:
+        facts: dict[str, Any] = {} if upstream_code is None else {"upstream_code": upstream_code}
+        super().__init__(message, upstream=upstream, **facts)
+
+    def __str__(self) -> str:
+        return f"Error: {self.message}"
 
 
 class BankNotFound(NotFound):
@@ -251,3 +266,20 @@ class ModelUnavailable(Unavailable):
             hint="Installing Recollect again restores it.",
             path=path,
         )
+
+
+class UpstreamUnavailable(Unavailable):
+    """The server behind a tool of the gateway cannot be reached, ended, or took too long.
+
+    Whether a call that it was sent took effect is unknown, so none is repeated by itself.
+    """
+
+    code = "upstream_unavailable"
+
+    def __init__(
+        self, upstream: str, reason: str, *, hint: str | None = None, **facts: Any
+    ) -> None:
+        super().__init__(f"{upstream} {reason}", hint=hint, upstream=upstream, **facts)
+
+    def __str__(self) -> str:
+        return f"Error: {super().__str__()}"

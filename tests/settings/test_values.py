@@ -66,7 +66,9 @@ def test_a_home_folder_in_the_data_folder_is_resolved() -> None:
 def test_toolsets_are_chosen_by_name(tmp_path: Path) -> None:
     assert chosen_toolsets(Settings(tmp_path)) == ("memories", "graph", "history")
     assert chosen_toolsets(Settings(tmp_path, toolsets=" graph, ")) == ("graph",)
-    assert chosen_toolsets(Settings(tmp_path, toolsets="all")) == TOOLSETS
+    with_file = Settings(tmp_path, toolsets="all", gateway_config=tmp_path / "tools.json")
+    assert chosen_toolsets(with_file) == TOOLSETS
+    assert chosen_toolsets(Settings(tmp_path, toolsets="all")) == TOOLSETS[:-1]
     for wrong in ("magic", " , "):
         with pytest.raises(InvalidInput):
             chosen_toolsets(Settings(tmp_path, toolsets=wrong))

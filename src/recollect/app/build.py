@@ -36,7 +36,7 @@ from recollect.settings import (
     environment_names,
     remote_bank,
 )
-from recollect.tools.tool import Effect, Tool
+from recollect.tools.tool import Tool
 from recollect.tools.toolset import Toolset, combined, filtered
 
 if TYPE_CHECKING:  # the bank's parts are loaded where it is offered
@@ -328,4 +328,4 @@ def _families(settings: Settings) -> tuple[str, ...]:
 
 def _readers(tools: Toolset) -> Toolset:
     # switch_project writes nothing but what the session remembers.
-    return filtered(tools, lambda item: item.effect in (Effect.READS, Effect.SELECTS))
+    return filtered(tools, lambda item: item.only_reads)

@@ -14,6 +14,8 @@ from recollect.settings.places import (
     CONFIG_VARIABLE,
     NO_FILE,
     default_data_dir,
+    gateway_path,
+    is_there,
     located,
     target,
 )
@@ -28,9 +30,10 @@ DeploymentMode = Literal["embedded-file", "embedded-memory"]
 EmbeddingModel = Literal["all-MiniLM-L6-v2", "none"]
 BankMode = Literal["architect", "ask", "code", "debug", "test"]
 
-TOOLSETS = ("memories", "graph", "history", "bank")
+TOOLSETS = ("memories", "graph", "history", "bank", "gateway")
 # A list of tools stands in every conversation's context, so not all are offered unasked.
 DEFAULT_TOOLSETS = ("memories", "graph", "history")
+GATEWAY = "gateway"
 # Whoever sets one of these wants the memory bank.
 OF_THE_BANK = frozenset(
     {
@@ -75,7 +78,7 @@ class Settings:
     path: Path | None = None
     #: Where everything is kept: in the data folder, or in memory until the program ends.
     deployment_mode: DeploymentMode = "embedded-file"
-    #: Families of tools to offer, with commas, or `all`. A setting of the bank adds `bank`.
+    #: Toolsets, with commas, or `all`. Settings of the bank and a gateway's file add theirs.
     toolsets: str = ",".join(DEFAULT_TOOLSETS)
     #: Offer only the tools that change nothing.
     read_only: bool = False
@@ -133,6 +136,8 @@ class Settings:
     ssh_key: Path | None = None
     #: File with the keys of known hosts. Default: `~/.ssh/known_hosts`.
     known_hosts: Path | None = None
+    #: Gateway: the file of its tools, or `none`. Default: `tools.json` in the config folder.
+    gateway_config: Path | None = None
     #: When a commit counts as written: `full` survives a power cut, `normal` any crash.
     synchronous: Synchronous = "normal"
     #: What is written to standard error.
@@ -161,15 +166,17 @@ def load(
 
     `folder` is the working folder where nobody names one; without it the current one is.
     """
-    return _settings(_gathered(flags, environment), folder)
+    environment = os.environ if environment is None else environment
+    return _settings(_gathered(flags, environment), environment, folder)
 
 
 def explained(
     flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] | None = None
 ) -> list[Explained]:
     """Every setting with where it comes from, and then what the file says beside them."""
+    environment = os.environ if environment is None else environment
     gathered = _gathered(flags, environment)
-    settings = _settings(gathered)
+    settings = _settings(gathered, environment)
     given = gathered.settings
     return [
         *(
@@ -199,7 +206,16 @@ def config_paths(
 
 
 def chosen_toolsets(settings: Settings) -> tuple[str, ...]:
-    return _toolsets(Given("toolsets", settings.toolsets, "toolsets", DEFAULT))
+    """Whoever wants all of them wants a gateway only where there is a file for it."""
+    chosen = _toolsets(Given("toolsets", settings.toolsets, "toolsets", DEFAULT))
+    if settings.toolsets.strip() != "all" or settings.gateway_config is not None:
+        return chosen
+    return tuple(name for name in chosen if name != GATEWAY)
+
+
+def gateway_target(settings: Settings) -> Path | None:
+    """The gateway's file, or where it would be looked for; None where no home folder is known."""
+    return settings.gateway_config or gateway_path(os.environ)
 
 
 def remote_bank(settings: Settings) -> str | None:
@@ -248,6 +264,11 @@ def environment_of_hook() -> dict[str, str]:
     return {**os.environ, HOOK_GUARD: "1"}
 
 
+def upstream_environment() -> dict[str, str]:
+    """All of it, for the gateway's servers: what they get of it is for their file to say."""
+    return dict(os.environ)
+
+
 def environment_names() -> tuple[str, ...]:
     """The variables that are set, without their values."""
     return tuple(os.environ)
@@ -263,19 +284,42 @@ def unset_environment() -> dict[str, str]:
     return kept | {CONFIG_VARIABLE: NO_FILE}
 
 
-def _gathered(flags: Mapping[str, Any] | None, environment: Mapping[str, str] | None) -> Gathered:
+def _gathered(flags: Mapping[str, Any] | None, environment: Mapping[str, str]) -> Gathered:
     names = tuple(field.name for field in fields(Settings))
-    return gather(names, flags or {}, os.environ if environment is None else environment)
+    return gather(names, flags or {}, environment)
 
 
-def _settings(gathered: Gathered, folder: Path | None = None) -> Settings:
+def _gateway_file(
+    gathered: Gathered, named: Path | None, environment: Mapping[str, str]
+) -> Path | None:
+    """The file that was named, else the one in our own config folder where there is one.
+
+    A project's folder is never looked into: whoever wrote it could run programs here.
+    """
+    if named is not None:
+        given = gathered.settings["gateway_config"].value
+        return None if str(given) == NO_FILE else named.absolute()
+    config = gathered.settings.get("config")
+    if (str(config.value) if config else environment.get(CONFIG_VARIABLE)) == NO_FILE:
+        return None
+    path = gateway_path(environment)
+    return path if path is not None and is_there(path) else None
+
+
+def _settings(
+    gathered: Gathered, environment: Mapping[str, str], folder: Path | None = None
+) -> Settings:
     hints = get_type_hints(Settings)
     values = {name: parsed(hints[name], item) for name, item in gathered.settings.items()}
     values["config"] = gathered.file
+    values["gateway_config"] = _gateway_file(gathered, values.get("gateway_config"), environment)
     if toolsets := gathered.settings.get("toolsets"):
         _toolsets(toolsets)
-    elif any(name in OF_THE_BANK for name in gathered.settings):
-        values["toolsets"] = ",".join((*DEFAULT_TOOLSETS, "bank"))
+    else:
+        bank = any(name in OF_THE_BANK for name in gathered.settings)
+        gateway = values["gateway_config"] is not None
+        added = ("bank",) * bank + (GATEWAY,) * gateway
+        values["toolsets"] = ",".join((*DEFAULT_TOOLSETS, *added))
     if values.get("transport") != "http" or values.get("project") == AUTO:
         # A client of HTTP works in a folder of its own: ours is meant only where it is named.
         values.setdefault("path", folder or Path.cwd())

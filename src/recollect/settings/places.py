@@ -7,6 +7,7 @@ from pathlib import Path
 from recollect.errors import InvalidInput
 
 NAME = "config.md"
+GATEWAY_NAME = "tools.json"
 NO_FILE = "none"  # in place of a path: read no file
 CONFIG_VARIABLE = "RECOLLECT_CONFIG"
 PLUGIN_CONFIG_VARIABLE = "MEMORY_CONFIG_PATH"
@@ -28,6 +29,12 @@ def own_path(environment: Mapping[str, str]) -> Path | None:
     else:
         base = home and Path(home, ".config")
     return Path(base, "recollect", NAME) if base else None
+
+
+def gateway_path(environment: Mapping[str, str]) -> Path | None:
+    """Where the gateway's file belongs: beside ours."""
+    own = own_path(environment)
+    return None if own is None else own.with_name(GATEWAY_NAME)
 
 
 def default_data_dir(environment: Mapping[str, str]) -> Path:
@@ -54,7 +61,7 @@ def located(explicit: str | None, environment: Mapping[str, str]) -> Path | None
     if named:
         return _existing(Path(named).expanduser(), "--config" if explicit else CONFIG_VARIABLE)
     own = own_path(environment)
-    if own is not None and _is_there(own):
+    if own is not None and is_there(own):
         return own
     return _of_the_plugin(environment)
 
@@ -73,10 +80,10 @@ def _of_the_plugin(environment: Mapping[str, str]) -> Path | None:
         # The plugin names the usual place whether or not a file is there.
         if path != usual:
             return _existing(path, PLUGIN_CONFIG_VARIABLE)
-    return usual if usual is not None and _is_there(usual) else None
+    return usual if usual is not None and is_there(usual) else None
 
 
-def _is_there(path: Path) -> bool:
+def is_there(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError:  # a folder that may not be looked into
@@ -84,7 +91,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _existing(path: Path, named_by: str) -> Path:
-    if not _is_there(path):
+    if not is_there(path):
         raise InvalidInput(
             f"There is no config file {path}.",
             hint=f"`{named_by}` names it; `recollect config init` writes one.",

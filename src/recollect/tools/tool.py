@@ -42,6 +42,7 @@ class Effect(Enum):
     REPEATABLE = "writes, and a second time changes nothing"
     DESTROYS = "removes or hides"
     ERASES = "removes for good"
+    OUTSIDE = "is another server's affair"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,11 @@ class Result:
 
     structured: JSON
     text: str
+    wire: JSON | None = None  # another server's answer, to be passed on as it is
+
+    @property
+    def is_error(self) -> bool:
+        return self.wire is not None and self.wire.get("isError") is True
 
     @classmethod
     def of(cls, value: Any) -> "Result":
@@ -86,9 +92,18 @@ class Tool:
     parameters: tuple[Parameter, ...] = ()
     adds_each_time: bool = False  # where the effect alone does not say so
     aliases: tuple[str, ...] = ()  # names that calls may use, and no list shows
+    listing: JSON | None = None  # of another server's tool: all that tools/list says of it
+
+    @property
+    def only_reads(self) -> bool:
+        return self.effect in (Effect.READS, Effect.SELECTS) or (
+            self.effect is Effect.OUTSIDE and self.annotations.get("readOnlyHint") is True
+        )
 
     @property
     def annotations(self) -> JSON:
+        if self.listing is not None:
+            return cast(JSON, self.listing.get("annotations") or {})
         reads = self.effect is Effect.READS
         return {
             "title": self.name.replace("_", " ").capitalize(),

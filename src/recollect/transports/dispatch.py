@@ -298,6 +298,8 @@ class Dispatcher:
 
 def described(tool: Tool) -> JSON:
     """A tool as tools/list shows it."""
+    if tool.listing is not None:
+        return tool.listing
     listed: JSON = {
         "name": tool.name,
         "description": tool.description,

@@ -1,0 +1,1 @@
+"""The gateway at work: its file, the servers behind it, and what was called how often."""

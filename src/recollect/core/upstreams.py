@@ -1,0 +1,83 @@
+"""Another MCP server: how it is reached, and what it can be asked."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from recollect.core.sessions import Report
+
+JSON = dict[str, Any]
+
+CONNECT_TIMEOUT = 60.0  # seconds; the first start of a package may have to fetch it
+CALL_TIMEOUT = 120.0  # seconds; clients themselves rarely wait longer
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A program that speaks MCP on its standard input and output.
+
+    Of our environment it gets a short list of what every program needs, and `env` beside; there
+    `${NAME}` inside a value stands for a variable of ours.
+    """
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    cwd: str | None = None  # absolute; None: ours
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """An address that speaks MCP over Streamable HTTP; headers may hold `${NAME}` too."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """One upstream, and how patient we are with it."""
+
+    name: str
+    way: Launch | Endpoint
+    connect_timeout: float = CONNECT_TIMEOUT
+    call_timeout: float = CALL_TIMEOUT
+    starts_at_once: bool = False  # else at the first use
+
+
+class Upstream(Protocol):
+    """A server behind the gateway. It is started when it is first needed, and again after it
+    ended; every failure is an UpstreamUnavailable or an UpstreamError of one call alone.
+
+    Nothing is kept of what it answers: each question reaches the server.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def start(self) -> None:
+        """Begins to connect, without waiting for it."""
+        ...
+
+    async def tools(self) -> list[JSON]:
+        """Its tools, as it describes them: every page of tools/list."""
+        ...
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], report: Report | None = None
+    ) -> JSON:
+        """The result of a tool, as it came but for what belongs to the protocol alone.
+
+        `report` is told of progress; without it none is asked for. A call that is cancelled is
+        cancelled there too. An answer with `isError` is a result like any other.
+        """
+        ...
+
+    def on_tools_changed(self, tell: Callable[[], None]) -> None:
+        """Has `tell` called whenever it says that its tools have changed, or was connected anew."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the connection, and with it the program if we started one. Takes a few seconds at
+        most, whatever the program does."""
+        ...
