@@ -5,6 +5,7 @@
 
 import ast
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, fields
@@ -17,6 +18,7 @@ from recollect import errors, settings
 from recollect.app.app import App
 from recollect.cli.main import COMMANDS, cli
 from recollect.errors import RecollectError
+from recollect.families.gateway.file.file_schema import file_schema
 from recollect.families.graph import model
 from recollect.settings import PREFIX, Settings, load
 from recollect.tools.tool import Effect, Tool
@@ -172,18 +174,23 @@ def errors_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def gateway_schema() -> str:
+    return json.dumps(file_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "tools.md": tools_page,
     "commands.md": commands_page,
     "settings.md": settings_page,
     "errors.md": errors_page,
+    "gateway.schema.json": gateway_schema,
 }
 
 
 def main() -> int:
     stale = 0
     for name, made in PAGES.items():
-        path, page = DOCS / name, HEAD + made()
+        path, page = DOCS / name, (HEAD if name.endswith(".md") else "") + made()
         if path.exists() and path.read_text(encoding="utf-8") == page:
             continue
         stale += 1

@@ -6,68 +6,28 @@ What is not changed keeps every byte: only positions are looked for, nothing is 
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from recollect.clients.shapes import Key, Unfitting, shown_path
+from recollect.clients.shapes import Unfitting, shown_path
+from recollect.core.json_text import (
+    BLANKS,
+    Container,
+    Item,
+    Key,
+    NotJson,
+    parsed,
+    past_trivia,
+    scanned,
+    trivia,
+)
+
+__all__ = ["DEFAULT_UNIT", "NotJson", "parsed", "with_value", "without"]
 
 Path = Sequence[Key]
 
 DEFAULT_UNIT = "  "
 
-_BLANKS = re.compile(r"[ \t\r\n]*")
 _SPACES = re.compile(r"[ \t]*")
-_COMMENT = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-
-
-class NotJson(ValueError):
-    """The text cannot be read; the message says where and why."""
-
-    def __init__(self, reason: str, text: str, at: int) -> None:
-        line = text.count("\n", 0, at) + 1
-        column = at - (text.rfind("\n", 0, at) + 1) + 1
-        super().__init__(f"line {line}, column {column}: {reason}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    key: Key
-    start: int  # of its key, or of its value in a list
-    value_start: int
-    end: int  # behind its value
-    value: Any
-    comma: int | None = None  # where the comma behind it stands
-
-
-@dataclass(frozen=True, slots=True)
-class _Container:
-    start: int
-    close: int  # where its closing bracket stands
-    items: list[_Item]
-    last: int  # behind the last thing in it that is no blank
-    ends_in_line_comment: bool
-
-    def item(self, key: Key) -> _Item | None:
-        found = [item for item in self.items if item.key == key]
-        if len(found) > 1:
-            raise Unfitting(f'"{key}" is there {len(found)} times')
-        return found[0] if found else None
-
-
-def parsed(text: str) -> Any:
-    """The value of the whole text; an empty one is an empty object. NotJson where it is none."""
-    begin = _past_trivia(text, 0)
-    if begin == len(text):
-        return {}
-    try:
-        value, end = _value(text, begin)
-    except RecursionError as error:
-        raise NotJson("it is nested too deeply", text, begin) from error
-    rest = _past_trivia(text, end)
-    if rest < len(text):
-        raise NotJson("there is more behind the end", text, rest)
-    return value
 
 
 def with_value(text: str, path: Path, value: Any) -> str:
@@ -77,11 +37,11 @@ def with_value(text: str, path: Path, value: Any) -> str:
     the way is neither an object nor a list, or is there twice.
     """
     parsed(text)
-    if _past_trivia(text, 0) == len(text):
+    if past_trivia(text, 0) == len(text):
         return _begun(text, _nested(path, value))
     containers = _way(text, path)
     depth = len(containers) - 1
-    item = containers[-1].item(path[depth])
+    item = _item(containers[-1], path[depth])
     if item is None:
         return _inserted(text, containers[-1], path[depth], _nested(path[depth + 1 :], value))
     return _replaced(text, containers[-1], item, value)
@@ -90,117 +50,45 @@ def with_value(text: str, path: Path, value: Any) -> str:
 def without(text: str, path: Path) -> str:
     """The text without the value in that place; as it is where there is none."""
     parsed(text)
-    if _past_trivia(text, 0) == len(text):
+    if past_trivia(text, 0) == len(text):
         return text
     containers = _way(text, path)
-    item = containers[-1].item(path[-1])
+    item = _item(containers[-1], path[-1])
     if len(containers) < len(path) or item is None:
         return text
     return _removed(text, containers[-1], item)
 
 
-def _way(text: str, path: Path) -> list[_Container]:
+def _way(text: str, path: Path) -> list[Container]:
     """The containers from the outermost to the one in which the path ends, or breaks off."""
-    begin = _past_trivia(text, 0)
+    begin = past_trivia(text, 0)
     if text[begin] not in "{[":
         raise Unfitting("the file holds no object")
-    containers = [_scanned(text, begin)]
+    containers = [scanned(text, begin)]
     for depth, key in enumerate(path):
         container = containers[-1]
         is_list = text[container.start] == "["
         if is_list != isinstance(key, int):
             above = shown_path(path[:depth]) or "the whole file"
             raise Unfitting(f"{above} is {'a list' if is_list else 'an object'}")
-        item = container.item(key)
+        item = _item(container, key)
         if item is None or depth == len(path) - 1:
             break
         if not isinstance(item.value, dict | list):
             raise Unfitting(f"{shown_path(path[: depth + 1])} is {_kind(item.value)}")
-        containers.append(_scanned(text, item.value_start))
+        containers.append(scanned(text, item.value_start))
     return containers
+
+
+def _item(container: Container, key: Key) -> Item | None:
+    found = [item for item in container.items if item.key == key]
+    if len(found) > 1:
+        raise Unfitting(f'"{key}" is there {len(found)} times')
+    return found[0] if found else None
 
 
 def _kind(value: Any) -> str:
     return "empty" if value is None else f"{json.dumps(value, ensure_ascii=False)[:40]}"
-
-
-def _value(text: str, at: int) -> tuple[Any, int]:
-    """The value that begins here, and where it ends."""
-    if at >= len(text):
-        raise NotJson("something is missing", text, at)
-    try:
-        return _DECODER.raw_decode(text, at)
-    except ValueError as error:  # perhaps only for a comment, or a comma at the end
-        if text[at] not in "{[":
-            raise NotJson("no value can begin here", text, at) from error
-    container = _scanned(text, at)
-    if text[at] == "[":
-        return [item.value for item in container.items], container.close + 1
-    return {item.key: item.value for item in container.items}, container.close + 1
-
-
-def _refused(constant: str) -> Any:
-    raise ValueError(constant)
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refused)
-
-
-def _scanned(text: str, start: int) -> _Container:
-    is_list = text[start] == "["
-    closing = "]" if is_list else "}"
-    items: list[_Item] = []
-    at, last, in_line_comment = _trivia(text, start + 1)
-    while at < len(text) and text[at] != closing:
-        if items and items[-1].comma is None:
-            raise NotJson("a comma is missing", text, at)
-        item = _item(text, at, len(items) if is_list else None)
-        at, last, in_line_comment = _trivia(text, item.end)
-        if text.startswith(",", at):
-            item = replace(item, comma=at)
-            at, last, in_line_comment = _trivia(text, at + 1)
-        items.append(item)
-    if at >= len(text):
-        raise NotJson("a bracket is not closed", text, start)
-    return _Container(start, at, items, last, in_line_comment)
-
-
-def _item(text: str, at: int, number: int | None) -> _Item:
-    if number is not None:
-        value, end = _value(text, at)
-        return _Item(number, at, at, end, value)
-    name = _STRING.match(text, at)
-    if name is None:
-        raise NotJson("a name in quotes is missing", text, at)
-    try:
-        key = cast(str, json.loads(name.group()))
-    except ValueError as error:
-        raise NotJson("the name cannot be read", text, at) from error
-    colon = _past_trivia(text, name.end())
-    if not text.startswith(":", colon):
-        raise NotJson("a colon is missing", text, colon)
-    begin = _past_trivia(text, colon + 1)
-    value, end = _value(text, begin)
-    return _Item(key, at, begin, end, value)
-
-
-def _trivia(text: str, at: int) -> tuple[int, int, bool]:
-    """Past blanks and comments; where the last comment ends; whether that reaches its line's end.
-
-    Without a comment the second is where it began.
-    """
-    last, in_line_comment = at, False
-    while True:
-        at = cast("re.Match[str]", _BLANKS.match(text, at)).end()
-        comment = _COMMENT.match(text, at)
-        if comment is None:
-            return at, last, in_line_comment
-        at = last = comment.end()
-        in_line_comment = comment.group().startswith("//")
-
-
-def _past_trivia(text: str, at: int) -> int:
-    return _trivia(text, at)[0]
 
 
 def _begun(text: str, value: Any) -> str:
@@ -210,7 +98,7 @@ def _begun(text: str, value: Any) -> str:
     return text + lead + _shown(value, DEFAULT_UNIT, "", newline) + newline
 
 
-def _inserted(text: str, container: _Container, key: Key, value: Any) -> str:
+def _inserted(text: str, container: Container, key: Key, value: Any) -> str:
     """At the end of the container, in the way its other items are written."""
     items = container.items
     if isinstance(key, int) and key != len(items):
@@ -235,7 +123,7 @@ def _inserted(text: str, container: _Container, key: Key, value: Any) -> str:
     return changed
 
 
-def _replaced(text: str, container: _Container, item: _Item, value: Any) -> str:
+def _replaced(text: str, container: Container, item: Item, value: Any) -> str:
     if json.dumps(item.value) == json.dumps(value):
         return text
     old = text[item.value_start : item.end]
@@ -246,12 +134,12 @@ def _replaced(text: str, container: _Container, item: _Item, value: Any) -> str:
     return text[: item.value_start] + shown + text[item.end :]
 
 
-def _removed(text: str, container: _Container, item: _Item) -> str:
+def _removed(text: str, container: Container, item: Item) -> str:
     """Without the item, the blanks before it, and the comma that there is too many then."""
     position = container.items.index(item)
     before = container.items[position - 1] if position else None
     begin = cast(int, before.comma) + 1 if before else container.start + 1
-    _, commented, in_line_comment = _trivia(text, begin)
+    _, commented, in_line_comment = trivia(text, begin)
     blanks = len(text[: item.start].rstrip(" \t\r\n"))
     start, end = blanks, item.end
     commas: list[int] = []
@@ -270,14 +158,14 @@ def _removed(text: str, container: _Container, item: _Item) -> str:
     return text
 
 
-def _behind_comma(text: str, comma: int, item: _Item) -> int:
+def _behind_comma(text: str, comma: int, item: Item) -> int:
     """With its spaces where the item begins a line or a bracket: those before it stay then."""
     is_flush = comma == item.comma and text[item.start - 1] in "{["
     return comma + 1 + (len(_blanks_at(text, comma + 1)) if is_flush else 0)
 
 
 def _blanks_at(text: str, at: int) -> str:
-    return cast("re.Match[str]", _BLANKS.match(text, at)).group()
+    return cast("re.Match[str]", BLANKS.match(text, at)).group()
 
 
 def _nested(path: Path, value: Any) -> Any:
@@ -296,7 +184,7 @@ def _shown(value: Any, unit: str | None, indent: str, newline: str) -> str:
 
 def _unit(text: str) -> str:
     """By how much the file indents: as its first item is."""
-    root = _scanned(text, _past_trivia(text, 0))
+    root = scanned(text, past_trivia(text, 0))
     if root.items and "\n" in text[root.start : root.items[0].start]:
         return _indent_at(text, root.items[0].start) or DEFAULT_UNIT
     return DEFAULT_UNIT

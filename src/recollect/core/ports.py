@@ -18,6 +18,7 @@ from recollect.core.records import (
 )
 from recollect.core.searching import Search
 from recollect.core.sessions import Call
+from recollect.core.usage import UsageLog
 from recollect.core.words import WordQuery
 from recollect.errors import ModelUnavailable
 
@@ -251,7 +252,7 @@ class Token:
     created_at: int
 
 
-class Library(Protocol):
+class Library(UsageLog, Protocol):
     """All projects, and what belongs to none of them."""
 
     async def projects(self, status: Status | None = None) -> list[Project]: ...

@@ -49,3 +49,8 @@ class Call:
     tool: str
     report: Report = _unheard
     alias: str | None = None  # the name that it was called by, where that is another
+
+    @property
+    def wants_progress(self) -> bool:
+        """Whether anybody listens: asking another server for progress costs messages."""
+        return self.report is not _unheard

@@ -1,0 +1,225 @@
+"""Reading JSON as people write it, comments and commas at the end allowed, with its places."""
+
+import json
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, cast
+
+Key = str | int
+
+DEEPEST = 100  # brackets inside each other in a document; nobody means to write so many
+
+BLANKS = re.compile(r"[ \t\r\n]*")
+_COMMENT = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BAD_STRING = "the quotes are not closed, or something between them needs a backslash"
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+class NotJson(ValueError):
+    """The text cannot be read; the message says where and why."""
+
+    def __init__(self, reason: str, text: str, at: int) -> None:
+        self.reason = reason
+        self.line = text.count("\n", 0, at) + 1
+        self.column = at - (text.rfind("\n", 0, at) + 1) + 1
+        super().__init__(f"line {self.line}, column {self.column}: {reason}")
+
+
+class Item(NamedTuple):
+    key: Key
+    start: int  # of its key, or of its value in a list
+    value_start: int
+    end: int  # behind its value
+    value: Any
+    comma: int | None = None  # where the comma behind it stands
+
+
+class Container(NamedTuple):
+    start: int
+    close: int  # where its closing bracket stands
+    items: list[Item]
+    last: int  # behind the last thing in it that is no blank
+    ends_in_line_comment: bool
+
+
+# The value that begins at a place of the text, and where it ends.
+_ReadValue = Callable[[str, int], tuple[Any, int]]
+
+
+def parsed(text: str) -> Any:
+    """The value of the whole text; an empty one is an empty object. NotJson where it is none."""
+    begin = past_trivia(text, 0)
+    if begin == len(text):
+        return {}
+    try:
+        value, end = _value(text, begin)
+    except RecursionError as error:
+        raise NotJson("it is nested too deeply", text, begin) from error
+    _check_end(text, end)
+    return value
+
+
+class Repeated(NamedTuple):
+    """A key that an object has twice: where it stands again, and where at first."""
+
+    path: tuple[Key, ...]
+    line: int
+    first_line: int
+
+
+class _Node(NamedTuple):
+    value: Any
+    start: int  # of its key, or of itself
+    children: "Mapping[Key, _Node]" = MappingProxyType({})
+    again: Sequence[tuple[str, int, int]] = ()  # keys that are there twice, and both their starts
+
+
+class Document:
+    """A text's value, and the line of everything in it. NotJson where it is none.
+
+    Unlike `parsed` it refuses a text that says nothing, numbers too large to be told from
+    infinity, and too many brackets inside each other. Of a key that an object has twice the last
+    one counts, as everywhere; `repeated` lists them.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text = text.removeprefix(_BYTE_ORDER_MARK)
+        self._line_starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        begin = past_trivia(text, 0)
+        if begin == len(text):
+            raise NotJson("it is empty", text, 0)
+        self._root, end = self._node(text, begin, 1)
+        _check_end(text, end)
+        self.value: Any = self._root.value
+        self.repeated = self._repeated(self._root, ())
+
+    def line(self, path: Sequence[Key]) -> int:
+        """Of a key, or of an item of a list; of the last that there is on the way to a place."""
+        node = self._root
+        for key in path:
+            if key not in node.children:
+                break
+            node = node.children[key]
+        return self._line_at(node.start)
+
+    def _line_at(self, position: int) -> int:
+        return bisect_right(self._line_starts, position)
+
+    def _node(self, text: str, at: int, depth: int) -> tuple[_Node, int]:
+        if text[at : at + 1] not in {"{", "["}:
+            value, end = _value(text, at)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise NotJson("the number is too large", text, at)
+            return _Node(value, at), end
+        if depth > DEEPEST:
+            raise NotJson(f"more than {DEEPEST} brackets stand inside each other", text, at)
+        container = scanned(text, at, lambda text, at: self._node(text, at, depth + 1))
+        children: dict[Key, _Node] = {}
+        again: list[tuple[str, int, int]] = []
+        for item in container.items:
+            if item.key in children:
+                again.append((str(item.key), item.start, children[item.key].start))
+            children[item.key] = cast(_Node, item.value)._replace(start=item.start)
+        values = {key: child.value for key, child in children.items()}
+        value = list(values.values()) if text[at] == "[" else values
+        return _Node(value, at, children, again), container.close + 1
+
+    def _repeated(self, node: _Node, path: tuple[Key, ...]) -> list[Repeated]:
+        own = [
+            Repeated((*path, key), self._line_at(start), self._line_at(first))
+            for key, start, first in node.again
+        ]
+        below = (self._repeated(child, (*path, key)) for key, child in node.children.items())
+        return sum(below, own)
+
+
+def scanned(text: str, start: int, read: _ReadValue | None = None) -> Container:
+    """The object or list that begins there, with the places of its items."""
+    read = read or _value
+    is_list = text[start] == "["
+    closing = "]" if is_list else "}"
+    items: list[Item] = []
+    at, last, in_line_comment = trivia(text, start + 1)
+    while at < len(text) and text[at] != closing:
+        if items and items[-1].comma is None:
+            raise NotJson("a comma is missing", text, at)
+        item = _item(text, at, len(items) if is_list else None, read)
+        at, last, in_line_comment = trivia(text, item.end)
+        if text.startswith(",", at):
+            item = item._replace(comma=at)
+            at, last, in_line_comment = trivia(text, at + 1)
+        items.append(item)
+    if at >= len(text):
+        raise NotJson("a bracket is not closed", text, start)
+    return Container(start, at, items, last, in_line_comment)
+
+
+def trivia(text: str, at: int) -> tuple[int, int, bool]:
+    """Past blanks and comments; where the last comment ends; whether that reaches its line's end.
+
+    Without a comment the second is where it began.
+    """
+    last, in_line_comment = at, False
+    while True:
+        at = cast("re.Match[str]", BLANKS.match(text, at)).end()
+        comment = _COMMENT.match(text, at)
+        if comment is None:
+            return at, last, in_line_comment
+        at = last = comment.end()
+        in_line_comment = comment.group().startswith("//")
+
+
+def past_trivia(text: str, at: int) -> int:
+    return trivia(text, at)[0]
+
+
+def _check_end(text: str, end: int) -> None:
+    rest = past_trivia(text, end)
+    if rest < len(text):
+        raise NotJson("there is more behind the end", text, rest)
+
+
+def _value(text: str, at: int) -> tuple[Any, int]:
+    """The value that begins here, and where it ends."""
+    if at >= len(text):
+        raise NotJson("something is missing", text, at)
+    try:
+        return _DECODER.raw_decode(text, at)
+    except ValueError as error:  # perhaps only for a comment, or a comma at the end
+        if text[at] not in "{[":
+            reason = _BAD_STRING if text[at] == '"' else "no value can begin here"
+            raise NotJson(reason, text, at) from error
+    container = scanned(text, at)
+    if text[at] == "[":
+        return [item.value for item in container.items], container.close + 1
+    return {item.key: item.value for item in container.items}, container.close + 1
+
+
+def _refused(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refused)
+
+
+def _item(text: str, at: int, number: int | None, read: _ReadValue) -> Item:
+    if number is not None:
+        value, end = read(text, at)
+        return Item(number, at, at, end, value)
+    name = _STRING.match(text, at)
+    if name is None:
+        raise NotJson("a name in quotes is missing", text, at)
+    try:
+        key = cast(str, json.loads(name.group()))
+    except ValueError as error:
+        raise NotJson("the name cannot be read", text, at) from error
+    colon = past_trivia(text, name.end())
+    if not text.startswith(":", colon):
+        raise NotJson("a colon is missing", text, colon)
+    begin = past_trivia(text, colon + 1)
+    value, end = read(text, begin)
+    return Item(key, at, begin, end, value)

@@ -1,0 +1,1 @@
+"""What has become of the servers behind a gateway since its file was written."""

@@ -1,0 +1,132 @@
+"""What has changed behind a gateway's file: found by asking, before a user meets it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from recollect.families.gateway.drifting.comparing import (
+    Difference,
+    differences,
+    listed,
+    suggestion,
+)
+from recollect.families.gateway.drifting.fitting import Level
+from recollect.families.gateway.listings import fault_in, mapped_there, named, passed
+from recollect.families.gateway.model import JSON, GatewayConfig, PassThrough, ToolConfig
+from recollect.families.gateway.naming import resolved
+from recollect.families.gateway.schemas.facts import by_name
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A difference between the file and a server: an error fails calls, a warning some of them."""
+
+    level: Level
+    tool: str | None  # of ours, where it is about one
+    message: str
+    fix: str = ""
+    line: int = 0
+
+    def __str__(self) -> str:
+        about = f"{self.tool}: " if self.tool else ""
+        return f"line {self.line}: {about}{self.message}" + (f" {self.fix}" if self.fix else "")
+
+
+def drift(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> list[Drift]:
+    """Of one upstream, given its tools as it lists them; in the order of the file."""
+    known = {tool["name"]: tool for tool in reversed(named(tools))}
+    found = [
+        Drift(each.level, tool.name, each.message, each.fix, tool.line)
+        for tool in config.tools
+        if tool.upstream == upstream
+        for each in _of_tool(tool, known)
+    ]
+    line = config.upstreams[upstream].line
+    through = config.upstreams[upstream].pass_through
+    if through is None:
+        about = _not_offered(config, upstream, list(reversed(known)))
+    else:
+        about = (*_chosen(through, list(known)), *_passed(config, upstream, tools))
+    return found + [Drift(each.level, None, each.message, each.fix, line) for each in about]
+
+
+def clashes(config: GatewayConfig, listings: Mapping[str, Sequence[Any]]) -> list[Drift]:
+    """Names that tools of two upstreams have here, both passed through."""
+    owners: dict[str, str] = {}
+    found: list[Drift] = []
+    for upstream, tools in listings.items():
+        for each in passed(config, upstream, tools):
+            owner = owners.setdefault(each.ours, upstream)
+            if owner != upstream:
+                message = f"{owner} and {upstream} both have a tool `{each.ours}`."
+                line = config.upstreams[upstream].line
+                found.append(Drift("error", each.ours, message, _TELL_APART, line))
+    return found
+
+
+_TELL_APART = "A `prefix`, or a new name in `rename`, tells them apart."
+
+
+def _of_tool(tool: ToolConfig, known: Mapping[str, JSON]) -> Iterator[Difference]:
+    name = resolved(tool.tool, known)
+    if name is None:
+        message = f"the server has no tool `{tool.tool}`."
+        yield Difference("error", message, suggestion(tool.tool, list(known)))
+        return
+    if name != tool.tool:
+        yield Difference(
+            "note",
+            f"`{tool.tool}` is called `{name}` there.",
+            f"Write `{name}`, which spares a question with every call.",
+        )
+    listing = known[name]
+    if _only_reads(tool.annotations) is True and _only_reads(listing.get("annotations")) is False:
+        yield Difference(
+            "warning",
+            f"`{name}` says that it writes, and the file that it only reads.",
+            "Take `readOnlyHint` out of its annotations.",
+        )
+    schema = listing.get("inputSchema")
+    if isinstance(schema, dict):
+        yield from differences(tool, cast(JSON, schema))
+
+
+def _only_reads(annotations: Any) -> Any:
+    return by_name(annotations).get("readOnlyHint")
+
+
+def _not_offered(
+    config: GatewayConfig, upstream: str, known: Sequence[str]
+) -> Iterator[Difference]:
+    mapped = mapped_there(config, upstream, known)
+    free = [name for name in known if name not in mapped]
+    if free:
+        yield Difference(
+            "note",
+            f"the server also has {listed(free)}.",
+            "An entry in `tools` offers one, `passThrough` all.",
+        )
+
+
+def _chosen(through: PassThrough, known: Sequence[str]) -> Iterator[Difference]:
+    """The names that the file chooses of what is passed through."""
+    for name in dict.fromkeys((*(through.only or ()), *through.rename)):
+        if name not in known:
+            message = f"the server has no tool `{name}`, which is to be passed through."
+            yield Difference("error", message, suggestion(name, known))
+    for name in through.hide:
+        if name not in known:
+            yield Difference("note", f"the server has no tool `{name}`, which is hidden.")
+
+
+def _passed(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> Iterator[Difference]:
+    taken = {tool.name for tool in config.tools}
+    for each in passed(config, upstream, tools):
+        fault = fault_in(each.listing)
+        if fault is not None:
+            fix = "A new name in `rename` may help, or `hide` it."
+            yield Difference("warning", f"`{each.theirs}` is not offered: {fault}.", fix)
+        elif each.ours in taken:
+            message = f"`{each.theirs}` is not offered: there is a tool `{each.ours}` already."
+            yield Difference("error", message, _TELL_APART)
+        taken.add(each.ours)

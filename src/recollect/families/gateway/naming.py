@@ -1,0 +1,54 @@
+"""Names of tools: as the servers behind the gateway have them, and as it offers them."""
+
+import re
+from collections.abc import Collection
+
+from recollect.families.gateway.model import PassThrough
+
+LONGEST = 128  # characters; the protocol's limit
+PREFIXED = "__"  # between a server and its tool, as some clients show them
+
+_NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{LONGEST}}}")
+_FORBIDDEN = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def is_name(text: object) -> bool:
+    """Whether a tool may be called so."""
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+
+
+def resolved(wanted: str, known: Collection[str]) -> str | None:
+    """The tool that is meant: of that name, else of what follows a `__` in it, the longest first.
+
+    A client shows `search` of the server `notes` as `notes__search`; a file may have it so too.
+    """
+    if wanted in known:
+        return wanted
+    start = wanted.find(PREFIXED)
+    while start >= 0:
+        bare = wanted[start + len(PREFIXED) :]
+        if bare in known:
+            return bare
+        start = wanted.find(PREFIXED, start + 1)
+    return None
+
+
+def passed_name(theirs: str, through: PassThrough) -> str | None:
+    """What a tool that is passed through is called here; None where it is not offered.
+
+    A new name from `rename` stands as it is, without the prefix.
+    """
+    if theirs in through.hide or (through.only is not None and theirs not in through.only):
+        return None
+    return through.rename.get(theirs, through.prefix + theirs)
+
+
+def mended(name: str, taken: Collection[str] = ()) -> str:
+    """The nearest name that a tool may have, and that none has yet."""
+    name = (_FORBIDDEN.sub("_", name) or "tool")[:LONGEST]
+    mended, number = name, 2
+    while mended in taken:
+        ending = f"_{number}"
+        mended = name[: LONGEST - len(ending)] + ending
+        number += 1
+    return mended

@@ -1,0 +1,1 @@
+"""JSON Schemas of tools: what they say, and whether a value fits."""

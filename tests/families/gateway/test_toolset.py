@@ -1,0 +1,232 @@
+import asyncio
+import logging
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from gatewaying import (
+    Asked,
+    MemoryUpstream,
+    a_call,
+    echo,
+    gateway_config,
+    listing,
+    said,
+    tool_config,
+)
+from recollect.errors import InvalidInput, UpstreamError, UpstreamUnavailable
+from recollect.families.gateway.model import JSON, ONLY, GatewayConfig, PassThrough
+from recollect.families.gateway.toolset import GatewayTools
+from recollect.tools.tool import Effect, Result, Tool
+
+SEARCH = listing("search", {"query": {"type": "string"}})
+
+
+def mapped_tool(upstream: MemoryUpstream, **more: Any) -> Tool:
+    (tool,) = GatewayTools(
+        gateway_config(tool_config(**more)), {upstream.name: upstream}
+    ).mapped_tools()
+    return tool
+
+
+async def passed_tools(upstream: MemoryUpstream, config: GatewayConfig) -> list[Tool]:
+    return await GatewayTools(config, {upstream.name: upstream}).passed_tools(upstream.name)
+
+
+async def called(tool: Tool, arguments: Mapping[str, Any]) -> Result:
+    return await tool.run(a_call(tool.name), arguments)
+
+
+def passing(through: PassThrough | None = None) -> GatewayConfig:
+    return gateway_config(upstreams={ONLY: through or PassThrough()})
+
+
+async def test_a_call_goes_to_the_tool_behind_with_its_parameters() -> None:
+    upstream = MemoryUpstream(ONLY, [SEARCH])
+    tool = mapped_tool(upstream, mapping={"query": "searchQuery"})
+    result = await called(tool, {"query": "tea", "unmapped": 1})
+    assert upstream.asked == [Asked("search", {"searchQuery": "tea"})]
+    assert result.structured == {"searchQuery": "tea"}
+
+
+async def test_the_answer_passes_unchanged() -> None:
+    answer = said("found", isError=True, _meta={"x": 1}, unknown=[None])
+    upstream = MemoryUpstream(ONLY, [SEARCH], lambda _: answer)
+    result = await called(mapped_tool(upstream), {"query": "tea"})
+    assert result.wire == answer
+    assert result.is_error
+    assert result.text == "found"
+
+
+async def test_wrong_arguments_never_reach_the_server() -> None:
+    upstream = MemoryUpstream(ONLY, [SEARCH])
+    with pytest.raises(InvalidInput):
+        await called(mapped_tool(upstream, tool="notes__search"), {"query": 5})
+    assert (upstream.asked, upstream.listings, upstream.is_started) == ([], 0, False)
+
+
+def test_a_mapped_tool_is_listed_as_the_file_has_it() -> None:
+    upstream = MemoryUpstream(ONLY, [])
+    tool = mapped_tool(
+        upstream,
+        title="Search",
+        annotations={"readOnlyHint": True},
+        output_schema={"type": "object"},
+        mapping={"startLine": "from"},
+    )
+    assert tool.listing == {
+        "name": "memory__search",
+        "title": "Search",
+        "description": "Finds what was said.",
+        "inputSchema": {"type": "object", "properties": {"startLine": {"type": "string"}}},
+        "outputSchema": {"type": "object"},
+        "annotations": {"readOnlyHint": True},
+    }
+    assert (tool.effect, tool.only_reads) == (Effect.OUTSIDE, True)
+    assert not upstream.is_started
+
+
+def test_what_the_file_does_not_say_is_not_listed() -> None:
+    tool = mapped_tool(MemoryUpstream(ONLY, []))
+    assert tool.listing is not None
+    assert set(tool.listing) == {"name", "description", "inputSchema"}
+    assert not tool.only_reads
+
+
+async def test_a_prefixed_name_finds_the_bare_tool_by_asking_each_time() -> None:
+    upstream = MemoryUpstream(ONLY, [SEARCH])
+    tool = mapped_tool(upstream, tool="episodic-memory__search")
+    await called(tool, {"query": "tea"})
+    upstream.change_tools([listing("episodic-memory__search")])
+    await called(tool, {"query": "tea"})
+    assert [asked.tool for asked in upstream.asked] == ["search", "episodic-memory__search"]
+    assert upstream.listings == 2
+
+
+async def test_a_name_without_a_prefix_goes_as_it_is() -> None:
+    upstream = MemoryUpstream(ONLY, [])
+    await called(mapped_tool(upstream), {"query": "tea"})
+    assert (upstream.asked[0].tool, upstream.listings) == ("search", 0)
+
+
+async def test_a_prefixed_name_that_fits_nothing_names_what_there_is() -> None:
+    upstream = MemoryUpstream(ONLY, [listing(f"tool_{i}") for i in range(12)])
+    with pytest.raises(UpstreamError) as caught:
+        await called(mapped_tool(upstream, tool="notes__search"), {"query": "tea"})
+    assert '"notes__search"; it has: tool_0, tool_1' in str(caught.value)
+    assert "and 2 more" in str(caught.value)
+    assert "recollect gateway check" in str(caught.value)
+    assert upstream.asked == []
+
+
+async def test_progress_is_asked_for_where_somebody_listens() -> None:
+    heard: list[float] = []
+
+    async def report(done: float, _total: float | None, _message: str | None) -> None:
+        heard.append(done)
+
+    async def answer(asked: Asked) -> JSON:
+        if asked.report is not None:
+            await asked.report(0.5, 1.0, "half")
+        return said("done")
+
+    upstream = MemoryUpstream(ONLY, [SEARCH], answer)
+    tool = mapped_tool(upstream)
+    await tool.run(a_call(report=report), {"query": "tea"})
+    await tool.run(a_call(), {"query": "tea"})
+    assert heard == [0.5]
+    assert upstream.asked[1].report is None
+
+
+async def test_an_unreachable_server_fails_the_call() -> None:
+    upstream = MemoryUpstream(ONLY, [SEARCH])
+    tool = mapped_tool(upstream)
+    await upstream.close()
+    with pytest.raises(UpstreamUnavailable):
+        await called(tool, {"query": "tea"})
+
+
+async def test_many_calls_at_once_keep_their_own_answers() -> None:
+    async def answer(asked: Asked) -> JSON:
+        await asyncio.sleep(0)
+        return echo(asked)
+
+    tool = mapped_tool(MemoryUpstream(ONLY, [SEARCH], answer), constants={("filters",): {}})
+    results = await asyncio.gather(*(called(tool, {"query": str(i)}) for i in range(100)))
+    assert [result.structured["query"] for result in results] == [str(i) for i in range(100)]
+
+
+async def test_tools_are_passed_through_whole() -> None:
+    theirs = listing("search", title="Search", annotations={"readOnlyHint": True}, _meta={"x": 1})
+    upstream = MemoryUpstream(ONLY, [theirs])
+    (tool,) = await passed_tools(upstream, passing(PassThrough(prefix="notes_")))
+    assert tool.listing == theirs | {"name": "notes_search"}
+    assert (tool.name, tool.effect, tool.only_reads) == ("notes_search", Effect.OUTSIDE, True)
+    result = await called(tool, {"anything": [1], "not in the schema": None})
+    assert upstream.asked == [Asked("search", {"anything": [1], "not in the schema": None})]
+    assert result.wire == echo(upstream.asked[0])
+
+
+async def test_a_passed_name_with_a_prefix_is_the_servers_own() -> None:
+    upstream = MemoryUpstream(ONLY, [listing("a__search"), listing("search")])
+    tools = await passed_tools(upstream, passing())
+    await called(tools[0], {})
+    assert (upstream.asked[0].tool, upstream.listings) == ("a__search", 1)
+
+
+async def test_a_tool_with_an_entry_is_not_offered_twice() -> None:
+    upstream = MemoryUpstream(ONLY, [SEARCH, listing("read")])
+    config = gateway_config(tool_config(tool="notes__search"), upstreams={ONLY: PassThrough()})
+    assert [tool.name for tool in await passed_tools(upstream, config)] == ["read"]
+
+
+async def test_an_entry_for_another_server_hides_nothing_here() -> None:
+    upstream = MemoryUpstream("notes", [SEARCH])
+    config = gateway_config(
+        tool_config(upstream="web"), upstreams={"notes": PassThrough(), "web": None}
+    )
+    family = GatewayTools(config, {"notes": upstream, "web": MemoryUpstream("web", [])})
+    assert [tool.name for tool in await family.passed_tools("notes")] == ["search"]
+
+
+async def test_tools_that_cannot_be_offered_are_left_out_with_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    odd: list[Any] = [{"name": "two words", "inputSchema": {"type": "object"}}, {"name": "bare"}]
+    upstream = MemoryUpstream(ONLY, [*odd, {"nameless": True}, SEARCH])
+    with caplog.at_level(logging.WARNING):
+        tools = await passed_tools(upstream, passing())
+    assert [tool.name for tool in tools] == ["search"]
+    assert [record.message.split(" is not offered")[0] for record in caplog.records] == [
+        "gateway: two words of upstream",
+        "gateway: bare of upstream",
+    ]
+
+
+async def test_a_new_name_makes_a_tool_fit_to_be_offered() -> None:
+    upstream = MemoryUpstream(ONLY, [SEARCH | {"name": "two words"}])
+    (tool,) = await passed_tools(upstream, passing(PassThrough(rename={"two words": "search"})))
+    await called(tool, {})
+    assert (tool.name, upstream.asked[0].tool) == ("search", "two words")
+
+
+async def test_what_is_passed_through_is_asked_for_now() -> None:
+    upstream = MemoryUpstream(ONLY, [SEARCH])
+    family = GatewayTools(passing(), {ONLY: upstream})
+    await family.passed_tools(ONLY)
+    upstream.change_tools([listing("read")])
+    assert [tool.name for tool in await family.passed_tools(ONLY)] == ["read"]
+
+
+def test_a_start_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, recollect.families.gateway.toolset;"
+        "print([m for m in ('mcp', 'jsonschema', 'referencing', 'subprocess') if m in sys.modules])"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert ran.stdout.strip() == "[]"
