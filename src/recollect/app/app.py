@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from recollect.core.sessions import Call, Report, Session
 from recollect.core.times import Clock, now
 from recollect.errors import ReadOnly, RecollectError
-from recollect.settings import AUTO, Settings, chosen_toolsets
+from recollect.settings import AUTO, GATEWAY, Settings, chosen_toolsets
 from recollect.tools.tool import Effect, Result
 
 if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from recollect.app.bank_mirrors import Mirrors
     from recollect.app.build import Parts
+    from recollect.app.gateway.gateway import Gateway
     from recollect.app.keeping import Shelf
     from recollect.app.overview import Overviews
     from recollect.app.past import Past
@@ -80,7 +81,29 @@ class App:
     @property
     def tools(self) -> "Toolset":
         """Those that are offered: where only reading is allowed, the ones that read."""
-        return self._parts.offered
+        own, gateway = self._parts.offered, self.gateway
+        only_reads = self.settings.read_only
+        return own if gateway is None else gateway.beside(own, only_reads=only_reads)
+
+    async def fresh_tools(self) -> "Toolset":
+        """The same, after the servers have been asked that only know themselves what they have."""
+        if self.gateway is not None:
+            await self.gateway.refresh()
+        return self.tools
+
+    @cached_property
+    def gateway(self) -> "Gateway | None":
+        """None where no tools of other servers are offered."""
+        if self.settings.dialect != "recollect" or GATEWAY not in chosen_toolsets(self.settings):
+            return None
+        from recollect.app.gateway.building import build_gateway
+
+        return build_gateway(self.settings, lambda: self._parts, self.clock)
+
+    def start(self) -> None:
+        """For a server: begins what goes on beside the calls."""
+        if self.gateway is not None:
+            self.gateway.start()
 
     @property
     def timeline(self) -> "Timeline":
@@ -140,6 +163,8 @@ class App:
             sentences.append(RECALL_HISTORY)
         if "bank" in families:
             sentences += [READ_BANK] + [KEEP_BANK] * (writes and not settings.mode_tools)
+        if self.gateway is not None and (told := self.gateway.instructions):
+            sentences.append(told)
         return " ".join(sentences)
 
     async def call(
@@ -150,7 +175,9 @@ class App:
         report: Report | None = None,
     ) -> Result:
         """Runs one tool and logs one line about it. Deliberate errors come out as they are."""
-        tool = self._parts.tools.get(name)
+        own, gateway = self._parts.tools, self.gateway
+        everything = own if gateway is None else gateway.beside(own, only_reads=False)
+        tool = everything.get(name)
         alias, name = name if name != tool.name else None, tool.name
         if name not in self.tools:
             raise ReadOnly(f"{name} writes, and only reading is allowed here.", tool=name)
@@ -161,8 +188,8 @@ class App:
         outcome = "failed"
         try:
             result = await tool.run(call, arguments)
-            outcome = "ok"
-            if self._parts.bank is not None:
+            outcome = "refused there" if result.is_error else "ok"
+            if self._parts.bank is not None and tool.effect is not Effect.OUTSIDE:
                 wrote = tool.effect not in (Effect.READS, Effect.SELECTS)
                 self._parts.bank.care.wake(session, wrote=wrote)
         except RecollectError as error:
@@ -188,7 +215,10 @@ class App:
             log.info("no summary of the session: %s", error or "out of time")
 
     async def close(self) -> None:
+        if "gateway" in vars(self) and self.gateway is not None:
+            await self.gateway.close()
         if "_parts" in vars(self):
+            await self._parts.usage.close()
             await self.watcher.close()
             if self._parts.bank is not None:
                 await self._parts.bank.close()

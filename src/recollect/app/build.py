@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from recollect import __version__
 from recollect.app.accesses import BatchedAccesses
+from recollect.app.gateway.usage import BatchedUsage
 from recollect.app.indexing import Indexer
 from recollect.app.keeping import Keeper, Shelf
 from recollect.app.leases import Lease
@@ -30,6 +31,7 @@ from recollect.families.memories.model import MEMORY, Options
 from recollect.families.memories.toolset import MemoryTools
 from recollect.settings import (
     AUTO,
+    GATEWAY,
     Settings,
     chosen_toolsets,
     client_environment,
@@ -61,6 +63,7 @@ class Parts:
     shelf: Shelf
     memories: MemoryTools
     searches: BatchedSearches
+    usage: BatchedUsage
     past: Past
     bank: "BankParts | None"
 
@@ -123,6 +126,7 @@ def build(
         shelf=Shelf(library, rule, keeper, bank.family.sections.take_in if bank else None),
         memories=memories,
         searches=searches,
+        usage=BatchedUsage(library),
         past=past,
         bank=bank,
     )
@@ -323,7 +327,10 @@ def _bank_tools(settings: Settings, bank: BankParts | None) -> list[Tool]:
 
 
 def _families(settings: Settings) -> tuple[str, ...]:
-    return ("graph",) if settings.dialect == "server-memory" else chosen_toolsets(settings)
+    """Those of our own."""
+    if settings.dialect == "server-memory":
+        return ("graph",)
+    return tuple(name for name in chosen_toolsets(settings) if name != GATEWAY)
 
 
 def _readers(tools: Toolset) -> Toolset:

@@ -16,6 +16,7 @@ from making import batch, entity
 from processes import said_by
 from recollect.app.care.restoring import restore, restore_project
 from recollect.core.times import now
+from recollect.core.usage import Usage
 from recollect.engines.sqlite.care.keeper import SqliteCare
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import InvalidInput, NotFound, Refused, Unavailable
@@ -51,6 +52,25 @@ def test_what_is_replaced_is_in_the_safety_copy(data: Path, file: Path, tmp_path
     assert outcome.safety.stat().st_mode & 0o777 == 0o600
     restored(data, outcome.safety, replace=True, safety=tmp_path / "second.zip")
     assert everything(data) == before
+
+
+def test_calls_are_counted_as_they_were_when_the_backup_was_made(
+    data: Path, tmp_path: Path
+) -> None:
+    once = Usage("search", 1, 0, 2.0, 2.0, 7)
+
+    async def count() -> list[Usage]:
+        library = SqliteLibrary(data)
+        await library.add_usage([once])
+        counted = await library.usage()
+        await library.close()
+        return counted
+
+    assert asyncio.run(count()) == [once]
+    backed_up(data, tmp_path / "copy.zip")
+    assert [usage.calls for usage in asyncio.run(count())] == [2]
+    restored(data, tmp_path / "copy.zip", replace=True)
+    assert [usage.calls for usage in asyncio.run(count())] == [2]
 
 
 def test_projects_that_changed_their_state_since_come_back_as_they_were(

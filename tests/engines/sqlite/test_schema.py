@@ -11,6 +11,7 @@ from processes import said_by
 from recollect.core.ports import Embedded, Token
 from recollect.core.records import Edit, Restore, Update, Weights, Where
 from recollect.core.searching import Search
+from recollect.core.usage import Usage
 from recollect.core.words import parse_query
 from recollect.engines.sqlite import meaning, queries, sifting
 from recollect.engines.sqlite.connections import connect, create
@@ -23,7 +24,6 @@ from recollect.errors import ReadOnly
 
 VERSION_1 = replace(PROJECT, migrations=PROJECT.migrations[:1], temporary="")
 VERSION_2 = replace(PROJECT, migrations=PROJECT.migrations[:2], temporary="")
-LIBRARY_1 = replace(LIBRARY, migrations=LIBRARY.migrations[:1])
 CONTENT = f"""
 INSERT INTO records(id, kind, type, name, name_key, text, facets, created_at, updated_at)
     VALUES ('Ada', 'entity', 'person', 'Ada', 'ada', 'wrote a program', '{{"n": 1}}',
@@ -112,14 +112,15 @@ async def test_an_old_file_that_cannot_be_written_says_so(old: Path) -> None:
     await database.close()
 
 
-@pytest.fixture
-def old_library(tmp_path: Path) -> Path:
-    """A data folder whose `_meta.db` is of the first version."""
+@pytest.fixture(params=[1, 2])
+def old_library(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A data folder whose `_meta.db` is of an earlier version."""
+    earlier = replace(LIBRARY, migrations=LIBRARY.migrations[: request.param])
     folder = tmp_path / "data"
     (folder / "projects").mkdir(parents=True)
     path = folder / "_meta.db"
-    create(path, LIBRARY_1)
-    connection = connect(path, LIBRARY_1)
+    create(path, earlier)
+    connection = connect(path, earlier)
     connection.execute(
         "INSERT INTO notes VALUES ('default', 'shop');"
         f"INSERT INTO tokens VALUES ('1', 'laptop', 'hash', {DAY_ONE})"
@@ -128,12 +129,13 @@ def old_library(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_a_library_of_the_first_version_is_brought_up_to_date_with_all_it_holds(
+async def test_a_library_of_an_earlier_version_is_brought_up_to_date_with_all_it_holds(
     old_library: Path,
 ) -> None:
     library = SqliteLibrary(old_library)
     assert await library.searches() == []
     await library.add_searches([Search(DAY_ONE, "search", "words", 1, 0.5)])
+    await library.add_usage([Usage("search", 1, 0, 0.5, 0.5, DAY_ONE)])
     assert await library.note("default") == "shop"
     assert await library.tokens() == [Token("1", "laptop", DAY_ONE)]
     await library.create("shop", "")
@@ -141,6 +143,7 @@ async def test_a_library_of_the_first_version_is_brought_up_to_date_with_all_it_
     await library.close()
     again = SqliteLibrary(old_library)
     assert [search.query for search in await again.searches()] == ["words"]
+    assert await again.usage() == [Usage("search", 1, 0, 0.5, 0.5, DAY_ONE)]
     assert [project.name for project in await again.projects()] == ["shop"]
     await again.close()
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from recollect.app.care.findings import Check, Finding, Mended, Patient, examined, mended
+from recollect.app.care.gateway import CHECK as GATEWAY
+from recollect.app.care.gateway import check_gateway
 from recollect.app.care.meanings import CHECK as MEANING
 from recollect.app.care.meanings import check_meaning
 from recollect.app.care.place import CHECK as PLACE
@@ -39,6 +41,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     (DATABASES, check_databases),
     (PROJECTS, check_projects),
     (MEANING, check_meaning),
+    (GATEWAY, check_gateway),
     (CLIENTS, check_clients),
     (FOLDERS, check_folders),
 )

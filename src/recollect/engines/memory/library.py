@@ -11,6 +11,7 @@ from recollect.core.projects import Project, Silence, Status, checked_project_na
 from recollect.core.searching import KEPT_SEARCHES, Search
 from recollect.core.switching import Switching
 from recollect.core.times import Clock, now
+from recollect.core.usage import Usage, summed
 from recollect.engines.memory.store import MemoryStore
 from recollect.errors import Conflict, NotFound, ProjectArchived
 
@@ -34,6 +35,7 @@ class MemoryLibrary:
         self._user = MemoryStore(clock)
         self._history = MemoryStore(clock)
         self._searches: deque[Search] = deque(maxlen=KEPT_SEARCHES)
+        self._usage: list[Usage] = []
 
     async def projects(self, status: Status | None = None) -> list[Project]:
         found = (self._shelves[name].project for name in sorted(self._shelves))
@@ -133,6 +135,12 @@ class MemoryLibrary:
         count = len(self._searches)
         self._searches.clear()
         return count
+
+    async def add_usage(self, rows: Sequence[Usage]) -> None:
+        self._usage = summed((*self._usage, *rows))
+
+    async def usage(self) -> list[Usage]:
+        return list(self._usage)
 
     async def tokens(self) -> list[Token]:
         return sorted((t for t, _ in self._tokens.values()), key=lambda t: (t.created_at, t.id))

@@ -17,7 +17,8 @@ from recollect.core.projects import Project, Silence, Status, checked_project_na
 from recollect.core.searching import Search
 from recollect.core.text import forbidden_in_text
 from recollect.core.times import Clock, iso, now
-from recollect.engines.sqlite import listing, search_log, switches
+from recollect.core.usage import Usage
+from recollect.engines.sqlite import listing, search_log, switches, tool_usage
 from recollect.engines.sqlite.absent import AbsentStore
 from recollect.engines.sqlite.connections import Synchronous
 from recollect.engines.sqlite.database import Database
@@ -198,6 +199,12 @@ class SqliteLibrary:
 
     async def forget_searches(self) -> int:
         return await (await self._meta()).write(search_log.forget)
+
+    async def add_usage(self, rows: Sequence[Usage]) -> None:
+        await (await self._meta()).write(lambda db: tool_usage.add(db, rows))
+
+    async def usage(self) -> list[Usage]:
+        return await (await self._meta()).read(tool_usage.most_called)
 
     async def tokens(self) -> list[Token]:
         meta = await self._meta()

@@ -226,6 +226,17 @@ CREATE TABLE searches(
     filters TEXT NOT NULL);
 """
 
+# How often tools of the gateway were called, on this machine alone: nothing of what was said.
+_LIBRARY_3 = """
+CREATE TABLE usage(
+    tool TEXT PRIMARY KEY,
+    calls INTEGER NOT NULL,
+    errors INTEGER NOT NULL,
+    total_ms REAL NOT NULL,
+    longest_ms REAL NOT NULL,
+    last_at INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
 PROJECT = Schema(
     "project",
     0x52434C50,  # "RCLP"
@@ -237,7 +248,7 @@ PROJECT = Schema(
 LIBRARY = Schema(
     "library",
     0x52434C4D,  # "RCLM"
-    (_LIBRARY_1, _LIBRARY_2),
+    (_LIBRARY_1, _LIBRARY_2, _LIBRARY_3),
     "It was not touched. Restore it from a backup, or move it away: the next start lists the "
     "projects anew from their files. Tokens, the projects of working folders and what was "
     "switched off are lost then.",

@@ -1,0 +1,39 @@
+"""The gateway of an application, put together."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from recollect.app.gateway.gateway import Counting, Gateway
+from recollect.core.times import Clock
+from recollect.core.upstreams import Reach, Upstream
+from recollect.settings import Settings, gateway_target, upstream_environment
+from recollect.tools.toolset import Toolset
+
+NOWHERE = Path("tools.json")  # where no home folder is known
+
+
+class Own(Protocol):
+    """What an application has beside its gateway."""
+
+    @property
+    def tools(self) -> Toolset: ...
+
+    @property
+    def usage(self) -> Counting: ...
+
+
+def build_gateway(settings: Settings, own: Callable[[], Own], clock: Clock) -> Gateway:
+    """Reads no file and starts no server: that happens when its tools are first asked for."""
+
+    def taken() -> set[str]:
+        return {name for tool in own().tools for name in (tool.name, *tool.aliases)}
+
+    path = gateway_target(settings) or NOWHERE
+    return Gateway(path, _open, lambda: own().usage, clock, taken)
+
+
+def _open(reach: Reach) -> Upstream:
+    from recollect.upstreams.opening import open_upstream
+
+    return open_upstream(reach, upstream_environment())

@@ -1,0 +1,86 @@
+"""The gateway at a glance: its file, the servers behind it, how often its tools were called."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from recollect.core.secrets import masked, masked_json
+from recollect.core.upstreams import Endpoint, Launch, Reach
+from recollect.core.usage import Usage, UsageLog
+from recollect.errors import InvalidInput
+from recollect.families.gateway.model import GatewayConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An upstream; `reached` is its command or address, without what looks like a secret."""
+
+    name: str
+    way: Literal["stdio", "http"]
+    reached: str
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayOverview:
+    """`fault` says why the file cannot be used; then nothing is known of its servers."""
+
+    config: Path | None
+    fault: str | None
+    upstreams: Sequence[Server]
+    tools: Sequence[Usage]
+
+
+async def overview(
+    path: Path | None, log: UsageLog, taken: Collection[str] = ()
+) -> GatewayOverview | None:
+    """None where there is neither a file nor a call. No server is started.
+
+    `taken` are the names of the tools that these are served beside.
+    """
+    counted = await log.usage()
+    if path is None:
+        return GatewayOverview(None, None, (), counted) if counted else None
+    # Hardly anybody has a gateway.
+    from recollect.app.gateway.clashes import refuse_clashes
+    from recollect.app.gateway.file import load
+
+    try:
+        config = load(path).config
+        refuse_clashes(path, config, taken)
+    except InvalidInput as error:
+        return GatewayOverview(path, str(error), (), counted)
+    servers = [_server(upstream.reach) for upstream in config.upstreams.values()]
+    return GatewayOverview(path, None, servers, [*counted, *_never_called(config, counted)])
+
+
+def plain_secrets(reach: Reach) -> list[str]:
+    """Where the file has a secret itself, instead of the name of a variable that holds it."""
+    way = reach.way
+    named = way.env if isinstance(way, Launch) else way.headers
+    found = [name for name, value in named.items() if masked_json({name: value})[1]]
+    elsewhere = " ".join(way.args) if isinstance(way, Launch) else way.url
+    where = "args" if isinstance(way, Launch) else "url"
+    return [*found, where] if masked(elsewhere)[1] else found
+
+
+def _server(reach: Reach) -> Server:
+    if isinstance(reach.way, Launch):
+        command = " ".join((reach.way.command, *reach.way.args))
+        return Server(reach.name, "stdio", masked(command)[0])
+    return Server(reach.name, "http", _address(reach.way))
+
+
+def _address(way: Endpoint) -> str:
+    """Neither who asks nor what is asked for: both may hold a key."""
+    parts = urlsplit(way.url)
+    host = parts.netloc.rpartition("@")[2]
+    more = "?…" if parts.query else ""
+    return masked(f"{parts.scheme}://{host}{parts.path}")[0] + more
+
+
+def _never_called(config: GatewayConfig, counted: Iterable[Usage]) -> list[Usage]:
+    known = {usage.tool for usage in counted}
+    names = sorted(tool.name for tool in config.tools if tool.name not in known)
+    return [Usage(name, 0, 0, 0.0, 0.0, 0) for name in names]

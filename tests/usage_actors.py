@@ -1,0 +1,23 @@
+"""Processes that count calls of tools beside the one that is tested."""
+
+import asyncio
+from pathlib import Path
+
+from actors import heard, say
+from recollect.core.usage import Usage
+from recollect.engines.sqlite.library import SqliteLibrary
+
+
+def count_when_told(folder: str, tool: str, times: int) -> None:
+    """Adds one call after the other, as fast as it can."""
+
+    async def run() -> None:
+        library = SqliteLibrary(Path(folder))
+        await library.usage()
+        say("ready")
+        heard()
+        for number in range(times):
+            await library.add_usage([Usage(tool, 1, number % 2, 1.0, float(number), number)])
+        await library.close()
+
+    asyncio.run(run())
