@@ -89,8 +89,8 @@ def manifest() -> dict[str, Any]:
                 "type": "string",
                 "title": "Tools",
                 "description": "Families of tools to offer, with commas: memories, graph, history, "
-                "bank; or all.",
-                "default": settings.toolsets,
+                "bank, gateway; or all. Empty: the first three, and a gateway that has a file.",
+                "default": "",
             }
         },
         "tools": [

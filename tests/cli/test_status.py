@@ -1,3 +1,4 @@
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -6,6 +7,9 @@ from typing import Any
 import pytest
 
 from recollect.cli.status import counted, size
+from recollect.core.times import iso, now
+from recollect.core.usage import Usage
+from recollect.engines.sqlite.library import SqliteLibrary
 
 Run = Callable[..., Any]
 
@@ -158,3 +162,113 @@ def test_conversations_in_folders_without_a_project_have_a_row(recollect: Run, d
     recollect("remember", "Now it has a project")
     assert "elsewhere" not in recollect("status").out
     assert recollect("status", "--json").json["elsewhere"] == 0
+
+
+def count(data: Path, *rows: Usage) -> None:
+    async def run() -> None:
+        library = SqliteLibrary(data)
+        await library.add_usage(rows)
+        await library.close()
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a gateway, whose servers nobody can start."""
+    schema = {"type": "object", "properties": {}}
+    tool = {"name": "memory__read", "description": "Reads.", "inputSchema": schema}
+    content = {
+        "upstreams": {
+            "notes": {"command": "no-such-[bold]server", "args": ["--password", "hunter2hunter2"]},
+            "web": {"url": "https://nowhere.invalid/mcp", "passThrough": True},
+        },
+        "tools": [{**tool, "upstream": {"server": "notes", "tool": "read", "paramMapping": {}}}],
+    }
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps(content, indent=2), "utf-8")
+    monkeypatch.setenv("RECOLLECT_GATEWAY_CONFIG", str(path))
+    return path
+
+
+def test_without_a_gateway_nothing_is_said_of_one(recollect: Run, data: Path) -> None:
+    recollect("remember", "Tests run with tox")
+    assert "gateway" not in recollect("status", "--json").json
+    assert "Gateway" not in recollect("status").out
+
+
+def test_a_gateway_is_told_with_its_servers_and_the_calls_of_its_tools(
+    recollect: Run, data: Path, gateway: Path
+) -> None:
+    at = now()
+    count(data, Usage("memory__search", 4, 1, 10.0, 5.25, at), Usage("other", 1, 0, 1.0, 1.0, at))
+    told = recollect("status", "--json").json["gateway"]
+    assert told.keys() == {"config", "upstreams", "tools"}
+    assert told["config"] == str(gateway)
+    assert [(each["name"], each["way"]) for each in told["upstreams"]] == [
+        ("notes", "stdio"),
+        ("web", "http"),
+    ]
+    assert told["upstreams"][1]["reached"] == "https://nowhere.invalid/mcp"
+    assert told["tools"][0] == {
+        "tool": "memory__search",
+        "calls": 4,
+        "errors": 1,
+        "mean_ms": 2.5,
+        "longest_ms": 5.2,
+        "last_at": iso(at),
+    }
+    assert [each["tool"] for each in told["tools"]] == ["memory__search", "other", "memory__read"]
+    assert told["tools"][2]["last_at"] is None
+    out = recollect("status").out
+    row = next(line for line in out.splitlines() if line.strip().startswith("memory__search"))
+    assert row.split()[1:5] == ["4", "1", "2.5", "5.2"]
+    assert "no-such-[bold]server" in out
+    assert "hunter2" not in out
+
+
+def test_a_gateway_without_any_call_makes_no_folder(
+    recollect: Run, data: Path, gateway: Path
+) -> None:
+    told = recollect("status", "--json").json["gateway"]
+    assert [each["calls"] for each in told["tools"]] == [0]
+    assert "memory__read" in recollect("status").out
+    assert not data.exists()
+
+
+def test_the_fault_of_a_gateway_is_told_with_file_and_line_and_stops_nothing(
+    recollect: Run, data: Path, gateway: Path
+) -> None:
+    gateway.write_text('{\n  "upstream": {"comand": "x"}\n}', "utf-8")
+    recollect("remember", "Tests run with tox")
+    outcome = recollect("status", "--json")
+    assert outcome.status == 0
+    assert f"{gateway}, line 2" in outcome.json["gateway"]["fault"]
+    assert outcome.json["gateway"]["upstreams"] == []
+    assert "line 2" in " ".join(recollect("status").out.split())
+
+
+def test_another_file_of_a_gateway_can_be_named(
+    recollect: Run, data: Path, gateway: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.json"
+    other.write_text(gateway.read_text("utf-8"), "utf-8")
+    named = recollect("status", "--gateway-config", str(other), "--json").json["gateway"]
+    assert named["config"] == str(other)
+    assert "gateway" not in recollect("status", "--gateway-config", "none", "--json").json
+
+
+def test_many_tools_of_a_gateway_are_summed_up(recollect: Run, data: Path) -> None:
+    count(data, *(Usage(f"tool_{number}", 1, 0, 1.0, 1.0, 1) for number in range(17)))
+    assert "and 2 more tools" in recollect("status").out
+    assert len(recollect("status", "--json").json["gateway"]["tools"]) == 17
+
+
+def test_calls_are_no_part_of_what_is_exported(recollect: Run, data: Path, tmp_path: Path) -> None:
+    recollect("remember", "Tests run with tox")
+    count(data, Usage("memory__search", 4, 1, 10.0, 5.25, 1))
+    assert recollect("export", str(tmp_path / "export")).status == 0
+    files = [path for path in (tmp_path / "export").rglob("*") if path.is_file()]
+    written = "".join(path.read_text("utf-8") for path in files)
+    assert "tox" in written
+    assert "memory__search" not in written

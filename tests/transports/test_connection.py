@@ -65,10 +65,15 @@ def test_a_write_has_the_field_for_itself_and_keeps_its_place(
             assert all(other > number for other in began[place + 1 :])
 
 
-async def test_a_notice_is_told_once_however_often_the_resource_changed() -> None:
+async def test_a_notice_is_told_once_however_often_a_thing_changed() -> None:
     notices = Notices()
     for uri in ("a", "b", "a"):
         await notices.add(uri)
-    assert [await notices.next(), await notices.next()] == ["a", "b"]
+    notices.add_tools()
+    notices.add_tools()
+    updated = "notifications/resources/updated"
+    assert await notices.next() == (updated, {"uri": "a"})
+    assert await notices.next() == (updated, {"uri": "b"})
+    assert await notices.next() == ("notifications/tools/list_changed", {})
     notices.end()
     assert await notices.next() is None

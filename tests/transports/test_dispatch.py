@@ -12,7 +12,7 @@ import pytest
 from recollect.app.app import App
 from recollect.core.sessions import Session
 from recollect.settings import Settings
-from recollect.transports.connection import Connection, Notices
+from recollect.transports.connection import Connection
 from recollect.transports.dispatch import Dispatcher, ProtocolError, Request, progress_of
 from serving import HANG, META
 
@@ -194,7 +194,8 @@ async def test_without_a_session_a_choice_is_answered_with_a_note(dispatcher: Di
 
 async def test_progress_is_reported_under_the_clients_token(dispatcher: Dispatcher) -> None:
     async def work(request: Request) -> dict[str, Any]:
-        await progress_of(request)(1, 2, "half")
+        if (report := progress_of(request)) is not None:
+            await report(1, 2, "half")
         return {}
 
     dispatcher.methods["test/work"] = work
@@ -261,11 +262,3 @@ async def test_a_subscriber_that_does_not_read_holds_up_nobody(dispatcher: Dispa
             await client.told.get()
     stuck.connection.close()
     client.connection.close()
-
-
-async def test_a_resource_waits_once_however_often_it_changed() -> None:
-    notices = Notices()
-    for uri in ("a", "b", "a"):
-        await notices.add(uri)
-    notices.end()
-    assert [await notices.next() for _ in range(3)] == ["a", "b", None]

@@ -24,10 +24,11 @@ SIGNS = {"ok": ("ok     ", "green"), "advice": ("advice ", "yellow"), "problem":
 
 @click.command()
 @common
+@click.option("--gateway-config", metavar="FILE", help="Gateway: its file, or `none`.")
 @click.option("--fix", is_flag=True, help="Mend what can be mended safely.")
 @click.option("--full", is_flag=True, help="Check every page of every database; takes longer.")
 def doctor(as_json: bool, project: str | None, fix: bool, full: bool, **flags: Any) -> None:
-    """Look for what is wrong: data, model, settings, hooks, clients.
+    """Look for what is wrong: data, model, settings, hooks, gateway, clients.
 
     Each finding comes with what mends it. Nothing is changed without --fix, and that never removes
     what was stored: a damaged database is brought back with `recollect restore`. Exit status 0

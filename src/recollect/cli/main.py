@@ -5,11 +5,17 @@ import importlib
 import io
 import os
 import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from recollect import __version__
 from recollect.errors import RecollectError
+
+if TYPE_CHECKING:  # a server's start has no use for it
+    from recollect.families.gateway.model import ToolConfig
+    from recollect.tools.tool import Tool
 
 # Each command, the module that defines it, and its line in the overview: an overview that
 # imported every command would be slow. The tools' own commands come from the application.
@@ -24,6 +30,7 @@ COMMANDS = {
     "edit": ("recollect.cli.memories:edit", "Change a memory."),
     "export": ("recollect.cli.export:export", "Write everything as Markdown and JSON lines."),
     "forget": ("recollect.cli.forgetting:forget", "Forget a memory, or automatic ones."),
+    "gateway": ("recollect.cli.gateway.group:gateway", "Put stable names before other servers."),
     "history": ("recollect.cli.history:history", "See, leave out or forget past conversations."),
     "hook": ("recollect.cli.hook:hook", "Answer an event of an assistant."),
     "import": ("recollect.cli.imports:import_", "Take in what other programs keep."),
@@ -52,7 +59,8 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         from recollect.cli.tools import tool_commands
 
-        return [*COMMANDS, *tool_commands()]
+        tools = tool_commands()
+        return [*COMMANDS, *tools, *_of_gateway(tools)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
@@ -60,8 +68,11 @@ class Commands(click.Group):
             return getattr(importlib.import_module(module), attribute)
         from recollect.cli.tools import command_for, tool_commands
 
-        tool = tool_commands().get(cmd_name)
-        return None if tool is None else command_for(cmd_name, tool)
+        tools = tool_commands()
+        if cmd_name in tools:
+            return command_for(cmd_name, tools[cmd_name])
+        tool = _of_gateway(tools).get(cmd_name)
+        return None if tool is None else _gateway_command(cmd_name, tool)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -79,10 +90,33 @@ class Commands(click.Group):
 
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        tools = tool_commands()
         with formatter.section("Tools, as assistants see them"):
             formatter.write_dl(
-                [(name, tool.description.split(". ")[0]) for name, tool in tool_commands().items()]
+                [(name, _first_sentence(tool.description)) for name, tool in tools.items()]
             )
+        if of_gateway := _of_gateway(tools):
+            with formatter.section("Tools of the gateway"):
+                rows = [
+                    (name, _first_sentence(tool.description)) for name, tool in of_gateway.items()
+                ]
+                formatter.write_dl(rows)
+
+
+def _of_gateway(tools: Mapping[str, "Tool"]) -> dict[str, "ToolConfig"]:
+    from recollect.cli.gateway.commands import gateway_commands
+
+    return gateway_commands({*COMMANDS, *tools})
+
+
+def _gateway_command(name: str, tool: "ToolConfig") -> click.Command:
+    from recollect.cli.gateway.commands import command_for
+
+    return command_for(name, tool)
+
+
+def _first_sentence(description: str) -> str:
+    return " ".join(description.split(". ")[0].split())
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

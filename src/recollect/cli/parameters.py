@@ -60,7 +60,7 @@ def argument_from(parameter: Parameter, value: Any) -> Any:
     if not parameter.is_required and not _is_plain(kind) and not _is_plain_list(kind):
         return _parsed_json(value, parameter.name)
     if parameter.is_required and parameter.name == STREAMED and value == STANDARD_INPUT:
-        return _standard_input()
+        return standard_input()
     if parameter.is_required and parameter.name in SPOKEN:
         return " ".join(cast(Sequence[str], value))
     if not _is_list(kind):
@@ -85,7 +85,7 @@ def items_from(typed: Sequence[str], item: Any, name: str) -> list[Any]:
     for word in typed:
         key, separator, value = word.partition("=")
         if word == STANDARD_INPUT:
-            items += _from_json(_standard_input(), name, [*known])
+            items += _from_json(standard_input(), name, [*known])
         elif separator and key.strip() in known:
             parameter = known[key.strip()]
             if _is_list(bare_type(parameter.annotation)):
@@ -130,7 +130,7 @@ def _click_type(kind: Any) -> Any:
     return {int: int, float: float, bool: bool}.get(kind, str)
 
 
-def _standard_input() -> str:
+def standard_input() -> str:
     """All of it, with the ends of lines that it has."""
     stream: Any = sys.stdin
     if isinstance(stream, io.TextIOWrapper):

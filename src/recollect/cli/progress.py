@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from recollect.core.sessions import Report
+
 
 @contextmanager
 def bar(title: str) -> Generator[Callable[[int, int], None], None, None]:
@@ -17,3 +19,23 @@ def bar(title: str) -> Generator[Callable[[int, int], None], None, None]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def reported(title: str) -> Generator[Report | None, None, None]:
+    """The same for work that may tell how far it is, or nothing; None where nobody looks."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(escape(title), total=None)
+
+        async def report(done: float, total: float | None, message: str | None) -> None:
+            told = escape(message or title)
+            progress.update(task, completed=done, total=total, description=told)
+
+        yield report

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,13 +15,26 @@ from recollect.app.emptiness import empty_library
 from recollect.app.workspaces import home_of
 from recollect.cli.options import settings_from
 from recollect.core.sessions import Session
-from recollect.errors import NoActiveProject, ReadOnly, RecollectError, Unavailable
-from recollect.settings import load
+from recollect.errors import (
+    NoActiveProject,
+    ReadOnly,
+    RecollectError,
+    Unavailable,
+    UpstreamError,
+)
+from recollect.settings import GATEWAY, OWN_TOOLSETS, load
 
 T = TypeVar("T")
 
-# A command is on this machine, however assistants are served.
-EVERY_TOOL = {"toolsets": "all", "bank_extras": True, "mode_tools": False, "transport": "stdio"}
+# A command is on this machine, however assistants are served. Tools of a gateway have commands
+# of their own, so that a name they share with one of ours, or a fault in their file, stops nothing.
+EVERY_TOOL = {
+    "toolsets": ",".join(OWN_TOOLSETS),
+    "bank_extras": True,
+    "mode_tools": False,
+    "transport": "stdio",
+}
+THE_GATEWAY = {"toolsets": GATEWAY, "dialect": "recollect", "transport": "stdio"}
 EVERYTHING = {**EVERY_TOOL, "read_only": False, "dialect": "recollect"}
 
 # What commands choose, kept in a note each for those that follow: `recollect switch-project`
@@ -34,6 +47,7 @@ NO_PROJECT = (
 )
 SELECTIONS = {"bank": "cli.bank", "mode": "cli.mode", "updates_bank": "cli.updates_bank"}
 
+_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _TOOL = re.compile(r"`?\b([a-z]+(?:_[a-z]+)+)\b`?")
 
 
@@ -42,6 +56,7 @@ def run_with_app(
     *,
     writes: bool = False,
     makes_nothing: bool = False,
+    offering: Mapping[str, Any] = EVERY_TOOL,
     **flags: Any,
 ) -> T:
     """Opens the application as the flags say, does the work, closes it again.
@@ -51,7 +66,7 @@ def run_with_app(
 
     async def run() -> T:
         # A command reaches every tool; which ones assistants are offered is another question.
-        settings = settings_from(**{**flags, **EVERY_TOOL})
+        settings = settings_from(**{**flags, **offering})
         if writes and settings.read_only:
             raise ReadOnly("This command writes, and only reading is allowed here.")
         app = App(settings, library=empty_library(settings) if makes_nothing else None)
@@ -117,18 +132,23 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
+def harmless(text: str) -> str:
+    """What another program said, without what would steer the terminal that it is shown on."""
+    return text.translate(_CONTROLS)
+
+
 def report(error: RecollectError, *, as_json: bool = False) -> int:
     """Prints an error and gives the exit status: 2 for a caller's mistake, 1 for anything else."""
     if as_json:
         print_json(error.envelope())
-    click.echo(f"recollect: {error.message}", err=True)
+    click.echo(f"recollect: {harmless(error.message)}", err=True)
     hint = NO_PROJECT if isinstance(error, NoActiveProject) else error.hint
     if hint:
         click.echo(f"  {_with_commands(hint)}", err=True)
     candidates: list[dict[str, str]] = error.facts.get("candidates", [])
     for candidate in candidates:
         click.echo(f"  - {candidate['use']}  {candidate['id']}", err=True)
-    return 1 if isinstance(error, Unavailable) else 2
+    return 1 if isinstance(error, Unavailable | UpstreamError) else 2
 
 
 def _with_commands(hint: str) -> str:

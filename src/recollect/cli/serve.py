@@ -13,7 +13,15 @@ import click
 from recollect.app.app import App
 from recollect.cli.options import common, settings_from
 from recollect.errors import InvalidInput, Refused
-from recollect.settings import AUTO, BankMode, Settings, remote_bank
+from recollect.settings import (
+    AUTO,
+    GATEWAY,
+    BankMode,
+    Settings,
+    chosen_toolsets,
+    gateway_target,
+    remote_bank,
+)
 from recollect.transports.dispatch import Dispatcher
 
 if TYPE_CHECKING:  # not loaded before the handshake is answered
@@ -58,6 +66,7 @@ def _bank_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--dialect", type=click.Choice(["recollect", "server-memory"]), help="Names and shapes."
 )
+@click.option("--gateway-config", metavar="FILE", help="Gateway: its file, or `none`.")
 @click.option("--no-token", is_flag=True, default=None, help="HTTP on loopback without a token.")
 @_bank_options
 @click.option("--conformance", is_flag=True, default=None, hidden=True)
@@ -67,6 +76,7 @@ def serve(as_json: bool, debug: bool, **flags: Any) -> None:
         flags["log_level"] = flags["log_level"] or "debug"
     settings = settings_from(**flags)
     _check_places(settings)
+    _check_gateway(settings)
     if settings.transport == "http":
         _serve_http(settings)
     elif sys.stdin.isatty():
@@ -90,12 +100,21 @@ def _check_places(settings: Settings) -> None:
             )
 
 
+def _check_gateway(settings: Settings) -> None:
+    """A gateway that is all there is must work; beside other tools its fault is only told."""
+    if chosen_toolsets(settings) == (GATEWAY,):
+        from recollect.app.gateway.file import load
+
+        load(gateway_target(settings) or Path("tools.json"))
+
+
 def _serve_stdio(settings: Settings) -> None:
     from recollect.transports.stdio import claim_wire, serve_stdio
 
     async def run() -> None:
         app = App(settings)
         try:
+            app.start()
             await serve_stdio(_dispatcher(app), read, written)
         finally:
             await app.end_sessions()
@@ -114,6 +133,7 @@ def _serve_http(settings: Settings) -> None:
         app = App(settings)
         try:
             await _require_token(settings, app.library, local=local)
+            app.start()
             with listen(settings.host, settings.port) as listening:
                 # The SDK takes a second to load; mistakes are told before that.
                 from recollect.transports.http import serve_http

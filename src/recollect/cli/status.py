@@ -10,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.app.app import App
+from recollect.app.beside import names_beside
+from recollect.app.gateway.overview import GatewayOverview, overview
 from recollect.app.keeping import Pair
 from recollect.cli.charts import bars
 from recollect.cli.options import common
@@ -19,23 +21,26 @@ from recollect.cli.running import command_session, print_json, run_with_app
 from recollect.core.sessions import Session
 from recollect.core.text import clipped
 from recollect.core.times import ago, iso, now, parsed
+from recollect.core.usage import Usage
 from recollect.errors import Refused
 from recollect.hooks.files.faults import recent
 from recollect.hooks.files.jobs import Jobs
 from recollect.hooks.places import hooks_folder
-from recollect.settings import AUTO
+from recollect.settings import AUTO, load
 from recollect.tools.schema import to_json
 
 Row = Mapping[str, Any]
 
 HEIGHT = 4  # lines of a chart
 MOST_PROJECTS = 15  # rows; the rest is summed up
+MOST_TOOLS = 15  # of the gateway
 LONGEST_SHOWN = 72  # characters of what was recalled most
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
 @click.command()
 @common
+@click.option("--gateway-config", metavar="FILE", help="Gateway: its file, or `none`.")
 def status(as_json: bool, **flags: Any) -> None:
     """Show how much is remembered, per project and type, how it grows, and what waits."""
 
@@ -45,7 +50,9 @@ def status(as_json: bool, **flags: Any) -> None:
         session = await command_session(app)
         whole: dict[str, Any] = to_json(await app.overviews.now())
         hooks = {"hooks": _hooks(app), "data_dir": str(app.settings.data_dir)}
-        return {**await _own(app, session), **whole, **hooks}
+        seen = await overview(app.settings.gateway_config, app.library, names_beside(load(flags)))
+        gateway = {"gateway": _gateway(seen)} if seen else {}
+        return {**await _own(app, session), **whole, **gateway, **hooks}
 
     told = run_with_app(work, makes_nothing=True, **flags)
     if as_json:
@@ -79,6 +86,26 @@ def _hooks(app: App) -> dict[str, Any]:
     }
 
 
+def _gateway(seen: GatewayOverview) -> dict[str, Any]:
+    return {
+        "config": str(seen.config) if seen.config else None,
+        **({"fault": seen.fault} if seen.fault else {}),
+        "upstreams": to_json(seen.upstreams),
+        "tools": [_usage(usage) for usage in seen.tools],
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "tool": usage.tool,
+        "calls": usage.calls,
+        "errors": usage.errors,
+        "mean_ms": round(usage.mean_ms, 1),
+        "longest_ms": round(usage.longest_ms, 1),
+        "last_at": iso(usage.last_at) if usage.calls else None,
+    }
+
+
 def _pair(pair: Pair) -> dict[str, Any]:
     return {
         "score": round(pair.score, 3),
@@ -99,6 +126,8 @@ def _print(out: Console, told: Row) -> None:
     if told.get("similar"):
         _heading(out, "Say nearly the same")
         print_pairs(out, told["similar"])
+    if told.get("gateway"):
+        _print_gateway(out, told["gateway"])
     _print_state(out, told)
 
 
@@ -187,6 +216,36 @@ def _print_growth(out: Console, weeks: Sequence[Row]) -> None:
         out.print()
 
 
+def _print_gateway(out: Console, gateway: Row) -> None:
+    _heading(out, "Gateway")
+    facts = {"file": gateway["config"] or "none now; these tools were called earlier"}
+    if "fault" in gateway:
+        facts["fault"] = gateway["fault"]
+    for server in cast(Sequence[Row], gateway["upstreams"]):
+        facts[f"server {server['name']}"] = server["reached"]
+    out.print(_facts(facts))
+    tools = cast(Sequence[Row], gateway["tools"])
+    if tools:
+        out.print(_calls(tools[:MOST_TOOLS]))
+    if len(tools) > MOST_TOOLS:
+        rest = counted(len(tools) - MOST_TOOLS, "more tools")
+        out.print(_text((f"and {rest}; --json has them all.", "dim")))
+
+
+def _calls(tools: Sequence[Row]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("tool", overflow="fold")
+    for column in ("calls", "errors", "mean ms", "longest ms", "last called"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for tool in tools:
+        cells = [f"{tool['calls']:,}"]
+        if tool["calls"]:
+            times = (f"{tool[name]:,.1f}" for name in ("mean_ms", "longest_ms"))
+            cells += [f"{tool['errors']:,}", *times, ago(parsed(tool["last_at"]), now())]
+        table.add_row(Text(str(tool["tool"])), *cells)
+    return table
+
+
 def _print_state(out: Console, told: Row) -> None:
     waiting: int = told["totals"]["without_vectors"]
     hooks: Row = told["hooks"]
@@ -200,13 +259,17 @@ def _print_state(out: Console, told: Row) -> None:
         "model": str(embeddings.get("problem") or ""),
         "hooks": _told_of_hooks(hooks),
     }
+    out.print(_facts(facts))
+
+
+def _facts(facts: Mapping[str, str]) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim")
     table.add_column(overflow="fold")
     for name, fact in facts.items():
         if fact:
-            table.add_row(name, Text(fact))
-    out.print(table)
+            table.add_row(Text(name), Text(fact))
+    return table
 
 
 def _told_of_hooks(hooks: Row) -> str:

@@ -30,10 +30,11 @@ DeploymentMode = Literal["embedded-file", "embedded-memory"]
 EmbeddingModel = Literal["all-MiniLM-L6-v2", "none"]
 BankMode = Literal["architect", "ask", "code", "debug", "test"]
 
-TOOLSETS = ("memories", "graph", "history", "bank", "gateway")
+OWN_TOOLSETS = ("memories", "graph", "history", "bank")
+GATEWAY = "gateway"
+TOOLSETS = (*OWN_TOOLSETS, GATEWAY)
 # A list of tools stands in every conversation's context, so not all are offered unasked.
 DEFAULT_TOOLSETS = ("memories", "graph", "history")
-GATEWAY = "gateway"
 # Whoever sets one of these wants the memory bank.
 OF_THE_BANK = frozenset(
     {

@@ -215,7 +215,8 @@ async def _log(request: Request) -> JSON:
 async def _report_progress(request: Request) -> JSON:
     report = progress_of(request)
     for done in (0, 50, 100):
-        await report(done, 100, None)
+        if report is not None:
+            await report(done, 100, None)
         await asyncio.sleep(PAUSE)
     return {"content": [text_block("Reported progress three times.")]}
 

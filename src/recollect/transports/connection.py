@@ -4,43 +4,58 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from recollect.core.sessions import Session
 
 JSON = dict[str, Any]
 Notify = Callable[[str, JSON], Awaitable[None]]
+Follow = Callable[[Callable[[], None]], Callable[[], None]]
+
+TOOLS_CHANGED = "notifications/tools/list_changed"
+
+
+class Notice(NamedTuple):
+    method: str
+    params: JSON
 
 
 class Notices:
-    """Changed resources that wait to be told: each once, however often it changed.
+    """What has changed and waits to be told: each thing once, however often it changed.
 
     Adding never waits, so that a client that does not read holds up nobody but itself.
     """
 
     def __init__(self) -> None:
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, Notice] = {}
         self._news = asyncio.Event()
         self._is_ended = False
 
     async def add(self, uri: str) -> None:
-        self._changed[uri] = None
-        self._news.set()
+        """A resource has changed."""
+        self._add(uri, Notice("notifications/resources/updated", {"uri": uri}))
+
+    def add_tools(self) -> None:
+        """The list of tools has changed."""
+        self._add(TOOLS_CHANGED, Notice(TOOLS_CHANGED, {}))
 
     def end(self) -> None:
         self._is_ended = True
         self._news.set()
 
-    async def next(self) -> str | None:
-        """The resource that has waited longest, or None once there will be no more."""
+    async def next(self) -> Notice | None:
+        """The one that has waited longest, or None once there will be no more."""
         await self._news.wait()
         if not self._changed:
             return None
-        uri = next(iter(self._changed))
-        del self._changed[uri]
+        notice = self._changed.pop(next(iter(self._changed)))
         if not self._changed and not self._is_ended:
             self._news.clear()
-        return uri
+        return notice
+
+    def _add(self, key: str, notice: Notice) -> None:
+        self._changed[key] = notice
+        self._news.set()
 
 
 class Turns:
@@ -78,13 +93,22 @@ class Connection:
     notices: Notices = field(default_factory=Notices)
     turns: Turns = field(default_factory=Turns)
     _teller: asyncio.Task[None] | None = None
+    _leave_tools: Callable[[], None] | None = None
 
     def tell_by(self, announce: Notify) -> None:
         """Starts to pass the notices on, if that has not begun."""
         if self._teller is None:
-            self._teller = asyncio.create_task(self._tell(announce), name="resource notices")
+            self._teller = asyncio.create_task(self._tell(announce), name="notices")
+
+    def follow_tools(self, follow: Follow, announce: Notify) -> None:
+        """Tells the client from now on when the list of tools has changed."""
+        if self._leave_tools is None:
+            self._leave_tools = follow(self.notices.add_tools)
+            self.tell_by(announce)
 
     def close(self) -> None:
+        if self._leave_tools is not None:
+            self._leave_tools()
         for end in self.subscriptions.values():
             end()
         self.subscriptions.clear()
@@ -93,5 +117,5 @@ class Connection:
             self._teller.cancel()
 
     async def _tell(self, announce: Notify) -> None:
-        while (uri := await self.notices.next()) is not None:
-            await announce("notifications/resources/updated", {"uri": uri})
+        while (notice := await self.notices.next()) is not None:
+            await announce(notice.method, notice.params)

@@ -3,16 +3,23 @@
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from recollect import __version__
 from recollect.app.app import App
-from recollect.core.sessions import Session
+from recollect.core.sessions import Report, Session
 from recollect.errors import NotFound, RecollectError, Unavailable
 from recollect.tools.tool import Effect, Tool
 from recollect.tools.toolset import Toolset, combined
-from recollect.transports.connection import JSON, Connection, Notices, Notify
+from recollect.transports.connection import (
+    JSON,
+    TOOLS_CHANGED,
+    Connection,
+    Notices,
+    Notify,
+)
 
 if TYPE_CHECKING:  # loaded when a resource is asked for
     from recollect.app.resources import ResourceInfo
@@ -155,7 +162,7 @@ class Dispatcher:
     @property
     def capabilities(self) -> JSON:
         return {
-            "tools": {"listChanged": False},
+            "tools": {"listChanged": self.app.gateway is not None},
             "resources": {"subscribe": True, "listChanged": False},
         }
 
@@ -174,6 +181,8 @@ class Dispatcher:
         if not isinstance(asked, str):
             raise ProtocolError(INVALID_PARAMS, "initialize needs a `protocolVersion`.")
         request.session.client = _client_name(request.params.get("clientInfo"))
+        if self.app.gateway is not None:
+            request.connection.follow_tools(self.app.gateway.on_change, request.announce)
         return {
             "protocolVersion": asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
             "capabilities": self.capabilities,
@@ -193,6 +202,7 @@ class Dispatcher:
 
     async def _list_tools(self, request: Request) -> JSON:
         _refuse_cursor(request)
+        await self.app.fresh_tools()
         return {"tools": [described(tool) for tool in self.tools]}
 
     async def _call_tool(self, request: Request) -> JSON:
@@ -204,13 +214,9 @@ class Dispatcher:
             arguments = {}
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "`arguments` must be an object.")
+        tool = await self._tool(name)
         try:
-            tool = self.tools.get(name)
-        except NotFound as error:
-            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}. {error.hint}") from error
-        writes = tool.effect is not Effect.READS
-        try:
-            async with request.connection.turns.take(writes=writes):
+            async with _turn(request, tool):
                 result = await self.app.call(
                     request.session, name, cast(JSON, arguments), progress_of(request)
                 )
@@ -220,11 +226,22 @@ class Dispatcher:
                 "structuredContent": error.envelope(),
                 "isError": True,
             }
+        if result.wire is not None:
+            return result.wire
         return {
             "content": [{"type": "text", "text": result.text}],
             "structuredContent": result.structured,
             "isError": False,
         }
+
+    async def _tool(self, name: str) -> Tool:
+        gateway = self.app.gateway
+        if name not in self.tools and gateway is not None and gateway.is_passing:
+            await gateway.refresh()  # it may have come since the client last asked
+        try:
+            return self.tools.get(name)
+        except NotFound as error:
+            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}. {error.hint}") from error
 
     async def _list_resources(self, request: Request) -> JSON:
         _refuse_cursor(request)
@@ -266,6 +283,7 @@ class Dispatcher:
             raise ProtocolError(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
         asked = cast(JSON, wanted).get("resourceSubscriptions")
         uris = cast(list[Any], asked) if isinstance(asked, list) else []
+        gateway = self.app.gateway
         tag: JSON = {"_meta": {SUBSCRIPTION_ID: request.id}}
         stream = Notices()
         ends: dict[str, Callable[[], None]] = {}
@@ -279,11 +297,14 @@ class Dispatcher:
                 except RecollectError as error:
                     log.info("not subscribed to %s: %s", uri, error)
             granted: JSON = {"resourceSubscriptions": list(ends)} if ends else {}
+            if gateway is not None and cast(JSON, wanted).get("toolsListChanged") is True:
+                ends[TOOLS_CHANGED] = gateway.on_change(stream.add_tools)
+                granted["toolsListChanged"] = True
             await request.notify(
                 "notifications/subscriptions/acknowledged", {"notifications": granted} | tag
             )
-            while (uri := await stream.next()) is not None:
-                await request.notify("notifications/resources/updated", {"uri": uri} | tag)
+            while (notice := await stream.next()) is not None:
+                await request.notify(notice.method, notice.params | tag)
         finally:
             self._streams.discard(stream)
             for end in ends.values():
@@ -339,20 +360,29 @@ def _client_name(info: Any) -> str:
     return " ".join(str(part) for part in parts if part)[:100]
 
 
-def progress_of(request: Request) -> Callable[[float, float | None, str | None], Awaitable[None]]:
+def progress_of(request: Request) -> Report | None:
+    """None where the client did not ask for it."""
     meta = request.params.get("_meta")
     token = cast(JSON, meta).get("progressToken") if isinstance(meta, dict) else None
+    if token is None:
+        return None
 
     async def report(done: float, total: float | None, message: str | None) -> None:
-        if token is not None:
-            body: JSON = {"progressToken": token, "progress": done}
-            if total is not None:
-                body["total"] = total
-            if message is not None:
-                body["message"] = message
-            await request.notify("notifications/progress", body)
+        body: JSON = {"progressToken": token, "progress": done}
+        if total is not None:
+            body["total"] = total
+        if message is not None:
+            body["message"] = message
+        await request.notify("notifications/progress", body)
 
     return report
+
+
+def _turn(request: Request, tool: Tool) -> AbstractAsyncContextManager[None]:
+    """Another server keeps its own order, and one that hangs must hold up nothing of ours."""
+    if tool.effect is Effect.OUTSIDE:
+        return nullcontext()
+    return request.connection.turns.take(writes=tool.effect is not Effect.READS)
 
 
 def _uri(params: JSON) -> str:

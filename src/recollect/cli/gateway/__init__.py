@@ -1,0 +1,1 @@
+"""`recollect gateway`, and the gateway's tools as commands."""

@@ -1,0 +1,35 @@
+"""Other servers for as long as a command asks them, and nothing of them left behind."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager, contextmanager
+
+from recollect.core.upstreams import Reach, Upstream
+from recollect.settings import Settings, upstream_environment
+from recollect.upstreams.opening import open_upstream
+
+log = logging.getLogger("recollect.upstreams")
+
+
+@contextmanager
+def told_once(settings: Settings) -> Generator[None, None, None]:
+    """Why a server failed is what the command says itself; the log has it for who asks for more."""
+    before = log.level
+    if settings.log_level == "warning":
+        log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+@asynccontextmanager
+async def opened(reaches: Iterable[Reach]) -> AsyncGenerator[Mapping[str, Upstream], None]:
+    """By name; each is started when it is first asked."""
+    environment = upstream_environment()
+    upstreams = {reach.name: open_upstream(reach, environment) for reach in reaches}
+    try:
+        yield upstreams
+    finally:
+        await asyncio.gather(*(upstream.close() for upstream in upstreams.values()))
