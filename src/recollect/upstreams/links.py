@@ -12,6 +12,10 @@ class LinkEnded(Exception):
     """The connection is gone: the message says why, as the end of a sentence about the server."""
 
 
+class NotSent(LinkEnded):
+    """It was gone before the server took the request: on a new connection it may be sent again."""
+
+
 class Link(Protocol):
     """An open connection to a server that has been greeted, in the era that it speaks.
 

@@ -1,0 +1,202 @@
+"""A program that we have started: its pipes, what it logs, and its end."""
+
+import asyncio
+import logging
+import signal
+import subprocess
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, cast
+
+from recollect.errors import UpstreamUnavailable, visible
+from recollect.upstreams.launching import Program
+from recollect.upstreams.lines import Lines, Overlong
+from recollect.upstreams.packs import Pack, fresh_pack
+
+if TYPE_CHECKING:
+    from asyncio import SubprocessTransport, WriteTransport
+
+# Seconds for a program to end: once its input has ended, once it was asked to, once it was killed.
+GOODBYE, ASKED, KILLED = 1.0, 0.5, 1.0
+LAST_NEWS = 0.5  # seconds for what a program has written before it ended
+LOGGED = 500  # characters of one line
+
+_INPUT, _OUTPUT, _ERRORS = 0, 1, 2
+_LAST_LINES = 3  # of its log, for the reason why it ended
+_FULL = 1024 * 1024  # bytes that a program has not read yet
+_POLL = 0.02  # seconds
+
+log = logging.getLogger(__name__)
+
+OnLine = Callable[[bytes | Overlong], None]
+
+
+class Child(asyncio.SubprocessProtocol):
+    """One program. `ended` tells why it is of no use any more, as the end of a sentence."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        self.name = name
+        self.on_line: OnLine = lambda line: None
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.exited = asyncio.Event()
+        self._output = Lines(limit)
+        self._errors = Lines(LOGGED * 8)
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._open_pipes = {_OUTPUT, _ERRORS}
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        self._transport: SubprocessTransport | None = None
+        self._input: WriteTransport | None = None
+
+    def write(self, line: bytes) -> None:
+        """Sends a line, without waiting for the program to read it."""
+        if self._input is not None and not self._input.is_closing():
+            self._input.write(line)
+
+    async def drained(self) -> None:
+        """Waits until the program has read most of what it was sent, or is of no use."""
+        while not self._may_write.is_set():
+            await self._may_write.wait()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits for it that it had better get nothing it can do without."""
+        return self._input is not None and self._input.get_write_buffer_size() > _FULL
+
+    def close_input(self) -> None:
+        if self._input is not None:
+            self._input.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("SubprocessTransport", transport)
+        self._input = cast("WriteTransport", self._transport.get_pipe_transport(_INPUT))
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        for line in (self._output if fd == _OUTPUT else self._errors).feed(data):
+            if fd == _OUTPUT:
+                self.on_line(line)
+            else:
+                self._log(line)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        self._open_pipes.discard(fd)
+        if fd == _ERRORS:
+            self._log(self._errors.rest())
+            self._finish_if_all_is_said()
+        else:
+            self._finish_soon()
+
+    def process_exited(self) -> None:
+        self.exited.set()
+        self._finish_soon()
+
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
+
+    def _finish_soon(self) -> None:
+        # What it has started itself may hold its pipes for ever.
+        if not self._finish_if_all_is_said():
+            asyncio.get_running_loop().call_later(LAST_NEWS, self._finish)
+
+    def _finish_if_all_is_said(self) -> bool:
+        is_over = self.exited.is_set() and not self._open_pipes
+        if is_over:
+            self._finish()
+        return is_over
+
+    def _finish(self) -> None:
+        if not self.ended.done():
+            self.ended.set_result(self._reason())
+            self._may_write.set()
+
+    def _reason(self) -> str:
+        status = None if self._transport is None else self._transport.get_returncode()
+        if status is None:
+            how = "closed its input or output"
+        elif status < 0:
+            how = f"was ended by {_signal_name(-status)}"
+        else:
+            how = f"ended with status {status}"
+        said = " / ".join(self._last_lines)
+        return f"{how}: {said}" if said else how
+
+    def _log(self, line: bytes | Overlong) -> None:
+        raw = line.head if isinstance(line, Overlong) else line
+        if text := visible(raw.decode("utf-8", "replace").rstrip()[:LOGGED]):
+            log.info("%s: %s", self.name, text)
+            self._last_lines.append(text)
+
+
+@asynccontextmanager
+async def running(child: Child, program: Program) -> AsyncGenerator[None, None]:
+    """The program runs for as long as the block lasts, and what it starts itself ends with it.
+
+    Its end takes a few seconds at most, whatever it does.
+    """
+    async with fresh_pack() as pack:
+        transport = await _started(child, program, pack)
+        try:
+            pack.add(transport.get_pid())
+            yield
+        finally:
+            try:
+                await _end(child, pack)
+            finally:  # also where its end was cut short
+                pack.kill()
+                transport.close()
+
+
+async def _started(child: Child, program: Program, pack: Pack) -> "SubprocessTransport":
+    try:
+        transport, _ = await asyncio.get_running_loop().subprocess_exec(
+            lambda: child,
+            *program.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=program.folder,
+            env=dict(program.environment),
+            **pack.options,
+        )
+    except (OSError, ValueError) as error:  # ValueError: a NUL somewhere
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UpstreamUnavailable(
+            child.name,
+            f"cannot be started: {program.command[0]}: {reason}.",
+            hint="Check `command` and `args`.",
+        ) from error
+    return transport
+
+
+async def _end(child: Child, pack: Pack) -> None:
+    child.close_input()
+    # Whoever outlived the program itself does not read its input.
+    if not await _is_gone(child, pack, 0.0 if child.exited.is_set() else GOODBYE):
+        pack.terminate()
+        if not await _is_gone(child, pack, ASKED):
+            pack.kill()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(KILLED):
+                    await child.exited.wait()
+
+
+async def _is_gone(child: Child, pack: Pack, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await child.exited.wait()
+            while not pack.is_empty():  # noqa: ASYNC110 - the system tells of our own child alone
+                await asyncio.sleep(_POLL)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,83 @@
+"""The first words to another server: they find out which era of the protocol it speaks."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from recollect import __version__
+from recollect.core.upstreams import JSON
+from recollect.errors import UpstreamError, UpstreamUnavailable
+from recollect.upstreams.results import PROTOCOLS
+
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+STATELESS_VERSION = "2026-07-28"
+
+_CLIENT = {"name": "recollect", "version": __version__}
+
+Ask = Callable[[str, JSON], Awaitable[JSON]]
+Notify = Callable[[str, JSON], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What a server said of itself."""
+
+    is_stateless: bool
+    tells_of_changes: bool  # of its tools
+
+
+def stateless_meta() -> JSON:
+    """What every request of the stateless era says in `_meta`."""
+    return {
+        PROTOCOLS + "protocolVersion": STATELESS_VERSION,
+        PROTOCOLS + "clientCapabilities": {},
+        PROTOCOLS + "clientInfo": _CLIENT,
+    }
+
+
+async def greet(upstream: str, ask: Ask, notify: Notify) -> Greeting:
+    """Shakes hands, and where the server refuses asks it in the way that needs none."""
+    hello = {
+        "protocolVersion": HANDSHAKE_VERSIONS[-1],
+        "capabilities": {},
+        "clientInfo": _CLIENT,
+    }
+    try:
+        answer = await ask("initialize", hello)
+    except UpstreamError as refused:
+        return await _discovered(upstream, ask, refused)
+    version = answer.get("protocolVersion")
+    if version not in HANDSHAKE_VERSIONS:
+        raise _unknown_version(upstream, str(version))
+    notify("notifications/initialized", {})
+    return Greeting(is_stateless=False, tells_of_changes=tells(answer))
+
+
+async def _discovered(upstream: str, ask: Ask, refused: UpstreamError) -> Greeting:
+    try:
+        answer = await ask("server/discover", {"_meta": stateless_meta()})
+    except UpstreamError:
+        # It speaks the older way: what it said to the handshake is what is wrong.
+        raise UpstreamUnavailable(
+            upstream, f"refused to be greeted: {refused.message}"
+        ) from refused
+    offered = answer.get("supportedVersions")
+    versions = cast(list[Any], offered) if isinstance(offered, list) else []
+    if STATELESS_VERSION not in versions:
+        raise _unknown_version(upstream, ", ".join(map(str, versions)))
+    return Greeting(is_stateless=True, tells_of_changes=tells(answer))
+
+
+def tells(answer: JSON) -> bool:
+    capabilities = answer.get("capabilities")
+    tools = cast(JSON, capabilities).get("tools") if isinstance(capabilities, dict) else None
+    return isinstance(tools, dict) and cast(JSON, tools).get("listChanged") is True
+
+
+def _unknown_version(upstream: str, versions: str) -> UpstreamUnavailable:
+    known = ", ".join((*HANDSHAKE_VERSIONS, STATELESS_VERSION))
+    return UpstreamUnavailable(
+        upstream,
+        f'speaks version "{versions}" of the protocol, and Recollect speaks {known}.',
+        hint="Another version of the one or the other will do.",
+    )

@@ -1,0 +1,50 @@
+"""One request to a server over HTTP: what became of it, and the way to give it up."""
+
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import TypeVar
+
+import anyio
+import httpx2
+
+from recollect.upstreams.http_faults import Fault
+
+T = TypeVar("T")
+
+
+class Post:
+    """Made for one request, by whoever waits for its answer."""
+
+    def __init__(self, request_id: int) -> None:
+        self.request_id = request_id
+        self.fault: Fault | None = None
+        self.status: int | None = None
+        self.is_sent = False
+        self._is_given_up = False
+        self._scope: anyio.CancelScope | None = None
+
+    def takes(self, request: httpx2.Request) -> bool:
+        """Whether this is the request itself, and not something that is sent on its account: our
+        answer to what the server asks meanwhile."""
+        is_resumed = request.method == "GET"
+        is_redirected = self.status is not None and 300 <= self.status < 400
+        is_itself = is_resumed or is_redirected or not self.is_sent
+        self.is_sent = True
+        return is_itself
+
+    def give_up(self) -> None:
+        """Nobody waits any more: the exchange is closed, wherever it is."""
+        self._is_given_up = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def step(self, act: Callable[[], Awaitable[T]]) -> T:
+        """One wait for the network; SSEError once it is given up, which the SDK takes as final."""
+        if not self._is_given_up:
+            with anyio.CancelScope() as self._scope:
+                return await act()
+        raise httpx2.SSEError("Nobody waits for it any more.")
+
+
+# Set around a request: the SDK carries the context of a sender along to where it is sent.
+current_post: ContextVar[Post | None] = ContextVar("current_post", default=None)

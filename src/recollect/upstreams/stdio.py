@@ -1,0 +1,93 @@
+"""A server that we start, and speak to on its standard input and output."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+from recollect.core.sessions import Report
+from recollect.core.upstreams import JSON, Launch, Reach
+from recollect.errors import UpstreamError, UpstreamUnavailable
+from recollect.upstreams.children import Child, running
+from recollect.upstreams.greeting import Greeting, greet, stateless_meta
+from recollect.upstreams.launching import program
+from recollect.upstreams.links import Link, LinkEnded
+from recollect.upstreams.results import answered
+from recollect.upstreams.wire import MESSAGE_LIMIT, Wire
+
+_TOOLS_CHANGED = "notifications/tools/list_changed"
+
+
+@asynccontextmanager
+async def connect_stdio(
+    reach: Reach, environment: Mapping[str, str], tools_changed: Callable[[], None]
+) -> AsyncGenerator[Link, None]:
+    """A links.Connect for a Launch."""
+
+    def notified(method: str, _: JSON) -> None:
+        if method == _TOOLS_CHANGED:
+            tools_changed()
+
+    child = Child(reach.name, MESSAGE_LIMIT)
+    wire = Wire(reach.name, child, notified)
+    child.on_line = wire.on_line
+    child.ended.add_done_callback(lambda ended: wire.end(ended.result()))
+    async with running(child, program(reach.name, cast(Launch, reach.way), environment)):
+        try:
+            greeting = await _greeted(wire)
+            async with _listening(wire, greeting):
+                yield _StdioLink(wire, child, greeting)
+        finally:
+            wire.end("was closed")  # at once: the end of the program takes its time
+
+
+class _StdioLink:
+    def __init__(self, wire: Wire, child: Child, greeting: Greeting) -> None:
+        self._wire = wire
+        self._child = child
+        self._is_stateless = greeting.is_stateless
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], report: Report | None = None
+    ) -> JSON:
+        if not self._is_stateless:
+            return await self._wire.request(method, params, report)
+        result = await self._wire.request(method, {**params, "_meta": stateless_meta()}, report)
+        return answered(result, self._wire.upstream)
+
+    async def probe(self) -> None:
+        method = "server/discover" if self._is_stateless else "ping"
+        with suppress(UpstreamError):  # that is an answer too
+            await self.request(method, {})
+
+    async def ended(self) -> str:
+        return await asyncio.shield(self._child.ended)
+
+
+async def _greeted(wire: Wire) -> Greeting:
+    try:
+        return await greet(wire.upstream, wire.request, wire.notify)
+    except LinkEnded as ended:
+        raise UpstreamUnavailable(
+            wire.upstream, f"{ended}.", hint="It must speak MCP on its standard output."
+        ) from ended
+
+
+@asynccontextmanager
+async def _listening(wire: Wire, greeting: Greeting) -> AsyncGenerator[None, None]:
+    """Where nothing is told unasked, asks to be told when the tools change."""
+    if not (greeting.is_stateless and greeting.tells_of_changes):
+        yield
+        return
+    wanted = {"notifications": {"toolsListChanged": True}, "_meta": stateless_meta()}
+
+    async def listen() -> None:
+        with suppress(UpstreamError, LinkEnded):  # it works without
+            await wire.request("subscriptions/listen", wanted)
+
+    task = asyncio.create_task(listen(), name=f"changes of the tools of {wire.upstream}")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})

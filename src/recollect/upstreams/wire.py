@@ -1,0 +1,272 @@
+"""JSON-RPC with one server over lines: requests side by side, progress, cancellation."""
+
+import asyncio
+import json
+import logging
+import math
+import re
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Protocol, cast
+
+from recollect.core.sessions import Report
+from recollect.core.upstreams import JSON
+from recollect.errors import InvalidInput, UpstreamError, visible
+from recollect.upstreams.lines import Overlong
+from recollect.upstreams.links import LinkEnded, NotSent
+
+MESSAGE_LIMIT = 16 * 1024 * 1024  # bytes, as on our own side
+_METHOD_NOT_FOUND = -32601
+_LONGEST_QUOTE = 200  # characters of what a server wrote, in our log and in errors
+_PROGRESS_KEPT = 100  # of one request, while its client does not listen
+
+# The id of an answer that cannot be read as a whole, where the usual writers put it.
+_ID_AT_HEAD = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,')
+_ID_AT_TAIL = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+
+log = logging.getLogger(__name__)
+
+Progress = tuple[float, float | None, str | None]
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    answer: asyncio.Future[JSON]
+    progress: deque[Progress] = field(default_factory=lambda: deque(maxlen=_PROGRESS_KEPT))
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Pipe(Protocol):
+    """Where lines go."""
+
+    def write(self, line: bytes) -> None: ...
+
+    async def drained(self) -> None:
+        """Waits until the other side has read most of it."""
+        ...
+
+    @property
+    def is_full(self) -> bool:
+        """Whether far too much waits there."""
+        ...
+
+
+class Wire:
+    """What is sent, and what comes back; `notified` is told what the server says by itself."""
+
+    def __init__(self, upstream: str, pipe: Pipe, notified: Callable[[str, JSON], None]) -> None:
+        self.upstream = upstream
+        self._pipe = pipe
+        self._notified = notified
+        self._ids = count(1)
+        self._pending: dict[int, _Pending] = {}
+        self._end: str | None = None
+        self._has_quoted = False
+
+    async def request(
+        self, method: str, params: Mapping[str, Any], report: Report | None = None
+    ) -> JSON:
+        """The result as it came; progress is asked for where there is someone to tell."""
+        self._check_open()
+        request_id = next(self._ids)
+        if report is not None:
+            meta = {**cast(JSON, params.get("_meta", {})), "progressToken": request_id}
+            params = {**params, "_meta": meta}
+        line = _line({"id": request_id, "method": method, "params": params})
+        await self._pipe.drained()
+        self._check_open()
+        pending = _Pending(asyncio.get_running_loop().create_future())
+        self._pending[request_id] = pending
+        self._pipe.write(line)
+        try:
+            if report is not None:
+                await _pass_on(pending, report)
+            return await pending.answer
+        finally:
+            del self._pending[request_id]
+            if not pending.answer.done() or pending.answer.cancelled():
+                given_up = {"requestId": request_id, "reason": "The client does not wait."}
+                self.notify("notifications/cancelled", given_up)
+            pending.answer.cancel()
+
+    def notify(self, method: str, params: JSON) -> None:
+        if self._end is None:
+            self._pipe.write(_line({"method": method, "params": params}))
+
+    def end(self, reason: str) -> None:
+        """Every request that waits, and every later one, is told that no answer will come."""
+        if self._end is None:
+            self._end = reason
+            for pending in self._pending.values():
+                self._settle(pending, LinkEnded(reason))
+
+    def on_line(self, line: bytes | Overlong) -> None:
+        if isinstance(line, Overlong):
+            self._on_overlong(line)
+        elif stripped := line.strip():
+            try:
+                message = json.loads(stripped, parse_constant=_refuse_constant, parse_float=_finite)
+            except (ValueError, RecursionError) as error:
+                self._on_unreadable(stripped, str(error))
+                return
+            # Batches existed in one revision of the protocol.
+            members = cast(list[Any], message) if isinstance(message, list) else [message]
+            for member in members:
+                if not isinstance(member, dict) or not self._on_message(cast(JSON, member)):
+                    self._ignore(stripped)
+
+    def _on_message(self, message: JSON) -> bool:
+        """Whether it was a message at all."""
+        method, has_id = message.get("method"), "id" in message
+        params: Any = message.get("params")
+        named = cast(JSON, params) if isinstance(params, dict) else {}
+        if isinstance(method, str):
+            if has_id:
+                self._on_request(message["id"], method)
+            elif method == "notifications/progress":
+                self._on_progress(named)
+            else:
+                self._notified(method, named)
+            return True
+        answered = _number(message.get("id"))
+        if method is not None or answered is None:
+            return False
+        # One that nobody waits for came too late, and is no matter.
+        if pending := self._pending.get(answered):
+            self._on_answer(pending, message)
+        return True
+
+    def _on_request(self, request_id: Any, method: str) -> None:
+        if method == "ping":
+            answer: JSON = {"result": {}}
+        else:
+            refusal = f"Method not found: {_quoted(method)}"
+            answer = {"error": {"code": _METHOD_NOT_FOUND, "message": refusal}}
+        # A server that asks and asks, and never reads, gets no more answers.
+        if self._end is None and not self._pipe.is_full:
+            self._pipe.write(_line({"id": request_id, **answer}))
+
+    def _on_answer(self, pending: _Pending, message: JSON) -> None:
+        error, result = message.get("error"), message.get("result")
+        if error is not None:
+            self._settle(pending, self._refusal(error))
+        elif isinstance(result, dict):
+            self._settle(pending, cast(JSON, result))
+        else:
+            wrong = "an answer without a result" if result is None else "a result that is no object"
+            self._settle(pending, self._fault(f"{self.upstream} gave {wrong}."))
+
+    def _refusal(self, error: Any) -> UpstreamError:
+        body = cast(JSON, error) if isinstance(error, dict) else {"message": error}
+        said, code = body.get("message"), body.get("code")
+        text = said if isinstance(said, str) and said.strip() else f"error {_quoted(str(body))}"
+        return UpstreamError(text, upstream=self.upstream, upstream_code=_number(code))
+
+    def _fault(self, text: str) -> UpstreamError:
+        return UpstreamError(text, upstream=self.upstream)
+
+    def _on_progress(self, params: JSON) -> None:
+        pending = self._pending.get(_number(params.get("progressToken")) or 0)
+        done, message = _amount(params.get("progress")), params.get("message")
+        if pending is not None and done is not None:
+            text = message if isinstance(message, str) else None
+            pending.progress.append((done, _amount(params.get("total")), text))
+            pending.news.set()
+
+    def _on_overlong(self, line: Overlong) -> None:
+        owner = self._owner(line.head, line.tail)
+        if owner is None and len(self._pending) == 1:
+            [owner] = self._pending.values()
+        if owner is None:
+            self._ignore(line.head)
+        else:
+            limit = f"{MESSAGE_LIMIT:,}"
+            self._settle(owner, self._fault(f"The answer has more than {limit} bytes."))
+
+    def _on_unreadable(self, line: bytes, reason: str) -> None:
+        if owner := self._owner(line, line):
+            self._settle(
+                owner, self._fault(f"{self.upstream} gave an answer that is no JSON: {reason}")
+            )
+        else:
+            self._ignore(line)
+
+    def _owner(self, head: bytes, tail: bytes) -> _Pending | None:
+        for found in (_ID_AT_HEAD.match(head), _ID_AT_TAIL.search(tail[-_LONGEST_QUOTE:])):
+            if found is not None and (pending := self._pending.get(int(found[1]))):
+                return pending if head.lstrip().startswith(b"{") else None
+        return None
+
+    def _ignore(self, line: bytes) -> None:
+        # Once: a server that logs to its output would fill our log.
+        if not self._has_quoted:
+            self._has_quoted = True
+            quoted = _quoted(line[: 4 * _LONGEST_QUOTE].decode("utf-8", "replace"))
+            log.warning(
+                "%s writes what is no message, and it is ignored: %s", self.upstream, quoted
+            )
+
+    def _settle(self, pending: _Pending, answer: JSON | Exception) -> None:
+        if pending.answer.done():
+            return
+        if isinstance(answer, Exception):
+            pending.answer.set_exception(answer)
+            pending.answer.exception()  # the one who waits may be cancelled before it looks
+        else:
+            pending.answer.set_result(answer)
+        pending.news.set()
+
+    def _check_open(self) -> None:
+        if self._end is not None:
+            raise NotSent(self._end)
+
+
+async def _pass_on(pending: _Pending, report: Report) -> None:
+    """Tells of progress, in its order, until the answer is there."""
+    while True:
+        await pending.news.wait()
+        pending.news.clear()
+        while pending.progress:
+            await report(*pending.progress.popleft())
+        if pending.answer.done():
+            return
+
+
+def _line(message: JSON) -> bytes:
+    try:
+        text = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            "The arguments cannot be sent: they hold NaN or Infinity, which are no JSON, or are "
+            "nested too deep."
+        ) from error
+    return text.encode("ascii") + b"\n"
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):  # we could not write it again
+        raise ValueError(f"{_quoted(digits)} is too large for a number")
+    return number
+
+
+def _number(value: Any) -> int | None:
+    """An id or a code; True is no 1, and some servers make texts of ids."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _amount(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _quoted(text: str) -> str:
+    short = text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…"
+    return visible(short)

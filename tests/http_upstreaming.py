@@ -1,0 +1,189 @@
+"""Servers over HTTP for tests of those who reach them: real ones, and ones that do it wrong."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from http_upstream_actors import PATH, App
+from recollect.core.upstreams import Endpoint, Reach
+from recollect.upstreams.http import connect_http
+from recollect.upstreams.links import Link
+
+JSON = dict[str, Any]
+HANG = 20  # seconds; nothing takes that long unless it hangs
+NAME = "notes"
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "raw"}}
+
+
+@contextmanager
+def served(app: App) -> Generator[str, None, None]:
+    """The application in a thread with a loop of its own; gives its address."""
+    config = uvicorn.Config(
+        app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=1
+    )
+    server = _Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert server.ready.wait(HANG)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}{PATH}"
+    finally:
+        server.should_exit = True
+        thread.join(HANG)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = threading.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+
+@asynccontextmanager
+async def linked(
+    url: str,
+    headers: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    tell: Callable[[], None] = lambda: None,
+) -> AsyncGenerator[Link, None]:
+    reach = Reach(NAME, Endpoint(url, headers or {}), connect_timeout=HANG)
+    async with connect_http(reach, environment or {}, tell) as link:
+        yield link
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request as it came over the wire."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: JSON
+
+    @property
+    def rpc(self) -> str:
+        return self.body.get("method", "")
+
+
+Writer = asyncio.StreamWriter
+Answer = Callable[[Received, Writer], Awaitable[None]]
+
+
+class RawServer:
+    """Answers with bytes. What it has got is in `received`."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.received: list[Received] = []
+        self.closed = asyncio.Event()  # set when a client hangs up during an answer
+        self._writers: set[Writer] = set()
+
+    def hang_up(self) -> None:
+        for writer in self._writers:
+            writer.transport.abort()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: Writer) -> None:
+        self._writers.add(writer)
+        try:
+            while (received := await _received(reader)) is not None:
+                self.received.append(received)
+                answering = asyncio.ensure_future(self._answer(received, writer))
+                hanging_up = asyncio.ensure_future(reader.read(1))
+                await asyncio.wait({answering, hanging_up}, return_when=asyncio.FIRST_COMPLETED)
+                if not answering.done():
+                    self.closed.set()
+                answering.cancel()
+                hanging_up.cancel()
+                await asyncio.wait({answering, hanging_up})
+                if answering.cancelled() or writer.is_closing():
+                    return
+                answering.result()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            return
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+
+@asynccontextmanager
+async def raw_server(answer: Answer, **options: Any) -> AsyncGenerator[tuple[str, RawServer], None]:
+    raw = RawServer(answer)
+    server = await asyncio.start_server(raw.serve, "127.0.0.1", 0, **options)
+    try:
+        scheme = "https" if options else "http"
+        yield f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}{PATH}", raw
+    finally:
+        server.close()
+
+
+async def _received(reader: asyncio.StreamReader) -> Received | None:
+    head = await reader.readuntil(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    method, path, _ = first.split(" ")
+    pairs = (line.split(": ", 1) for line in lines if line)
+    headers = {name.lower(): value for name, value in pairs}
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    return Received(method, path, headers, json.loads(body) if body else {})
+
+
+def send(
+    writer: Writer, status: int, body: bytes = b"", content_type: str = "", **headers: str
+) -> None:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body)}"]
+    lines += [f"Content-Type: {content_type}"] if content_type else []
+    lines += [f"{name}: {value}" for name, value in named.items()]
+    writer.write("\r\n".join((*lines, "", "")).encode() + body)
+
+
+def send_result(writer: Writer, received: Received, result: JSON, **headers: str) -> None:
+    message = {"jsonrpc": "2.0", "id": received.body["id"], "result": result}
+    send(writer, 200, json.dumps(message).encode(), "application/json", **headers)
+
+
+def send_events(writer: Writer, *messages: JSON) -> None:
+    """Begins a stream, and leaves it open."""
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+    for message in messages:
+        writer.write(f"data: {json.dumps({'jsonrpc': '2.0', **message})}\n\n".encode())
+
+
+def in_handshake_era(answer: Answer, session: str = "s1") -> Answer:
+    """Shakes hands as servers did, and leaves the rest to `answer`."""
+
+    async def answered(received: Received, writer: Writer) -> None:
+        if received.method in ("GET", "DELETE"):
+            send(writer, 405)
+        elif received.rpc == "initialize":
+            send_result(writer, received, HELLO, Mcp_Session_Id=session)
+        elif received.rpc == "server/discover":
+            send(writer, 400)
+        elif received.rpc.startswith("notifications/"):
+            send(writer, 202)
+        else:
+            await answer(received, writer)
+
+    return answered
+
+
+def in_stateless_era(answer: Answer) -> Answer:
+    async def answered(received: Received, writer: Writer) -> None:
+        if received.rpc == "server/discover":
+            offered: JSON = {"supportedVersions": ["2026-07-28"], "capabilities": {}}
+            send_result(writer, received, offered)
+        else:
+            await answer(received, writer)
+
+    return answered
+
+
+ERAS = {"handshake": in_handshake_era, "stateless": in_stateless_era}

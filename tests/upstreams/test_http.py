@@ -1,0 +1,227 @@
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from http_upstream_actors import http_app
+from http_upstreaming import (
+    HANG,
+    HELLO,
+    NAME,
+    Received,
+    Writer,
+    in_handshake_era,
+    linked,
+    raw_server,
+    send,
+    send_result,
+    served,
+)
+from recollect.core.upstreams import Endpoint
+from recollect.errors import InvalidInput, UpstreamError, UpstreamUnavailable
+from recollect.upstreams.http import connect_http
+from recollect.upstreams.links import Link, NotSent
+from serving import http_server, run
+from upstream_tools import ODD, Actor, described
+from upstreaming import owned, there
+
+ERAS = ("handshake", "stateless", "both")
+HEADED = {
+    "type": "object",
+    "properties": {"where": {"type": "string", "x-mcp-header": "Region"}},
+}
+
+
+def call(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"name": tool, "arguments": arguments}
+
+
+async def told(link: Link, tool: str, **arguments: Any) -> Any:
+    """The structured part of an answer."""
+    return (await link.request("tools/call", call(tool, **arguments)))["structuredContent"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_answer_comes_as_the_server_gave_it(era: str) -> None:
+    with served(http_app(Actor(), era)) as url:
+        async with linked(url) as link:
+            assert await link.request("tools/call", call("odd")) == json.loads(ODD)
+            listed = await link.request("tools/list", {})
+            assert listed["tools"][0] == described("echo")
+            assert listed.keys() == {"tools"}
+            await link.probe()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_error_of_the_server_has_its_words(era: str) -> None:
+    with served(http_app(Actor(), era)) as url:
+        async with linked(url) as link:
+            with pytest.raises(UpstreamError) as caught:
+                await link.request("tools/call", call("error", code=-32050, message="Not today."))
+            assert caught.value.message == "Not today."
+            assert caught.value.facts == {"upstream": NAME, "upstream_code": -32050}
+            assert (await link.request("tools/call", call("fails")))["isError"] is True
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_hundred_requests_run_side_by_side(era: str, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with served(http_app(Actor(), era)) as url:
+        async with linked(url) as link, asyncio.timeout(HANG):
+            waiting = [asyncio.create_task(told(link, "wait", until=str(gate))) for _ in range(5)]
+            echoed = await asyncio.gather(*(told(link, "echo", n=n) for n in range(100)))
+            assert echoed == [{"n": n} for n in range(100)]
+            gate.touch()
+            assert await asyncio.gather(*waiting) == [{"waited": True}] * 5
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_progress_is_told_in_its_order_and_before_the_answer(era: str) -> None:
+    heard: list[tuple[float, float | None, str | None]] = []
+
+    async def report(done: float, total: float | None, message: str | None) -> None:
+        for _ in range(20):  # a client that is slow to take it
+            await asyncio.sleep(0)
+        heard.append((done, total, message))
+
+    with served(http_app(Actor(), era)) as url:
+        async with linked(url) as link:
+            await link.request("tools/call", call("progress", steps=20), report)
+    assert heard == [(step, 20, f"step {step}") for step in range(1, 21)]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_cancelled_request_is_cancelled_there_too(era: str, tmp_path: Path) -> None:
+    started, cancelled, gate = (tmp_path / name for name in ("started", "cancelled", "gate"))
+    with served(http_app(Actor(), era)) as url:
+        async with linked(url) as link:
+            other = asyncio.create_task(told(link, "wait", until=str(gate)))
+            waits = told(link, "wait", started=str(started), cancelled=str(cancelled))
+            task = asyncio.create_task(waits)
+            await there(started)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await there(cancelled)
+            gate.touch()
+            assert await other == {"waited": True}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_changed_list_of_tools_is_told(era: str) -> None:
+    changed = asyncio.Event()
+    with served(http_app(Actor(), era)) as url:
+        async with linked(url, tell=changed.set) as link, asyncio.timeout(HANG):
+            while not changed.is_set():  # the server may hear of us a moment later
+                await told(link, "change", name="added")
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_server_that_is_gone_ends_the_link(era: str) -> None:
+    with served(http_app(Actor(), era)) as url:
+        leaving = linked(url)
+        link = await leaving.__aenter__()
+    try:
+        async with asyncio.timeout(HANG):
+            with pytest.raises(NotSent, match=r"cannot be reached at 127\.0\.0\.1:"):
+                await link.request("tools/call", call("echo"))
+            assert "cannot be reached" in await link.ended()
+    finally:
+        await leaving.__aexit__(None, None, None)
+
+
+async def test_a_session_hears_that_its_server_is_gone_without_asking() -> None:
+    with served(http_app(Actor(), "handshake")) as url:
+        leaving = linked(url)
+        link = await leaving.__aenter__()
+        await link.probe()
+    async with asyncio.timeout(HANG):
+        assert "cannot be reached" in await link.ended()
+    await leaving.__aexit__(None, None, None)
+
+
+async def test_what_json_cannot_say_is_refused_and_harms_no_other_call() -> None:
+    deep: list[Any] = []
+    for _ in range(600):
+        deep = [deep]
+    with served(http_app(Actor())) as url:
+        async with linked(url) as link:
+            for wrong in (float("nan"), float("inf"), "\ud800", deep):
+                with pytest.raises(InvalidInput):
+                    await told(link, "echo", value=wrong)
+            assert await told(link, "echo", value=10**30) == {"value": 10**30}
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_arguments_that_the_server_wants_in_headers_are_there_too(is_listed: bool) -> None:
+    actor = Actor()
+    actor.listed = lambda cursor=None: {"tools": [{"name": "echo", "inputSchema": HEADED}]}  # pyright: ignore[reportAttributeAccessIssue]
+    with served(http_app(actor, "stateless", HEADED)) as url:
+        async with linked(url) as link:
+            if is_listed:
+                await link.request("tools/list", {})
+            for place in ("eu-west", "Zürich\n"):
+                assert await told(link, "echo", where=place) == {"where": place}
+
+
+async def test_a_tool_whose_headers_cannot_be_made_is_left_out() -> None:
+    wrong = {"type": "object", "properties": {"a": {"type": "object", "x-mcp-header": "A"}}}
+    actor = Actor()
+    tools = [{"name": "bad", "inputSchema": wrong}, {"name": "good", "inputSchema": HEADED}]
+    actor.listed = lambda cursor=None: {"tools": tools}  # pyright: ignore[reportAttributeAccessIssue]
+    with served(http_app(actor)) as url:
+        async with linked(url) as link:
+            listed = await link.request("tools/list", {})
+    assert [tool["name"] for tool in listed["tools"]] == ["good"]
+
+
+async def test_another_recollect_is_reached_with_its_token(tmp_path: Path) -> None:
+    made = run("token", "--data-dir", tmp_path, "--json")
+    token = json.loads(made.stdout)["token"]
+    with http_server(tmp_path) as server:
+        bearer = {"Authorization": "Bearer ${NOTES_TOKEN}"}
+        async with linked(server.url, bearer, {"NOTES_TOKEN": f"{token}\n"}) as link:
+            listed = await link.request("tools/list", {})
+            assert listed["tools"]
+        with pytest.raises(UpstreamUnavailable) as caught:
+            async with linked(server.url, bearer, {"NOTES_TOKEN": "wrong-but-secret"}):
+                pass
+        assert caught.value.facts["status"] == 401
+        assert "secret" not in str(caught.value)
+        with pytest.raises(UpstreamUnavailable, match="NOTES_TOKEN"):
+            async with linked(server.url, bearer):
+                pass
+
+
+async def test_a_call_that_finds_its_session_forgotten_is_sent_on_a_new_one() -> None:
+    forgotten: set[str] = set()
+    sessions = (f"s{number}" for number in range(9))
+
+    async def answer(received: Received, writer: Writer) -> None:
+        if received.rpc == "initialize":
+            send_result(writer, received, HELLO, Mcp_Session_Id=next(sessions))
+        elif received.headers.get("mcp-session-id") in forgotten:
+            send(writer, 404)
+        else:
+            await in_handshake_era(echo)(received, writer)
+
+    async def echo(received: Received, writer: Writer) -> None:
+        send_result(writer, received, {"content": [received.headers["mcp-session-id"]]})
+
+    async with raw_server(answer) as (url, _), owned(Endpoint(url), connect_http) as upstream:
+        assert await upstream.call("echo", {}) == {"content": ["s0"]}
+        forgotten.add("s0")
+        assert await upstream.call("echo", {}) == {"content": ["s1"]}
+
+
+def test_the_sdk_is_not_loaded_before_a_server_is_reached() -> None:
+    code = "import sys, recollect.upstreams.http; print({'mcp', 'httpx2'} & set(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, encoding="utf-8"
+    )
+    assert loaded.stdout.strip() == "set()"

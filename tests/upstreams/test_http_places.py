@@ -1,0 +1,85 @@
+from base64 import b64decode
+
+import pytest
+
+from recollect.core.upstreams import Endpoint
+from recollect.errors import UpstreamUnavailable
+from recollect.upstreams.http_places import proxy_for, target_of
+
+PROXIES = {
+    "HTTP_PROXY": "http://one:3128",
+    "https_proxy": "two:3129",
+    "ALL_PROXY": "socks5://three:1080",
+}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "host", "port", "no_proxy", "proxy"),
+    [
+        ("http", "example.org", None, "", "http://one:3128"),
+        ("https", "example.org", None, "", "http://two:3129"),
+        ("http", "localhost", 8000, "", None),
+        ("http", "127.0.0.9", None, "", None),
+        ("http", "::1", None, "", None),
+        ("http", "notes.localhost", None, "", None),
+        ("http", "example.org", None, "*", None),
+        ("http", "example.org", None, "other.org, EXAMPLE.org", None),
+        ("http", "a.example.org", None, "example.org", None),
+        ("http", "a.example.org", None, ".example.org", None),
+        ("http", "a.example.org", None, "*.example.org", None),
+        ("http", "notexample.org", None, "example.org", "http://one:3128"),
+        ("http", "example.org", 8080, "example.org:8080", None),
+        ("http", "example.org", None, "example.org:80", None),
+        ("http", "example.org", 8080, "example.org:80", "http://one:3128"),
+        ("http", "10.1.2.3", None, "10.0.0.0/8", None),
+        ("http", "10.1.2.3", None, "10.1.2.4,::1", "http://one:3128"),
+        ("http", "fd00::1", None, "fd00::/8", None),
+        ("http", "fd00::1", None, "[fd00::1]", None),
+    ],
+)
+def test_a_proxy_is_chosen_like_everywhere(
+    scheme: str, host: str, port: int | None, no_proxy: str, proxy: str | None
+) -> None:
+    assert proxy_for(scheme, host, port, PROXIES | {"NO_PROXY": no_proxy}) == proxy
+
+
+def test_one_proxy_may_serve_all_kinds() -> None:
+    assert proxy_for("https", "example.org", None, {"ALL_PROXY": "http://p"}) == "http://p"
+    assert proxy_for("https", "example.org", None, {}) is None
+
+
+def test_credentials_leave_the_address_for_a_header() -> None:
+    target = target_of(Endpoint("https://a%40b:p%3Aw@example.org:444/mcp?x=1#y"), {}, "notes")
+    assert target.url == "https://example.org:444/mcp?x=1"
+    assert target.shown == "example.org:444"
+    scheme, encoded = target.headers["Authorization"].split(" ")
+    assert (scheme, b64decode(encoded)) == ("Basic", b"a@b:p:w")
+    assert encoded not in repr(target)
+
+
+def test_a_header_that_is_given_wins_over_the_address() -> None:
+    endpoint = Endpoint("https://user:word@example.org/", {"authorization": "Bearer ${T}"})
+    assert target_of(endpoint, {"T": "t\n"}, "notes").headers == {"authorization": "Bearer t"}
+
+
+@pytest.mark.parametrize("value", ["a\nb", "é", "a\x00b"])
+def test_a_value_that_no_header_can_hold_is_refused_without_showing_it(value: str) -> None:
+    with pytest.raises(UpstreamUnavailable) as caught:
+        target_of(Endpoint("https://example.org/", {"X-Key": "${KEY}"}), {"KEY": value}, "notes")
+    assert "X-Key" in caught.value.message
+    assert value not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "example.org/mcp", "ftp://example.org", "http://", "http://[::1", "http://x:99999/"]
+)
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(UpstreamUnavailable, match="no address"):
+        target_of(Endpoint(url), {}, "notes")
+
+
+def test_a_proxy_is_shown_without_its_password() -> None:
+    environment = {"HTTPS_PROXY": "http://user:word@proxy.example.org:3128/"}
+    target = target_of(Endpoint("https://example.org/mcp"), environment, "notes")
+    assert target.shown == "example.org (by the proxy proxy.example.org:3128)"
+    assert "word" not in repr(target)

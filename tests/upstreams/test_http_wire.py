@@ -1,0 +1,436 @@
+import asyncio
+import json
+import logging
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certifying import certificate
+from http_upstreaming import (
+    ERAS,
+    HANG,
+    Answer,
+    RawServer,
+    Received,
+    Writer,
+    in_handshake_era,
+    in_stateless_era,
+    linked,
+    raw_server,
+    send,
+    send_events,
+    send_result,
+)
+from recollect.errors import UpstreamError, UpstreamUnavailable
+from recollect.upstreams.http_wire import MESSAGE_LIMIT
+from recollect.upstreams.links import Link, LinkEnded, NotSent
+
+JSON = dict[str, Any]
+Act = Callable[[Received, Writer], None]
+Era = Callable[[Answer], Answer]
+SECRET = "s3cr3t"
+HTML = b"<html>Welcome</html>"
+
+by_era = pytest.mark.parametrize("era", ERAS.values(), ids=ERAS.keys())
+
+
+async def ask(link: Link, tool: str = "echo") -> JSON:
+    async with asyncio.timeout(HANG):
+        return await link.request("tools/call", {"name": tool, "arguments": {}})
+
+
+def by_tool(**answers: Act) -> Answer:
+    """What a server does for the tool of each name; `echo` works."""
+
+    async def answer(received: Received, writer: Writer) -> None:
+        name = received.body.get("params", {}).get("name")
+        if name in answers:
+            answers[name](received, writer)
+        else:
+            send_result(writer, received, {"content": []})
+
+    return answer
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 405, 418, 429, 500, 502, 599])
+async def test_a_status_in_place_of_a_greeting_says_what_and_where(status: int) -> None:
+    async def answer(received: Received, writer: Writer) -> None:
+        send(writer, status, HTML, "text/html")
+
+    async with raw_server(answer) as (url, _):
+        with pytest.raises(UpstreamUnavailable) as caught:
+            async with linked(url.replace("//", f"//user:{SECRET}@") + f"?key={SECRET}"):
+                pass
+    assert f"{status}" in caught.value.message
+    assert "127.0.0.1:" in caught.value.message
+    assert caught.value.facts["status"] == status
+    assert SECRET not in str(caught.value)
+
+
+@by_era
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503])
+async def test_a_status_in_place_of_an_answer_fails_that_call_alone(era: Era, status: int) -> None:
+    answer = by_tool(wrong=lambda _, writer: send(writer, status, HTML, "text/html"))
+    async with raw_server(era(answer)) as (url, _), linked(url) as link:
+        if status == 404 and era is in_handshake_era:
+            with pytest.raises(NotSent, match="session"):
+                await ask(link, "wrong")
+            assert "session" in await link.ended()
+            return
+        with pytest.raises(UpstreamUnavailable) as caught:
+            await ask(link, "wrong")
+        assert caught.value.facts["status"] == status
+        assert await ask(link) == {"content": []}
+
+
+@by_era
+async def test_an_error_of_json_rpc_keeps_its_words_whatever_the_status(
+    era: Era,
+) -> None:
+    def refuse(status: int) -> Act:
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32001, "message": "No such."}}
+        body = json.dumps(error).encode()
+        return lambda _, writer: send(writer, status, body, "application/json")
+
+    answers = {f"a{status}": refuse(status) for status in (200, 400, 500)}
+    async with raw_server(era(by_tool(**answers))) as (url, _), linked(url) as link:
+        for tool in answers:
+            with pytest.raises(UpstreamError) as caught:
+                await ask(link, tool)
+            assert (caught.value.message, caught.value.facts["upstream_code"]) == (
+                "No such.",
+                -32001,
+            )
+
+
+@pytest.mark.parametrize(("status", "code"), [(404, -32600), (404, -32000), (400, -32000)])
+async def test_a_session_that_the_server_has_forgotten_ends_the_link(
+    status: int, code: int
+) -> None:
+    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": "Who?"}})
+
+    def forget(_: Received, writer: Writer) -> None:
+        send(writer, status, body.encode(), "application/json")
+
+    shaking = in_handshake_era(by_tool(wrong=forget))
+    async with raw_server(shaking) as (url, raw), linked(url) as link:
+        with pytest.raises(NotSent, match="session"):
+            await ask(link, "wrong")
+        with pytest.raises(NotSent, match="session"):
+            await ask(link)
+    calls = [received for received in raw.received if received.rpc == "tools/call"]
+    assert [received.headers["mcp-session-id"] for received in calls] == ["s1"]
+
+
+def _nothing(_: Received, writer: Writer) -> None:
+    writer.close()
+
+
+def _half_a_message(_: Received, writer: Writer) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n"
+    writer.write(head + b'{"jsonrpc"')
+    writer.close()
+
+
+def _half_a_stream(_: Received, writer: Writer) -> None:
+    send_events(writer, {"method": "notifications/message", "params": {"level": "info"}})
+    writer.close()
+
+
+def _an_ended_stream(_: Received, writer: Writer) -> None:
+    send(writer, 200, b": nothing\n\n", "text/event-stream")
+
+
+BREAKS = {
+    "nothing": _nothing,
+    "half a message": _half_a_message,
+    "half a stream": _half_a_stream,
+    "an ended stream": _an_ended_stream,
+}
+
+
+@by_era
+@pytest.mark.parametrize("cut", BREAKS.values(), ids=BREAKS.keys())
+async def test_an_answer_that_breaks_off_fails_that_call_alone(era: Era, cut: Act) -> None:
+    async with raw_server(era(by_tool(cut=cut))) as (url, _), linked(url) as link:
+        with pytest.raises(UpstreamUnavailable, match=r"before (it|its answer) was complete"):
+            await ask(link, "cut")
+        assert await ask(link) == {"content": []}
+
+
+@by_era
+async def test_an_answer_that_breaks_off_with_the_server_ends_the_link(
+    era: Era,
+) -> None:
+    gone = asyncio.Event()
+
+    async def answer(received: Received, writer: Writer) -> None:
+        gone.set()
+        await asyncio.Event().wait()
+
+    raw = RawServer(era(answer))
+    server = await asyncio.start_server(raw.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with linked(f"http://127.0.0.1:{port}/mcp") as link:
+        asking = asyncio.create_task(ask(link))
+        await gone.wait()
+        server.close()
+        raw.hang_up()
+        with pytest.raises(LinkEnded, match="before its answer was complete"):
+            await asking
+        assert "cannot be reached" in await link.ended()
+
+
+def _sent(body: bytes, content_type: str, **headers: str) -> Act:
+    return lambda _, writer: send(writer, 200, body, content_type, **headers)
+
+
+NO_ANSWERS: dict[str, Act] = {
+    "html": _sent(HTML, "text/html"),
+    "untyped": _sent(b"{}", ""),
+    "accepted": lambda _, writer: send(writer, 202),
+    "no json": _sent(b"{", "application/json"),
+    "a list": _sent(b"[]", "application/json"),
+    "no message": _sent(b"{}", "application/json"),
+    "packed wrongly": _sent(b"no gzip", "application/json", Content_Encoding="gzip"),
+    "no result": _sent(b'{"jsonrpc":"2.0","id":1,"result":7}', "application/json"),
+    "a bad event": _sent(b"data: {\n\n", "text/event-stream"),
+    "too long": _sent(b"[" + b"1," * (MESSAGE_LIMIT // 2) + b"1]", "application/json"),
+    "a long event": _sent(b"data: " + b"x" * MESSAGE_LIMIT + b"\n\n", "text/event-stream"),
+}
+
+
+@pytest.mark.parametrize("answer", NO_ANSWERS.values(), ids=NO_ANSWERS.keys())
+async def test_what_is_no_answer_fails_that_call_alone(
+    answer: Act,
+) -> None:
+    acting = in_stateless_era(by_tool(wrong=answer))
+    async with raw_server(acting) as (url, _), linked(url) as link:
+        with pytest.raises((UpstreamUnavailable, UpstreamError)) as caught:
+            await ask(link, "wrong")
+        assert len(str(caught.value)) < 300
+        assert await ask(link) == {"content": []}
+
+
+async def test_an_answer_counts_whatever_id_it_has() -> None:
+    answers = {"null": None, "text": "1", "other": 999}
+
+    def with_id(request_id: Any) -> Act:
+        message = {"jsonrpc": "2.0", "id": request_id, "result": {"content": [request_id]}}
+        return _sent(json.dumps(message).encode(), "application/json")
+
+    acts = {name: with_id(request_id) for name, request_id in answers.items()}
+    async with raw_server(in_stateless_era(by_tool(**acts))) as (url, _), linked(url) as link:
+        for name, request_id in answers.items():
+            assert await ask(link, name) == {"content": [request_id]}
+
+
+@by_era
+async def test_a_redirect_to_another_place_is_told_and_nothing_is_sent_there(
+    era: Era,
+) -> None:
+    async with raw_server(by_tool()) as (elsewhere, other):
+
+        def redirect(_: Received, writer: Writer) -> None:
+            send(writer, 307, Location=f"{elsewhere}?key={SECRET}")
+
+        acting, headers = era(by_tool(wrong=redirect)), {"X-Key": SECRET}
+        async with raw_server(acting) as (url, _), linked(url, headers) as link:
+            with pytest.raises(UpstreamUnavailable) as caught:
+                await ask(link, "wrong")
+            assert elsewhere in caught.value.message
+            assert SECRET not in str(caught.value)
+            assert await ask(link) == {"content": []}
+        assert other.received == []
+
+
+async def test_a_redirect_within_the_server_is_followed_with_the_headers() -> None:
+    async def answer(received: Received, writer: Writer) -> None:
+        if received.path == "/mcp":
+            send(writer, 308, Location="/mcp/")
+        else:
+            await in_stateless_era(by_tool())(received, writer)
+
+    async with raw_server(answer) as (url, raw), linked(url, {"X-Key": SECRET}) as link:
+        assert await ask(link) == {"content": []}
+    assert [received.headers["x-key"] for received in raw.received] == [SECRET] * 4
+
+
+@by_era
+async def test_a_cancelled_call_leaves_no_connection_open(era: Era) -> None:
+    asked = asyncio.Event()
+
+    async def answer(received: Received, writer: Writer) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with raw_server(era(answer)) as (url, raw), linked(url) as link:
+        asking = asyncio.create_task(ask(link))
+        await asked.wait()
+        asking.cancel()
+        async with asyncio.timeout(HANG):
+            await raw.closed.wait()
+
+
+async def test_a_server_that_takes_no_notes_holds_up_no_call() -> None:
+    asked, noted, given_up = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    shaking = in_handshake_era(by_tool())
+
+    async def answer(received: Received, writer: Writer) -> None:
+        happened = {"tools/call": asked, "notifications/cancelled": noted}.get(received.rpc)
+        if happened is not None and not happened.is_set():
+            happened.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                if happened is noted:
+                    given_up.set()
+        await shaking(received, writer)
+
+    async with raw_server(answer) as (url, _), linked(url) as link, asyncio.timeout(HANG):
+        hanging = asyncio.create_task(ask(link))
+        await asked.wait()
+        hanging.cancel()
+        await noted.wait()
+        assert await ask(link) == {"content": []}
+        assert not given_up.is_set()
+
+
+async def test_a_server_that_does_not_take_leave_is_left_all_the_same() -> None:
+    asked = asyncio.Event()
+
+    async def answer(received: Received, writer: Writer) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    shaking = in_handshake_era(answer)
+
+    async def clinging(received: Received, writer: Writer) -> None:
+        await (answer if received.method == "DELETE" else shaking)(received, writer)
+
+    async with raw_server(clinging) as (url, raw), asyncio.timeout(HANG):
+        async with linked(url) as link:
+            asking = asyncio.create_task(ask(link))
+            await asked.wait()
+        with pytest.raises(LinkEnded):
+            await asking
+    assert "DELETE" in {received.method for received in raw.received}
+
+
+async def test_a_server_that_never_answers_is_left_when_the_caller_has_waited_enough() -> None:
+    asked = asyncio.Event()
+
+    async def answer(_: Received, writer: Writer) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def connect(url: str) -> None:
+        async with linked(url):
+            raise AssertionError
+
+    async with raw_server(answer) as (url, raw), asyncio.timeout(HANG):
+        connecting = asyncio.create_task(connect(url))
+        await asked.wait()
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        await raw.closed.wait()
+
+
+async def test_what_a_server_asks_meanwhile_is_answered() -> None:
+    answered: dict[Any, JSON] = {}
+    both = asyncio.Event()
+
+    async def answer(received: Received, writer: Writer) -> None:
+        if "method" not in received.body:
+            answered[received.body["id"]] = received.body
+            send(writer, 202)
+            if len(answered) == 2:
+                both.set()
+            return
+        questions = [{"id": "p", "method": "ping"}, {"id": "r", "method": "roots/list"}]
+        send_events(writer, *questions)
+        await both.wait()
+        result: JSON = {"jsonrpc": "2.0", "id": received.body["id"], "result": {"content": []}}
+        writer.write(f"data: {json.dumps(result)}\n\n".encode())
+
+    async with raw_server(in_handshake_era(answer)) as (url, _), linked(url) as link:
+        assert await ask(link) == {"content": []}
+    assert answered["p"]["result"] == {}
+    assert answered["r"]["error"]["code"] == -32601
+
+
+async def test_an_answer_that_the_server_wants_fetched_later_is_fetched() -> None:
+    asked: list[int] = []
+
+    async def answer(received: Received, writer: Writer) -> None:
+        asked.append(received.body["id"])
+        send(writer, 200, b"id: e1\nretry: 10\ndata:\n\n", "text/event-stream")
+
+    shaking = in_handshake_era(answer)
+
+    async def resuming(received: Received, writer: Writer) -> None:
+        if received.headers.get("last-event-id") != "e1":
+            await shaking(received, writer)
+            return
+        result: JSON = {"jsonrpc": "2.0", "id": asked[0], "result": {"content": ["late"]}}
+        send(writer, 200, f"data: {json.dumps(result)}\n\n".encode(), "text/event-stream")
+
+    async with raw_server(resuming) as (url, _), linked(url) as link:
+        assert await ask(link) == {"content": ["late"]}
+
+
+async def test_a_proxy_of_the_environment_is_used() -> None:
+    async with raw_server(in_stateless_era(by_tool())) as (proxy, raw):
+        environment = {"HTTP_PROXY": proxy}
+        async with linked("http://notes.invalid/mcp", environment=environment) as link:
+            assert await ask(link) == {"content": []}
+    assert {received.path for received in raw.received} == {"http://notes.invalid/mcp"}
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.0.0.1:1/mcp", "is refused"),
+        ("https://127.0.0.1:1/mcp", "is refused"),
+    ],
+)
+async def test_a_server_that_is_not_there_says_why(url: str, why: str) -> None:
+    with pytest.raises(UpstreamUnavailable, match=why):
+        async with asyncio.timeout(HANG), linked(url):
+            pass
+
+
+async def test_a_certificate_is_trusted_only_where_the_environment_says_so(tmp_path: Path) -> None:
+    made = certificate(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(made)
+    async with raw_server(in_stateless_era(by_tool()), ssl=context) as (url, _):
+        with pytest.raises(UpstreamUnavailable, match="certificate is not trusted"):
+            async with linked(url):
+                pass
+        async with linked(url, environment={"SSL_CERT_FILE": str(made)}) as link:
+            assert await ask(link) == {"content": []}
+        with pytest.raises(UpstreamUnavailable, match="SSL_CERT_FILE"):
+            async with linked(url, environment={"SSL_CERT_FILE": str(tmp_path / "none")}):
+                pass
+
+
+async def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    def wrong(_: Received, writer: Writer) -> None:
+        send(writer, 200, b'{"secret": "' + SECRET.encode(), "application/json")
+
+    async with raw_server(in_handshake_era(by_tool(wrong=wrong), session=SECRET)) as (url, raw):
+        address = url.replace("//", f"//user:{SECRET}@") + f"?key={SECRET}"
+        async with linked(address, {"X-Key": "${KEY}"}, {"KEY": SECRET}) as link:
+            await link.request("tools/call", {"name": "echo", "arguments": {"a": SECRET}})
+            with pytest.raises(UpstreamUnavailable):
+                await ask(link, "wrong")
+    assert all(received.path == f"/mcp?key={SECRET}" for received in raw.received)
+    assert all(received.headers["authorization"].startswith("Basic ") for received in raw.received)
+    assert SECRET not in caplog.text

@@ -1,0 +1,78 @@
+"""Which program, where, and with what environment."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from recollect.core.upstreams import Launch
+from recollect.errors import UpstreamUnavailable
+from recollect.upstreams.launching import INHERITED, Program, program
+
+OURS = {"PATH": os.environ["PATH"], "TOKEN": "secret", "RECOLLECT_DATA_DIR": "/data"}
+
+
+def launched(launch: Launch, **ours: str) -> Program:
+    return program("notes", launch, OURS | ours)
+
+
+def refused(launch: Launch) -> UpstreamUnavailable:
+    with pytest.raises(UpstreamUnavailable) as error:
+        launched(launch)
+    return error.value
+
+
+def script(path: Path) -> Path:
+    path.write_text("#!/bin/sh\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_program_inherits_a_short_list_and_what_is_named() -> None:
+    launch = Launch(sys.executable, env={"KEY": "${TOKEN}", "PLAIN": "$TOKEN"})
+    names = dict.fromkeys(INHERITED, "x") | {"PATH": OURS["PATH"]}
+    given = launched(launch, **names).environment
+    assert given == names | {"KEY": "secret", "PLAIN": "$TOKEN"}
+
+
+def test_a_function_of_a_shell_is_not_inherited() -> None:
+    given = launched(Launch(sys.executable), TERM="() { :; }").environment
+    assert "TERM" not in given
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    error = refused(Launch(sys.executable, env={"KEY": "Bearer ${MISSING}"}))
+    assert "MISSING" in error.message
+
+
+def test_a_program_is_found_by_the_path_that_it_gets(tmp_path: Path) -> None:
+    found = script(tmp_path / "server.cmd")
+    launch = Launch("server.cmd", ("-y", "x"), env={"PATH": str(tmp_path)})
+    assert launched(launch).command == (str(found), "-y", "x")
+
+
+def test_a_program_with_a_folder_in_its_name_lies_beside_where_it_will_be(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    found = script(tmp_path / "bin" / "server.cmd")
+    started = launched(Launch("bin/server.cmd", cwd=str(tmp_path)))
+    assert started.command == (str(found),)
+    assert started.folder == str(tmp_path)
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    error = refused(Launch("no-such-program"))
+    assert error.message == (
+        "notes cannot be started: there is no program no-such-program in the folders of PATH."
+    )
+    assert error.hint
+
+
+def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
+    (tmp_path / "server.txt").touch()
+    assert "may be run" in refused(Launch(str(tmp_path / "server.txt"))).message
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    error = refused(Launch(sys.executable, cwd=str(tmp_path / "away")))
+    assert "away" in error.message

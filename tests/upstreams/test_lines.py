@@ -1,0 +1,45 @@
+"""Lines out of bytes, however these come."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.upstreams.lines import Lines, Overlong
+
+LIMIT = 20_000
+
+
+def fed(lines: Lines, *pieces: bytes) -> list[bytes | Overlong]:
+    return [line for piece in pieces for line in lines.feed(piece)]
+
+
+@given(st.lists(st.binary(max_size=30) | st.sampled_from([b"\n", b"a\n\nb"])))
+def test_the_pieces_that_bytes_come_in_make_no_difference(pieces: list[bytes]) -> None:
+    lines = Lines(LIMIT)
+    *whole, rest = b"".join(pieces).split(b"\n")
+    assert fed(lines, *pieces) == whole
+    assert lines.rest() == rest
+
+
+def test_a_line_of_the_longest_length_is_whole() -> None:
+    line = b"x" * LIMIT
+    assert fed(Lines(LIMIT), line, b"\n") == [line]
+
+
+@given(st.integers(1, 7_000))
+def test_of_a_longer_line_the_ends_are_left(size: int) -> None:
+    line = b"<head>" + b"x" * LIMIT + b"<tail>"
+    pieces = [line[start : start + size] for start in range(0, len(line), size)]
+    [dropped, next_one] = fed(Lines(LIMIT), *pieces, b"\nnext\n")
+    assert isinstance(dropped, Overlong)
+    assert dropped.head.startswith(b"<head>xxx")
+    assert dropped.tail.endswith(b"xxx<tail>")
+    assert len(dropped.head) + len(dropped.tail) < LIMIT
+    assert next_one == b"next"
+
+
+def test_two_that_are_too_long_are_two() -> None:
+    first, second = fed(Lines(LIMIT), b"a" * LIMIT, b"a\n", b"b" * LIMIT, b"b\n")
+    assert isinstance(first, Overlong)
+    assert isinstance(second, Overlong)
+    assert (first.head[:1], first.tail[:1]) == (b"a", b"a")
+    assert (second.head[:1], second.tail[:1]) == (b"b", b"b")

@@ -1,0 +1,185 @@
+"""What an upstream makes of the answers and the ends of a link."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from recollect.core.upstreams import Launch, Reach
+from recollect.errors import UpstreamError, UpstreamUnavailable
+from recollect.upstreams.links import Link, LinkEnded, NotSent
+from recollect.upstreams.owned import OwnedUpstream
+
+PATIENCE = 30
+JSON = dict[str, Any]
+Answer = Callable[[str, JSON], Awaitable[JSON]]
+
+
+class Server:
+    """Answers each request as the test says; how often it was connected is counted."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, JSON]] = []
+        self.connections = 0
+        self.answers_probes = True
+        self.probes = 0
+
+    @asynccontextmanager
+    async def connect(
+        self, reach: Reach, environment: Mapping[str, str], changed: Callable[[], None]
+    ) -> AsyncGenerator[Link, None]:
+        self.connections += 1
+        yield self
+
+    async def request(self, method: str, params: Mapping[str, Any], report: Any = None) -> JSON:
+        self.asked.append((method, dict(params)))
+        return await self.answer(method, dict(params))
+
+    async def probe(self) -> None:
+        self.probes += 1
+        if not self.answers_probes:
+            await forever("probe", {})
+
+    async def ended(self) -> str:
+        await forever("end", {})
+        return "never"
+
+
+async def forever(_method: str, _params: JSON) -> JSON:
+    await asyncio.Event().wait()
+    return {}
+
+
+@asynccontextmanager
+async def upstream_of(answer: Answer, **reach: Any) -> AsyncGenerator[tuple[Any, Server], None]:
+    server = Server(answer)
+    told = Reach("notes", Launch("x"), **reach)
+    upstream = OwnedUpstream(told, {}, server.connect, pauses=(0.0,), probe=0.05)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            yield upstream, server
+    finally:
+        await upstream.close()
+
+
+async def test_every_page_of_the_tools_is_asked_for() -> None:
+    pages = {None: ("a", ""), "": ("b", "2"), "2": ("c", None)}
+
+    async def answer(_: str, params: JSON) -> JSON:
+        tool, more = pages[params.get("cursor")]
+        return {"tools": [{"name": tool}], "nextCursor": more}
+
+    async with upstream_of(answer) as (upstream, server):
+        assert await upstream.tools() == [{"name": "a"}, {"name": "b"}, {"name": "c"}]
+        assert [params for _, params in server.asked] == [{}, {"cursor": ""}, {"cursor": "2"}]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        {"tools": [], "nextCursor": "again"},
+        {"tools": [], "nextCursor": 7},
+        {"tools": None},
+        {"tools": {"name": "a"}},
+        {"tools": ["a"]},
+        {},
+    ],
+)
+async def test_a_list_of_tools_that_is_none_is_the_servers_fault(page: JSON) -> None:
+    async def answer(*_: Any) -> JSON:
+        return page
+
+    async with upstream_of(answer) as (upstream, _):
+        with pytest.raises(UpstreamError):
+            await upstream.tools()
+
+
+async def test_a_list_of_tools_without_an_end_is_cut() -> None:
+    async def answer(_: str, params: JSON) -> JSON:
+        return {"tools": [], "nextCursor": params.get("cursor", "") + "x"}
+
+    async with upstream_of(answer) as (upstream, server):
+        with pytest.raises(UpstreamError):
+            await upstream.tools()
+        assert len(server.asked) == 1000
+
+
+async def test_what_was_never_sent_is_sent_once_more_on_a_new_connection() -> None:
+    failures = [NotSent("was gone")]
+
+    async def answer(*_: Any) -> JSON:
+        if failures:
+            raise failures.pop()
+        return {"content": []}
+
+    async with upstream_of(answer) as (upstream, server):
+        assert await upstream.call("a", {}) == {"content": []}
+        assert (len(server.asked), server.connections) == (2, 2)
+
+
+async def test_what_cannot_be_sent_twice_in_a_row_fails() -> None:
+    async def answer(*_: Any) -> JSON:
+        raise NotSent("was gone")
+
+    async with upstream_of(answer) as (upstream, server):
+        with pytest.raises(UpstreamUnavailable):
+            await upstream.call("a", {})
+        assert len(server.asked) == 2
+
+
+async def test_what_may_have_taken_effect_is_never_repeated() -> None:
+    async def answer(*_: Any) -> JSON:
+        raise LinkEnded("ended with status 1")
+
+    async with upstream_of(answer) as (upstream, server):
+        for number in (1, 2):
+            with pytest.raises(UpstreamUnavailable) as error:
+                await upstream.call("a", {})
+            assert error.value.message == "notes gave no answer: it ended with status 1."
+            assert "not repeated" in (error.value.hint or "")
+            assert (len(server.asked), server.connections) == (number, number)
+
+
+async def test_a_slow_call_does_not_end_a_connection_that_still_answers() -> None:
+    async with upstream_of(forever, call_timeout=0.05) as (upstream, server):
+        for _ in range(3):
+            with pytest.raises(UpstreamUnavailable) as error:
+                await upstream.call("a", {})
+        assert "within 0.05 s" in error.value.message
+        assert server.connections == 1
+
+
+async def test_a_server_that_answers_nothing_at_all_is_connected_anew() -> None:
+    async with upstream_of(forever, call_timeout=0.05) as (upstream, server):
+        server.answers_probes = False
+        while server.connections == 1:
+            with pytest.raises(UpstreamUnavailable):
+                await upstream.call("a", {})
+
+
+async def test_while_another_call_is_under_way_nobody_doubts_the_server() -> None:
+    asked, gate = asyncio.Event(), asyncio.Event()
+
+    async def answer(_: str, params: JSON) -> JSON:
+        if params["name"] == "hangs":
+            raise TimeoutError
+        asked.set()
+        await gate.wait()
+        return {"content": []}
+
+    async with upstream_of(answer) as (upstream, server):
+        works = asyncio.create_task(upstream.call("works", {}))
+        await asked.wait()
+        with pytest.raises(UpstreamUnavailable):
+            await upstream.call("hangs", {})
+        await asyncio.sleep(0)
+        assert server.probes == 0
+        gate.set()
+        assert await works == {"content": []}
+        with pytest.raises(UpstreamUnavailable):
+            await upstream.call("hangs", {})
+        await asyncio.sleep(0)
+        assert server.probes == 1

@@ -1,0 +1,204 @@
+"""Servers on pipes that crash, hang and garble: each fault is one call's alone."""
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.core.upstreams import Launch, Upstream
+from recollect.errors import UpstreamError, UpstreamUnavailable
+from recollect.upstreams.stdio import connect_stdio
+from upstreaming import PATIENCE, actor, gone, owned, pid_of, started, there
+
+ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
+
+
+async def said(upstream: Upstream, tool: str, **arguments: Any) -> Any:
+    return (await upstream.call(tool, arguments))["structuredContent"]
+
+
+async def reason(upstream: Upstream, tool: str = "echo", **arguments: Any) -> str:
+    with pytest.raises(UpstreamUnavailable) as failed:
+        await upstream.call(tool, arguments)
+    return failed.value.message
+
+
+async def test_a_server_that_speaks_both_eras_shakes_hands() -> None:
+    async with started("--era", "both") as upstream:
+        assert (await upstream.call("odd", {}))["_meta"] == {"example.org/kept": 1}
+
+
+@ERAS
+async def test_a_server_that_prints_rubbish_is_understood_nevertheless(
+    era: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with started("--era", era, "--prints", "Welcome!") as upstream:
+        assert await said(upstream, "rubbish") == {"rubbish": 15}
+        assert await said(upstream, "echo", a=1) == {"a": 1}
+    assert [message for message in caplog.messages if "no message" in message] == [
+        "notes writes what is no message, and it is ignored: Welcome!"
+    ]
+
+
+@ERAS
+async def test_half_an_answer_and_the_end_fail_that_call(era: str) -> None:
+    async with started("--era", era) as upstream:
+        assert "ended with status 0" in await reason(upstream, "garble")
+        assert await said(upstream, "echo", a=1) == {"a": 1}
+
+
+async def test_an_answer_that_is_no_json_fails_that_call_and_no_other(tmp_path: Path) -> None:
+    async with started() as upstream:
+        before = await pid_of(upstream)
+        until = tmp_path / "until"
+        waiting = asyncio.create_task(upstream.call("wait", {"until": str(until)}))
+        for tool in ("broken", "neither"):
+            with pytest.raises(UpstreamError):
+                await upstream.call(tool, {})
+        until.touch()
+        assert (await waiting)["structuredContent"] == {"waited": True}
+        assert await pid_of(upstream) == before
+
+
+async def test_an_answer_that_is_too_large_fails_that_call() -> None:
+    async with started() as upstream:
+        before = await pid_of(upstream)
+        with pytest.raises(UpstreamError):
+            await upstream.call("big", {"bytes": 17 * 1024 * 1024})
+        [content] = (await upstream.call("big", {"bytes": 2_000_000}))["content"]
+        assert len(content["text"]) == 2_000_000
+        assert await pid_of(upstream) == before
+
+
+async def test_a_second_answer_to_one_call_is_no_matter() -> None:
+    async with started() as upstream:
+        assert await said(upstream, "twice") == {"answer": 1}
+        assert await said(upstream, "echo", a=1) == {"a": 1}
+
+
+async def test_a_late_answer_is_no_matter(tmp_path: Path) -> None:
+    cancelled = tmp_path / "cancelled"
+    async with started(call_timeout=2.0) as upstream:
+        pid = await pid_of(upstream)
+        # It hears that nobody waits any more, and answers all the same.
+        late = {"late": True, "cancelled": str(cancelled)}
+        assert "within 2 s" in await reason(upstream, "wait", **late)
+        await there(cancelled)
+        assert await pid_of(upstream) == pid
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"), [("ping", "result"), ("sampling/createMessage", "error")]
+)
+async def test_what_a_server_asks_of_us_is_answered(method: str, answer: str) -> None:
+    async with started("--era", "handshake") as upstream:
+        assert answer in await said(upstream, "ask", method=method)
+
+
+async def test_a_kill_under_load_fails_the_calls_that_were_under_way(tmp_path: Path) -> None:
+    async with started() as upstream:
+        pid = await pid_of(upstream)
+        started_files = [tmp_path / str(number) for number in range(20)]
+        calls = [
+            asyncio.create_task(upstream.call("wait", {"started": str(path)}))
+            for path in started_files
+        ]
+        for path in started_files:
+            await there(path)
+        os.kill(pid, 9)
+        failures = await asyncio.gather(*calls, return_exceptions=True)
+        assert {type(failure) for failure in failures} == {UpstreamUnavailable}
+        answers = await asyncio.gather(*(said(upstream, "echo", n=n) for n in range(20)))
+        assert answers == [{"n": n} for n in range(20)]
+
+
+async def test_a_server_that_does_not_read_holds_up_nobody_for_ever() -> None:
+    async with started(call_timeout=1.0, probe=0.1) as upstream:
+        deaf = await pid_of(upstream)
+        await upstream.call("deaf", {})
+        text = "x" * 1_000_000
+        calls = (reason(upstream, "echo", text=text) for _ in range(3))
+        assert all("within 1 s" in why for why in await asyncio.gather(*calls))
+        await gone(deaf)  # it answered nothing at all, and was let go
+        assert await said(upstream, "echo", a=1) == {"a": 1}
+
+
+async def test_a_server_that_closes_its_output_is_started_again() -> None:
+    async with started() as upstream:
+        before = await pid_of(upstream)
+        assert "closed its input or output" in await reason(upstream, "hang_up")
+        assert await pid_of(upstream) != before
+        await gone(before)
+
+
+async def test_why_a_server_ended_is_said_in_its_own_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with started("--says", "no database\nat /x", "--ends", "7") as upstream:
+        assert await reason(upstream) == "notes ended with status 7: no database / at /x."
+    assert "notes: no database" in caplog.messages
+
+
+async def test_a_server_that_never_greets_is_given_up() -> None:
+    async with started("--silent", connect_timeout=0.5) as upstream:
+        assert await reason(upstream) == "notes was not ready within 0.5 s."
+
+
+async def test_a_server_that_is_slow_to_greet_is_waited_for(tmp_path: Path) -> None:
+    ready, begun = tmp_path / "ready", tmp_path / "begun"
+    async with started("--greet-when", ready, "--starts", begun) as upstream:
+        calls = [asyncio.create_task(said(upstream, "echo", n=n)) for n in range(3)]
+        await there(begun)
+        assert not any(call.done() for call in calls)
+        ready.touch()
+        assert await asyncio.gather(*calls) == [{"n": n} for n in range(3)]
+    assert len(begun.read_text(encoding="utf-8").splitlines()) == 1
+
+
+async def test_what_cannot_be_started_is_said() -> None:
+    async with owned(Launch("no-such-program"), connect_stdio) as upstream:
+        assert "no-such-program" in await reason(upstream)
+    async with owned(Launch(sys.executable, ("a\0b",)), connect_stdio) as upstream:
+        assert "cannot be started" in await reason(upstream)
+
+
+async def test_a_program_that_is_none_for_this_machine_is_said(tmp_path: Path) -> None:
+    program = tmp_path / "server.exe"
+    program.write_bytes(b"\x7fELF is what it is not")
+    program.chmod(0o755)
+    async with owned(Launch(str(program)), connect_stdio) as upstream:
+        assert "cannot be started" in await reason(upstream)
+
+
+async def test_a_server_gets_its_environment_and_its_folder(tmp_path: Path) -> None:
+    launch = actor(KEY="${SECRET}")
+    launch = Launch(launch.command, launch.args, launch.env, str(tmp_path))
+    ours = {"PATH": os.environ["PATH"], "SECRET": "s", "OTHER": "o", "PYTHONPATH": "/x"}
+    async with owned(launch, connect_stdio, environment=ours) as upstream:
+        given = await said(upstream, "env")
+        assert given["KEY"] == "s"
+        assert not {"SECRET", "OTHER", "PYTHONPATH"} & set(given)
+        where = await said(upstream, "where")
+        assert os.stat(where["cwd"]).st_ino == os.stat(tmp_path).st_ino  # noqa: PTH116
+
+
+async def test_a_missing_variable_is_named() -> None:
+    async with owned(actor(KEY="${SECRET}"), connect_stdio, environment={}) as upstream:
+        assert "SECRET" in await reason(upstream)
+
+
+async def test_a_call_that_is_under_way_ends_with_the_upstream(tmp_path: Path) -> None:
+    async with started("--stays") as upstream:
+        call = asyncio.create_task(reason(upstream, "wait", started=str(tmp_path / "started")))
+        await there(tmp_path / "started")
+        pid = await pid_of(upstream)
+        async with asyncio.timeout(PATIENCE):
+            await upstream.close()
+        assert "was closed" in await call
+        await gone(pid)
