@@ -88,7 +88,7 @@ class Peer:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "memory.jsonl"
-        self._program = _install()
+        self._program = peer_program()
 
     def load(self, workload: Workload) -> None:
         lines = [{"type": "entity", **entity} for entity in workload.entities]
@@ -126,7 +126,8 @@ def node_version() -> str:
     ).stdout.strip()
 
 
-def _install() -> Path:
+def peer_program() -> Path:
+    """Installed unless it is there."""
     program = TOOLS / "node_modules" / PACKAGE / "dist" / "index.js"
     if not program.exists():
         TOOLS.mkdir(parents=True, exist_ok=True)

@@ -138,12 +138,12 @@ def last_message(text: str) -> Any:
 
 
 @contextmanager
-def http_server(data_dir: Path, *options: object) -> Iterator[HttpServer]:
+def http_server(data_dir: Path, *options: object, **variables: str) -> Iterator[HttpServer]:
     arguments = ("serve", "--transport", "http", "--port", 0, "--data-dir", data_dir, *options)
     process = subprocess.Popen(
         command(*arguments),
         encoding="utf-8",
-        env=environment(),
+        env=environment() | variables,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
     )

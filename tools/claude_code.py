@@ -24,6 +24,7 @@ TOOL = "mcp__plugin_recollect_recollect__"
 ADDRESS = "https://recollect.invalid/recollect.git"  # git is told to take the scratch copy instead
 FACT = "Orders are kept in PostgreSQL because refunds need transactions."
 QUESTION = "Which database did we choose for the orders?"
+BEHIND = "memory__search"  # a tool of the gateway
 LONGEST_IMPORT = 60  # seconds
 DECISION = "Let's use eight shards for the ledger."
 FAULT = "migration 0042 failed: column customer_id is missing"
@@ -101,6 +102,7 @@ class Claude:
 def plugin_from_git(node: Node, scratch: Path) -> str:
     """As from a repository: the plugin is copied, and set up by its first start."""
     claude = _claude(node, scratch)
+    _put_a_server_behind(claude)
     repository = _copy_of_tracked_files(scratch / "repository")
     _commit(repository)
     (claude.home / ".gitconfig").write_text(
@@ -121,8 +123,9 @@ def plugin_from_git(node: Node, scratch: Path) -> str:
         _be_reminded(claude, model)
         _be_told_what_helped(claude, model)
         _be_given_back_what_was_decided(claude, model)
+        _ask_the_server_behind(claude, model)
     _expect_taken_in(claude)
-    return "installed, connected, 7 sessions"
+    return "installed, connected, 8 sessions"
 
 
 def plugin_from_a_checkout(node: Node, scratch: Path) -> str:
@@ -179,6 +182,31 @@ def _be_given_back_what_was_decided(claude: Claude, model: StandIn) -> None:
     told = claude.say(model, "Which one is next?", "--continue")
     if f"- {DECISION} (decided by the user" not in told:
         raise Failed(f"the model was not told what was decided: {told[-3000:]}")
+
+
+def _put_a_server_behind(claude: Claude) -> None:
+    """A gateway's file where the plugin looks for one, in front of a server of the tests."""
+    program = CHECKOUT / "tests" / "episodic_actor.py"
+    tool = {
+        "name": BEHIND,
+        "description": "Searches past conversations",
+        "inputSchema": {"type": "object", "properties": {"query": {"type": "string"}}},
+        "upstream": {"tool": "search", "paramMapping": {"query": "query"}},
+    }
+    upstream = {"command": sys.executable, "args": [str(program)]}
+    folder = claude.home / ".config" / "recollect"
+    folder.mkdir(parents=True)
+    text = json.dumps({"upstream": upstream, "tools": [tool]})
+    (folder / "tools.json").write_text(text, encoding="utf-8")
+
+
+def _ask_the_server_behind(claude: Claude, model: StandIn) -> None:
+    """The tool of the gateway is offered beside ours, and answers."""
+    name = f"{TOOL}{BEHIND}"
+    model.replies = [call(name, query="the harbour")]
+    told = claude.say(model, "Where was the harbour?", "--allowedTools", name)
+    if "Found 1 relevant conversation" not in told:
+        raise Failed(f"the server behind the gateway was not asked: {told[-3000:]}")
 
 
 def _expect_taken_in(claude: Claude) -> None:

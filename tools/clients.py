@@ -10,63 +10,23 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from claude_code import plugin_from_a_checkout, plugin_from_git
+from gateway_clients import (
+    inspector_through_the_gateway_on_http,
+    inspector_through_the_gateway_on_stdio,
+    server_memory_behind_the_gateway,
+)
+from inspecting import Inspection, calling, inspect, serve, server, token
 from mcpb import bundled
-from node_tools import CHECKOUT, PATIENCE, Failed, Missing, Node, find_node, install, say
+from node_tools import CHECKOUT, Failed, Missing, Node, find_node, install, say
 
 EXPECTED_FAILURES = CHECKOUT / "tests" / "clients" / "expected-failures-2026-07-28.yml"
-
-
-@contextmanager
-def server(data_dir: Path, *options: str) -> Iterator[str]:
-    """A server on a free port, and its address. It must end well when it is told to."""
-    process = subprocess.Popen(
-        [*_serve(data_dir), "--transport", "http", "--port", "0", *options],
-        encoding="utf-8",
-        env=_environment(),
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-    )
-    assert process.stderr is not None
-    lines: list[str] = []
-    try:
-        for line in process.stderr:
-            lines.append(line)
-            if "serving http" in line:
-                break
-        else:
-            raise Failed(f"the server did not start: {''.join(lines)}")
-        drain = threading.Thread(target=lines.extend, args=(process.stderr,))
-        drain.start()
-        try:
-            yield lines[-1].split("serving ")[1].split()[0]
-        finally:
-            process.terminate()
-            drain.join(PATIENCE)
-        if process.wait(PATIENCE) != 0 or any("Traceback" in line for line in lines):
-            raise Failed(f"the server ended badly: {''.join(lines)[-2000:]}")
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        process.stderr.close()
-
-
-def _serve(data_dir: Path) -> list[str]:
-    return [sys.executable, "-m", "recollect", "serve", "--data-dir", str(data_dir)]
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
 
 
 Run = Callable[[Node, Path], str]
@@ -88,21 +48,14 @@ def conformance(prefix: str, *options: str) -> Run:
 
 
 def inspector_on_stdio(node: Node, scratch: Path) -> str:
-    return _inspect(node, _serve(scratch / "data"))
+    return inspect(node, INSPECTIONS, serve(scratch / "data"))
 
 
 def inspector_on_http(node: Node, scratch: Path) -> str:
     data_dir = scratch / "data"
-    made = subprocess.run(
-        [sys.executable, "-m", "recollect", "token", "--data-dir", str(data_dir)],
-        capture_output=True,
-        check=True,
-        encoding="utf-8",
-        env=_environment(),
-        timeout=PATIENCE,
-    )
+    bearer = f"Authorization: Bearer {token(data_dir)}"
     with server(data_dir) as url:
-        return _inspect(node, [url], "--header", f"Authorization: Bearer {made.stdout.strip()}")
+        return inspect(node, INSPECTIONS, [url], "--header", bearer)
 
 
 ENTITIES = json.dumps(
@@ -111,37 +64,17 @@ ENTITIES = json.dumps(
 GRAPH = "memory://projects/clients/knowledge-graph"
 
 
-def _call(tool: str, *arguments: str) -> list[str]:
-    given = ["--tool-arg", *arguments] if arguments else []
-    return ["tools/call", "--tool-name", tool, *given]
-
-
-# What the Inspector is asked to do, its exit status, and what its output must contain.
-INSPECTIONS: list[tuple[list[str], int, str]] = [
+INSPECTIONS: list[Inspection] = [
     (["tools/list", "--strict"], 0, '"create_entities"'),
-    (_call("create_project", "name=clients"), 0, "clients"),
-    (_call("create_entities", f"entities={ENTITIES}", "project=clients"), 0, "Ada"),
-    (_call("search_nodes", "query=first program", "project=clients"), 0, "Ada"),
-    (_call("list_projects"), 0, "clients"),
-    (_call("switch_project", "name=none"), 5, "not_found"),
+    (calling("create_project", "name=clients"), 0, "clients"),
+    (calling("create_entities", f"entities={ENTITIES}", "project=clients"), 0, "Ada"),
+    (calling("search_nodes", "query=first program", "project=clients"), 0, "Ada"),
+    (calling("list_projects"), 0, "clients"),
+    (calling("switch_project", "name=none"), 5, "not_found"),
     (["resources/list"], 0, GRAPH),
     (["resources/templates/list"], 0, "uriTemplate"),
     (["resources/read", "--uri", GRAPH], 0, "Ada"),
 ]
-
-
-def _inspect(node: Node, target: list[str], *options: str) -> str:
-    folder = install(node, "inspector")
-    launcher = json.loads((folder / "package.json").read_text("utf-8"))["bin"]["mcp-inspector"]
-    for arguments, status, text in INSPECTIONS:
-        asked = [*target, *options, "--method", *arguments]
-        done = node.run(str(folder / launcher), "--cli", *asked)
-        if done.returncode != status or text not in done.stdout:
-            raise Failed(
-                f"{' '.join(arguments)}: exit status {done.returncode} instead of {status}, "
-                f"or no {text!r} in the output:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-            )
-    return f"{len(INSPECTIONS)} commands"
 
 
 RUNS: dict[str, Run] = {
@@ -154,6 +87,9 @@ RUNS: dict[str, Run] = {
     ),
     "inspector 2.12.0, stdio": inspector_on_stdio,
     "inspector 2.12.0, http": inspector_on_http,
+    "inspector, gateway, stdio": inspector_through_the_gateway_on_stdio,
+    "inspector, gateway, http": inspector_through_the_gateway_on_http,
+    "server-memory behind the gateway": server_memory_behind_the_gateway,
     "claude code 2.1.325, plugin": plugin_from_git,
     "claude code 2.1.325, checkout": plugin_from_a_checkout,
     "mcpb 2.1.2": bundled,

@@ -20,6 +20,7 @@ PACKAGES = {
     "conformance-0.1": "@modelcontextprotocol/conformance@0.1.16",
     "conformance-0.2": "@modelcontextprotocol/conformance@0.2.0-alpha.12",
     "inspector": "@modelcontextprotocol/inspector@2.12.0",
+    "server-memory": "@modelcontextprotocol/server-memory@2026.8.31",
     "claude-code": "@anthropic-ai/claude-code@2.1.325",
     "mcpb": "@anthropic-ai/mcpb@2.1.2",
 }

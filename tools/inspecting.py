@@ -1,0 +1,101 @@
+"""Servers of ours for other people's clients, and the Inspector that is run against them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from node_tools import PATIENCE, Failed, Node, install
+
+# What the Inspector is asked to do, its exit status, and what its output must contain.
+Inspection = tuple[list[str], int, str]
+
+
+@contextmanager
+def server(data_dir: Path, *options: str) -> Generator[str, None, None]:
+    """A server on a free port, and its address. It must end well when it is told to."""
+    process = subprocess.Popen(
+        [*serve(data_dir), "--transport", "http", "--port", "0", *options],
+        encoding="utf-8",
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )
+    assert process.stderr is not None
+    lines: list[str] = []
+    try:
+        for line in process.stderr:
+            lines.append(line)
+            if "serving http" in line:
+                break
+        else:
+            raise Failed(f"the server did not start: {''.join(lines)}")
+        drain = threading.Thread(target=lines.extend, args=(process.stderr,))
+        drain.start()
+        try:
+            yield lines[-1].split("serving ")[1].split()[0]
+        finally:
+            process.terminate()
+            drain.join(PATIENCE)
+        if process.wait(PATIENCE) != 0 or any("Traceback" in line for line in lines):
+            raise Failed(f"the server ended badly: {''.join(lines)[-2000:]}")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        process.stderr.close()
+
+
+def serve(data_dir: Path) -> list[str]:
+    return [sys.executable, "-m", "recollect", "serve", "--data-dir", str(data_dir)]
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
+
+
+def recollect(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """One of our commands, whatever becomes of it."""
+    return subprocess.run(
+        [sys.executable, "-m", "recollect", *arguments],
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        env=environment(),
+        timeout=PATIENCE,
+    )
+
+
+def token(data_dir: Path) -> str:
+    made = recollect("token", "--data-dir", str(data_dir))
+    if made.returncode != 0:
+        raise Failed(f"no token: {made.stderr}")
+    return made.stdout.strip()
+
+
+def calling(tool: str, *arguments: str) -> list[str]:
+    given = ["--tool-arg", *arguments] if arguments else []
+    return ["tools/call", "--tool-name", tool, *given]
+
+
+def inspect(
+    node: Node, inspections: Sequence[Inspection], target: Sequence[str], *options: str
+) -> str:
+    """Runs the Inspector for each; its own faults and ours are told apart by its output."""
+    folder = install(node, "inspector")
+    launcher = json.loads((folder / "package.json").read_text("utf-8"))["bin"]["mcp-inspector"]
+    for arguments, status, text in inspections:
+        asked = [*target, *options, "--method", *arguments]
+        done = node.run(str(folder / launcher), "--cli", *asked)
+        if done.returncode != status or text not in done.stdout:
+            raise Failed(
+                f"{' '.join(arguments)}: exit status {done.returncode} instead of {status}, "
+                f"or no {text!r} in the output:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
+    return f"{len(inspections)} commands"
