@@ -12,7 +12,7 @@ import uvicorn
 
 from http_upstream_actors import PATH, App
 from recollect.core.upstreams import Endpoint, Reach
-from recollect.upstreams.http import connect_http
+from recollect.upstreams.http.connecting import connect_http
 from recollect.upstreams.links import Link
 
 JSON = dict[str, Any]

@@ -53,7 +53,7 @@ async def owned(
 @asynccontextmanager
 async def started(*options: object, **choices: Any) -> AsyncGenerator[OwnedUpstream, None]:
     """The test server behind pipes."""
-    from recollect.upstreams.stdio import connect_stdio
+    from recollect.upstreams.stdio.link import connect_stdio
 
     async with owned(actor(*options), connect_stdio, **choices) as upstream:
         yield upstream
@@ -159,7 +159,7 @@ def stdio_scene(era: str) -> Staged:
 def http_scene(era: str) -> Staged:
     @asynccontextmanager
     async def staged(folder: Path) -> AsyncIterator[Scene]:
-        from recollect.upstreams.http import connect_http
+        from recollect.upstreams.http.connecting import connect_http
 
         servers: list[subprocess.Popen[bytes]] = []
 

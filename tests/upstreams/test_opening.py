@@ -19,7 +19,7 @@ from recollect.core.upstreams import Endpoint, Launch, Reach
 from recollect.upstreams.opening import open_upstream
 open_upstream(Reach("a", Launch("x")), {})
 open_upstream(Reach("b", Endpoint("http://127.0.0.1:1/mcp")), {})
-heavy = {"mcp", "httpx2", "jsonschema", "pydantic", "ctypes", "recollect.upstreams.stdio"}
+heavy = {"mcp", "httpx2", "jsonschema", "pydantic", "ctypes", "recollect.upstreams.stdio.link"}
 print(json.dumps(sorted(heavy & set(sys.modules))))
 """
 

@@ -13,11 +13,13 @@ from recollect.core.times import Clock, now
 from recollect.errors import ReadOnly, RecollectError
 from recollect.settings import AUTO, GATEWAY, Settings, chosen_toolsets
 from recollect.tools.tool import Effect, Result
+from recollect.tools.toolset import Toolset
 
 if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from recollect.app.bank_mirrors import Mirrors
     from recollect.app.build import Parts
     from recollect.app.gateway.gateway import Gateway
+    from recollect.app.gateway.usage import BatchedUsage
     from recollect.app.keeping import Shelf
     from recollect.app.overview import Overviews
     from recollect.app.past import Past
@@ -25,7 +27,6 @@ if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from recollect.app.resources import AllResources, Watcher
     from recollect.app.timeline import Timeline
     from recollect.core.ports import Embedder, Library
-    from recollect.tools.toolset import Toolset
 
 log = logging.getLogger(__name__)
 
@@ -79,13 +80,14 @@ class App:
         return self._parts.choice
 
     @property
-    def tools(self) -> "Toolset":
+    def tools(self) -> Toolset:
         """Those that are offered: where only reading is allowed, the ones that read."""
-        own, gateway = self._parts.offered, self.gateway
-        only_reads = self.settings.read_only
-        return own if gateway is None else gateway.beside(own, only_reads=only_reads)
+        if self.gateway is None:
+            return self._parts.offered
+        own = self._parts.offered if self._has_own else self._own_tools
+        return self.gateway.beside(own, only_reads=self.settings.read_only)
 
-    async def fresh_tools(self) -> "Toolset":
+    async def fresh_tools(self) -> Toolset:
         """The same, after the servers have been asked that only know themselves what they have."""
         if self.gateway is not None:
             await self.gateway.refresh()
@@ -98,7 +100,22 @@ class App:
             return None
         from recollect.app.gateway.building import build_gateway
 
-        return build_gateway(self.settings, lambda: self._parts, self.clock)
+        return build_gateway(self.settings, lambda: self._own_tools, self._usage, self.clock)
+
+    @cached_property
+    def _usage(self) -> "BatchedUsage":
+        from recollect.app.gateway.usage import BatchedUsage
+
+        return BatchedUsage(lambda: self.library)
+
+    @property
+    def _own_tools(self) -> Toolset:
+        """All of our own, offered or not. A gateway that stands alone needs nothing of ours."""
+        return self._parts.tools if self._has_own else Toolset()
+
+    @property
+    def _has_own(self) -> bool:
+        return self.gateway is None or chosen_toolsets(self.settings) != (GATEWAY,)
 
     def start(self) -> None:
         """For a server: begins what goes on beside the calls."""
@@ -175,7 +192,7 @@ class App:
         report: Report | None = None,
     ) -> Result:
         """Runs one tool and logs one line about it. Deliberate errors come out as they are."""
-        own, gateway = self._parts.tools, self.gateway
+        own, gateway = self._own_tools, self.gateway
         everything = own if gateway is None else gateway.beside(own, only_reads=False)
         tool = everything.get(name)
         alias, name = name if name != tool.name else None, tool.name
@@ -189,7 +206,7 @@ class App:
         try:
             result = await tool.run(call, arguments)
             outcome = "refused there" if result.is_error else "ok"
-            if self._parts.bank is not None and tool.effect is not Effect.OUTSIDE:
+            if tool.effect is not Effect.OUTSIDE and self._parts.bank is not None:
                 wrote = tool.effect not in (Effect.READS, Effect.SELECTS)
                 self._parts.bank.care.wake(session, wrote=wrote)
         except RecollectError as error:
@@ -217,8 +234,9 @@ class App:
     async def close(self) -> None:
         if "gateway" in vars(self) and self.gateway is not None:
             await self.gateway.close()
+        if "_usage" in vars(self):
+            await self._usage.close()
         if "_parts" in vars(self):
-            await self._parts.usage.close()
             await self.watcher.close()
             if self._parts.bank is not None:
                 await self._parts.bank.close()

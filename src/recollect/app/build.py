@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from recollect import __version__
 from recollect.app.accesses import BatchedAccesses
-from recollect.app.gateway.usage import BatchedUsage
 from recollect.app.indexing import Indexer
 from recollect.app.keeping import Keeper, Shelf
 from recollect.app.leases import Lease
@@ -63,7 +62,6 @@ class Parts:
     shelf: Shelf
     memories: MemoryTools
     searches: BatchedSearches
-    usage: BatchedUsage
     past: Past
     bank: "BankParts | None"
 
@@ -126,7 +124,6 @@ def build(
         shelf=Shelf(library, rule, keeper, bank.family.sections.take_in if bank else None),
         memories=memories,
         searches=searches,
-        usage=BatchedUsage(library),
         past=past,
         bank=bank,
     )

@@ -17,9 +17,9 @@ def _connect(
     reach: Reach, environment: Mapping[str, str], tools_changed: Callable[[], None]
 ) -> AbstractAsyncContextManager[Link]:
     if isinstance(reach.way, Launch):
-        from recollect.upstreams.stdio import connect_stdio
+        from recollect.upstreams.stdio.link import connect_stdio
 
         return connect_stdio(reach, environment, tools_changed)
-    from recollect.upstreams.http import connect_http
+    from recollect.upstreams.http.connecting import connect_http
 
     return connect_http(reach, environment, tools_changed)

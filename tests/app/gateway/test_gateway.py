@@ -68,7 +68,7 @@ class Bench:
         self.answer: Callable[[Asked], Any] = echo
         self.counts = Counts()
         self.taken: set[str] = set()
-        self.gateway = Gateway(path, self._open, lambda: self.counts, now, lambda: self.taken)
+        self.gateway = Gateway(path, self._open, self.counts, now, lambda: self.taken)
 
     def write(self, *tools: JSON, **more: Any) -> None:
         """As editors do: whole, in the place of what was there."""

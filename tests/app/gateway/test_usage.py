@@ -23,7 +23,7 @@ def once(tool: str, milliseconds: float = 2.0, *, errors: int = 0, at: int = DAY
 async def test_a_call_is_known_at_once_and_stored_at_the_end() -> None:
     library = MemoryLibrary()
     await library.add_usage([once("read", 1.0)])
-    book = BatchedUsage(library)
+    book = BatchedUsage(lambda: library)
     book.note("search", 4.0, failed=False, at=DAY_ONE)
     book.note("search", 2.0, failed=True, at=DAY_ONE + 1)
     book.note("read", 3.0, failed=False, at=DAY_ONE + 2)
@@ -40,14 +40,14 @@ async def test_a_call_is_known_at_once_and_stored_at_the_end() -> None:
 
 async def test_a_book_without_notes_closes_and_makes_nothing(tmp_path: Path) -> None:
     library = SqliteLibrary(tmp_path / "data")
-    await BatchedUsage(library).close()
+    await BatchedUsage(lambda: library).close()
     await library.close()
     assert not (tmp_path / "data").exists()
 
 
 async def test_what_is_called_after_the_end_is_not_counted() -> None:
     library = MemoryLibrary()
-    book = BatchedUsage(library)
+    book = BatchedUsage(lambda: library)
     await book.close()
     book.note("search", 1.0, failed=False, at=DAY_ONE)
     assert await book.now() == []
@@ -76,7 +76,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("at_once")
 async def test_nothing_is_doubled_or_lost_while_a_batch_is_stored() -> None:
     library = Slow()
-    book = BatchedUsage(library)
+    book = BatchedUsage(lambda: library)
     book.note("search", 2.0, failed=False, at=DAY_ONE)
     async with asyncio.timeout(PATIENCE):
         await library.begun.wait()
@@ -111,7 +111,7 @@ async def test_what_could_not_be_stored_is_stored_with_the_next_call(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     library = Failing()
-    book = BatchedUsage(library)
+    book = BatchedUsage(lambda: library)
     for _ in range(3):
         book.note("search", 2.0, failed=False, at=DAY_ONE)
         async with asyncio.timeout(PATIENCE):
@@ -133,7 +133,7 @@ class Broken(MemoryLibrary):
 
 
 async def test_who_calls_does_not_suffer_when_nothing_can_be_stored() -> None:
-    book = BatchedUsage(Broken())
+    book = BatchedUsage(Broken)
     book.note("search", 2.0, failed=True, at=DAY_ONE)
     assert await book.now() == [once("search", errors=1)]
     await book.close()

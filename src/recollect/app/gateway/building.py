@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from recollect.app.gateway.gateway import Counting, Gateway
 from recollect.core.times import Clock
@@ -13,24 +12,15 @@ from recollect.tools.toolset import Toolset
 NOWHERE = Path("tools.json")  # where no home folder is known
 
 
-class Own(Protocol):
-    """What an application has beside its gateway."""
-
-    @property
-    def tools(self) -> Toolset: ...
-
-    @property
-    def usage(self) -> Counting: ...
-
-
-def build_gateway(settings: Settings, own: Callable[[], Own], clock: Clock) -> Gateway:
+def build_gateway(
+    settings: Settings, own: Callable[[], Toolset], usage: Counting, clock: Clock
+) -> Gateway:
     """Reads no file and starts no server: that happens when its tools are first asked for."""
 
     def taken() -> set[str]:
-        return {name for tool in own().tools for name in (tool.name, *tool.aliases)}
+        return {name for tool in own() for name in (tool.name, *tool.aliases)}
 
-    path = gateway_target(settings) or NOWHERE
-    return Gateway(path, _open, lambda: own().usage, clock, taken)
+    return Gateway(gateway_target(settings) or NOWHERE, _open, usage, clock, taken)
 
 
 def _open(reach: Reach) -> Upstream:

@@ -61,7 +61,7 @@ class Gateway:
         self,
         path: Path,
         open_upstream: Open,
-        counting: Callable[[], Counting],
+        counting: Counting,
         clock: Clock,
         taken: Callable[[], Collection[str]] = tuple,
     ) -> None:
@@ -197,7 +197,7 @@ class Gateway:
                 return result
             finally:
                 elapsed = (time.perf_counter() - started) * 1000
-                self._counting().note(tool.name, elapsed, failed=failed, at=self._clock())
+                self._counting.note(tool.name, elapsed, failed=failed, at=self._clock())
 
         return replace(tool, run=run)
 

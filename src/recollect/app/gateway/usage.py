@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from recollect.core.usage import Usage, UsageLog, summed
 from recollect.errors import RecollectError
@@ -17,7 +18,8 @@ class BatchedUsage:
     What cannot be stored waits for the next call, and is lost where that never can be either.
     """
 
-    def __init__(self, stored: UsageLog) -> None:
+    def __init__(self, stored: Callable[[], UsageLog]) -> None:
+        """`stored` is asked for when there is something to store, and not before."""
         self._stored = stored
         self._waiting: list[Usage] = []
         # What is being stored would else be counted twice or not at all by who asks meanwhile.
@@ -38,7 +40,7 @@ class BatchedUsage:
         """With what is counted but not stored yet, the most called first and then by name."""
         async with self._storing:
             try:
-                stored = await self._stored.usage()
+                stored = await self._stored().usage()
             except RecollectError as error:
                 log.info("earlier calls cannot be counted: %s", error)
                 stored = []
@@ -67,7 +69,7 @@ class BatchedUsage:
                 return True
             taken, batch = len(self._waiting), summed(self._waiting)
             try:
-                await self._stored.add_usage(batch)
+                await self._stored().add_usage(batch)
             except RecollectError as error:
                 self._waiting[:taken] = batch  # as few as there are tools, however long it lasts
                 self._tell_once(error)

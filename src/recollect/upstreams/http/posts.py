@@ -7,7 +7,7 @@ from typing import TypeVar
 import anyio
 import httpx2
 
-from recollect.upstreams.http_faults import Fault
+from recollect.upstreams.http.faults import Fault
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import pytest
 
 from recollect.core.upstreams import Launch
 from recollect.errors import UpstreamUnavailable
-from recollect.upstreams.launching import INHERITED, Program, program
+from recollect.upstreams.stdio.launching import INHERITED, Program, program
 
 OURS = {"PATH": os.environ["PATH"], "TOKEN": "secret", "RECOLLECT_DATA_DIR": "/data"}
 

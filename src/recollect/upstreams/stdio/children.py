@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 from recollect.errors import UpstreamUnavailable, visible
-from recollect.upstreams.launching import Program
-from recollect.upstreams.lines import Lines, Overlong
-from recollect.upstreams.packs import Pack, fresh_pack
+from recollect.upstreams.stdio.launching import Program
+from recollect.upstreams.stdio.lines import Lines, Overlong
+from recollect.upstreams.stdio.packs import Pack, fresh_pack
 
 if TYPE_CHECKING:
     from asyncio import SubprocessTransport, WriteTransport

@@ -14,8 +14,8 @@ from typing import Any, Protocol, cast
 from recollect.core.sessions import Report
 from recollect.core.upstreams import JSON
 from recollect.errors import InvalidInput, UpstreamError, visible
-from recollect.upstreams.lines import Overlong
 from recollect.upstreams.links import LinkEnded, NotSent
+from recollect.upstreams.stdio.lines import Overlong
 
 MESSAGE_LIMIT = 16 * 1024 * 1024  # bytes, as on our own side
 _METHOD_NOT_FOUND = -32601

@@ -23,7 +23,7 @@ from http_upstreaming import (
 )
 from recollect.core.upstreams import Endpoint
 from recollect.errors import InvalidInput, UpstreamError, UpstreamUnavailable
-from recollect.upstreams.http import connect_http
+from recollect.upstreams.http.connecting import connect_http
 from recollect.upstreams.links import Link, NotSent
 from serving import http_server, run
 from upstream_tools import ODD, Actor, described

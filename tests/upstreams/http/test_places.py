@@ -4,7 +4,7 @@ import pytest
 
 from recollect.core.upstreams import Endpoint
 from recollect.errors import UpstreamUnavailable
-from recollect.upstreams.http_places import proxy_for, target_of
+from recollect.upstreams.http.places import proxy_for, target_of
 
 PROXIES = {
     "HTTP_PROXY": "http://one:3128",

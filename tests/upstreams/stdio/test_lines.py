@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.upstreams.lines import Lines, Overlong
+from recollect.upstreams.stdio.lines import Lines, Overlong
 
 LIMIT = 20_000
 

@@ -23,11 +23,11 @@ from recollect.core.sessions import Report
 from recollect.core.upstreams import JSON, Reach
 from recollect.errors import InvalidInput, UpstreamError, UpstreamUnavailable
 from recollect.upstreams.greeting import STATELESS_VERSION, Greeting, greet, stateless_meta, tells
-from recollect.upstreams.http_faults import FORBIDDEN, UNAUTHORIZED, Fault, Kind
-from recollect.upstreams.http_headers import StatelessHeaders
-from recollect.upstreams.http_places import Target
-from recollect.upstreams.http_posts import Post, current_post
-from recollect.upstreams.http_wire import MESSAGE_LIMIT, Wire
+from recollect.upstreams.http.faults import FORBIDDEN, UNAUTHORIZED, Fault, Kind
+from recollect.upstreams.http.headers import StatelessHeaders
+from recollect.upstreams.http.places import Target
+from recollect.upstreams.http.posts import Post, current_post
+from recollect.upstreams.http.wire import MESSAGE_LIMIT, Wire
 from recollect.upstreams.links import Link, LinkEnded, NotSent
 from recollect.upstreams.results import answered
 

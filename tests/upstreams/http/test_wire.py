@@ -25,7 +25,7 @@ from http_upstreaming import (
     send_result,
 )
 from recollect.errors import UpstreamError, UpstreamUnavailable
-from recollect.upstreams.http_wire import MESSAGE_LIMIT
+from recollect.upstreams.http.wire import MESSAGE_LIMIT
 from recollect.upstreams.links import Link, LinkEnded, NotSent
 
 JSON = dict[str, Any]

@@ -8,12 +8,12 @@ from typing import Any, cast
 from recollect.core.sessions import Report
 from recollect.core.upstreams import JSON, Launch, Reach
 from recollect.errors import UpstreamError, UpstreamUnavailable
-from recollect.upstreams.children import Child, running
 from recollect.upstreams.greeting import Greeting, greet, stateless_meta
-from recollect.upstreams.launching import program
 from recollect.upstreams.links import Link, LinkEnded
 from recollect.upstreams.results import answered
-from recollect.upstreams.wire import MESSAGE_LIMIT, Wire
+from recollect.upstreams.stdio.children import Child, running
+from recollect.upstreams.stdio.launching import program
+from recollect.upstreams.stdio.wire import MESSAGE_LIMIT, Wire
 
 _TOOLS_CHANGED = "notifications/tools/list_changed"
 

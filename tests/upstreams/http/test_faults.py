@@ -4,7 +4,7 @@ import ssl
 import httpx2
 import pytest
 
-from recollect.upstreams.http_faults import Kind, of_exception, of_status
+from recollect.upstreams.http.faults import Kind, of_exception, of_status
 
 PLACE = "example.org:444"
 

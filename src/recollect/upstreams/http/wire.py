@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 
 from recollect.core.upstreams import JSON
 from recollect.errors import UpstreamUnavailable
-from recollect.upstreams.http_faults import (
+from recollect.upstreams.http.faults import (
     BUSY,
     EXPIRED,
     FORBIDDEN,
@@ -28,8 +28,8 @@ from recollect.upstreams.http_faults import (
     of_redirect,
     of_status,
 )
-from recollect.upstreams.http_places import Target
-from recollect.upstreams.http_posts import Post, current_post
+from recollect.upstreams.http.places import Target
+from recollect.upstreams.http.posts import Post, current_post
 
 MESSAGE_LIMIT = 16 * 1024 * 1024  # bytes
 REFUSAL_LIMIT = 64 * 1024  # bytes of an answer that is an error

@@ -11,7 +11,7 @@ import pytest
 
 from recollect.core.upstreams import Launch, Upstream
 from recollect.errors import UpstreamError, UpstreamUnavailable
-from recollect.upstreams.stdio import connect_stdio
+from recollect.upstreams.stdio.link import connect_stdio
 from upstreaming import PATIENCE, actor, gone, owned, pid_of, started, there
 
 ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])

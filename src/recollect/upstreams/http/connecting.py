@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import cast
 
 from recollect.core.upstreams import Endpoint, Reach
-from recollect.upstreams.http_places import Target, target_of
+from recollect.upstreams.http.places import Target, target_of
 from recollect.upstreams.links import Link
 
 OpenLink = Callable[[Reach, Target, Callable[[], None]], AbstractAsyncContextManager[Link]]
@@ -26,6 +26,6 @@ async def connect_http(
 
 
 def _link_opener() -> OpenLink:
-    from recollect.upstreams.http_link import open_link
+    from recollect.upstreams.http.link import open_link
 
     return open_link

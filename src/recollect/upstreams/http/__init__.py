@@ -1,0 +1,1 @@
+"""Servers that have an address, spoken to over Streamable HTTP."""

@@ -1,0 +1,1 @@
+"""Servers that are programs, spoken to over their standard input and output."""
