@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import uvicorn
 
 from http_upstream_actors import PATH, App
@@ -86,9 +87,14 @@ class RawServer:
         self.received: list[Received] = []
         self.closed = asyncio.Event()  # set when a client hangs up during an answer
         self._writers: set[Writer] = set()
+        self._answering: set[Writer] = set()
 
     def hang_up(self) -> None:
         for writer in self._writers:
+            writer.transport.abort()
+
+    def hang_up_where_idle(self) -> None:
+        for writer in self._writers - self._answering:
             writer.transport.abort()
 
     async def serve(self, reader: asyncio.StreamReader, writer: Writer) -> None:
@@ -96,6 +102,7 @@ class RawServer:
         try:
             while (received := await _received(reader)) is not None:
                 self.received.append(received)
+                self._answering.add(writer)
                 answering = asyncio.ensure_future(self._answer(received, writer))
                 hanging_up = asyncio.ensure_future(reader.read(1))
                 await asyncio.wait({answering, hanging_up}, return_when=asyncio.FIRST_COMPLETED)
@@ -107,10 +114,12 @@ class RawServer:
                 if answering.cancelled() or writer.is_closing():
                     return
                 answering.result()
+                self._answering.discard(writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             return
         finally:
             self._writers.discard(writer)
+            self._answering.discard(writer)
             writer.close()
 
 
@@ -187,3 +196,25 @@ def in_stateless_era(answer: Answer) -> Answer:
 
 
 ERAS = {"handshake": in_handshake_era, "stateless": in_stateless_era}
+Era = Callable[[Answer], Answer]
+Act = Callable[[Received, Writer], None]
+
+by_era = pytest.mark.parametrize("era", ERAS.values(), ids=ERAS.keys())
+
+
+async def ask(link: Link, tool: str = "echo") -> JSON:
+    async with asyncio.timeout(HANG):
+        return await link.request("tools/call", {"name": tool, "arguments": {}})
+
+
+def by_tool(**answers: Act) -> Answer:
+    """What a server does for the tool of each name; `echo` works."""
+
+    async def answer(received: Received, writer: Writer) -> None:
+        name = received.body.get("params", {}).get("name")
+        if name in answers:
+            answers[name](received, writer)
+        else:
+            send_result(writer, received, {"content": []})
+
+    return answer

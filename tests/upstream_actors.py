@@ -207,9 +207,11 @@ class Wire:
             self._answered.wait_for(lambda: asked in self._answers, LIFETIME)
         return said(self._answers[asked])
 
-    def _deaf(self, _: JSON) -> JSON:
-        """Reads one line more, and then none."""
+    def _deaf(self, call: JSON) -> JSON:
+        """Reads one line more, and then none; with `mutters` it writes to stderr all the time."""
         self._is_deaf.set()
+        if call.get("mutters"):
+            threading.Thread(target=_mutter, daemon=True).start()
         return said({})
 
     def _hang_up(self, _: JSON) -> None:
@@ -217,6 +219,13 @@ class Wire:
         with self._lock:
             nothing = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nothing, 1)
+
+
+def _mutter() -> None:
+    for _ in range(int(LIFETIME / POLL)):
+        sys.stderr.write("still busy\n")
+        sys.stderr.flush()
+        threading.Event().wait(POLL)
 
 
 RUBBISH = (
@@ -254,6 +263,7 @@ def main() -> None:
     parser.add_argument("--greet-when", metavar="FILE", type=Path, help="reads nothing before")
     parser.add_argument("--silent", action="store_true", help="never answers")
     parser.add_argument("--stays", action="store_true", help="ignores that its input ends")
+    parser.add_argument("--apart", action="store_true", help="in a process group of its own")
     parser.add_argument("--says", metavar="TEXT", help="on stderr, at the start")
     parser.add_argument("--prints", metavar="TEXT", help="on stdout, at the start")
     parser.add_argument("--ends", metavar="STATUS", type=int, help="at once")
@@ -271,6 +281,8 @@ def main() -> None:
         sys.exit(options.ends)
     if options.stays:
         ignore_the_end()
+    if options.apart and sys.platform != "win32":
+        os.setpgrp()
     actor = Actor(options.name, options.tools, options.page_size)
     if options.http is not None:
         from http_upstream_actors import serve_http

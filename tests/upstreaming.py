@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from gatewaying import Asked, MemoryUpstream
 from recollect.core.upstreams import JSON, Endpoint, Launch, Reach, Upstream
@@ -59,6 +60,22 @@ async def started(*options: object, **choices: Any) -> AsyncGenerator[OwnedUpstr
         yield upstream
 
 
+class Clock:
+    """The clock of the running loop, which a test may put forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._ahead = 0.0
+        loop = asyncio.get_running_loop()
+        real = loop.time
+        monkeypatch.setattr(loop, "time", lambda: real() + self._ahead)
+
+    async def goes_on(self, seconds: float) -> None:
+        """Whatever is due by then happens."""
+        self._ahead += seconds
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
 async def until(is_so: Callable[[], bool]) -> None:
     """Waits for what happens in other processes, which send us no event."""
     async with asyncio.timeout(PATIENCE):
@@ -96,6 +113,17 @@ def hold(*options: str) -> None:
             pids = [await pid_of(upstream), await pid_of(upstream, "spawn")]
             sys.stdout.write(json.dumps(pids) + "\n")
             sys.stdout.flush()
+            await asyncio.to_thread(sys.stdin.readline)
+
+    asyncio.run(run())
+
+
+def begin(*options: str) -> None:
+    """A process that starts the test server, and waits."""
+
+    async def run() -> None:
+        async with started(*options) as upstream:
+            upstream.start()
             await asyncio.to_thread(sys.stdin.readline)
 
     asyncio.run(run())

@@ -18,7 +18,9 @@ from recollect import errors, settings
 from recollect.app.app import App
 from recollect.cli.main import COMMANDS, cli
 from recollect.errors import RecollectError
+from recollect.families.gateway import ready
 from recollect.families.gateway.file.file_schema import file_schema
+from recollect.families.gateway.file.reading import read
 from recollect.families.graph import model
 from recollect.settings import PREFIX, Settings, load
 from recollect.tools.tool import Effect, Tool
@@ -52,7 +54,25 @@ def tools_page() -> str:
         "official memory server.\n"
     )
     parts += [_tool(tool) for tool in App(load({"dialect": "server-memory"}, {})).tools]
+    parts.append(
+        "# Tools of a gateway\n\n"
+        "They come from other servers, and are what [the gateway](gateway.md)'s file says. These "
+        "are the ones of its ready-made files, which `recollect gateway init --ready NAME` writes; "
+        "an argument in brackets may be left out.\n"
+    )
+    parts += [_ready_made(name) for name in ready.names()]
     return "\n".join(parts)
+
+
+def _ready_made(name: str) -> str:
+    config = read(ready.text(name), DOCS).config
+    assert config is not None
+    lines = [f"## Ready-made: {name}\n", "| tool | arguments | there | |", "|---|---|---|---|"]
+    for tool in config.tools:
+        needed = tool.input_schema.get("required", ())
+        shown = [f"`{n}`" if n in needed else f"[`{n}`]" for n in tool.input_schema["properties"]]
+        lines.append(f"| `{tool.name}` | {' '.join(shown)} | `{tool.tool}` | {tool.description} |")
+    return "\n".join(lines) + "\n"
 
 
 def _tool(tool: Tool) -> str:

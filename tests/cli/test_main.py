@@ -1,6 +1,8 @@
+import json
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from recollect import __version__
@@ -37,20 +39,42 @@ def test_every_command_can_be_loaded_and_takes_the_common_options(recollect: Run
             assert option in page.out, (name, option)
 
 
-def test_a_start_over_stdio_loads_nothing_heavy() -> None:
+def loaded_by_serve(*options: str, sent: bytes = b"") -> set[str]:
+    """The modules that a server has loaded by its end."""
     script = (
         "import sys; from recollect.cli.main import main; "
-        "sys.argv = ['recollect', 'serve', '--data-dir', sys.argv[1]]; main(); "
+        "sys.argv = ['recollect', 'serve', *sys.argv[1:]]; main(); "
         "print(*sys.modules, file=sys.stderr)"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", script, "unused"],
-        input=b"",
+        [sys.executable, "-c", script, *options],
+        input=sent,
         capture_output=True,
         timeout=60,
         check=True,
     )
-    loaded = set(ended.stderr.decode().split())
-    assert HEAVY & {name.partition(".")[0] for name in loaded} == set()
+    return set(ended.stderr.decode().split())
+
+
+def heavy(loaded: set[str]) -> set[str]:
+    return HEAVY & {name.partition(".")[0] for name in loaded}
+
+
+def test_a_start_over_stdio_loads_nothing_heavy() -> None:
+    loaded = loaded_by_serve("--data-dir", "unused")
+    assert heavy(loaded) == set()
     # The handshake is answered before the application is put together.
     assert not any(name.startswith(("apsw", "recollect.families")) for name in loaded)
+
+
+def test_a_gateway_alone_lists_its_tools_without_anything_heavy_or_ours(tmp_path: Path) -> None:
+    path = tmp_path / "tools.json"
+    upstream = {"tool": "search", "paramMapping": {}}
+    tool = {"name": "t", "description": "", "inputSchema": {"type": "object"}, "upstream": upstream}
+    path.write_text(json.dumps({"upstream": {"command": "x"}, "tools": [tool]}), "utf-8")
+    listing = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
+    options = ("--toolsets", "gateway", "--gateway-config", str(path))
+    loaded = loaded_by_serve(*options, "--data-dir", str(tmp_path / "data"), sent=listing + b"\n")
+    assert "recollect.families.gateway.toolset" in loaded
+    assert heavy(loaded) | loaded & {"jsonschema", "apsw"} == set()
+    assert not any(name.startswith("recollect.families.memories") for name in loaded)

@@ -209,7 +209,7 @@ def test_a_gateway_is_told_with_its_servers_and_the_calls_of_its_tools(
         ("notes", "stdio"),
         ("web", "http"),
     ]
-    assert told["upstreams"][1]["reached"] == "https://nowhere.invalid/mcp"
+    assert told["upstreams"][1]["reached"] == "https://nowhere.invalid"
     assert told["tools"][0] == {
         "tool": "memory__search",
         "calls": 4,

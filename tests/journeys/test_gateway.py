@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from episodic_actor import CONVERSATION
 from fronting import JSON, Front, actor, answered, call, mapped, names, npx, text, write
 from processes import acting
-from serving import HANG, INITIALIZE, META, HttpServer, http_server, run, stdio_server
+from serving import HANG, INITIALIZE, META, HttpServer, command, http_server, run, stdio_server
 
 # The example of the design, as it stands there.
 EXAMPLE = """\
@@ -305,3 +306,22 @@ def test_a_file_that_becomes_invalid_is_reported_and_the_old_one_stays(tmp_path:
         _until(lambda: "more" in _listed(server))
         assert _listed(server) == ["ours", "more"]
     assert any(str(file) in line for line in server.said)
+
+
+async def test_a_recollect_behind_itself_is_one_more_process_and_no_chain(tmp_path: Path) -> None:
+    """It reads the same file, and offers what is behind it to no other gateway."""
+    folder = tmp_path / "home" / ".config" / "recollect"
+    folder.mkdir(parents=True)
+    program, *arguments = command("serve", "--data-dir", tmp_path / "behind")
+    behind = {"command": program, "args": arguments, "passThrough": {"prefix": "behind_"}}
+    write(folder / "tools.json", {"upstream": behind | {"start": "at-start"}})
+    variables = {"HOME": str(tmp_path / "home"), "RECOLLECT_CONFIG": ""}
+    front = Front(tmp_path, "stdio", options=("--toolsets", "graph,gateway"), variables=variables)
+    front.file.symlink_to(folder / "tools.json")
+    async with front.connect() as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert "behind_store_memory" in names
+        assert not any(name.startswith("behind_behind_") for name in names)
+        children = psutil.Process().children(recursive=True)
+        servers = [child for child in children if "recollect" in child.cmdline()]
+        assert len(servers) == 2

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from fronting import actor, mapped, write
 from recollect.app.app import App
 from recollect.core.sessions import Session
+from recollect.core.upstreams import GATEWAY_CLIENT
 from recollect.settings import Settings
 from recollect.transports.connection import Connection
 from recollect.transports.dispatch import Dispatcher, ProtocolError, Request, progress_of
@@ -262,3 +264,53 @@ async def test_a_subscriber_that_does_not_read_holds_up_nobody(dispatcher: Dispa
             await client.told.get()
     stuck.connection.close()
     client.connection.close()
+
+
+@pytest.fixture
+async def fronted(tmp_path: Path) -> AsyncIterator[Dispatcher]:
+    """One with a gateway."""
+    tools = [mapped("notes__echo", "echo", {"text": "text"}), mapped("notes__wait", "wait", {})]
+    path = write(tmp_path / "tools.json", {"upstream": actor(), "tools": tools})
+    app = App(Settings(tmp_path / "data", toolsets="graph,gateway", gateway_config=path))
+    yield Dispatcher(app)
+    await app.close()
+
+
+def greeting_as(name: str) -> dict[str, Any]:
+    return {"protocolVersion": "2025-11-25", "clientInfo": {"name": name, "version": "1"}}
+
+
+async def names_for(client: Client) -> set[str]:
+    return {tool["name"] for tool in (await client("tools/list"))["tools"]}
+
+
+@ERAS
+async def test_a_gateway_in_front_of_us_is_offered_our_own_tools_alone(
+    fronted: Dispatcher, meta: dict[str, Any] | None
+) -> None:
+    info = {"io.modelcontextprotocol/clientInfo": {"name": GATEWAY_CLIENT, "version": "1"}}
+    gateway = Client(fronted, None if meta is None else meta | info)
+    other = Client(fronted, meta)
+    if meta is None:
+        await gateway("initialize", **greeting_as(GATEWAY_CLIENT))
+        await other("initialize", **greeting_as("inspector"))
+    assert await names_for(other) - await names_for(gateway) == {"notes__echo", "notes__wait"}
+    error = await gateway.error("tools/call", name="notes__echo", arguments={"text": "x"})
+    assert error.code == -32602
+    answered = await other("tools/call", name="notes__echo", arguments={"text": "x"})
+    assert answered["structuredContent"] == {"text": "x"}
+    for client in (gateway, other):
+        client.connection.close()
+
+
+async def test_a_call_that_hangs_elsewhere_holds_up_none_of_ours(fronted: Dispatcher) -> None:
+    client = Client(fronted)
+    waiting = asyncio.create_task(client("tools/call", name="notes__wait", arguments={}))
+    async with asyncio.timeout(HANG):
+        await client.tool("create_project", name="p")
+        answered = await client("tools/call", name="notes__echo", arguments={"text": "x"})
+    assert answered["structuredContent"] == {"text": "x"}
+    assert not waiting.done()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting

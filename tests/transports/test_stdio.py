@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fronting import actor, mapped, write
 from recollect.transports.stdio import LineBuffer
 from serving import HANG, INITIALIZE, StdioServer, command, environment, stdio_server
 
@@ -116,6 +117,17 @@ def test_a_cancelled_request_is_not_answered(server: StdioServer) -> None:
     # The id is free again, so the stream has ended; and it ended without an answer.
     assert server.ask(2, "ping")["id"] == 2
     assert server.ask(1, "ping") == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+def test_half_a_character_from_another_server_comes_out_as_it_was(tmp_path: Path) -> None:
+    echo = mapped("echo", "echo", {"text": "text"})
+    write(tmp_path / "tools.json", {"upstream": actor(), "tools": [echo]})
+    options = ("--toolsets", "gateway", "--gateway-config", str(tmp_path / "tools.json"))
+    with stdio_server(tmp_path / "data", *options) as server:
+        server.ask(1, "initialize", **INITIALIZE)
+        arguments = {"text": "half \ud83d, whole 😀"}
+        answer = server.ask(2, "tools/call", name="echo", arguments=arguments)
+        assert answer["result"]["structuredContent"] == arguments
 
 
 def test_the_end_of_input_ends_the_server_well(server: StdioServer) -> None:

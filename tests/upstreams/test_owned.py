@@ -11,6 +11,7 @@ from recollect.core.upstreams import Launch, Reach
 from recollect.errors import UpstreamError, UpstreamUnavailable
 from recollect.upstreams.links import Link, LinkEnded, NotSent
 from recollect.upstreams.owned import OwnedUpstream
+from upstreaming import Clock
 
 PATIENCE = 30
 JSON = dict[str, Any]
@@ -24,8 +25,10 @@ class Server:
         self.answer = answer
         self.asked: list[tuple[str, JSON]] = []
         self.connections = 0
+        self.reports: list[Any] = []
         self.answers_probes = True
         self.probes = 0
+        self.has_given_up_probe = asyncio.Event()
 
     @asynccontextmanager
     async def connect(
@@ -36,12 +39,16 @@ class Server:
 
     async def request(self, method: str, params: Mapping[str, Any], report: Any = None) -> JSON:
         self.asked.append((method, dict(params)))
+        self.reports.append(report)
         return await self.answer(method, dict(params))
 
     async def probe(self) -> None:
         self.probes += 1
         if not self.answers_probes:
-            await forever("probe", {})
+            try:
+                await forever("probe", {})
+            finally:
+                self.has_given_up_probe.set()
 
     async def ended(self) -> str:
         await forever("end", {})
@@ -160,26 +167,103 @@ async def test_a_server_that_answers_nothing_at_all_is_connected_anew() -> None:
                 await upstream.call("a", {})
 
 
-async def test_while_another_call_is_under_way_nobody_doubts_the_server() -> None:
-    asked, gate = asyncio.Event(), asyncio.Event()
+async def test_a_silent_server_is_connected_anew_while_other_calls_wait() -> None:
+    async with upstream_of(forever, call_timeout=0.2) as (upstream, server):
+        server.answers_probes = False
+
+        async def ask_on() -> None:
+            while server.connections == 1:
+                with pytest.raises(UpstreamUnavailable):
+                    await upstream.call("a", {})
+
+        # One begins while another waits, again and again.
+        await asyncio.gather(*(after(number * 0.05, ask_on) for number in range(4)))
+
+
+async def after(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+    await asyncio.sleep(seconds)
+    await act()
+
+
+async def test_a_server_that_has_answered_another_call_is_not_doubted() -> None:
+    slow = asyncio.Event()
 
     async def answer(_: str, params: JSON) -> JSON:
-        if params["name"] == "hangs":
-            raise TimeoutError
-        asked.set()
-        await gate.wait()
-        return {"content": []}
+        if params["name"] == "quick":
+            return {"content": []}
+        slow.set()
+        return await forever("slow", {})
 
-    async with upstream_of(answer) as (upstream, server):
-        works = asyncio.create_task(upstream.call("works", {}))
-        await asked.wait()
+    async with upstream_of(answer, call_timeout=0.2) as (upstream, server):
+        call = asyncio.create_task(upstream.call("slow", {}))
+        await slow.wait()
+        await upstream.call("quick", {})
         with pytest.raises(UpstreamUnavailable):
-            await upstream.call("hangs", {})
+            await call
         await asyncio.sleep(0)
         assert server.probes == 0
-        gate.set()
-        assert await works == {"content": []}
+
+
+async def test_an_answer_while_it_is_doubted_keeps_a_server() -> None:
+    async def answer(_: str, params: JSON) -> JSON:
+        return {"content": []} if params["name"] == "quick" else await forever("slow", {})
+
+    async with upstream_of(answer, call_timeout=0.05) as (upstream, server):
+        server.answers_probes = False
         with pytest.raises(UpstreamUnavailable):
-            await upstream.call("hangs", {})
+            await upstream.call("slow", {})
+        while not server.has_given_up_probe.is_set():
+            await upstream.call("quick", {})
+            await asyncio.sleep(0)
+        for _ in range(3):
+            await upstream.call("quick", {})
+        assert (server.probes, server.connections) == (1, 1)
+
+
+async def test_progress_gives_a_call_its_time_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, told = Clock(monkeypatch), list[float]()
+
+    async def report(done: float, *_: Any) -> None:
+        told.append(done)
+
+    async def answer(*_: Any) -> JSON:
+        for step in range(4):
+            await clock.goes_on(1.4)
+            await server.reports[-1](step, None, None)
+        return {"content": []}
+
+    async with upstream_of(answer, call_timeout=2) as (upstream, server):
+        assert await upstream.call("a", {}, report) == {"content": []}
+        assert told == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        (0, "within 2 s."),
+        (3, "within 2 s after its last word of progress."),
+        (100, "within 20 s, in spite of its progress."),
+    ],
+)
+async def test_no_progress_gives_a_call_time_for_ever(
+    monkeypatch: pytest.MonkeyPatch, steps: int, words: str
+) -> None:
+    clock, told = Clock(monkeypatch), list[float]()
+
+    async def report(done: float, *_: Any) -> None:
+        told.append(done)
+
+    async def answer(*_: Any) -> JSON:
+        for step in range(steps):
+            await clock.goes_on(1.4)
+            await server.reports[-1](step, None, None)
+        await clock.goes_on(2.1)
+        return await forever("a", {})
+
+    async with upstream_of(answer, call_timeout=2) as (upstream, server):
+        with pytest.raises(UpstreamUnavailable) as error:
+            await upstream.call("a", {}, report)
+        assert error.value.message == f"notes did not answer {words}"
+        assert len(told) == min(steps, 14)  # 1.4 seconds each
         await asyncio.sleep(0)
-        assert server.probes == 1
+        assert server.probes == (0 if steps else 1)

@@ -1,6 +1,7 @@
 """When a server is connected, how often, and how long a call waits for it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -12,6 +13,7 @@ from recollect.core.upstreams import Launch, Reach
 from recollect.errors import UpstreamUnavailable
 from recollect.upstreams.links import Link
 from recollect.upstreams.owner import Owner
+from upstreaming import Clock
 
 PATIENCE = 30
 NEVER = (1000.0,)
@@ -221,17 +223,94 @@ async def test_one_that_is_to_be_there_all_the_time_is_connected_again_by_itself
     assert exchange.attempts == 4
 
 
-async def test_one_that_always_ends_at_once_is_not_connected_in_a_hurry(owned: Make) -> None:
+@pytest.mark.parametrize("starts_at_once", [False, True])
+async def test_one_that_always_ends_at_once_is_not_connected_in_a_hurry(
+    owned: Make, starts_at_once: bool
+) -> None:
     exchange = Exchange()
-    owner = owned(exchange, (0.0, 0.0, *NEVER), starts_at_once=True)
-    owner.start()
-    for number in range(3):
-        await exchange.reached(number + 1)
-        owner.let_go(await owner.linked(), "ended")
+    owner = owned(exchange, (0.0, *NEVER), starts_at_once=starts_at_once)
+    for _ in range(3):
+        owner.let_go(await owner.linked(), "ended with status 1")
     await turns()
+    with pytest.raises(UpstreamUnavailable) as error:
+        await owner.linked()
+    assert error.value.message.endswith("notes ended with status 1.")
+    assert 990 < error.value.facts["retry_in_seconds"] <= 1000
     assert exchange.attempts == 3
-    await owner.linked()  # but somebody who asks need not wait
-    assert exchange.attempts == 4
+
+
+async def test_failures_between_short_connections_make_the_pauses_no_shorter(owned: Make) -> None:
+    exchange = Exchange(None, failed(), None, failed())
+    owner = owned(exchange, (0.0, *NEVER))
+    for _ in range(2):
+        owner.let_go(await owner.linked(), "ended")
+        with pytest.raises(UpstreamUnavailable):
+            await owner.linked()
+    with pytest.raises(UpstreamUnavailable) as error:
+        await owner.linked()
+    assert error.value.facts["retry_in_seconds"] > 990
+
+
+@pytest.mark.parametrize(("answers", "seconds"), [(True, 31), (True, 29), (False, 31)])
+async def test_a_connection_that_was_of_use_for_a_while_makes_up_for_earlier_ones(
+    owned: Make, monkeypatch: pytest.MonkeyPatch, answers: bool, seconds: float
+) -> None:
+    clock, exchange = Clock(monkeypatch), Exchange()
+    owner = owned(exchange, NEVER)
+    owner.let_go(await owner.linked(), "ended")
+    link = await owner.linked()
+    if answers:
+        owner.hear(link)
+    await clock.goes_on(seconds)
+    owner.let_go(link, "ended")
+    if answers and seconds > 30:
+        await owner.linked()
+    else:
+        with pytest.raises(UpstreamUnavailable):
+            await owner.linked()
+
+
+async def test_one_that_nobody_wants_any_more_is_not_connected_again(owned: Make) -> None:
+    exchange = Exchange()
+    exchange.gate.clear()
+    owner = owned(exchange)
+    waiting = [asyncio.create_task(owner.linked()) for _ in range(2)]
+    await exchange.reached(1)
+    waiting.append(asyncio.create_task(owner.linked()))  # while it is being connected
+    await turns()
+    exchange.gate.set()
+    await asyncio.gather(*waiting)
+    owner.start()  # it is
+    exchange.links[0].end.set_result("ended")
+    await turns()
+    assert exchange.attempts == 1
+
+
+async def test_one_that_nobody_waits_for_is_not_connected_after_its_pause(
+    owned: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, exchange = Clock(monkeypatch), Exchange(failed())
+    owner = owned(exchange, NEVER)
+    for _ in range(3):
+        with pytest.raises(UpstreamUnavailable):
+            await owner.linked()
+    await clock.goes_on(1001)
+    assert exchange.attempts == 1
+    await owner.linked()
+
+
+async def test_words_of_a_server_forge_no_line_of_the_log(
+    owned: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    owner = owned(Exchange(failed("said: No.\nERROR forged \x1b[2J")))
+    with pytest.raises(UpstreamUnavailable):
+        await owner.linked()
+    owner.let_go(await owner.linked(), "ended: password=Tr0ub4dor&3xyz\nforged")
+    await turns()
+    assert len(caplog.messages) == 2
+    assert all(message.isprintable() for message in caplog.messages)
+    assert "Tr0ub4dor" not in caplog.text
 
 
 async def test_a_connection_that_takes_too_long_is_given_up(owned: Make) -> None:

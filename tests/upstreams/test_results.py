@@ -5,20 +5,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import UpstreamError
-from recollect.upstreams.results import answered
+from recollect.upstreams.results import answered, result_of
 
 OWN = "io.modelcontextprotocol/"
-KEYS = st.text().filter(lambda key: key not in ("_meta", "resultType", "ttlMs", "cacheScope"))
+FRAMING = ("serverInfo", "protocolVersion", "clientInfo", "clientCapabilities", "subscriptionId")
+KEYS = st.text().filter(lambda key: key not in ("_meta", "resultType"))
 
 
 @given(st.dictionaries(KEYS, st.none() | st.integers() | st.text()))
 def test_what_the_protocol_adds_is_taken_off_and_nothing_else(own: dict[str, Any]) -> None:
-    added = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-    meta = {OWN + "serverInfo": {"name": "x"}}
+    added = {"resultType": "complete"}
+    meta = {OWN + key: {"name": "x"} for key in FRAMING}
     assert answered({**own, **added, "_meta": meta}, "notes") == own
     kept = own | {"_meta": {"example.org/a": 1}}
     assert answered({**own, **added, "_meta": meta | kept["_meta"]}, "notes") == kept
     assert answered(kept, "notes") == kept
+
+
+@pytest.mark.parametrize("key", ["related-task", "ui", "something/new"])
+def test_what_the_protocol_says_of_a_result_stays(key: str) -> None:
+    result = {"ttlMs": 5, "cacheScope": "public", "_meta": {OWN + key: {"taskId": "t"}}}
+    assert answered({**result, "resultType": "complete"}, "notes") == result
 
 
 @pytest.mark.parametrize("meta", [None, 7, {}, []])
@@ -29,3 +36,30 @@ def test_a_meta_of_another_shape_stays(meta: Any) -> None:
 def test_a_result_that_asks_for_more_is_an_error() -> None:
     with pytest.raises(UpstreamError, match="input_required"):
         answered({"resultType": "input_required", "inputRequests": {}}, "notes")
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "code"),
+    [
+        (
+            {"code": -32602, "message": "Failed to parse the date."},
+            "Failed to parse the date.",
+            -32602,
+        ),
+        ({"code": "7", "message": "SSE stream failed"}, "SSE stream failed", None),
+        ({"code": True, "message": " "}, "error {'code': True, 'message': ' '}", None),
+        ("No.", "No.", None),
+        ({}, "error {}", None),
+    ],
+)
+def test_an_error_has_the_words_of_the_server(error: Any, words: str, code: int | None) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        result_of({"error": error}, "notes")
+    assert (caught.value.message, caught.value.facts.get("upstream_code")) == (words, code)
+
+
+def test_a_result_is_an_object() -> None:
+    assert result_of({"result": {"a": 1}}, "notes") == {"a": 1}
+    for wrong in (7, "text", None):
+        with pytest.raises(UpstreamError, match="notes gave"):
+            result_of({"result": wrong}, "notes")

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
+from recollect.cli.running import harmless
 from recollect.core.sessions import Report
 
 
@@ -35,7 +36,7 @@ def reported(title: str) -> Generator[Report | None, None, None]:
         task = progress.add_task(escape(title), total=None)
 
         async def report(done: float, total: float | None, message: str | None) -> None:
-            told = escape(message or title)
+            told = escape(harmless(" ".join((message or title).split())))
             progress.update(task, completed=done, total=total, description=told)
 
         yield report

@@ -48,6 +48,7 @@ NO_PROJECT = (
 SELECTIONS = {"bank": "cli.bank", "mode": "cli.mode", "updates_bank": "cli.updates_bank"}
 
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_ESCAPED = {code: f"\\u{code:04x}" for code in range(127, 160)}  # JSON itself does the others
 _TOOL = re.compile(r"`?\b([a-z]+(?:_[a-z]+)+)\b`?")
 
 
@@ -129,7 +130,7 @@ def _key(app: App, name: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    click.echo(json.dumps(value, ensure_ascii=False, indent=2).translate(_ESCAPED))
 
 
 def harmless(text: str) -> str:
@@ -144,7 +145,7 @@ def report(error: RecollectError, *, as_json: bool = False) -> int:
     click.echo(f"recollect: {harmless(error.message)}", err=True)
     hint = NO_PROJECT if isinstance(error, NoActiveProject) else error.hint
     if hint:
-        click.echo(f"  {_with_commands(hint)}", err=True)
+        click.echo(f"  {harmless(_with_commands(hint))}", err=True)
     candidates: list[dict[str, str]] = error.facts.get("candidates", [])
     for candidate in candidates:
         click.echo(f"  - {candidate['use']}  {candidate['id']}", err=True)

@@ -16,6 +16,7 @@ from recollect.errors import InvalidInput, Refused
 from recollect.settings import (
     AUTO,
     GATEWAY,
+    NO_FILE,
     BankMode,
     Settings,
     chosen_toolsets,
@@ -76,7 +77,7 @@ def serve(as_json: bool, debug: bool, **flags: Any) -> None:
         flags["log_level"] = flags["log_level"] or "debug"
     settings = settings_from(**flags)
     _check_places(settings)
-    _check_gateway(settings)
+    _check_gateway(settings, flags["gateway_config"])
     if settings.transport == "http":
         _serve_http(settings)
     elif sys.stdin.isatty():
@@ -100,12 +101,21 @@ def _check_places(settings: Settings) -> None:
             )
 
 
-def _check_gateway(settings: Settings) -> None:
+def _check_gateway(settings: Settings, named: str | None) -> None:
     """A gateway that is all there is must work; beside other tools its fault is only told."""
-    if chosen_toolsets(settings) == (GATEWAY,):
+    chosen = chosen_toolsets(settings) if settings.dialect == "recollect" else ()
+    if (GATEWAY in chosen) == (named == NO_FILE) and named is not None:
+        raise InvalidInput(
+            f"--gateway-config is {named}, and "
+            + ("the toolsets have a gateway." if GATEWAY in chosen else "no gateway is served."),
+            hint="Leave it out, or name `gateway` among the --toolsets.",
+            argument="gateway_config",
+            value=named,
+        )
+    if chosen == (GATEWAY,):
         from recollect.app.gateway.file import load
 
-        load(gateway_target(settings) or Path("tools.json"))
+        load(gateway_target(settings))
 
 
 def _serve_stdio(settings: Settings) -> None:
@@ -133,7 +143,7 @@ def _serve_http(settings: Settings) -> None:
         app = App(settings)
         try:
             await _require_token(settings, app.library, local=local)
-            app.start()
+            app.start(at_once=True)
             with listen(settings.host, settings.port) as listening:
                 # The SDK takes a second to load; mistakes are told before that.
                 from recollect.transports.http import serve_http

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.app.app import App
-from recollect.app.beside import names_beside
+from recollect.app.gateway.beside import names_beside
 from recollect.app.gateway.overview import GatewayOverview, overview
 from recollect.app.keeping import Pair
 from recollect.cli.charts import bars

@@ -1,5 +1,6 @@
 """Another MCP server: how it is reached, and what it can be asked."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -8,8 +9,12 @@ from recollect.core.sessions import Report
 
 JSON = dict[str, Any]
 
+GATEWAY_CLIENT = "recollect-gateway"  # the name under which a gateway greets the servers behind it
 CONNECT_TIMEOUT = 60.0  # seconds; the first start of a package may have to fetch it
 CALL_TIMEOUT = 120.0  # seconds; clients themselves rarely wait longer
+MOST_RENEWALS = 10  # how many times its time a call may take that tells of progress
+
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")  # of ours, inside a value
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,7 @@ class Launch:
     command: str
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    cwd: str | None = None  # absolute; None: ours
+    cwd: str | None = None  # absolute; None: the home folder, and never the one we are in
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,11 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """One upstream, and how patient we are with it."""
+    """One upstream, and how patient we are with it.
+
+    Each word of progress gives a call its `call_timeout` anew, up to MOST_RENEWALS times that in
+    all.
+    """
 
     name: str
     way: Launch | Endpoint

@@ -214,9 +214,16 @@ def chosen_toolsets(settings: Settings) -> tuple[str, ...]:
     return tuple(name for name in chosen if name != GATEWAY)
 
 
-def gateway_target(settings: Settings) -> Path | None:
-    """The gateway's file, or where it would be looked for; None where no home folder is known."""
-    return settings.gateway_config or gateway_path(os.environ)
+def gateway_target(settings: Settings) -> Path:
+    """The gateway's file, or where it would be looked for."""
+    path = settings.gateway_config or gateway_path(os.environ)
+    if path is None:
+        raise InvalidInput(
+            "No gateway file is named, and there is no home folder to look for one in.",
+            hint="--gateway-config FILE names one.",
+            argument="gateway_config",
+        )
+    return path
 
 
 def remote_bank(settings: Settings) -> str | None:
@@ -334,7 +341,7 @@ def _toolsets(given: Given) -> tuple[str, ...]:
     value = parsed(str, given)
     if value == "all":
         return TOOLSETS
-    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
     if not names:
         raise given.invalid(f"name one of {', '.join((*TOOLSETS, 'all'))}.", (*TOOLSETS, "all"))
     for name in names:

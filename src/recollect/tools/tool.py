@@ -93,12 +93,11 @@ class Tool:
     adds_each_time: bool = False  # where the effect alone does not say so
     aliases: tuple[str, ...] = ()  # names that calls may use, and no list shows
     listing: JSON | None = None  # of another server's tool: all that tools/list says of it
+    said_to_read: bool = False  # of another server's tool: by somebody who is believed
 
     @property
     def only_reads(self) -> bool:
-        return self.effect in (Effect.READS, Effect.SELECTS) or (
-            self.effect is Effect.OUTSIDE and self.annotations.get("readOnlyHint") is True
-        )
+        return self.effect in (Effect.READS, Effect.SELECTS) or self.said_to_read
 
     @property
     def annotations(self) -> JSON:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from recollect import __version__
 from recollect.app.app import App
 from recollect.core.sessions import Report, Session
+from recollect.core.upstreams import GATEWAY_CLIENT
 from recollect.errors import NotFound, RecollectError, Unavailable
 from recollect.tools.tool import Effect, Tool
 from recollect.tools.toolset import Toolset, combined
@@ -21,7 +22,8 @@ from recollect.transports.connection import (
     Notify,
 )
 
-if TYPE_CHECKING:  # loaded when a resource is asked for
+if TYPE_CHECKING:  # loaded when they are asked for
+    from recollect.app.gateway.gateway import Gateway
     from recollect.app.resources import ResourceInfo
 
 Ask = Callable[[str, JSON], Awaitable[JSON]]
@@ -181,8 +183,8 @@ class Dispatcher:
         if not isinstance(asked, str):
             raise ProtocolError(INVALID_PARAMS, "initialize needs a `protocolVersion`.")
         request.session.client = _client_name(request.params.get("clientInfo"))
-        if self.app.gateway is not None:
-            request.connection.follow_tools(self.app.gateway.on_change, request.announce)
+        if (gateway := self._gateway_for(request.session)) is not None:
+            request.connection.follow_tools(gateway.on_change, request.announce)
         return {
             "protocolVersion": asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
             "capabilities": self.capabilities,
@@ -202,8 +204,9 @@ class Dispatcher:
 
     async def _list_tools(self, request: Request) -> JSON:
         _refuse_cursor(request)
-        await self.app.fresh_tools()
-        return {"tools": [described(tool) for tool in self.tools]}
+        if self._gateway_for(request.session) is not None:
+            await self.app.fresh_tools()
+        return {"tools": [described(tool) for tool in self._tools_for(request.session)]}
 
     async def _call_tool(self, request: Request) -> JSON:
         name = request.params.get("name")
@@ -214,8 +217,8 @@ class Dispatcher:
             arguments = {}
         if not isinstance(arguments, dict):
             raise ProtocolError(INVALID_PARAMS, "`arguments` must be an object.")
-        tool = await self._tool(name)
         try:
+            tool = await self._tool(request.session, name)
             async with _turn(request, tool):
                 result = await self.app.call(
                     request.session, name, cast(JSON, arguments), progress_of(request)
@@ -227,21 +230,36 @@ class Dispatcher:
                 "isError": True,
             }
         if result.wire is not None:
-            return result.wire
+            return _passed_on(result.wire, request)
         return {
             "content": [{"type": "text", "text": result.text}],
             "structuredContent": result.structured,
             "isError": False,
         }
 
-    async def _tool(self, name: str) -> Tool:
-        gateway = self.app.gateway
-        if name not in self.tools and gateway is not None and gateway.is_passing:
+    async def _tool(self, session: Session, name: str) -> Tool:
+        gateway = self._gateway_for(session)
+        if gateway is not None and name not in self.tools:
             await gateway.refresh()  # it may have come since the client last asked
+            if name not in self.tools and (failure := gateway.failure_behind(name)) is not None:
+                raise failure
         try:
-            return self.tools.get(name)
+            return self._tools_for(session).get(name)
         except NotFound as error:
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}. {error.hint}") from error
+
+    def _tools_for(self, session: Session) -> Toolset:
+        if self._gateway_for(session) is not None or self.app.gateway is None:
+            return self.tools
+        return combined(self.app.own_tools, self.more_tools)
+
+    def _gateway_for(self, session: Session) -> "Gateway | None":
+        """Another gateway is offered none of ours: the one behind might be the one in front."""
+        gateway = self.app.gateway
+        if gateway is None or session.client.split(" ")[0] == GATEWAY_CLIENT:
+            return None
+        gateway.welcome()
+        return gateway
 
     async def _list_resources(self, request: Request) -> JSON:
         _refuse_cursor(request)
@@ -283,7 +301,7 @@ class Dispatcher:
             raise ProtocolError(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
         asked = cast(JSON, wanted).get("resourceSubscriptions")
         uris = cast(list[Any], asked) if isinstance(asked, list) else []
-        gateway = self.app.gateway
+        gateway = self._gateway_for(request.session)
         tag: JSON = {"_meta": {SUBSCRIPTION_ID: request.id}}
         stream = Notices()
         ends: dict[str, Callable[[], None]] = {}
@@ -376,6 +394,12 @@ def progress_of(request: Request) -> Report | None:
         await request.notify("notifications/progress", body)
 
     return report
+
+
+def _passed_on(wire: JSON, request: Request) -> JSON:
+    """Another server's answer; what stands under our era's own key there is no part of it."""
+    kept = {key: value for key, value in wire.items() if key != "resultType"}
+    return kept if request.is_stateless and len(kept) < len(wire) else wire
 
 
 def _turn(request: Request, tool: Tool) -> AbstractAsyncContextManager[None]:

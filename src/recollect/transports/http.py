@@ -1,6 +1,7 @@
 """MCP over Streamable HTTP: the official SDK's transport in front of the dispatch table."""
 
 import asyncio
+import json
 import logging
 import socket
 from collections.abc import Callable, Generator
@@ -22,6 +23,7 @@ from recollect import __version__
 from recollect.core.sessions import Session
 from recollect.transports.connection import JSON, Connection, Notify
 from recollect.transports.dispatch import (
+    INTERNAL_ERROR,
     MESSAGE_LIMIT,
     Ask,
     Dispatcher,
@@ -125,7 +127,7 @@ class _Projection:
         # The context has no public way to its connection, which alone lives as long as the client.
         sdk = ctx.session._connection  # pyright: ignore[reportPrivateUsage]
         try:
-            return await self._dispatcher.handle(
+            result = await self._dispatcher.handle(
                 _connection(sdk),
                 ctx.request_id,
                 ctx.method,
@@ -136,6 +138,17 @@ class _Projection:
             )
         except ProtocolError as error:
             raise MCPError(error.code, error.message, error.data) from error
+        if self._dispatcher.app.gateway is not None and ctx.method == "tools/call":
+            _check_writable(result)
+        return result
+
+
+def _check_writable(result: JSON) -> None:
+    """Another server's answer may hold what the SDK cannot write; then no word would be sent."""
+    try:
+        json.dumps(result, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except ValueError as error:
+        raise MCPError(INTERNAL_ERROR, "The answer cannot be written.") from error
 
 
 def _connection(sdk: SdkConnection) -> Connection:

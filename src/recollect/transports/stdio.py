@@ -13,6 +13,7 @@ from typing import Any, cast
 from recollect.core.sessions import Session
 from recollect.transports.connection import JSON, Connection
 from recollect.transports.dispatch import (
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     MESSAGE_LIMIT,
     PARSE_ERROR,
@@ -23,6 +24,9 @@ from recollect.transports.signals import on_signals
 
 GRACE = 0.4  # seconds that calls under way get when we are told to stop
 LAST_WORDS = 0.1  # seconds for those that were cancelled, and for what is still to be written
+
+PROGRESS = "notifications/progress"
+MOST_WAITING = 100  # messages to the client before progress is left out
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +173,8 @@ class _Loop:
             self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
 
     async def _notify(self, method: str, params: JSON) -> None:
+        if method == PROGRESS and self._outbox.qsize() > MOST_WAITING:
+            return  # the client is behind, and the next progress says more than this one
         self._send({"jsonrpc": "2.0", "method": method, "params": params})
 
     def _send_error(self, request_id: Any, code: int, text: str) -> None:
@@ -177,8 +183,10 @@ class _Loop:
         self._send({"jsonrpc": "2.0", "id": known, "error": error.as_json()})
 
     def _send(self, message: JSON) -> None:
-        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"))
-        self._outbox.put(text.encode("utf-8", "replace") + b"\n")
+        try:
+            self._outbox.put(_encoded(message) + b"\n")
+        except ValueError:  # NaN, which JSON does not have
+            self._send_error(message.get("id"), INTERNAL_ERROR, "The answer cannot be written.")
 
     def _write_all(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -200,6 +208,14 @@ class _Loop:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=LAST_WORDS)
+
+
+def _encoded(message: JSON) -> bytes:
+    text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:  # half of a character, which only an escape can say
+        return json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def _read_all(

@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect import __version__
-from recollect.core.upstreams import JSON
+from recollect.core.protocol import HANDSHAKE_VERSIONS, META, STATELESS_VERSION
+from recollect.core.upstreams import GATEWAY_CLIENT, JSON
 from recollect.errors import UpstreamError, UpstreamUnavailable
-from recollect.upstreams.results import PROTOCOLS
 
-HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-STATELESS_VERSION = "2026-07-28"
-
-_CLIENT = {"name": "recollect", "version": __version__}
+_CLIENT = {"name": GATEWAY_CLIENT, "version": __version__}
 
 Ask = Callable[[str, JSON], Awaitable[JSON]]
 Notify = Callable[[str, JSON], None]
@@ -29,9 +26,9 @@ class Greeting:
 def stateless_meta() -> JSON:
     """What every request of the stateless era says in `_meta`."""
     return {
-        PROTOCOLS + "protocolVersion": STATELESS_VERSION,
-        PROTOCOLS + "clientCapabilities": {},
-        PROTOCOLS + "clientInfo": _CLIENT,
+        META + "protocolVersion": STATELESS_VERSION,
+        META + "clientCapabilities": {},
+        META + "clientInfo": _CLIENT,
     }
 
 

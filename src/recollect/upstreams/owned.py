@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 from recollect.core.sessions import Report
-from recollect.core.upstreams import JSON, Reach
+from recollect.core.upstreams import JSON, MOST_RENEWALS, Reach
 from recollect.errors import UpstreamError, UpstreamUnavailable
 from recollect.upstreams.links import Connect, Link, LinkEnded, NotSent
 from recollect.upstreams.owner import PAUSES, Owner
@@ -30,7 +31,6 @@ class OwnedUpstream:
         self._owner = Owner(reach, environment, connect, pauses)
         self._probe_seconds = probe
         self._prober: asyncio.Task[None] | None = None
-        self._under_way = 0
 
     @property
     def name(self) -> str:
@@ -85,10 +85,10 @@ class OwnedUpstream:
         self, method: str, params: Mapping[str, Any], report: Report | None
     ) -> JSON:
         link = await self._owner.linked()
-        self._under_way += 1
+        patience = _Patience(self._reach.call_timeout)
         try:
-            async with asyncio.timeout(self._reach.call_timeout):
-                return await link.request(method, params, report)
+            async with patience.scope:
+                answer = await link.request(method, params, self._heard(link, patience, report))
         except NotSent as ended:
             self._owner.let_go(link, str(ended))
             raise
@@ -99,30 +99,48 @@ class OwnedUpstream:
                 f"gave no answer: it {ended}.",
                 hint="Whether the call took effect is not known, so it was not repeated.",
             ) from ended
+        except UpstreamError:
+            self._owner.hear(link)
+            raise
         except TimeoutError as error:
-            if self._under_way == 1:
+            if self._owner.is_silent(link, patience.began):
                 self._doubt(link)
             raise UpstreamUnavailable(
                 self.name,
-                f"did not answer within {self._reach.call_timeout:g} s.",
+                f"did not answer {patience.spent}.",
                 hint="Whether the call took effect is not known. `callTimeout` gives it longer.",
             ) from error
-        finally:
-            self._under_way -= 1
+        self._owner.hear(link)
+        return answer
+
+    def _heard(self, link: Link, patience: "_Patience", report: Report | None) -> Report | None:
+        """The report, told after we have heard of the progress ourselves."""
+        if report is None:
+            return None
+
+        async def hear(done: float, total: float | None, message: str | None) -> None:
+            self._owner.hear(link)
+            patience.renew()
+            await report(done, total, message)
+
+        return hear
 
     def _doubt(self, link: Link) -> None:
-        """Finds out whether only this call was slow, or the server hangs."""
+        """Finds out whether only some calls are slow, or the server hangs."""
         if self._prober is None or self._prober.done():
             self._prober = asyncio.create_task(self._probe(link), name=f"probe of {self.name}")
 
     async def _probe(self, link: Link) -> None:
+        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._probe_seconds):
                 await link.probe()
         except LinkEnded as ended:
             self._owner.let_go(link, str(ended))
         except TimeoutError:
-            self._owner.let_go(link, f"answers nothing within {self._probe_seconds:g} s")
+            # It may have answered another call meanwhile, or told of progress.
+            if self._owner.is_silent(link, began):
+                self._owner.let_go(link, f"answers nothing within {self._probe_seconds:g} s")
 
     def _listed(self, page: JSON) -> list[JSON]:
         tools = page.get("tools")
@@ -134,3 +152,29 @@ class OwnedUpstream:
 
     def _fault(self, text: str) -> UpstreamError:
         return UpstreamError(f"{self.name}: {text}", upstream=self.name)
+
+
+class _Patience:
+    """How long one call is waited for: progress renews it, but not for ever."""
+
+    def __init__(self, seconds: float) -> None:
+        self.began = asyncio.get_running_loop().time()
+        self._seconds = seconds
+        self._last = self.began + seconds * MOST_RENEWALS
+        self._is_renewed = False
+        self.scope = asyncio.timeout(seconds)
+
+    def renew(self) -> None:
+        now = asyncio.get_running_loop().time()
+        with suppress(RuntimeError):  # it is over, and this word came late
+            self.scope.reschedule(min(now + self._seconds, self._last))
+            self._is_renewed = True
+
+    @property
+    def spent(self) -> str:
+        """What it was, once it is over."""
+        if not self._is_renewed:
+            return f"within {self._seconds:g} s"
+        if self.scope.when() == self._last:
+            return f"within {self._seconds * MOST_RENEWALS:g} s, in spite of its progress"
+        return f"within {self._seconds:g} s after its last word of progress"

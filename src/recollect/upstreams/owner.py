@@ -4,15 +4,16 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 
 from recollect.core.upstreams import Reach
-from recollect.errors import UpstreamUnavailable
+from recollect.errors import UpstreamUnavailable, visible
 from recollect.upstreams.links import Connect, Link, LinkEnded
+from recollect.upstreams.variables import hiding
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between attempts; the last again and again
 WORTH_WAITING = 3.0  # seconds that a call waits for the next attempt
-SETTLED = 30.0  # seconds; a connection that ends earlier counts like a failed attempt
+SETTLED = 30.0  # seconds; a connection that ends earlier, or of no use, is a setback
 CLOSING = 8.0  # seconds; the end of a program takes less
 
 log = logging.getLogger(__name__)
@@ -24,7 +25,8 @@ class Owner:
     """Enters and leaves the connection; those who ask the server send on the link themselves.
 
     It connects when somebody wants the link, and by itself where the server is to be there all
-    the time. A failed attempt is followed by a pause, the longer the more there were.
+    the time. A failed attempt is followed by a pause, the longer the more there were; so is a
+    connection that ended soon, but for the first of them.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Owner:
         self._environment = environment
         self._connect = connect
         self._pauses = pauses
+        self._hide = hiding(reach, environment)
         self._tellers: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
@@ -45,14 +48,16 @@ class Owner:
         self._over: asyncio.Future[str] | None = None  # why the link is let go
         self._outcome: asyncio.Future[Outcome] | None = None  # of the attempt that is waited for
         self._has_tried = False
-        self._failure: UpstreamUnavailable | None = None  # of the last attempt
-        self._failures = 0
-        self._short_lives = 0
+        self._began = 0.0  # when the link was there, by the loop's clock
+        self._heard = 0.0  # when the server last answered on it; 0 for never
+        self._failure: UpstreamUnavailable | None = None  # of the last attempt, or connection
+        self._failures = 0  # in a row
+        self._short_lives = 0  # in a row, failures between them or not
         self._next_attempt = 0.0  # by the loop's clock
         self._is_closed = False
 
     def start(self) -> None:
-        if self._is_closed:
+        if self._is_closed or self._link is not None:
             return
         self._wanted.set()
         if self._task is None:
@@ -71,10 +76,10 @@ class Owner:
             raise self._unavailable("was closed.")
         if self._link is not None:
             return self._link
-        self.start()
         pause = self._pause_left()
         if pause > WORTH_WAITING:
             raise self._still_failing(pause)
+        self.start()
         if self._outcome is None:
             self._outcome = asyncio.get_running_loop().create_future()
         try:
@@ -86,11 +91,25 @@ class Owner:
             raise outcome.with_traceback(None)  # it is shared by all who waited
         return outcome
 
+    def hear(self, link: Link) -> None:
+        """The server has answered, or told of progress."""
+        if link is self._link:
+            self._heard = asyncio.get_running_loop().time()
+
+    def is_silent(self, link: Link, since: float) -> bool:
+        """Whether it has said nothing since then, and is still the link."""
+        return link is self._link and self._heard < since
+
     def let_go(self, link: Link, reason: str) -> None:
         """Ends the connection, unless it is another by now."""
         if link is self._link and self._over is not None and not self._over.done():
             self._over.set_result(reason)
             self._link = None
+            now = asyncio.get_running_loop().time()
+            is_settled = self._heard > 0.0 and now - self._began >= SETTLED
+            self._short_lives = 0 if is_settled else self._short_lives + 1
+            self._failure = self._unavailable(f"{reason}.")
+            self._next_attempt = now + self._pause()
 
     async def close(self) -> None:
         self._is_closed = True
@@ -110,7 +129,6 @@ class Owner:
     async def _run(self) -> None:
         while not self._is_closed:
             await self._until_due()
-            self._wanted.clear()
             try:
                 await self._connected_once()
             except UpstreamUnavailable as error:
@@ -121,14 +139,9 @@ class Owner:
                 self._failed(self._not_ready())
 
     async def _until_due(self) -> None:
-        if self._failure is not None:
-            await asyncio.sleep(self._pause_left())
+        await asyncio.sleep(self._pause_left())
         if not self._reach.starts_at_once:
             await self._wanted.wait()
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._next_attempt):
-                await self._wanted.wait()
 
     async def _connected_once(self) -> None:
         async with AsyncExitStack() as stack:
@@ -141,8 +154,9 @@ class Owner:
     async def _keep(self, link: Link) -> None:
         """Until the server ends it, or we do."""
         loop = asyncio.get_running_loop()
-        began, over = loop.time(), loop.create_future()
+        over: asyncio.Future[str] = loop.create_future()
         self._link, self._over = link, over
+        self._began, self._heard = loop.time(), 0.0
         self._failure, self._failures = None, 0
         self._settle(link)
         if self._has_tried:
@@ -150,23 +164,20 @@ class Owner:
         self._has_tried = True
         watching = asyncio.create_task(self._watch(link), name=f"end of {self._reach.name}")
         try:
-            log.info("%s %s", self._reach.name, await over)
+            log.info("%s %s", self._reach.name, visible(self._hide(await over)))
         finally:
             self._link = self._over = None
             watching.cancel()
-            is_short = loop.time() - began < SETTLED
-            self._short_lives = self._short_lives + 1 if is_short else 0
-            self._next_attempt = loop.time() + self._pause(self._short_lives)
 
     async def _watch(self, link: Link) -> None:
         self.let_go(link, await link.ended())
 
     def _failed(self, error: UpstreamUnavailable) -> None:
-        log.warning("%s", error.message)
+        log.warning("%s", visible(self._hide(error.message)))
         self._has_tried = True
         self._failure = error
         self._failures += 1
-        self._next_attempt = asyncio.get_running_loop().time() + self._pause(self._failures)
+        self._next_attempt = asyncio.get_running_loop().time() + self._pause()
         self._settle(error)
 
     def _after(self, task: asyncio.Task[None]) -> None:
@@ -177,6 +188,7 @@ class Owner:
             self._settle(self._unavailable("cannot be asked: an internal error is in the log."))
 
     def _settle(self, outcome: Outcome) -> None:
+        self._wanted.clear()  # all who came during the attempt have what they wanted
         if self._outcome is not None and not self._outcome.done():
             self._outcome.set_result(outcome)
         self._outcome = None
@@ -186,12 +198,11 @@ class Owner:
         for tell in self._tellers:
             loop.call_soon(tell)
 
-    def _pause(self, number: int) -> float:
-        return self._pauses[min(max(number, 1), len(self._pauses)) - 1]
+    def _pause(self) -> float:
+        setbacks = self._failures + max(self._short_lives - 1, 0)
+        return self._pauses[min(setbacks, len(self._pauses)) - 1] if setbacks else 0.0
 
     def _pause_left(self) -> float:
-        if self._failure is None:
-            return 0.0
         return max(0.0, self._next_attempt - asyncio.get_running_loop().time())
 
     def _still_failing(self, pause: float) -> UpstreamUnavailable:

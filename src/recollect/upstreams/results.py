@@ -1,32 +1,71 @@
-"""What of another server's answer belongs to the protocol between us and it alone."""
+"""What another server's answer comes to, without what belongs to the protocol between us alone."""
 
 from typing import Any, cast
 
+from recollect.core.protocol import META
 from recollect.core.upstreams import JSON
-from recollect.errors import UpstreamError
+from recollect.errors import UpstreamError, visible
 
-PROTOCOLS = "io.modelcontextprotocol/"  # how its own keys in `_meta` begin
 COMPLETE = "complete"
+
+_LONGEST_QUOTE = 200  # characters of an error that has no message
+
+# Others of the protocol's keys are about the result: that of a task that it belongs to, say.
+_OF_THE_ERA = frozenset(
+    META + key
+    for key in (
+        "clientCapabilities",
+        "clientInfo",
+        "logLevel",
+        "protocolVersion",
+        "serverInfo",
+        "subscriptionId",
+    )
+)
+
+
+def result_of(message: JSON, upstream: str) -> JSON:
+    """The result of an answer; UpstreamError in the server's own words where it is an error."""
+    error, result = message.get("error"), message.get("result")
+    if error is not None:
+        raise _refusal(error, upstream)
+    if isinstance(result, dict):
+        return cast(JSON, result)
+    wrong = "an answer without a result" if result is None else "a result that is no object"
+    raise UpstreamError(f"{upstream} gave {wrong}.", upstream=upstream)
+
+
+def _refusal(error: Any, upstream: str) -> UpstreamError:
+    body = cast(JSON, error) if isinstance(error, dict) else {"message": error}
+    said, code = body.get("message"), body.get("code")
+    is_number = isinstance(code, int) and not isinstance(code, bool)
+    return UpstreamError(
+        said if isinstance(said, str) and said.strip() else f"error {_quoted(str(body))}",
+        upstream=upstream,
+        upstream_code=code if is_number else None,
+    )
+
+
+def _quoted(text: str) -> str:
+    return visible(text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + "…")
 
 
 def answered(result: JSON, upstream: str) -> JSON:
-    """The answer without what the stateless era adds to it; all else as it came."""
+    """The result without what the stateless era adds to it; all else as it came."""
     kind = result.get("resultType", COMPLETE)
     if kind != COMPLETE:
+        wanted = _quoted(repr(kind))
         raise UpstreamError(
-            f"It wants more before it answers ({kind!r}), and a gateway has nothing to give.",
+            f"It wants more before it answers ({wanted}), and a gateway has nothing to give.",
             upstream=upstream,
         )
-    kept = {key: value for key, value in result.items() if key not in _OF_THE_ERA}
+    kept = {key: value for key, value in result.items() if key != "resultType"}
     meta = kept.get("_meta")
     if isinstance(meta, dict):
         named = cast(dict[str, Any], meta)
-        others = {key: value for key, value in named.items() if not key.startswith(PROTOCOLS)}
+        others = {key: value for key, value in named.items() if key not in _OF_THE_ERA}
         if len(others) < len(named):
             kept["_meta"] = others
             if not others:
                 del kept["_meta"]
     return kept
-
-
-_OF_THE_ERA = ("resultType", "ttlMs", "cacheScope")

@@ -1,11 +1,15 @@
 """Variables of our environment inside the values of a server's entry."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from recollect.core.upstreams import VARIABLE, Launch, Reach
 from recollect.errors import UpstreamUnavailable
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+SHORTEST_SECRET = 6  # characters; what is shorter is part of many a word
+_MASK = "[masked: variable]"
+
+Hide = Callable[[str], str]
 
 
 def filled(
@@ -24,4 +28,29 @@ def filled(
             )
         return environment[name]
 
-    return {key: _VARIABLE.sub(value_of, value) for key, value in values.items()}
+    return {key: VARIABLE.sub(value_of, value) for key, value in values.items()}
+
+
+def hiding(reach: Reach, environment: Mapping[str, str]) -> Hide:
+    """What masks in a server's words the values that were filled in for it, and whatever else
+    looks like a secret. A variable that tells of a place is none."""
+    values = reach.way.env if isinstance(reach.way, Launch) else reach.way.headers
+    named = {name for value in values.values() for name in VARIABLE.findall(value)}
+    known = {environment[name] for name in named - _PLACES if name in environment}
+    # The longest first: another may be part of it.
+    secrets = sorted((s for s in known if len(s) >= SHORTEST_SECRET), key=len, reverse=True)
+
+    def hidden(text: str) -> str:
+        from recollect.core.secrets import masked
+
+        for secret in secrets:
+            text = text.replace(secret, _MASK)
+        return masked(text)[0]
+
+    return hidden
+
+
+_PLACES = frozenset(
+    {"APPDATA", "HOME", "LOCALAPPDATA", "LOGNAME", "PATH", "PWD", "TEMP", "TMPDIR", "USER"}
+    | {"USERNAME", "USERPROFILE"}
+)

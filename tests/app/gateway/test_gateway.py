@@ -112,7 +112,7 @@ async def watched(
     monkeypatch.setattr(module, "INTERVAL", 0.01)
     told: asyncio.Queue[None] = asyncio.Queue()
     end = bench.gateway.on_change(lambda: told.put_nowait(None))
-    bench.gateway.start()
+    bench.gateway.start(at_once=True)
     async with asyncio.timeout(HANG):
         yield told
     end()
@@ -146,10 +146,10 @@ async def test_what_fails_and_what_is_refused_there_counts_as_failed(bench: Benc
     assert bench.counts.noted == [("memory__search", True)] * 2
 
 
-async def test_no_server_is_opened_before_the_tools_are_asked_for(bench: Bench) -> None:
+async def test_no_server_is_started_before_a_tool_is_called(bench: Bench) -> None:
     bench.write(SEARCH, instructions="Ask memory__search first.")
     assert bench.gateway.instructions == "Ask memory__search first."
-    assert bench.opened == []
+    await bench.gateway.refresh()
     bench.names()
     assert not bench.opened[0].is_started
 
@@ -171,6 +171,7 @@ async def test_a_file_that_is_missing_or_wrong_is_told_with_its_place(bench: Ben
 async def test_a_name_of_ours_is_a_fault_of_the_file(bench: Bench) -> None:
     bench.taken = {"memory__search"}
     bench.write(SEARCH)
+    assert bench.gateway.instructions == FAULTY
     with pytest.raises(InvalidInput, match="memory__search") as error:
         bench.gateway.check()
     assert error.value.facts["line"] > 1
@@ -244,8 +245,8 @@ async def test_a_server_that_is_no_longer_wanted_ends_after_its_last_call(
     async with watched(bench, monkeypatch) as told:
         await until(lambda: bool(bench.opened and bench.opened[0].asked))
         bench.write(SEARCH, upstream={"command": "another"})
-        await told.get()
-        bench.names()
+        await until(lambda: len(bench.opened) == 2)
+        assert told.empty()  # the tools are the same
         assert not bench.opened[0].is_closed
         go_on.set()
         assert (await call).text == "done"
@@ -293,13 +294,111 @@ async def test_other_tools_of_a_server_are_told_and_the_same_ones_are_not(bench:
     assert told.empty()
 
 
-async def test_a_server_that_cannot_be_reached_hides_only_its_own_tools(bench: Bench) -> None:
+WEB: JSON = {"web": {"url": "http://localhost:1/mcp", "passThrough": True}}
+
+
+async def test_a_server_that_never_answered_is_why_its_tools_are_not_there(bench: Bench) -> None:
     bench.listings["web"] = [listing("fetch")]
-    bench.write(upstreams=PASSING | {"web": {"url": "http://localhost:1/mcp", "passThrough": True}})
+    bench.write(upstreams=PASSING | WEB)
     bench.names()
     await bench.opened[0].close()
     await bench.gateway.refresh()
     assert bench.names() == ["fetch"]
+    assert list(bench.gateway.failures) == ["notes"]
+    assert bench.gateway.failure_behind("notes_add") is bench.gateway.failures["notes"]
+    assert bench.gateway.failure_behind("unknown") is None
+
+
+async def test_a_server_that_fails_keeps_the_tools_it_had(bench: Bench) -> None:
+    bench.listings["notes"] = [listing("add")]
+    bench.write(upstreams=PASSING)
+    await bench.gateway.refresh()
+    await bench.opened[0].close()
+    await bench.gateway.refresh()
+    assert bench.names() == ["notes_add"]
+    assert bench.gateway.failure_behind("notes_more") is None
+    with pytest.raises(UpstreamUnavailable):
+        await bench.call("notes_add")
+
+
+async def test_a_name_that_two_servers_have_is_that_of_the_first_in_the_file(bench: Bench) -> None:
+    bench.listings |= {"notes": [listing("add")], "web": [listing("add"), listing("fetch")]}
+    bench.write(upstreams={"notes": {"command": "notes", "passThrough": True}} | WEB)
+    bench.names()
+    is_there = bench.opened[0].is_there = asyncio.Event()
+    await bench.gateway.refresh(patience=0.01)
+    assert bench.names() == ["add", "fetch"]
+    is_there.set()
+    await bench.gateway.refresh()
+    await bench.call("add")
+    assert (len(bench.opened[0].asked), len(bench.opened[1].asked)) == (1, 0)
+    await bench.opened[0].close()
+    await bench.gateway.refresh()
+    with pytest.raises(UpstreamUnavailable):  # and never the other's
+        await bench.call("add")
+
+
+async def test_a_server_that_never_stops_telling_is_asked_seldom(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    over = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 10:
+            over.set()
+            await asyncio.Event().wait()
+        bench.opened[0].change_tools([listing("add")])
+
+    monkeypatch.setattr(module, "pause", pause)
+    bench.listings["notes"] = [listing("add")]
+    bench.write(upstreams=PASSING)
+    await bench.gateway.refresh()
+    async with asyncio.timeout(HANG):
+        await over.wait()
+    assert pauses == [0.2, 1, 2, 4, 8, 15, 30, 30, 30, 30]
+
+
+async def test_a_call_that_is_cancelled_is_not_counted(bench: Bench) -> None:
+    async def answer(asked: Asked) -> JSON:
+        await asyncio.Event().wait()
+        return said("never")
+
+    bench.answer = answer
+    bench.write(SEARCH)
+    call = asyncio.create_task(bench.call("memory__search", query="x"))
+    await until(lambda: bool(bench.opened and bench.opened[0].asked))
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert bench.counts.noted == []
+
+
+async def test_a_file_that_was_only_touched_is_not_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.listings["notes"] = [listing("add")]
+    bench.write(SEARCH | {"upstream": SEARCH["upstream"] | {"server": "notes"}}, upstreams=PASSING)
+    await bench.gateway.refresh()
+    names = bench.names()
+    async with watched(bench, monkeypatch) as told:
+        bench.path.touch()
+        bench.put(bench.path.read_text("utf-8"))
+        bench.write(SEARCH | {"name": "memory__find"}, upstreams=PASSING)
+        await told.get()
+    assert told.empty()
+    assert len(names) == 2
+    assert bench.names() == ["memory__find"]
+    assert len(bench.opened) == 1
+
+
+async def test_what_is_to_be_there_from_the_start_waits_for_a_client(bench: Bench) -> None:
+    bench.write(SEARCH, upstream={"command": "program", "start": "at-start"})
+    bench.gateway.start(at_once=False)
+    assert bench.opened == []
+    bench.gateway.welcome()
+    assert bench.opened[0].is_started
 
 
 async def test_a_list_does_not_wait_for_a_slow_server_that_tells_when_it_is_there(

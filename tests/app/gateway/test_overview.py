@@ -43,13 +43,13 @@ async def test_calls_are_told_when_the_file_is_gone() -> None:
 async def test_servers_are_told_without_what_looks_like_a_secret(tmp_path: Path) -> None:
     upstreams = {
         "notes": {"command": "npx", "args": ["-y", "notes", "--api-key", KEY], "passThrough": True},
-        "web": {"url": f"https://example.com/mcp?token={KEY}", "passThrough": True},
+        "web": {"url": f"https://example.com:8443/s3cret/mcp?t={KEY}#x", "passThrough": True},
     }
     seen = await overview(written(tmp_path / "tools.json", upstreams=upstreams), MemoryLibrary())
     assert seen is not None
     assert seen.fault is None
     notes, web = seen.upstreams
-    assert web == Server("web", "http", "https://example.com/mcp?…")
+    assert web == Server("web", "http", "https://example.com:8443")
     assert (notes.name, notes.way) == ("notes", "stdio")
     assert notes.reached.startswith("npx -y notes --api-key ")
     assert KEY not in notes.reached

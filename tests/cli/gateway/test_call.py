@@ -10,6 +10,7 @@ Run = Callable[..., Any]
 JSON = dict[str, Any]
 
 ANYTHING: JSON = {"type": "object", "additionalProperties": True}
+TOOLS = json.dumps([{"name": "echo", "description": "Says it again.", "inputSchema": ANYTHING}])
 
 
 @pytest.fixture
@@ -87,6 +88,19 @@ def test_a_server_that_fails_ends_with_status_one(recollect: Run, gateway: Path,
     assert "Traceback" not in outcome.err
 
 
+def test_a_server_that_never_said_what_it_has_is_the_failure(
+    recollect: Run, write: Run, actor: Run
+) -> None:
+    gone = {**actor("--ends", "3", tools=None), "passThrough": {"prefix": "notes_"}}
+    write({"upstreams": {"notes": gone, "web": {**actor(tools=None), "passThrough": True}}})
+    outcome = recollect("gateway", "call", "notes_echo")
+    assert (outcome.status, outcome.out) == (1, "")
+    assert outcome.err.startswith("recollect: notes ")
+    assert outcome.err.count("notes ") == 1
+    assert recollect("gateway", "call", "echo", "text=tea").status == 0
+    assert recollect("gateway", "call", "no_such_tool").status == 2
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -116,6 +130,25 @@ def test_only_tools_that_read_are_called_where_only_reading_is_allowed(
     refused = recollect("gateway", "call", "memory__write", "query=tea")
     assert refused.status == 2
     assert "only reading" in refused.err
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+def test_tools_that_are_passed_through_only_read_where_the_file_trusts_their_server(
+    recollect: Run,
+    write: Run,
+    actor: Run,
+    tools_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_trusted: bool,
+) -> None:
+    listed = [{**tool, "annotations": {"readOnlyHint": True}} for tool in json.loads(TOOLS)]
+    tools_file.write_text(json.dumps(listed), encoding="utf-8")
+    through = {"trustReadOnlyHint": is_trusted}
+    write({"upstream": {**actor(), "passThrough": through}})
+    monkeypatch.setenv("RECOLLECT_READ_ONLY", "1")
+    outcome = recollect("gateway", "call", "echo")
+    assert outcome.status == (0 if is_trusted else 2), outcome.err
+    assert is_trusted or "only reading" in outcome.err
 
 
 def test_without_a_file_there_is_nothing_to_call(recollect: Run) -> None:
@@ -158,3 +191,16 @@ def test_progress_is_shown_to_who_looks(
     watched = recollect("gateway", "call", "notes_progress", "steps=3")
     assert "step 3" in watched.err
     assert watched.json == quiet.json == {"steps": 3}
+
+
+def test_a_hint_that_names_what_a_server_has_does_not_steer_the_terminal(
+    recollect: Run, write: Run, actor: Run, tools_file: Path
+) -> None:
+    schema = {"type": "object", "properties": {"quer\x1b[2Jy": {"type": "string"}}}
+    listed = [{"name": "search", "description": "", "inputSchema": schema}]
+    tools_file.write_text(json.dumps(listed), encoding="utf-8")
+    write({"upstream": {**actor(), "passThrough": True}})
+    outcome = recollect("gateway", "call", "search", "query=x")
+    assert outcome.status == 2
+    assert "quer\ufffd[2Jy" in outcome.err
+    assert "\x1b" not in outcome.err

@@ -149,6 +149,28 @@ def test_two_servers_that_pass_one_name_through_are_told(
     assert "add: error: notes and web both have a tool `add`." in outcome.out
 
 
+HOSTILE = "a\x1b[2J\x9b1m\nupstream: 1 tool, all there."
+
+
+def test_nothing_that_a_server_says_steers_the_terminal_or_looks_like_our_line(
+    recollect: Run, write: Run, actor: Run, tools_file: Path
+) -> None:
+    schema = {"type": "object", "properties": {HOSTILE: {}}, "required": [HOSTILE]}
+    listed = [{"name": "search", "inputSchema": schema}, {"name": HOSTILE, "inputSchema": {}}]
+    tools_file.write_text(json.dumps(listed), encoding="utf-8")
+    server = {**actor(), "passThrough": True}
+    tool = named("memory__search", server="notes")
+    write({"upstreams": {"notes": server, "web": server}, "tools": [tool]})
+    outcome = recollect("gateway", "check")
+    assert outcome.status == 1
+    assert not {"\x1b", "\x9b"} & set(outcome.out)
+    assert "upstream: 1 tool, all there." not in outcome.out.splitlines()
+    assert f"both have a tool `{HOSTILE[0]}\ufffd[2J" in outcome.out
+    described = recollect("gateway", "check", "--json")
+    assert not {"\x1b", "\x9b"} & set(described.out)
+    assert described.json["clashes"][0]["tool"] == HOSTILE
+
+
 def test_without_a_file_it_says_how_to_begin(recollect: Run, tmp_path: Path) -> None:
     outcome = recollect("gateway", "check")
     assert outcome.status == 2

@@ -146,3 +146,14 @@ def test_an_answer_that_is_an_error_ends_a_command_with_status_one(
     outcome = recollect("memory-search")
     assert (outcome.status, outcome.out) == (1, "")
     assert "It did not work." in outcome.err
+
+
+def test_what_a_schema_says_does_not_steer_the_terminal(recollect: Run, offer: Run) -> None:
+    odd = {"type": "string", "description": "\x1b[2Jred", "default": "\x1b[1m"}
+    choice = {"enum": ["\x1b[3m", "b"]}
+    offer(entry("memory__search", {"query": odd, "mode": choice, "no": False}))
+    page = recollect("memory-search", "--help")
+    assert page.status == 0
+    assert "\x1b" not in page.out
+    assert "--no " not in page.out
+    assert recollect("memory-search", "--mode", "b").json == {"mode": "b"}

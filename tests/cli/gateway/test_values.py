@@ -31,6 +31,8 @@ SCHEMA: JSON = {
         "endless": {"$ref": "#/$defs/endless"},
         "either": {"anyOf": [{"type": "string"}, {"type": "object"}]},
         "anything": {},
+        "literal": {"anyOf": [{"const": "7"}, {"const": 8}]},
+        "never": False,
     },
     "$defs": {
         "entity": ENTITY,
@@ -70,6 +72,8 @@ SCHEMA: JSON = {
         (['either={"a": 1}'], {"either": {"a": 1}}),
         (["either=[1]"], {"either": "[1]"}),
         (["anything=12"], {"anything": 12}),
+        (["literal=7"], {"literal": "7"}),
+        (["literal=8"], {"literal": 8}),
         (["anything=tea"], {"anything": "tea"}),
         (['{"text": "tea", "limit": 1}', "limit=2"], {"text": "tea", "limit": 2}),
         ([], {}),
@@ -86,11 +90,12 @@ def test_what_is_typed_is_read_by_the_schema(words: list[str], wanted: JSON) -> 
         (["limit=NaN"], "`limit` must be a number"),
         (["count=2.5"], "`count` must be a whole number"),
         (["deep=1"], "`deep` must be true or false"),
-        (["filters=x"], "`filters` must be a JSON object"),
+        (["filters=x"], "`filters` must be an object"),
         (["sizes=1", "sizes=x"], "`sizes` must be a whole number"),
         (["text=a", "text=b"], "`text` is given 2 times"),
         (["gone=x"], "`gone` must be a number or null"),
         (["limt=1"], "Unknown argument `limt`. Did you mean `limit`?"),
+        (["never=1"], "Unknown argument `never`"),
         (["tea"], "'tea' is neither key=value nor a JSON object"),
         (["{broken"], "is no JSON object"),
         (["[" * 100_000 + "=1"], "Unknown argument"),
@@ -111,6 +116,14 @@ def test_an_open_schema_takes_other_arguments() -> None:
     assert arguments_from(["other=tea"], patterns) == {"other": "tea"}
     with pytest.raises(InvalidInput, match="takes no arguments"):
         arguments_from(["other=5"], {"type": "object", "additionalProperties": False})
+
+
+def test_what_is_too_intricate_takes_anything() -> None:
+    many = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(5_000)}
+    hidden: JSON = {"properties": {"x": {"$ref": "#/$defs/a0"}, "y": {"type": "string"}}}
+    assert arguments_from(["x=5", "x=tea"], hidden | {"$defs": many}) == {"x": [5, "tea"]}
+    whole: JSON = {"$ref": "#/$defs/a0", "$defs": many}
+    assert arguments_from(["x=5"], whole) == {"x": 5}
 
 
 _VALUES = st.recursive(

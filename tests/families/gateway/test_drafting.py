@@ -162,3 +162,33 @@ def test_half_a_character_can_be_written_to_a_file() -> None:
     entry = json.loads(drafted(SERVER, [tool]).encode("utf-8"))["tools"][0]
     assert entry["inputSchema"] == tool["inputSchema"]
     assert entry["description"] == " and é"
+
+
+def nested(depth: int) -> JSON:
+    schema: JSON = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"q": schema}}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        nested(200),
+        {"properties": {"q": {"default": 1e999}}},
+        {"properties": {"q": {"anyOf": 5}}},
+        {"properties": {"q": 7}},
+        {"properties": {"q": {}}, "required": "q"},
+    ],
+    ids=["depth", "infinity", "alternatives", "no schema", "required"],
+)
+def test_a_draft_can_be_read_whatever_the_schema_is(schema: JSON) -> None:
+    (tool,) = config_of(drafted(SERVER, [{"name": "search", "inputSchema": schema}])).tools
+    assert tool.mapping == {"q": ("q",)}
+
+
+def test_a_draft_of_what_is_too_intricate_leaves_the_parameters_to_the_reader() -> None:
+    many = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(5_000)}
+    schema = {"type": "object", "$ref": "#/$defs/a0", "$defs": many}
+    (tool,) = config_of(drafted(SERVER, [{"name": "search", "inputSchema": schema}])).tools
+    assert tool.mapping == {}

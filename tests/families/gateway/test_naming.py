@@ -2,7 +2,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.families.gateway.model import PassThrough
-from recollect.families.gateway.naming import LONGEST, is_name, mended, passed_name, resolved
+from recollect.families.gateway.naming import (
+    LONGEST,
+    is_name,
+    likeliest,
+    mended,
+    passed_name,
+    resolved,
+)
 
 
 def test_a_name_that_is_known_is_meant_as_it_is() -> None:
@@ -67,3 +74,10 @@ def test_names_have_a_length_and_an_alphabet() -> None:
     assert not is_name("two words")
     assert not is_name("name\n")
     assert not is_name(None)
+
+
+def test_a_wrong_name_is_compared_with_few_and_short_ones() -> None:
+    assert likeliest("serach", ["read", "search"]) == "search"
+    assert likeliest("serach", (name for name in ("x" * 200_000, "search"))) == "search"
+    assert likeliest("serach", [*(f"tool_{i}" for i in range(500)), "search"]) is None
+    assert likeliest("x" * 200_000, ["search"]) is None

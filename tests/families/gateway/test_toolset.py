@@ -96,14 +96,14 @@ def test_what_the_file_does_not_say_is_not_listed() -> None:
     assert not tool.only_reads
 
 
-async def test_a_prefixed_name_finds_the_bare_tool_by_asking_each_time() -> None:
+async def test_a_prefixed_name_finds_the_bare_tool_by_asking_once() -> None:
     upstream = MemoryUpstream(ONLY, [SEARCH])
     tool = mapped_tool(upstream, tool="episodic-memory__search")
-    await called(tool, {"query": "tea"})
-    upstream.change_tools([listing("episodic-memory__search")])
-    await called(tool, {"query": "tea"})
-    assert [asked.tool for asked in upstream.asked] == ["search", "episodic-memory__search"]
-    assert upstream.listings == 2
+    upstream.start()
+    for _ in range(3):
+        await called(tool, {"query": "tea"})
+    assert [asked.tool for asked in upstream.asked] == ["search"] * 3
+    assert upstream.listings == 1
 
 
 async def test_a_name_without_a_prefix_goes_as_it_is() -> None:
@@ -164,10 +164,22 @@ async def test_tools_are_passed_through_whole() -> None:
     upstream = MemoryUpstream(ONLY, [theirs])
     (tool,) = await passed_tools(upstream, passing(PassThrough(prefix="notes_")))
     assert tool.listing == theirs | {"name": "notes_search"}
-    assert (tool.name, tool.effect, tool.only_reads) == ("notes_search", Effect.OUTSIDE, True)
+    assert (tool.name, tool.effect) == ("notes_search", Effect.OUTSIDE)
     result = await called(tool, {"anything": [1], "not in the schema": None})
     assert upstream.asked == [Asked("search", {"anything": [1], "not in the schema": None})]
     assert result.wire == echo(upstream.asked[0])
+
+
+@pytest.mark.parametrize("is_trusted", [True, False])
+async def test_a_server_is_believed_that_a_tool_only_reads_where_the_file_says_so(
+    is_trusted: bool,
+) -> None:
+    reads = listing("read", annotations={"readOnlyHint": True})
+    writes = listing("write", annotations={"readOnlyHint": False})
+    upstream = MemoryUpstream(ONLY, [reads, writes, listing("silent")])
+    tools = await passed_tools(upstream, passing(PassThrough(trusts_read_only_hint=is_trusted)))
+    assert [tool.name for tool in tools if tool.only_reads] == (["read"] if is_trusted else [])
+    assert tools[0].listing == reads
 
 
 async def test_a_passed_name_with_a_prefix_is_the_servers_own() -> None:

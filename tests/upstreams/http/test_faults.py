@@ -32,7 +32,7 @@ def caused(by: Exception) -> Exception:
         (httpx2.ReadError(""), Kind.BROKEN, "before its answer was complete"),
         (httpx2.RemoteProtocolError(""), Kind.BROKEN, "before its answer was complete"),
         (httpx2.ReadTimeout(""), Kind.BROKEN, "stopped reading or writing"),
-        (httpx2.DecodingError(""), Kind.REFUSED, "compression"),
+        (httpx2.DecodingError(""), Kind.UNREADABLE, "compression"),
     ],
 )
 def test_a_failure_of_the_network_is_told_in_words(
@@ -41,7 +41,7 @@ def test_a_failure_of_the_network_is_told_in_words(
     fault = of_exception(error, PLACE)
     assert fault.kind is kind
     assert words in fault.reason
-    assert PLACE in fault.reason or kind is Kind.REFUSED
+    assert PLACE in fault.reason or kind is Kind.UNREADABLE
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405, 429, 500, 503])

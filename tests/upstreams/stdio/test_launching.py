@@ -10,6 +10,7 @@ from recollect.core.upstreams import Launch
 from recollect.errors import UpstreamUnavailable
 from recollect.upstreams.stdio.launching import INHERITED, Program, program
 
+HOME = "USERPROFILE" if sys.platform == "win32" else "HOME"
 OURS = {"PATH": os.environ["PATH"], "TOKEN": "secret", "RECOLLECT_DATA_DIR": "/data"}
 
 
@@ -76,3 +77,44 @@ def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     error = refused(Launch(sys.executable, cwd=str(tmp_path / "away")))
     assert "away" in error.message
+
+
+def test_without_a_folder_it_is_the_home_folder_and_never_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home"
+    home.mkdir()
+    assert launched(Launch(sys.executable), **{HOME: str(home)}).folder == str(home)
+    for other in ("", ".", "home", str(tmp_path / "away")):
+        folder = launched(Launch(sys.executable), **{HOME: other}).folder
+        assert folder == Path(sys.executable).anchor
+
+
+def test_a_program_is_not_looked_for_where_we_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script(tmp_path / "server.cmd")
+    (tmp_path / "bin").mkdir()
+    script(tmp_path / "bin" / "server.cmd")
+    for path in ("", ".", "bin", os.pathsep.join(("", ".", "bin", ""))):
+        refused(Launch("server.cmd", env={"PATH": path}))
+    with pytest.raises(UpstreamUnavailable):
+        launched(Launch("bin/server.cmd"), **{HOME: ""})
+
+
+def test_on_windows_a_program_is_known_by_its_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("npx", "npx.cmd", "npx.txt"):
+        script(tmp_path / name)
+    monkeypatch.setattr(sys, "platform", "win32")
+    env = {"PATH": str(tmp_path), "PATHEXT": ".exe;.cmd;"}
+    for wanted in ("npx", "npx.cmd", str(tmp_path / "npx")):
+        assert launched(Launch(wanted, env=env)).command == (str(tmp_path / "npx.cmd"),)
+    assert "may be run" in refused(Launch(str(tmp_path / "npx.txt"), env=env)).message
+
+
+def test_a_folder_that_is_not_absolute_is_refused() -> None:
+    refused(Launch(sys.executable, cwd="."))

@@ -4,17 +4,28 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recollect.core.upstreams import Launch, Upstream
+from recollect.core.upstreams import Launch, Reach, Upstream
 from recollect.errors import UpstreamError, UpstreamUnavailable
+from recollect.upstreams.links import Link, NotSent
 from recollect.upstreams.stdio.link import connect_stdio
 from upstreaming import PATIENCE, actor, gone, owned, pid_of, started, there
 
 ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
+
+
+@asynccontextmanager
+async def linked() -> AsyncIterator[Link]:
+    """A connection without an owner."""
+    reach = Reach("notes", actor("--era", "handshake"))
+    async with connect_stdio(reach, dict(os.environ), lambda: None) as link:
+        yield link
 
 
 async def said(upstream: Upstream, tool: str, **arguments: Any) -> Any:
@@ -143,6 +154,55 @@ async def test_why_a_server_ended_is_said_in_its_own_words(
     async with started("--says", "no database\nat /x", "--ends", "7") as upstream:
         assert await reason(upstream) == "notes ended with status 7: no database / at /x."
     assert "notes: no database" in caplog.messages
+
+
+async def test_what_is_asked_just_after_the_end_was_not_sent() -> None:
+    async with linked() as link:
+        answer = await link.request("tools/call", {"name": "pid", "arguments": {}})
+        # It holds the pipes, so that the last word may still come.
+        await link.request("tools/call", {"name": "spawn", "arguments": {}})
+        pid = answer["structuredContent"]["pid"]
+        os.kill(pid, 9)
+        await gone(pid)
+        with pytest.raises(NotSent):
+            await link.request("tools/list", {})
+
+
+async def test_secrets_in_a_servers_words_reach_neither_the_log_nor_the_caller(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    says = "cannot log in with correct-horse, password=Tr0ub4dor&3xyz"
+    launch = actor("--prints", says, "--says", says, "--ends", "1", KEY="${SECRET}")
+    ours = {"PATH": os.environ["PATH"], "SECRET": "correct-horse"}
+    async with owned(launch, connect_stdio, environment=ours) as upstream:
+        why = await reason(upstream)
+    for text in (why, caplog.text):
+        assert "cannot log in with [masked" in text
+        assert "correct-horse" not in text
+        assert "Tr0ub4dor" not in text
+
+
+async def test_nothing_is_run_from_the_folder_that_we_are_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran, home = tmp_path / "ran", tmp_path / "home"
+    module = f"open({str(ran)!r}, 'w').close()"
+    (tmp_path / "notes_server.py").write_text(module, encoding="utf-8")
+    home.mkdir()
+    monkeypatch.chdir(tmp_path)
+    ours = {"PATH": os.environ["PATH"], "HOME": str(home), "USERPROFILE": str(home)}
+    launch = Launch(sys.executable, ("-m", "notes_server"))
+    async with owned(launch, connect_stdio, environment=ours) as upstream:
+        assert "No module named notes_server" in await reason(upstream)
+    assert not ran.exists()
+
+
+async def test_whatever_a_server_writes_is_a_sign_of_life() -> None:
+    async with linked() as link:
+        await link.request("tools/call", {"name": "deaf", "arguments": {"mutters": True}})
+        async with asyncio.timeout(PATIENCE):
+            await link.probe()  # the question itself has no answer
 
 
 async def test_a_server_that_never_greets_is_given_up() -> None:

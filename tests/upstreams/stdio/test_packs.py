@@ -8,9 +8,14 @@ import psutil
 import pytest
 
 from processes import acting
-from upstreaming import PATIENCE, gone, lives, pid_of, started, until
+from upstreaming import PATIENCE, PROGRAM, gone, lives, pid_of, started, until
 
-ENDS = pytest.mark.parametrize("options", [(), ("--stays",)], ids=["ends", "stays"])
+ENDS = pytest.mark.parametrize(
+    "options", [(), ("--stays",), ("--stays", "--apart")], ids=["ends", "stays", "apart"]
+)
+
+
+ROUNDS = 8
 
 
 def our_children() -> set[int]:
@@ -41,6 +46,28 @@ async def test_they_end_when_we_are_killed(options: tuple[str, ...]) -> None:
         holder.process.kill()
         holder.process.wait(PATIENCE)
         await gone(*pids, *watchdogs)
+
+
+async def test_it_ends_when_we_are_killed_while_it_begins() -> None:
+    programs: set[int] = set()
+    for _ in range(ROUNDS):
+        with acting("upstreaming:begin", "--stays", "--silent") as holder:
+            process = psutil.Process(holder.process.pid)
+            begun: set[int] = set()
+            async with asyncio.timeout(PATIENCE):
+                while not begun:  # without a pause: the moment is short
+                    begun = {child.pid for child in process.children() if is_program(child)}
+                    await asyncio.sleep(0)
+            holder.process.kill()
+            programs |= begun
+    await gone(*programs)
+
+
+def is_program(process: psutil.Process) -> bool:
+    try:
+        return PROGRAM in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def test_what_a_program_has_started_ends_when_the_program_crashes() -> None:

@@ -24,6 +24,7 @@ class Paper:
         self.may_write = asyncio.Event()
         self.may_write.set()
         self.is_full = False
+        self.deafness: str | None = None
 
     def write(self, line: bytes) -> None:
         assert line.endswith(b"\n")
@@ -44,7 +45,7 @@ class Talk:
     def __init__(self) -> None:
         self.paper = Paper()
         self.notices: list[tuple[str, JSON]] = []
-        self.wire = Wire("notes", self.paper, lambda *notice: self.notices.append(notice))
+        self.wire = Wire("notes", self.paper, lambda *notice: self.notices.append(notice), hide)
 
     def comes(self, message: Any) -> None:
         self.wire.on_line(message if isinstance(message, bytes) else json.dumps(message).encode())
@@ -57,6 +58,10 @@ class Talk:
         tasks = [asyncio.create_task(self.wire.request("m", {"n": n})) for n in range(count)]
         await asyncio.sleep(0)
         return tasks
+
+
+def hide(text: str) -> str:
+    return text.replace("hunter22", "***")
 
 
 @pytest.fixture
@@ -188,6 +193,12 @@ async def test_what_is_no_message_is_ignored_and_logged_once(
     assert len(caplog.messages) == 1
 
 
+async def test_what_is_hidden_is_not_quoted(talk: Talk, caplog: pytest.LogCaptureFixture) -> None:
+    talk.comes(b"x" * 196 + b"hunter22 is the password")
+    assert "no message" in caplog.text
+    assert "hunt" not in caplog.text
+
+
 async def test_an_answer_that_nobody_waits_for_is_no_matter(
     talk: Talk, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -249,6 +260,25 @@ async def test_the_end_reaches_all_who_wait_and_all_who_come_later(talk: Talk) -
         assert str(error) == "ended with status 1"
     for late in (unwritten, talk.wire.request("m", {})):
         assert isinstance(await failure(late), NotSent)
+
+
+async def test_what_nobody_would_read_is_not_sent(talk: Talk) -> None:
+    [before] = await talk.asked()
+    talk.paper.deafness = "ended with status 1"
+    error = await failure(talk.wire.request("m", {}))
+    assert isinstance(error, NotSent)
+    assert str(error) == "ended with status 1"
+    assert len(talk.paper.sent) == 1
+    talk.answer(1, result={})  # a last word
+    assert await before == {}
+
+
+async def test_what_could_not_be_written_was_not_sent(talk: Talk) -> None:
+    def write(_: bytes) -> None:
+        talk.paper.deafness = "closed its input or output"
+
+    talk.paper.write = write
+    assert isinstance(await failure(talk.wire.request("m", {})), NotSent)
 
 
 async def test_a_server_may_ask_whether_we_live_and_nothing_else(talk: Talk) -> None:

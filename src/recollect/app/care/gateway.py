@@ -44,7 +44,7 @@ def check_gateway(patient: Patient) -> Iterator[Finding]:
 
 
 def _refuse_names_of_ours(patient: Patient, path: Path, loaded: "Loaded") -> None:
-    from recollect.app.beside import names_beside
+    from recollect.app.gateway.beside import names_beside
     from recollect.app.gateway.clashes import refuse_clashes
 
     refuse_clashes(path, loaded.config, names_beside(patient.settings))

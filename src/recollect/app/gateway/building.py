@@ -1,15 +1,12 @@
 """The gateway of an application, put together."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from recollect.app.gateway.gateway import Counting, Gateway
 from recollect.core.times import Clock
 from recollect.core.upstreams import Reach, Upstream
 from recollect.settings import Settings, gateway_target, upstream_environment
 from recollect.tools.toolset import Toolset
-
-NOWHERE = Path("tools.json")  # where no home folder is known
 
 
 def build_gateway(
@@ -20,7 +17,7 @@ def build_gateway(
     def taken() -> set[str]:
         return {name for tool in own() for name in (tool.name, *tool.aliases)}
 
-    return Gateway(gateway_target(settings) or NOWHERE, _open, usage, clock, taken)
+    return Gateway(gateway_target(settings), _open, usage, clock, taken)
 
 
 def _open(reach: Reach) -> Upstream:

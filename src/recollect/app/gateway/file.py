@@ -1,5 +1,6 @@
 """The gateway's file on disk."""
 
+import stat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ class State(NamedTuple):
     """Equal as long as the file was not written."""
 
     written_at: int
+    changed_at: int  # also where somebody has set the time of writing back
     size: int
     file: int
 
@@ -29,7 +31,7 @@ def state(path: Path) -> State | None:
         found = path.stat()
     except (OSError, ValueError):
         return None
-    return State(found.st_mtime_ns, found.st_size, found.st_ino)
+    return State(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
 
 
 def load(path: Path) -> Loaded:
@@ -61,7 +63,10 @@ def _unusable(path: Path, problems: list[Problem]) -> InvalidInput:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > LARGEST:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidInput(f"{path} is no regular file.", file=str(path))
+        if found.st_size > LARGEST:
             raise InvalidInput(f"{path} has more than {LARGEST:,} bytes.", file=str(path))
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:

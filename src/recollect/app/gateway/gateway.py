@@ -3,18 +3,20 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from asyncio import sleep as pause
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from recollect.app.gateway import file
 from recollect.app.gateway.busy import Busy
 from recollect.app.gateway.clashes import refuse_clashes
+from recollect.app.gateway.passing import Passing
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
-from recollect.core.upstreams import Reach, Upstream
-from recollect.errors import RecollectError
+from recollect.core.upstreams import JSON, Reach, Upstream
+from recollect.errors import RecollectError, visible
 from recollect.families.gateway.model import GatewayConfig
 from recollect.families.gateway.toolset import GatewayTools
 from recollect.tools.tool import Result, Tool
@@ -22,6 +24,7 @@ from recollect.tools.toolset import Toolset, combined, filtered
 
 FAULTY = "The gateway's file has a fault: tell the user to run `recollect gateway check`."
 INTERVAL = 1.0  # seconds between two looks at the file
+PAUSES = (0.2, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between looks at what a server has
 LISTING = 5.0  # seconds that a list of tools waits for servers that are passed through
 
 Open = Callable[[Reach], Upstream]
@@ -35,20 +38,17 @@ class Counting(Protocol):
     def note(self, tool: str, milliseconds: float, *, failed: bool, at: int) -> None: ...
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Served:
     """What one state of the file came to."""
 
     config: GatewayConfig
-    family: GatewayTools
     upstreams: Mapping[str, Busy]
     mapped: list[Tool]
-    passed: dict[str, list[Tool]] = field(default_factory=dict[str, list[Tool]])
+    passing: Passing
 
-    @property
-    def passing(self) -> list[str]:
-        """The upstreams whose tools are passed through."""
-        return [name for name, each in self.config.upstreams.items() if each.pass_through]
+    def tools(self) -> list[Tool]:
+        return [*self.mapped, *self.passing.tools()]
 
 
 class Gateway:
@@ -75,6 +75,7 @@ class Gateway:
         self._served: _Served | None = None
         self._seen: file.State | None = None
         self._is_loaded = False
+        self._is_welcome = False
         self._revision = 0
         self._joined: dict[bool, tuple[int, Toolset]] = {}
         self._listeners: set[Callable[[], None]] = set()
@@ -84,18 +85,19 @@ class Gateway:
     @property
     def instructions(self) -> str | None:
         """What its file has to say to assistants, or that there is something wrong with it."""
-        try:
-            # The handshake comes before there is any need of the tools.
-            config = self._served.config if self._served else file.load(self.path).config
-        except RecollectError:
+        self._load_once()
+        if self.fault is not None:
             return FAULTY
-        return config.instructions if self.fault is None else FAULTY
+        return self._served.config.instructions if self._served else None
 
     @property
-    def is_passing(self) -> bool:
-        """Whether some tools are known only by asking a server."""
-        self._load_once()
-        return self._served is not None and bool(self._served.passing)
+    def failures(self) -> Mapping[str, RecollectError]:
+        """Why servers that are passed through did not say what they have, by name."""
+        return self._served.passing.failures if self._served else {}
+
+    def failure_behind(self, name: str) -> RecollectError | None:
+        """Why a tool is not there, where it may be one of a server that never answered."""
+        return self._served.passing.failure_behind(name) if self._served else None
 
     def check(self) -> None:
         """Raises what is wrong with the file."""
@@ -106,10 +108,7 @@ class Gateway:
     def tools(self) -> list[Tool]:
         """Those that are known now."""
         self._load_once()
-        if self._served is None:
-            return []
-        passed = [tool for tools in self._served.passed.values() for tool in tools]
-        return [*self._served.mapped, *passed]
+        return self._served.tools() if self._served else []
 
     def beside(self, own: Toolset, *, only_reads: bool) -> Toolset:
         """Our own tools, and then those of the gateway."""
@@ -122,16 +121,28 @@ class Gateway:
         return known[1]
 
     async def refresh(self, patience: float | None = LISTING) -> None:
-        """Asks the servers that are passed through what they have; one that takes long is left
-        out, and listeners are told when it has answered."""
+        """Asks the servers that are passed through what they have; one that takes long keeps what
+        it had, and listeners are told when it has answered."""
         self._load_once()
         served = self._served
-        if served is not None and served.passing:
-            await asyncio.gather(*(self._list(served, name, patience) for name in served.passing))
+        if served is not None:
+            upstreams = served.passing.upstreams
+            await asyncio.gather(*(self._look(served, name, patience) for name in upstreams))
 
-    def start(self) -> None:
-        """Watches the file, and starts what is to be started at once."""
+    def start(self, *, at_once: bool) -> None:
+        """Watches the file; the servers that are to be there from the start wait for the first
+        client, unless they are wanted at once."""
         self._spawn(self._watch(), "gateway file")
+        if at_once:
+            self.welcome()
+
+    def welcome(self) -> None:
+        """A client is there that is to have these tools."""
+        if not self._is_welcome:
+            self._is_welcome = True
+            if self._wants_start():
+                self._load_once()
+                self._start_upstreams()
 
     def on_change(self, tell: Callable[[], None]) -> Callable[[], None]:
         """Has `tell` called when the tools have changed; returns the way to end that."""
@@ -155,23 +166,26 @@ class Gateway:
             self._load()
 
     def _load(self) -> bool:
-        """Whether the file could be used; else what was before stays."""
+        """Whether the tools are others than before; what cannot be used leaves them."""
         try:
             config, warnings = file.load(self.path)
             refuse_clashes(self.path, config, self._taken())
         except RecollectError as error:
             self.fault = error
-            log.warning("gateway: %s", error)
+            log.warning("gateway: %s", visible(str(error)))
             return False
         self.fault = None
+        before = self._served
+        if before is not None and before.config == config:
+            return False
         for warning in warnings:
-            log.info("gateway: %s, %s", self.path, warning)
-        self._serve(config)
-        return True
+            log.info("gateway: %s, %s", self.path, visible(str(warning)))
+        self._served = served = self._serving(config, dict(before.upstreams) if before else {})
+        self._revision += 1
+        return before is None or _listings(before) != _listings(served)
 
-    def _serve(self, config: GatewayConfig) -> None:
+    def _serving(self, config: GatewayConfig, before: dict[str, Busy]) -> _Served:
         """Servers that are reached as before stay connected."""
-        before = dict(self._served.upstreams) if self._served else {}
         upstreams: dict[str, Busy] = {}
         for name, each in config.upstreams.items():
             kept = before.get(name)
@@ -180,12 +194,12 @@ class Gateway:
             else:
                 upstreams[name] = Busy(each.reach, self._open(each.reach))
                 upstreams[name].on_tools_changed(lambda name=name: self._look_again(name))
-        family = GatewayTools(config, upstreams)
-        mapped = [self._counted(tool) for tool in family.mapped_tools()]
-        self._served = _Served(config, family, upstreams, mapped)
-        self._revision += 1
         for retired in before.values():
             self._spawn(retired.retire(), f"end of upstream {retired.name}")
+        family = GatewayTools(config, upstreams)
+        mapped = [self._counted(tool) for tool in family.mapped_tools()]
+        taken = {*self._taken(), *(tool.name for tool in mapped)}
+        return _Served(config, upstreams, mapped, Passing(config, family, taken, self._counted))
 
     def _counted(self, tool: Tool) -> Tool:
         async def run(call: Call, arguments: Mapping[str, Any]) -> Result:
@@ -194,91 +208,77 @@ class Gateway:
             try:
                 result = await tool.run(call, arguments)
                 failed = result.is_error
-                return result
-            finally:
-                elapsed = (time.perf_counter() - started) * 1000
-                self._counting.note(tool.name, elapsed, failed=failed, at=self._clock())
+            except asyncio.CancelledError:
+                raise  # it neither went well nor failed
+            except BaseException:
+                self._count(tool.name, started, failed=True)
+                raise
+            self._count(tool.name, started, failed=failed)
+            return result
 
         return replace(tool, run=run)
 
-    async def _list(self, served: _Served, upstream: str, patience: float | None) -> None:
-        try:
-            async with asyncio.timeout(patience):
-                listed = await served.family.passed_tools(upstream)
-        except TimeoutError:
-            log.info("gateway: %s takes long to list its tools", upstream)
-            self._look_again(upstream)
-            listed = []
-        except RecollectError as error:
-            log.warning("gateway: tools of %s are not offered: %s", upstream, error)
-            listed = []
-        others = [
-            tool for name, tools in served.passed.items() if name != upstream for tool in tools
-        ]
-        tools = self._without_clashes(upstream, listed, [*served.mapped, *others])
-        before = served.passed.get(upstream, [])
-        served.passed[upstream] = tools
-        if served is self._served and _listings(before) != _listings(tools):
-            self._revision += 1
+    def _count(self, tool: str, started: float, *, failed: bool) -> None:
+        elapsed = (time.perf_counter() - started) * 1000
+        self._counting.note(tool, elapsed, failed=failed, at=self._clock())
 
-    def _without_clashes(
-        self, upstream: str, tools: Sequence[Tool], others: Sequence[Tool]
-    ) -> list[Tool]:
-        taken = {*self._taken(), *(tool.name for tool in others)}
-        kept: list[Tool] = []
-        for tool in tools:
-            if tool.name in taken:
-                log.warning(
-                    "gateway: %s of %s is not offered: there is a tool of that name; "
-                    "a `prefix` tells them apart",
-                    tool.name,
-                    upstream,
-                )
-            else:
-                kept.append(self._counted(tool))
-            taken.add(tool.name)
-        return kept
+    async def _look(self, served: _Served, upstream: str, patience: float | None) -> bool:
+        try:
+            is_changed = await served.passing.look(upstream, patience)
+        except TimeoutError:
+            self._look_again(upstream)
+            return False
+        if is_changed and served is self._served:
+            self._revision += 1
+        return is_changed
 
     def _look_again(self, upstream: str) -> None:
         """After an upstream was connected anew, or said that its tools are others."""
         if upstream in self._looking:
             self._looking[upstream] = True
-        elif self._served is not None and upstream in self._served.passing:
+        elif self._served is not None and upstream in self._served.passing.upstreams:
             self._looking[upstream] = True
-            self._spawn(self._list_again(upstream), f"tools of upstream {upstream}")
+            self._spawn(self._looked_again(upstream), f"tools of upstream {upstream}")
 
-    async def _list_again(self, upstream: str) -> None:
+    async def _looked_again(self, upstream: str) -> None:
+        pauses = iter(PAUSES)
         try:
             while self._looking[upstream] and (served := self._served) is not None:
                 self._looking[upstream] = False
-                before = self._revision
-                if upstream in served.passing:
-                    await self._list(served, upstream, None)
-                if self._revision != before:
+                if upstream in served.passing.upstreams and await self._look(
+                    served, upstream, None
+                ):
                     self._tell()
+                # A server that never stops saying that its tools have changed is asked seldom.
+                await pause(next(pauses, PAUSES[-1]))
         finally:
             del self._looking[upstream]
 
     async def _watch(self) -> None:
-        if self._wants_start():
-            self._load_once()
-            self._start_upstreams()
         unsure: file.State | None = None
         while True:
             await asyncio.sleep(INTERVAL)
-            self._load_once()
-            now = file.state(self.path)
-            if now == self._seen:
-                continue
-            # What does not make sense may be half written: it gets another look before the word.
-            if unsure != now and not self._makes_sense():
-                unsure = now
-                continue
-            self._seen, unsure = now, None
-            if self._load():
-                log.info("gateway: %s was read again", self.path)
-                self._start_upstreams()
-                self._tell()
+            try:
+                unsure = self._look_at_file(unsure)
+            except Exception:
+                # A fault in one look must not end the watch.
+                log.exception("gateway: could not look at %s", self.path)
+
+    def _look_at_file(self, unsure: file.State | None) -> file.State | None:
+        """Returns the state that did not make sense: it may be half written, and gets another
+        look before a word is said."""
+        self._load_once()
+        now = file.state(self.path)
+        if now == self._seen:
+            return None
+        if unsure != now and not self._makes_sense():
+            return now
+        self._seen = now
+        if self._load():
+            self._tell()
+        if self._is_welcome:
+            self._start_upstreams()
+        return None
 
     def _makes_sense(self) -> bool:
         try:
@@ -314,5 +314,9 @@ class Gateway:
             log.error("gateway: %s failed", task.get_name(), exc_info=error)
 
 
-def _listings(tools: Sequence[Tool]) -> list[Any]:
-    return [tool.listing for tool in tools]
+def _listings(served: _Served) -> list[JSON | None]:
+    """With where tools are passed through from, since what these are is not known yet."""
+    passing: list[JSON | None] = [
+        {name: each.pass_through} for name, each in served.config.upstreams.items()
+    ]
+    return [*(tool.listing for tool in served.mapped), *passing]

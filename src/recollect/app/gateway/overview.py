@@ -15,7 +15,7 @@ from recollect.families.gateway.model import GatewayConfig
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An upstream; `reached` is its command or address, without what looks like a secret."""
+    """An upstream; `reached` is its command without what looks like a secret, or its host."""
 
     name: str
     way: Literal["stdio", "http"]
@@ -73,11 +73,9 @@ def _server(reach: Reach) -> Server:
 
 
 def _address(way: Endpoint) -> str:
-    """Neither who asks nor what is asked for: both may hold a key."""
+    """Scheme, host and port: all else may hold a key."""
     parts = urlsplit(way.url)
-    host = parts.netloc.rpartition("@")[2]
-    more = "?…" if parts.query else ""
-    return masked(f"{parts.scheme}://{host}{parts.path}")[0] + more
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def _never_called(config: GatewayConfig, counted: Iterable[Usage]) -> list[Usage]:

@@ -9,19 +9,21 @@ from recollect.core.upstreams import Reach, Upstream
 from recollect.settings import Settings, upstream_environment
 from recollect.upstreams.opening import open_upstream
 
-log = logging.getLogger("recollect.upstreams")
+LOGS = [logging.getLogger(name) for name in ("recollect.upstreams", "recollect.app.gateway")]
 
 
 @contextmanager
 def told_once(settings: Settings) -> Generator[None, None, None]:
     """Why a server failed is what the command says itself; the log has it for who asks for more."""
-    before = log.level
+    before = [log.level for log in LOGS]
     if settings.log_level == "warning":
-        log.setLevel(logging.ERROR)
+        for log in LOGS:
+            log.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        log.setLevel(before)
+        for log, level in zip(LOGS, before, strict=True):
+            log.setLevel(level)
 
 
 @asynccontextmanager

@@ -17,7 +17,8 @@ from recollect.cli.running import THE_GATEWAY, harmless, print_json, run_with_ap
 from recollect.core.sessions import Session
 from recollect.core.text import clipped
 from recollect.errors import NotFound
-from recollect.tools.schema import JSON, nearest
+from recollect.families.gateway.naming import likeliest
+from recollect.tools.schema import JSON
 from recollect.tools.tool import Result, Tool
 
 
@@ -77,7 +78,9 @@ async def _found(app: App, name: str) -> Tool:
             await app.gateway.refresh(patience=None)
         known = {tool.name: tool for tool in app.gateway.tools()}
     if name not in known:
-        close = nearest(name, list(known))
+        if (failure := app.gateway.failure_behind(name)) is not None:
+            raise failure
+        close = likeliest(name, known)
         listed = clipped(", ".join(known), 500) or "none"
         hint = f"Did you mean `{close}`?" if close else f"The gateway has: {listed}."
         raise NotFound("tool", clipped(name), hint=hint)

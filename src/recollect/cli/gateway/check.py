@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from recollect.app.beside import names_beside
+from recollect.app.gateway.beside import names_beside
 from recollect.app.gateway.file import Loaded, load
 from recollect.cli.gateway.asking import opened, told_once
 from recollect.cli.gateway.options import gateway_config, gateway_file
@@ -116,11 +116,12 @@ def _tell(path: Path, loaded: Loaded, asked: Sequence[Asked], names: Sequence[Dr
     servers = counted(len(asked), "server")
     click.echo(f"{path}: {counted(len(loaded.config.tools), 'tool')} in front of {servers}.")
     for warning in loaded.warnings:
-        click.secho(f"  {warning}", fg=_COLOURS["warning"])
+        click.secho(f"  {_on_one_line(str(warning))}", fg=_COLOURS["warning"])
     for one in asked:
-        click.echo(_in_words(one, loaded.config))
+        colour = None if one.failure is None else _COLOURS[ERROR]
+        click.secho(_on_one_line(_in_words(one, loaded.config)), fg=colour)
         if one.failure is not None and one.failure.hint:
-            click.echo(f"  {one.failure.hint}")
+            click.echo(f"  {_on_one_line(one.failure.hint)}")
         _tell_drift(one.found)
     if names:
         click.echo("Names:")
@@ -137,8 +138,7 @@ def _errors(asked: Sequence[Asked], names: Sequence[Drift]) -> list[Drift]:
 def _in_words(one: Asked, config: GatewayConfig) -> str:
     if one.failure is not None:
         said = one.failure.message
-        told = said if said.startswith(one.name) else f"{one.name}: {said}"
-        return click.style(harmless(told), fg=_COLOURS[ERROR])
+        return said if said.startswith(one.name) else f"{one.name}: {said}"
     tools = sum(tool.upstream == one.name for tool in config.tools)
     wrong = {each.tool for each in one.found if each.tool and each.level == ERROR}
     parts: list[str] = []
@@ -153,10 +153,15 @@ def _in_words(one: Asked, config: GatewayConfig) -> str:
 def _tell_drift(found: Sequence[Drift]) -> None:
     for each in found:
         place = f"line {each.line}, " if each.line else ""
-        of_tool = f"{each.tool}: " if each.tool else ""
+        of_tool = f"{_on_one_line(each.tool)}: " if each.tool else ""
         level = click.style(each.level, fg=_COLOURS[each.level])
-        told = harmless(f"{each.message} {each.fix}".rstrip())
+        told = _on_one_line(f"{each.message} {each.fix}")
         click.echo(f"  {place}{of_tool}{level}: {told}")
+
+
+def _on_one_line(said: str) -> str:
+    """What may hold words of a server, so that none of them looks like a line of ours."""
+    return harmless(" ".join(said.split()))
 
 
 def _described(path: Path, loaded: Loaded, asked: Sequence[Asked], names: Sequence[Drift]) -> JSON:

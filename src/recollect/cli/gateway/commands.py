@@ -9,9 +9,10 @@ import click
 from recollect.app.gateway.file import load as load_file
 from recollect.cli.bank import words
 from recollect.cli.gateway.call import called, run_gateway, show
-from recollect.cli.gateway.values import Form, properties_of, required_of
+from recollect.cli.gateway.values import Form, Parameters
 from recollect.cli.options import common
 from recollect.cli.parameters import SPOKEN
+from recollect.cli.running import harmless
 from recollect.core.text import clipped
 from recollect.errors import RecollectError
 from recollect.families.gateway.model import ToolConfig
@@ -22,7 +23,7 @@ PROJECT = "project"  # ours mean nothing to another server, and it may well have
 # Options that every command has; a parameter of the same name gets `tool-` before it.
 RESERVED = frozenset({"config", "data-dir", "help", "json", "log-level"})
 
-_METAVARS = {"string": "TEXT", "number": "NUMBER", "integer": "INTEGER", "boolean": "BOOLEAN"}
+_METAVARS = {"string": "TEXT", "fraction": "NUMBER", "integer": "INTEGER", "boolean": "BOOLEAN"}
 _OTHER = re.compile(r"[^\w.]+")
 _DASHES = re.compile(r"[-_]+")
 
@@ -69,17 +70,20 @@ class _Arguments:
     """Words for what the tool needs, options for the rest."""
 
     def __init__(self, schema: JSON) -> None:
-        needed = required_of(schema)
+        known = Parameters(schema)
         self.parameters: list[click.Parameter] = []
         self._forms: dict[str, tuple[str, Form]] = {}  # by destination
         self._taken = set(RESERVED)
         self._spoken: set[str] = set()
         self._has_many = False
-        for name, described in properties_of(schema).items():
-            form, destination = Form(described, schema), f"argument_{len(self._forms)}"
+        for name in known.names:
+            described = known.described(name)
+            if described is False:
+                continue
+            form, destination = known.form(name), f"argument_{len(self._forms)}"
             made = (
                 self._word(destination, name, form)
-                if name in needed
+                if name in known.required
                 else self._option(destination, name, form, _help(described))
             )
             if made is not None:
@@ -102,7 +106,7 @@ class _Arguments:
     def _word(self, destination: str, name: str, form: Form) -> click.Argument:
         """Of several that take many words, only one can."""
         is_spoken = name in SPOKEN and form.takes("string")
-        has_many = not self._has_many and (is_spoken or form.kinds == frozenset(["array"]))
+        has_many = not self._has_many and (is_spoken or form.is_only("array"))
         self._has_many = self._has_many or has_many
         if is_spoken and has_many:
             self._spoken.add(destination)
@@ -117,7 +121,7 @@ class _Arguments:
 
     def _option(self, destination: str, name: str, form: Form, help_: str) -> click.Option | None:
         """None where no name is left for it."""
-        is_flag = form.kinds == frozenset(["boolean"])
+        is_flag = form.is_only("boolean")
         option = self._name_for(name, is_flag=is_flag)
         if option is None:
             return None
@@ -125,7 +129,7 @@ class _Arguments:
             return click.Option(
                 [f"--{option}/--no-{option}", destination], default=None, help=help_
             )
-        repeated = bool(form.kinds) and form.takes("array")
+        repeated = not form.is_open and form.takes("array")
         kind = _type(form)
         return click.Option(
             [f"--{option}", destination],
@@ -148,15 +152,16 @@ class _Arguments:
 
 def _type(form: Form) -> Any:
     """Text, which is read by the schema; where that lists texts, one of them."""
-    texts = [each for each in form.choices if isinstance(each, str)]
+    texts = [each for each in form.choices if isinstance(each, str) and each.isprintable()]
     return click.Choice(texts) if texts and len(texts) == len(form.choices) else click.STRING
 
 
 def _metavar(form: Form) -> str:
-    kinds = form.items.kinds if form.kinds == frozenset(["array"]) else form.kinds
-    if not kinds:
+    if form.is_only("array"):
+        form = form.items
+    if form.is_open:
         return "VALUE"
-    return next((shown for kind, shown in _METAVARS.items() if kind in kinds), "JSON")
+    return next((shown for kind, shown in _METAVARS.items() if kind in form.kinds), "JSON")
 
 
 def _help(described: Any) -> str:
@@ -165,4 +170,6 @@ def _help(described: Any) -> str:
     about = cast(JSON, described)
     told, default = about.get("description"), about.get("default")
     text = clipped(told, 300) if isinstance(told, str) else ""
-    return text if default in (None, False, "", []) else f"{text}  [default: {default}]".strip()
+    if default not in (None, False, "", []):
+        text = f"{text}  [default: {clipped(str(default))}]".strip()
+    return harmless(text)

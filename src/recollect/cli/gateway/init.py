@@ -24,7 +24,7 @@ from recollect.families.gateway import ready
 from recollect.families.gateway.drafting import drafted
 from recollect.families.gateway.file.reading import Reading, read
 from recollect.families.gateway.model import ONLY, GatewayConfig
-from recollect.settings import Settings, gateway_target, load
+from recollect.settings import gateway_target, load
 from recollect.tools.schema import JSON
 
 OWNER_ONLY = 0o600  # the file may come to hold a password
@@ -73,7 +73,7 @@ def init(
     that is known already, and asks nobody.
     """
     settings = settings_from(**flags)
-    target = _target(settings)
+    target = gateway_target(settings)
     beside = (command, url, headers, variables, cwd, prefix is not None, name)
     if ready_name is not None and any(beside):
         raise click.UsageError("--ready says it all: no server, --prefix or --name beside it.")
@@ -90,13 +90,6 @@ def init(
         return
     kept = _write(target, text)
     _tell(target, kept, read(text, target.parent), as_json=as_json, is_used=_is_used(flags, target))
-
-
-def _target(settings: Settings) -> Path:
-    target = gateway_target(settings)
-    if target is None:
-        raise InvalidInput("No home folder is known.", hint="Name the file by --gateway-config.")
-    return target
 
 
 def _refuse_existing(target: Path) -> None:
@@ -154,7 +147,9 @@ def _variable(given: str) -> tuple[str, str]:
 
 
 def _asked(server: JSON, target: Path, *, prefix: str | None, name: str | None) -> str:
-    reach = _reach(server, target.parent, name or ONLY)
+    # It runs where the file is to be; while that is nowhere, not just in any folder.
+    folder = target.parent if target.parent.is_dir() else Path.home()
+    reach = _reach(server, folder, name or ONLY)
     with reported(f"Asking {clipped(' '.join(_words(server)), 60)}"):
         tools = asyncio.run(_tools_of(reach))
     if not tools:

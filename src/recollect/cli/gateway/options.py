@@ -14,9 +14,8 @@ def gateway_file(settings: Settings) -> Path:
     """The file that is read; InvalidInput where there is none."""
     if settings.gateway_config is None:
         usual = gateway_target(settings)
-        where = f" ({usual})" if usual else ""
         raise InvalidInput(
             "There is no gateway file.",
-            hint=f"`recollect gateway init` writes one{where}; --gateway-config names another.",
+            hint=f"`recollect gateway init` writes one ({usual}); --gateway-config names another.",
         )
     return settings.gateway_config

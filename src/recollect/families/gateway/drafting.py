@@ -7,11 +7,12 @@ from typing import Any, cast
 from recollect.core.text import forbidden_in_text
 from recollect.families.gateway.file.entries import HINTS
 from recollect.families.gateway.file.paths import joined_path
+from recollect.families.gateway.file.schemas import can_be_written
 from recollect.families.gateway.listings import named
 from recollect.families.gateway.model import JSON
 from recollect.families.gateway.naming import mended
-from recollect.families.gateway.schemas.facts import by_name, names, required
-from recollect.families.gateway.schemas.validating import NoSchema, validator_of
+from recollect.families.gateway.schemas.facts import names, required
+from recollect.families.gateway.schemas.root import Root, Steps, TooIntricate, by_name
 
 
 def drafted(
@@ -23,26 +24,26 @@ def drafted(
     """
     entries: dict[str, JSON] = {}
     theirs: set[str] = set()
+    steps = Steps()
     for tool in named(tools):
         if _can_be_written(tool["name"]) and tool["name"] not in theirs:
             theirs.add(tool["name"])
             ours = mended(prefix + tool["name"], entries)
-            entries[ours] = _entry(ours, tool)
+            entries[ours] = _entry(ours, tool, steps)
     servers: JSON = {"upstream": server} if name is None else {"upstreams": {name: server}}
     text = _written({**servers, "tools": list(entries.values())})
     return f"{text}\n"
 
 
-def _entry(ours: str, tool: JSON) -> JSON:
-    schema = _schema(tool.get("inputSchema"))
+def _entry(ours: str, tool: JSON, steps: Steps) -> JSON:
+    schema = _schema(tool.get("inputSchema"), steps)
     title, description = _text(tool.get("title")), _text(tool.get("description"))
     entry: JSON = {"name": ours} | ({"title": title} if title else {})
     entry["description"] = description or title or f"The tool {tool['name']}."
     entry["inputSchema"] = schema
     if annotations := _annotations(tool.get("annotations")):
         entry["annotations"] = annotations
-    parameters = filter(_can_be_written, names(schema, schema))
-    mapping = {name: joined_path([name]) for name in parameters}
+    mapping = {name: joined_path([name]) for name in _parameters(schema, steps)}
     entry["upstream"] = {"tool": tool["name"], "paramMapping": mapping}
     return entry
 
@@ -67,21 +68,31 @@ def _annotations(given: Any) -> JSON:
     return {"title": title, **hints} if title else hints
 
 
-def _schema(given: Any) -> JSON:
+def _schema(given: Any, steps: Steps) -> JSON:
     """The schema as it is, or what can be used of one that is none."""
     if not isinstance(given, dict):
         return {"type": "object"}
     schema = cast(JSON, given) | {"type": "object"}
+    if can_be_written(schema):
+        return schema
+    root = Root(schema, steps)
     try:
-        validator_of(schema)
-    except NoSchema:
-        parameters: JSON = {name: {} for name in names(schema, schema) if name}
-        return {
-            "type": "object",
-            "properties": parameters,
-            "required": [name for name in required(schema, schema) if name],
-        }
-    return schema
+        known, needed = names(schema, root), required(schema, root)
+    except TooIntricate:
+        return {"type": "object"}
+    return {
+        "type": "object",
+        "properties": {name: {} for name in known if name},
+        "required": [name for name in needed if name],
+    }
+
+
+def _parameters(schema: JSON, steps: Steps) -> list[str]:
+    """None at all where that is too intricate: whoever edits the file can name them."""
+    try:
+        return [name for name in names(schema, Root(schema, steps)) if _can_be_written(name)]
+    except TooIntricate:
+        return []
 
 
 def _written(value: JSON) -> str:

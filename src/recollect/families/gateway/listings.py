@@ -1,6 +1,6 @@
 """Tools as another server lists them, which may be anything."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from recollect.families.gateway.model import JSON, GatewayConfig
@@ -24,8 +24,9 @@ def named(tools: Sequence[Any]) -> list[JSON]:
     ]
 
 
-def mapped_there(config: GatewayConfig, upstream: str, known: Sequence[str]) -> set[str]:
+def mapped_there(config: GatewayConfig, upstream: str, known: Collection[str]) -> set[str]:
     """The tools of an upstream that have an entry in the file, by their names there."""
+    known = set(known)
     found = (resolved(tool.tool, known) for tool in config.tools if tool.upstream == upstream)
     return {name for name in found if name is not None}
 

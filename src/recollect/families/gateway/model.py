@@ -19,6 +19,7 @@ class PassThrough:
     only: tuple[str, ...] | None = None  # None: all
     hide: tuple[str, ...] = ()
     rename: Mapping[str, str] = field(default_factory=dict[str, str])  # theirs -> ours
+    trusts_read_only_hint: bool = False  # what the upstream says of its own tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,16 @@
 """Names of tools: as the servers behind the gateway have them, and as it offers them."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from itertools import islice
 
 from recollect.families.gateway.model import PassThrough
+from recollect.tools.schema import nearest
 
 LONGEST = 128  # characters; the protocol's limit
 PREFIXED = "__"  # between a server and its tool, as some clients show them
+
+_MOST_COMPARED = 100  # names; another server may have any number of them, and of any length
 
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{LONGEST}}}")
 _FORBIDDEN = re.compile(r"[^A-Za-z0-9_.-]")
@@ -31,6 +35,12 @@ def resolved(wanted: str, known: Collection[str]) -> str | None:
             return bare
         start = wanted.find(PREFIXED, start + 1)
     return None
+
+
+def likeliest(wrong: str, known: Iterable[str]) -> str | None:
+    """The name that was meant, if it is among the first and they are no longer than names are."""
+    first = islice(known, _MOST_COMPARED)
+    return nearest(wrong[:LONGEST], [name for name in first if len(name) <= LONGEST])
 
 
 def passed_name(theirs: str, through: PassThrough) -> str | None:

@@ -7,13 +7,14 @@ from typing import Any
 from recollect.core.sessions import Call
 from recollect.core.text import clipped
 from recollect.core.upstreams import Upstream
-from recollect.errors import MOST_LISTED, UpstreamError, visible
-from recollect.families.gateway.calling.arguments import Arguments
+from recollect.errors import RecollectError, visible
+from recollect.families.gateway.calling.arguments import check
 from recollect.families.gateway.calling.mapping import mapped
+from recollect.families.gateway.calling.name import NameThere
 from recollect.families.gateway.calling.results import result_of
-from recollect.families.gateway.listings import Passed, fault_in, named, passed
+from recollect.families.gateway.listings import Passed, fault_in, passed
 from recollect.families.gateway.model import JSON, GatewayConfig, ToolConfig
-from recollect.families.gateway.naming import PREFIXED, resolved
+from recollect.families.gateway.schemas.root import by_name
 from recollect.tools.tool import Effect, Result, Run, Tool
 
 log = logging.getLogger(__name__)
@@ -44,26 +45,36 @@ class GatewayTools:
         return tools
 
     def _mapped(self, tool: ToolConfig) -> Tool:
-        arguments = Arguments(tool.name, tool.input_schema)
         upstream = self._upstreams[tool.upstream]
+        name = NameThere(tool.tool, upstream)
 
         async def run(call: Call, given: Mapping[str, Any]) -> Result:
-            arguments.check(given)
-            name = await _name_there(tool.tool, upstream)
-            return await _called(upstream, name, mapped(tool, given), call)
+            check(given, tool.input_schema)
+            try:
+                result = await _called(upstream, await name.get(), mapped(tool, given), call)
+            except RecollectError:
+                name.doubt()
+                raise
+            if result.is_error:
+                name.doubt()
+            return result
 
-        return _tool(_listing(tool), run)
+        return _tool(_listing(tool), run, is_trusted=True)
 
     def _passed(self, upstream_name: str, tool: Passed) -> Tool:
         upstream = self._upstreams[upstream_name]
+        through = self._config.upstreams[upstream_name].pass_through
 
         async def run(call: Call, given: Mapping[str, Any]) -> Result:
             return await _called(upstream, tool.theirs, given, call)
 
-        return _tool(tool.listing, run)
+        is_trusted = through is not None and through.trusts_read_only_hint
+        return _tool(tool.listing, run, is_trusted=is_trusted)
 
 
-def _tool(listing: JSON, run: Run) -> Tool:
+def _tool(listing: JSON, run: Run, *, is_trusted: bool) -> Tool:
+    """What a server says of its own tools is believed where the file says so."""
+    hints = by_name(listing.get("annotations"))
     return Tool(
         name=listing["name"],
         description=listing.get("description", ""),
@@ -72,6 +83,7 @@ def _tool(listing: JSON, run: Run) -> Tool:
         run=run,
         effect=Effect.OUTSIDE,
         listing=listing,
+        said_to_read=is_trusted and hints.get("readOnlyHint") is True,
     )
 
 
@@ -93,20 +105,3 @@ async def _called(
     report = call.report if call.wants_progress else None
     answer = await upstream.call(tool, arguments, report)
     return result_of(answer, upstream.name, tool)
-
-
-async def _name_there(wanted: str, upstream: Upstream) -> str:
-    """Only a name that may have a prefix is worth the question what there is."""
-    if PREFIXED not in wanted:
-        return wanted
-    known = [tool["name"] for tool in named(await upstream.tools())]
-    found = resolved(wanted, known)
-    if found is None:
-        listed = ", ".join(clipped(visible(name)) for name in known[:MOST_LISTED]) or "none"
-        more = f" and {len(known) - MOST_LISTED} more" if len(known) > MOST_LISTED else ""
-        raise UpstreamError(
-            f'{upstream.name} has no tool "{wanted}"; it has: {listed}{more}. '
-            "`recollect gateway check` tells what has changed.",
-            upstream=upstream.name,
-        )
-    return found

@@ -12,12 +12,16 @@ import httpx2
 
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, BUSY = 401, 403, 404, 405, 429
 
+FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError)
+NOT_KNOWN = "Whether the call took effect is not known, so it was not repeated."
+
 
 class Kind(Enum):
     UNREACHED = auto()  # nothing was sent
     EXPIRED = auto()  # it was refused unread: the session is over
     BROKEN = auto()  # it was sent, and the connection ended before the answer did
     REFUSED = auto()  # answered, with something else than an answer
+    UNREADABLE = auto()  # answered, with what cannot be passed on
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +35,9 @@ class Fault:
 
 
 EXPIRED = Fault(
-    Kind.EXPIRED, "no longer knows our session", "It was begun anew: the next call opens another."
+    Kind.EXPIRED, "no longer knows our session", "It answers other calls: try this one again."
 )
+SILENT = Fault(Kind.BROKEN, "gave no answer", NOT_KNOWN)
 
 
 def of_exception(error: Exception, place: str) -> Fault:
@@ -48,10 +53,24 @@ def of_exception(error: Exception, place: str) -> Fault:
     if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
         return _unreached(place, "its address or headers cannot be sent", None)
     if isinstance(error, httpx2.TimeoutException):
-        return Fault(Kind.BROKEN, f"stopped reading or writing at {place}")
+        return Fault(Kind.BROKEN, f"stopped reading or writing at {place}", NOT_KNOWN)
     if isinstance(error, httpx2.DecodingError):
-        return Fault(Kind.REFUSED, "sent an answer whose compression is broken")
-    return Fault(Kind.BROKEN, f"ended the connection at {place} before its answer was complete")
+        return unreadable("its compression is broken")
+    reason = f"ended the connection at {place} before its answer was complete"
+    return Fault(Kind.BROKEN, reason, NOT_KNOWN)
+
+
+def of_end(place: str) -> Fault:
+    """A stream that has no answer in it."""
+    return Fault(Kind.BROKEN, f"ended its answer at {place} before it was complete", NOT_KNOWN)
+
+
+def unreadable(why: str) -> Fault:
+    return Fault(Kind.UNREADABLE, f"gave an answer that cannot be read: {why}")
+
+
+def overlong(limit: int) -> Fault:
+    return Fault(Kind.UNREADABLE, f"gave an answer of more than {limit:,} bytes")
 
 
 def _of_connecting(error: Exception, place: str) -> Fault:

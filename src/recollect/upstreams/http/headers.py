@@ -15,8 +15,9 @@ from mcp.shared.inbound import (
     x_mcp_header_map,
 )
 
+from recollect.core.protocol import STATELESS_VERSION
 from recollect.core.upstreams import JSON
-from recollect.upstreams.greeting import STATELESS_VERSION
+from recollect.errors import InvalidInput
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,16 @@ class StatelessHeaders:
         self._maps: dict[str, dict[tuple[str, ...], str]] = {}
 
     def of(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
+        """Raises InvalidInput for what can be said in JSON, and in no header."""
+        try:
+            return self._of(method, params)
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                f"The arguments cannot be sent: {self._upstream} wants one of them in a header, "
+                "and it holds half a character."
+            ) from error
+
+    def _of(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         headers = {MCP_PROTOCOL_VERSION_HEADER: STATELESS_VERSION, MCP_METHOD_HEADER: method}
         named = params.get(NAME_BEARING_METHODS.get(method, ""))
         if isinstance(named, str):

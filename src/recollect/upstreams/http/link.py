@@ -1,7 +1,6 @@
 """A connection over Streamable HTTP: the SDK's transport, and what we make of its answers."""
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -17,23 +16,27 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
-from mcp.types import HEADER_MISMATCH, METHOD_NOT_FOUND, JSONRPCRequest
+from mcp.types import HEADER_MISMATCH, METHOD_NOT_FOUND
 
+from recollect.core.protocol import MESSAGE_LIMIT, STATELESS_VERSION
 from recollect.core.sessions import Report
 from recollect.core.upstreams import JSON, Reach
-from recollect.errors import InvalidInput, UpstreamError, UpstreamUnavailable
-from recollect.upstreams.greeting import STATELESS_VERSION, Greeting, greet, stateless_meta, tells
-from recollect.upstreams.http.faults import FORBIDDEN, UNAUTHORIZED, Fault, Kind
+from recollect.errors import UpstreamError, UpstreamUnavailable
+from recollect.upstreams.greeting import Greeting, greet, stateless_meta, tells
+from recollect.upstreams.http.faults import FORBIDDEN, SILENT, UNAUTHORIZED, Fault, Kind
 from recollect.upstreams.http.headers import StatelessHeaders
 from recollect.upstreams.http.places import Target
 from recollect.upstreams.http.posts import Post, current_post
-from recollect.upstreams.http.wire import MESSAGE_LIMIT, Wire
+from recollect.upstreams.http.wire import Wire
 from recollect.upstreams.links import Link, LinkEnded, NotSent
-from recollect.upstreams.results import answered
+from recollect.upstreams.messages import written
+from recollect.upstreams.results import answered, result_of
 
 DISCOVERY = 10.0  # seconds; a server of the older era may leave the question without an answer
 CONFIRMATION = 5.0  # seconds to find out whether a server is still there
+MOMENT = 1.0  # seconds for other calls to find out what one has found out
 LISTEN_PAUSES = (1.0, 5.0, 30.0)  # seconds before listening anew; the last one again and again
+LISTEN = "subscriptions/listen"
 MOST_PAGES = 100  # of tools/list, where only headers are looked for
 
 # They write whole messages, addresses and sessions; what matters of it is in our own errors.
@@ -84,11 +87,11 @@ async def open_link(
 
 
 class HttpLink:
-    """A links.Link. The SDK knows the wire, and none of its models sees a result: they would drop
-    and refuse what they do not know."""
+    """A links.Link. The SDK knows the wire, and sees neither what is asked nor what is answered:
+    its models would drop and refuse what they do not know."""
 
     def __init__(self, target: Target, on_tools_changed: Callable[[], None]) -> None:
-        self.wire = Wire(target, lambda fault: self.end(fault.reason))
+        self.wire = Wire(target, self._watch)
         self._upstream = target.upstream
         self._tell = on_tools_changed
         self._dispatcher: JSONRPCDispatcher[TransportContext] | None = None
@@ -97,6 +100,9 @@ class HttpLink:
         self._greeting: Greeting | None = None
         self._version = ""  # of the handshake era
         self._stateless = StatelessHeaders(target.upstream)
+        self._waiting: set[Post] = set()  # calls, and nothing that we ask for ourselves
+        self._confirming = asyncio.Lock()
+        self._absent: Fault | None = None  # why the server cannot say anything by itself
         self._reason = ""
         self._has_ended = asyncio.Event()
 
@@ -127,55 +133,72 @@ class HttpLink:
     async def request(
         self, method: str, params: Mapping[str, Any], report: Report | None = None
     ) -> JSON:
-        _check(method, params)
-        return await self._request(method, params, report, may_learn=True)
+        try:
+            return await self._request(method, params, report)
+        except UpstreamError as error:
+            if not await self._has_learned(method, error):
+                raise
+        # The server refused it unread.
+        return await self._request(method, params, report)
 
     async def probe(self) -> None:
-        post = Post(next(self._ids))
         try:
-            await self._send(post, "server/discover" if self._is_stateless else "ping", {})
-        except MCPError as error:
-            fault = post.fault
-            is_silent = fault is not None and (
-                fault.kind is not Kind.REFUSED or (fault.status or 0) >= 500
-            )
-            if self._has_ended.is_set() or is_silent:
-                reason = self._reason or (fault.reason if fault else error.message)
-                self.end(reason)
-                raise LinkEnded(reason) from None
+            await self._send(self._post("server/discover" if self._is_stateless else "ping", {}))
+        except UpstreamError:
+            return  # that is an answer too
+        except _NoAnswerError as failed:
+            fault = failed.fault
+            is_answer = fault.kind in (Kind.REFUSED, Kind.UNREADABLE) and (fault.status or 0) < 500
+            if self._has_ended.is_set() or not is_answer:
+                self.end(fault.reason)
+                raise LinkEnded(self._reason) from None
 
     @property
     def _is_stateless(self) -> bool:
         return self._greeting is not None and self._greeting.is_stateless
 
-    async def _request(
-        self, method: str, params: Mapping[str, Any], report: Report | None, *, may_learn: bool
-    ) -> JSON:
-        post = Post(next(self._ids))
+    async def _request(self, method: str, params: Mapping[str, Any], report: Report | None) -> JSON:
+        post = self._post(method, params, report)
+        if method != LISTEN:
+            self._waiting.add(post)
         try:
-            result = await self._send(post, method, params, report)
-        except MCPError as error:
-            if may_learn and await self._has_learned(method, error):
-                # The server refused it unread.
-                return await self._request(method, params, report, may_learn=False)
-            raise await self._failure(post, error) from None
+            result = await self._send(post, report)
+        except _NoAnswerError as failed:
+            post.settled.set()
+            raise await self._failure(post, failed.fault) from None
+        finally:
+            post.settled.set()
+            self._waiting.discard(post)
+            self._leave_if_absent()
+        return self._passed_on(method, result)
+
+    def _passed_on(self, method: str, result: JSON) -> JSON:
         if not self._is_stateless:
             return result
         listing = method == "tools/list"
         return answered(self._stateless.learn(result) if listing else result, self._upstream)
 
-    async def _send(
-        self, post: Post, method: str, params: Mapping[str, Any], report: Report | None = None
-    ) -> JSON:
+    def _post(self, method: str, params: Mapping[str, Any], report: Report | None = None) -> Post:
+        """Raises InvalidInput for what cannot be sent."""
+        request_id = next(self._ids)
+        meta: JSON = {**cast(JSON, params.get("_meta") or {})}
+        if self._is_stateless:
+            meta |= stateless_meta()
+        if report is not None:
+            meta["progressToken"] = request_id
+        if meta:
+            params = {**params, "_meta": meta}
+        body = written({"id": request_id, "method": method, "params": params})
+        return Post(request_id, method, self._headers(method, params), body)
+
+    async def _send(self, post: Post, report: Report | None = None) -> JSON:
+        """The result; _NoAnswerError where none came, of whatever kind."""
         assert self._dispatcher is not None
         if self._has_ended.is_set():
             raise NotSent(self._reason)
-        if self._is_stateless:
-            meta = {**cast(JSON, params.get("_meta") or {}), **stateless_meta()}
-            params = {**params, "_meta": meta}
         options: CallOptions = {
             "request_id": post.request_id,
-            "headers": self._headers(method, params),
+            "headers": post.headers,
             "cancel_on_abandon": False,  # _abandon does it, without making the caller wait
         }
         telling = None if report is None else _Telling(report)
@@ -183,7 +206,9 @@ class HttpLink:
             options["on_progress"] = telling
         outer = current_post.set(post)
         try:
-            result = await self._dispatcher.send_raw_request(method, params, options)
+            await self._dispatcher.send_raw_request(post.method, None, options)
+        except MCPError:
+            pass  # its words are the SDK's: what happened is in the post
         except asyncio.CancelledError:
             self._abandon(post)
             raise
@@ -191,7 +216,14 @@ class HttpLink:
             current_post.reset(outer)
         if telling is not None:
             await telling.done()
-        return result
+        if post.answer is not None:
+            return result_of(post.answer, self._upstream)
+        raise self._no_answer(post)
+
+    def _no_answer(self, post: Post) -> Exception:
+        if post.fault is None and self._has_ended.is_set():
+            return (LinkEnded if post.is_sent else NotSent)(self._reason)
+        return _NoAnswerError(post.fault or SILENT)
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         if self._is_stateless or method == "server/discover":
@@ -209,26 +241,40 @@ class HttpLink:
             said = {"requestId": post.request_id, "reason": "not needed"}
             self._tasks.start_soon(self._dispatcher.notify, "notifications/cancelled", said)
 
-    async def _failure(self, post: Post, error: MCPError) -> Exception:
-        """What the caller is told: the server's own words, or why there are none."""
-        fault = post.fault
-        if fault is None:
-            if self._has_ended.is_set():
-                return LinkEnded(self._reason)
-            return UpstreamError(
-                _own_words(error), upstream=self._upstream, upstream_code=error.code
-            )
-        if fault.kind in (Kind.UNREACHED, Kind.EXPIRED):
-            self.end(fault.reason)
-            return NotSent(fault.reason)
-        if fault.kind is Kind.BROKEN and await self._is_gone():
-            return LinkEnded(fault.reason)
-        return self._unavailable(fault)
+    async def _failure(self, post: Post, fault: Fault) -> Exception:
+        """What the caller is told. One that meets with a server that is gone ends the connection
+        only where no other waits for an answer: that may be on its way."""
+        if fault.kind in (Kind.REFUSED, Kind.UNREADABLE):
+            return self._told(fault)
+        is_alone = await self._is_left_alone(post)
+        match fault.kind:
+            case Kind.UNREACHED if is_alone:
+                self.end(fault.reason)
+                return NotSent(fault.reason)
+            case Kind.EXPIRED if is_alone or await self._is_gone():
+                self.end(fault.reason)
+                return NotSent(fault.reason)
+            case Kind.BROKEN if is_alone and await self._is_gone():
+                return LinkEnded(fault.reason)
+            case _:
+                return self._told(fault)
+
+    async def _is_left_alone(self, post: Post) -> bool:
+        """Whether no other call waits, or they all wait for nothing as this one did."""
+        try:
+            async with asyncio.timeout(MOMENT):
+                while others := [
+                    other for other in self._waiting - {post} if not other.settled.is_set()
+                ]:
+                    await others[0].settled.wait()
+        except TimeoutError:
+            return self._has_ended.is_set()
+        return True
 
     async def _is_gone(self) -> bool:
         """Whether it was the server that broke, or this one exchange."""
         try:
-            async with asyncio.timeout(CONFIRMATION):
+            async with asyncio.timeout(CONFIRMATION), self._confirming:
                 await self.probe()
         except LinkEnded:
             return True
@@ -236,13 +282,26 @@ class HttpLink:
             return False  # the next call will see
         return False
 
-    def _unavailable(self, fault: Fault) -> UpstreamUnavailable:
+    def _watch(self, absent: Fault | None) -> None:
+        self._absent = absent
+        self._leave_if_absent()
+
+    def _leave_if_absent(self) -> None:
+        """Where nobody could say that the tools have changed, the connection is made anew; but
+        not before the calls on it have their answers."""
+        if self._absent is not None and not self._waiting:
+            self.end(self._absent.reason)
+
+    def _told(self, fault: Fault) -> UpstreamUnavailable | UpstreamError:
+        if fault.kind is Kind.UNREADABLE:
+            return UpstreamError(f"{self._upstream} {fault.reason}.", upstream=self._upstream)
         facts = {} if fault.status is None else {"status": fault.status}
         return UpstreamUnavailable(self._upstream, f"{fault.reason}.", hint=fault.hint, **facts)
 
-    async def _has_learned(self, method: str, error: MCPError) -> bool:
+    async def _has_learned(self, method: str, error: UpstreamError) -> bool:
         """Lists the tools where a call lacked headers that only a listing tells of."""
-        if error.code != HEADER_MISMATCH or method != "tools/call" or not self._is_stateless:
+        is_headers = error.facts.get("upstream_code") == HEADER_MISMATCH
+        if not (is_headers and method == "tools/call" and self._is_stateless):
             return False
         params: JSON = {}
         for _ in range(MOST_PAGES):
@@ -271,15 +330,12 @@ class HttpLink:
 
     async def _ask(self, method: str, params: JSON) -> JSON:
         """A request of the greeting: nothing that it meets is the end of a connection yet."""
-        post = Post(next(self._ids))
         try:
-            result = await self._send(post, method, params)
-        except NotSent as gone:
+            result = await self._send(self._post(method, params))
+        except LinkEnded as gone:
             raise UpstreamUnavailable(self._upstream, f"{gone}.") from None
-        except MCPError as error:
-            if post.fault is not None:
-                raise self._unavailable(post.fault) from None
-            raise UpstreamError(_own_words(error), upstream=self._upstream) from None
+        except _NoAnswerError as failed:
+            raise self._told(failed.fault) from None
         if method == "initialize":
             self._version = str(result.get("protocolVersion", ""))
         return result
@@ -289,7 +345,7 @@ class HttpLink:
         wanted: JSON = {"notifications": {"toolsListChanged": True}}
         for pause in chain(LISTEN_PAUSES, repeat(LISTEN_PAUSES[-1])):
             try:
-                await self.request("subscriptions/listen", wanted)
+                await self._request(LISTEN, wanted, None)
             except UpstreamUnavailable as error:
                 log.debug("%s does not tell of changes: %s", self._upstream, error.message)
             except (UpstreamError, LinkEnded):
@@ -341,24 +397,9 @@ async def _answer(
     raise MCPError(code=METHOD_NOT_FOUND, message=f"Method not found: {method}")
 
 
-def _check(method: str, params: Mapping[str, Any]) -> None:
-    """Makes the message once, as the SDK will: there a failure would end the connection, and a NaN
-    would become a null."""
-    try:
-        json.dumps(dict(params), ensure_ascii=False, allow_nan=False).encode()
-        message = JSONRPCRequest(jsonrpc="2.0", id=0, method=method, params=dict(params))
-        message.model_dump(by_alias=True, mode="json", exclude_unset=True)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(
-            "The arguments cannot be sent: they hold NaN, Infinity or half a character, or are "
-            "nested too deeply."
-        ) from error
+class _NoAnswerError(Exception):
+    """No answer came, or one that is none."""
 
-
-def _own_words(error: MCPError) -> str:
-    """The server's, unless the SDK speaks: its words would quote what came."""
-    if error.message.startswith("Failed to parse"):
-        return "The answer is no message of JSON-RPC."
-    if error.message.startswith("SSE stream failed"):
-        return f"The answer has more than {MESSAGE_LIMIT:,} bytes."
-    return error.message or f"error {error.code}"
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.reason)
+        self.fault = fault

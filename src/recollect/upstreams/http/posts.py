@@ -1,5 +1,6 @@
 """One request to a server over HTTP: what became of it, and the way to give it up."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import TypeVar
@@ -7,6 +8,7 @@ from typing import TypeVar
 import anyio
 import httpx2
 
+from recollect.core.upstreams import JSON
 from recollect.upstreams.http.faults import Fault
 
 T = TypeVar("T")
@@ -15,13 +17,23 @@ T = TypeVar("T")
 class Post:
     """Made for one request, by whoever waits for its answer."""
 
-    def __init__(self, request_id: int) -> None:
+    def __init__(self, request_id: int, method: str, headers: dict[str, str], body: bytes) -> None:
         self.request_id = request_id
+        self.method = method
+        self.headers = headers
+        self.body = body  # the SDK is given none: it would make copies, and refuse half characters
+        self.answer: JSON | None = None  # the whole message, and never the SDK's
         self.fault: Fault | None = None
         self.status: int | None = None
         self.is_sent = False
+        self.settled = asyncio.Event()  # set once it is known what became of it
         self._is_given_up = False
         self._scope: anyio.CancelScope | None = None
+
+    @property
+    def stand_in(self) -> bytes:
+        """What the SDK gets in place of the answer, which is not its to judge."""
+        return b'{"jsonrpc":"2.0","id":%d,"result":{}}' % self.request_id
 
     def takes(self, request: httpx2.Request) -> bool:
         """Whether this is the request itself, and not something that is sent on its account: our
@@ -29,7 +41,8 @@ class Post:
         is_resumed = request.method == "GET"
         is_redirected = self.status is not None and 300 <= self.status < 400
         is_itself = is_resumed or is_redirected or not self.is_sent
-        self.is_sent = True
+        if is_itself:
+            self.is_sent, self.status = True, None
         return is_itself
 
     def give_up(self) -> None:

@@ -5,38 +5,42 @@ does not expect. So nothing is raised through it: an exchange that fails is an e
 SDK, and the reason is kept for whoever sent the request.
 """
 
-import json
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import cast
 
 import httpx2
 from anyio.abc import TaskGroup
 
+from recollect.core.protocol import MESSAGE_LIMIT
 from recollect.core.upstreams import JSON
 from recollect.errors import UpstreamUnavailable
+from recollect.upstreams.http.events import AnswerEvents, Notices, is_answer
 from recollect.upstreams.http.faults import (
     BUSY,
     EXPIRED,
+    FAILURES,
     FORBIDDEN,
     NOT_FOUND,
     UNAUTHORIZED,
     Fault,
-    Kind,
     of_content,
     of_exception,
     of_redirect,
     of_status,
+    overlong,
+    unreadable,
 )
 from recollect.upstreams.http.places import Target
 from recollect.upstreams.http.posts import Post, current_post
+from recollect.upstreams.messages import Unreadable, read
 
-MESSAGE_LIMIT = 16 * 1024 * 1024  # bytes
 REFUSAL_LIMIT = 64 * 1024  # bytes of an answer that is an error
 IDLE = 3.0  # seconds; servers close a connection after 5, and it must not be used just then
 NOTE_PATIENCE = 2.0  # seconds for what nobody waits for, a farewell among it
 
 ACCEPTED, BAD_REQUEST = 202, 400
+MOVED = (307, 308)
 OF_US = (UNAUTHORIZED, FORBIDDEN, BUSY)  # who asks, and not what is asked
 UNAVAILABLE = 503  # what the SDK is told in place of an exception
 METHOD_NOT_FOUND = -32601
@@ -44,17 +48,15 @@ UNREAD = (-32000, -32600)  # codes of servers that refuse a session they do not 
 SESSION = "mcp-session-id"
 EVENTS, PLAIN = "text/event-stream", "application/json"
 
-Lost = Callable[[Fault], None]
-
-_FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError)
+Watch = Callable[[Fault | None], None]
 
 
 class Wire(httpx2.AsyncBaseTransport):
-    """The way to one server. `lost` is told when it turns out to be gone while nobody asks."""
+    """The way to one server. `watch` is told whether it is there to say something by itself."""
 
-    def __init__(self, target: Target, lost: Lost) -> None:
+    def __init__(self, target: Target, watch: Watch) -> None:
         self._shown = target.shown
-        self._lost = lost
+        self._watch = watch
         self._inner = httpx2.AsyncHTTPTransport(
             verify=_trusted(target),
             proxy=_proxy(target),
@@ -83,23 +85,28 @@ class Wire(httpx2.AsyncBaseTransport):
         return await self._send_briefly(request)
 
     async def _exchange(self, request: httpx2.Request, post: Post) -> httpx2.Response:
+        if request.method == "POST":
+            request.stream = httpx2.ByteStream(post.body)
+            request.headers["content-length"] = str(len(post.body))
         try:
             response = await post.step(lambda: self._inner.handle_async_request(request))
-        except _FAILURES as error:
+        except FAILURES as error:
             post.fault = of_exception(error, self._shown)
             return httpx2.Response(UNAVAILABLE)
+        response.request = request
         post.status = response.status_code
         if 300 <= post.status < 400:
             post.fault = of_redirect(post.status, _location(request, response), self._shown)
-            return response
+            return await _without_body(response)
         post.fault = None
         if post.status >= 400:
             return await self._refused(request, response, post)
         kind = response.headers.get("content-type", "").lower()
         if post.status != ACCEPTED and kind.startswith(EVENTS):
-            return _replaced(response, stream=_Events(response, post, self._shown))
+            events = AnswerEvents(response, post, self._shown)
+            return httpx2.Response(200, headers=_headers(EVENTS, response), stream=events)
         if post.status != ACCEPTED and kind.startswith(PLAIN):
-            return await self._plain(request, response, post)
+            return await self._plain(response, post)
         post.fault = of_content("" if post.status == ACCEPTED else kind, self._shown)
         await response.aclose()
         return httpx2.Response(UNAVAILABLE)
@@ -107,9 +114,9 @@ class Wire(httpx2.AsyncBaseTransport):
     async def _refused(
         self, request: httpx2.Request, response: httpx2.Response, post: Post
     ) -> httpx2.Response:
-        """A status that is an error: passed on where the server says more in JSON-RPC."""
+        """A status that is an error: an answer where the server says more in JSON-RPC."""
         status = response.status_code
-        message = _message(await self._body(request, response, post, REFUSAL_LIMIT))
+        message = await self._message(response, post, REFUSAL_LIMIT)
         has_session = SESSION in request.headers
         error = message.get("error") if message is not None else None
         if message is None or not isinstance(error, dict) or status in OF_US:
@@ -119,92 +126,65 @@ class Wire(httpx2.AsyncBaseTransport):
         code = cast(JSON, error).get("code")
         is_unknown = status == NOT_FOUND and code != METHOD_NOT_FOUND
         is_unread = status == BAD_REQUEST and message.get("id") is None and code in UNREAD
-        post.fault = EXPIRED if has_session and (is_unknown or is_unread) else None
-        return _json(response, message | {"id": post.request_id})
-
-    async def _plain(
-        self, request: httpx2.Request, response: httpx2.Response, post: Post
-    ) -> httpx2.Response:
-        """An answer that is a single message. Its id is ours whatever the server wrote: there is
-        no other request that it could answer."""
-        body = await self._body(request, response, post, MESSAGE_LIMIT)
-        message = _message(body)
-        if message is None or not ("result" in message or "error" in message):
-            if post.fault is None:
-                post.fault = Fault(Kind.REFUSED, f"sent no JSON-RPC message from {self._shown}")
+        if has_session and (is_unknown or is_unread):
+            post.fault = EXPIRED
             return httpx2.Response(UNAVAILABLE)
-        if message.get("id") != post.request_id:
-            return _json(response, message | {"id": post.request_id})
-        return httpx2.Response(response.status_code, headers=_headers(response), content=body)
+        post.fault, post.answer = None, message
+        return httpx2.Response(200, headers={"content-type": PLAIN}, content=post.stand_in)
 
-    async def _body(
-        self, request: httpx2.Request, response: httpx2.Response, post: Post, limit: int
-    ) -> bytes:
-        """All of it, unpacked; what is too long or breaks off is a fault, and nothing."""
-        response.request = request
-        size, chunks = 0, list[bytes]()
+    async def _plain(self, response: httpx2.Response, post: Post) -> httpx2.Response:
+        """An answer that is a single message. Whatever id the server wrote: there is no other
+        request that it could answer."""
+        message = await self._message(response, post, MESSAGE_LIMIT)
+        if not is_answer(message):
+            post.fault = post.fault or unreadable("it is no message of JSON-RPC")
+            return httpx2.Response(UNAVAILABLE)
+        post.answer = message
+        headers = _headers(PLAIN, response)
+        return httpx2.Response(200, headers=headers, content=post.stand_in)
+
+    async def _message(self, response: httpx2.Response, post: Post, limit: int) -> JSON | None:
+        """The body, where it is an object; what cannot be read is a fault."""
         try:
-            stream = response.aiter_bytes().__aiter__()
-            while (chunk := await post.step(lambda: anext(stream, None))) is not None:
-                size += len(chunk)
-                if size > limit:
-                    post.fault = Fault(Kind.REFUSED, f"sent an answer of more than {limit:,} bytes")
-                    return b""
-                chunks.append(chunk)
-        except _FAILURES as error:
+            message = read(await post.step(lambda: _body(response, limit)))
+        except FAILURES as error:
             post.fault = of_exception(error, self._shown)
-            return b""
+        except Unreadable as error:
+            post.fault = unreadable(str(error))
+        except _OverlongError:
+            post.fault = overlong(limit)
+        else:
+            return cast(JSON, message) if isinstance(message, dict) else None
         finally:
             await response.aclose()
-        return b"".join(chunks)
+        return None
 
     async def _wait_for_notices(self, request: httpx2.Request) -> httpx2.Response:
         try:
             response = await self._inner.handle_async_request(request)
-        except _FAILURES as error:
-            self._lost(of_exception(error, self._shown))
+        except FAILURES as error:
+            self._watch(of_exception(error, self._shown))
             return httpx2.Response(UNAVAILABLE)
-        if response.status_code == NOT_FOUND and SESSION in request.headers:
-            self._lost(EXPIRED)
-        return response
+        is_expired = response.status_code == NOT_FOUND and SESSION in request.headers
+        self._watch(EXPIRED if is_expired else None)
+        if not response.is_success:
+            return await _without_body(response)
+        response.request = request
+        headers = {"content-type": response.headers.get("content-type", "")}
+        return httpx2.Response(response.status_code, headers=headers, stream=Notices(response))
 
     async def _send_note(self, request: httpx2.Request) -> None:
         response = await self._send_briefly(request)
-        await response.aclose()
+        if response.status_code in MOVED and (moved := _moved(request, response)) is not None:
+            await self._send_briefly(moved)
 
     async def _send_briefly(self, request: httpx2.Request) -> httpx2.Response:
         limits = dict.fromkeys(("connect", "read", "write", "pool"), NOTE_PATIENCE)
         request.extensions = {**request.extensions, "timeout": limits}
         try:
-            return await self._inner.handle_async_request(request)
-        except _FAILURES:
+            return await _without_body(await self._inner.handle_async_request(request))
+        except FAILURES:
             return httpx2.Response(UNAVAILABLE)
-
-
-class _Events(httpx2.AsyncByteStream):
-    """The stream of an answer. The SDK stops reading once it has the answer: a stream that was
-    read to its end had none."""
-
-    def __init__(self, response: httpx2.Response, post: Post, shown: str) -> None:
-        self._stream = cast(httpx2.AsyncByteStream, response.stream)
-        self._post = post
-        self._shown = shown
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        source = self._stream.__aiter__()
-        try:
-            while (chunk := await self._post.step(lambda: anext(source, None))) is not None:
-                yield chunk
-        except httpx2.SSEError:
-            raise
-        except _FAILURES as error:
-            self._post.fault = of_exception(error, self._shown)
-        else:
-            reason = f"ended its answer at {self._shown} before it was complete"
-            self._post.fault = Fault(Kind.BROKEN, reason)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
 
 
 def _trusted(target: Target) -> ssl.SSLContext:
@@ -234,36 +214,54 @@ def _proxy(target: Target) -> httpx2.Proxy | None:
 
 def _location(request: httpx2.Request, response: httpx2.Response) -> str:
     """Where a redirect leads, without what may be secret in it."""
-    try:
-        url = request.url.join(response.headers.get("location", ""))
-    except httpx2.InvalidURL:
+    url = _next(request, response)
+    if url is None:
         return "an address that is none"
     return str(url.copy_with(userinfo=b"", query=None, fragment=None))
 
 
-def _message(body: bytes) -> JSON | None:
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
+def _moved(request: httpx2.Request, response: httpx2.Response) -> httpx2.Request | None:
+    """The same for the place that a redirect names, where it is on the same server."""
+    here, there = request.url, _next(request, response)
+    if there is None or there.userinfo or _server(there) != _server(here):
         return None
-    return cast(JSON, value) if isinstance(value, dict) else None
+    return httpx2.Request("POST", there, headers=request.headers, content=request.content)
 
 
-def _replaced(response: httpx2.Response, stream: httpx2.AsyncByteStream) -> httpx2.Response:
-    return httpx2.Response(
-        response.status_code,
-        headers=response.headers,
-        stream=stream,
-        extensions=response.extensions,
-    )
+def _next(request: httpx2.Request, response: httpx2.Response) -> httpx2.URL | None:
+    try:
+        return request.url.join(response.headers.get("location", ""))
+    except httpx2.InvalidURL:
+        return None
 
 
-def _headers(response: httpx2.Response) -> list[tuple[str, str]]:
-    """Those that are true of a body that is unpacked already."""
-    packing = ("content-encoding", "content-length", "transfer-encoding")
-    return [(name, value) for name, value in response.headers.multi_items() if name not in packing]
+def _server(url: httpx2.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
 
 
-def _json(response: httpx2.Response, message: JSON) -> httpx2.Response:
-    body = json.dumps(message).encode()
-    return httpx2.Response(response.status_code, headers=_headers(response), content=body)
+async def _without_body(response: httpx2.Response) -> httpx2.Response:
+    """Its status, and where it leads. The SDK would read whatever comes, for ever."""
+    await response.aclose()
+    location = response.headers.get("location")
+    headers = {} if location is None else {"location": location}
+    return httpx2.Response(response.status_code, headers=headers)
+
+
+def _headers(content_type: str, response: httpx2.Response) -> dict[str, str]:
+    """Those that the SDK looks at."""
+    session = response.headers.get(SESSION)
+    return {"content-type": content_type} | ({SESSION: session} if session else {})
+
+
+async def _body(response: httpx2.Response, limit: int) -> bytes:
+    size, chunks = 0, list[bytes]()
+    async for chunk in response.aiter_bytes():
+        size += len(chunk)
+        if size > limit:
+            raise _OverlongError
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+class _OverlongError(Exception):
+    """A body that has more bytes than are read."""

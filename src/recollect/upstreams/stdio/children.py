@@ -1,18 +1,18 @@
 """A program that we have started: its pipes, what it logs, and its end."""
 
 import asyncio
-import logging
 import signal
 import subprocess
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
-from recollect.errors import UpstreamUnavailable, visible
+from recollect.errors import UpstreamUnavailable
 from recollect.upstreams.stdio.launching import Program
 from recollect.upstreams.stdio.lines import Lines, Overlong
 from recollect.upstreams.stdio.packs import Pack, fresh_pack
+from recollect.upstreams.stdio.remarks import Remarks
+from recollect.upstreams.variables import Hide
 
 if TYPE_CHECKING:
     from asyncio import SubprocessTransport, WriteTransport
@@ -20,14 +20,10 @@ if TYPE_CHECKING:
 # Seconds for a program to end: once its input has ended, once it was asked to, once it was killed.
 GOODBYE, ASKED, KILLED = 1.0, 0.5, 1.0
 LAST_NEWS = 0.5  # seconds for what a program has written before it ended
-LOGGED = 500  # characters of one line
 
 _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
-_LAST_LINES = 3  # of its log, for the reason why it ended
 _FULL = 1024 * 1024  # bytes that a program has not read yet
 _POLL = 0.02  # seconds
-
-log = logging.getLogger(__name__)
 
 OnLine = Callable[[bytes | Overlong], None]
 
@@ -35,14 +31,14 @@ OnLine = Callable[[bytes | Overlong], None]
 class Child(asyncio.SubprocessProtocol):
     """One program. `ended` tells why it is of no use any more, as the end of a sentence."""
 
-    def __init__(self, name: str, limit: int) -> None:
+    def __init__(self, name: str, limit: int, hide: Hide) -> None:
         self.name = name
         self.on_line: OnLine = lambda line: None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.exited = asyncio.Event()
+        self.stirred = asyncio.Event()  # by anything that it writes
         self._output = Lines(limit)
-        self._errors = Lines(LOGGED * 8)
-        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._remarks = Remarks(name, hide)
         self._open_pipes = {_OUTPUT, _ERRORS}
         self._may_write = asyncio.Event()
         self._may_write.set()
@@ -60,6 +56,14 @@ class Child(asyncio.SubprocessProtocol):
             await self._may_write.wait()
 
     @property
+    def deafness(self) -> str | None:
+        """Why what is sent now will have no answer; None where it may. Its end takes longer to be
+        known: it may have left a last word."""
+        can_hear = self._input is not None and not self._input.is_closing()
+        is_there = can_hear and _OUTPUT in self._open_pipes and not self.exited.is_set()
+        return None if is_there else self._reason()
+
+    @property
     def is_full(self) -> bool:
         """Whether so much waits for it that it had better get nothing it can do without."""
         return self._input is not None and self._input.get_write_buffer_size() > _FULL
@@ -73,16 +77,17 @@ class Child(asyncio.SubprocessProtocol):
         self._input = cast("WriteTransport", self._transport.get_pipe_transport(_INPUT))
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        for line in (self._output if fd == _OUTPUT else self._errors).feed(data):
-            if fd == _OUTPUT:
-                self.on_line(line)
-            else:
-                self._log(line)
+        self.stirred.set()
+        if fd == _ERRORS:
+            self._remarks.feed(data)
+            return
+        for line in self._output.feed(data):
+            self.on_line(line)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._open_pipes.discard(fd)
         if fd == _ERRORS:
-            self._log(self._errors.rest())
+            self._remarks.finish()
             self._finish_if_all_is_said()
         else:
             self._finish_soon()
@@ -121,14 +126,8 @@ class Child(asyncio.SubprocessProtocol):
             how = f"was ended by {_signal_name(-status)}"
         else:
             how = f"ended with status {status}"
-        said = " / ".join(self._last_lines)
+        said = self._remarks.last
         return f"{how}: {said}" if said else how
-
-    def _log(self, line: bytes | Overlong) -> None:
-        raw = line.head if isinstance(line, Overlong) else line
-        if text := visible(raw.decode("utf-8", "replace").rstrip()[:LOGGED]):
-            log.info("%s: %s", self.name, text)
-            self._last_lines.append(text)
 
 
 @asynccontextmanager

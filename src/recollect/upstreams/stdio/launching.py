@@ -1,7 +1,6 @@
 """Which program is to be started, where, and with which environment."""
 
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +30,9 @@ INHERITED = (
     else ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 )
 
+_ROOT = Path(sys.executable).anchor
+_PATHEXT = ".COM;.EXE;.BAT;.CMD"
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -38,20 +40,26 @@ class Program:
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    folder: str | None
+    folder: str
 
 
 def program(upstream: str, launch: Launch, environment: Mapping[str, str]) -> Program:
     """Raises UpstreamUnavailable where the program, its folder or a variable is not there."""
     given = _environment(upstream, launch, environment)
-    if launch.cwd is not None and not Path(launch.cwd).is_dir():
+    folder = Path(launch.cwd or _home(environment))
+    if not (folder.is_absolute() and folder.is_dir()):
         raise UpstreamUnavailable(
             upstream,
-            f"cannot be started: there is no folder {launch.cwd}.",
+            f"cannot be started: there is no folder {folder}.",
             hint="Make it, or correct `cwd`.",
         )
-    executable = _executable(upstream, launch, given)
-    return Program((executable, *launch.args), given, launch.cwd)
+    executable = _executable(upstream, launch.command, folder, given)
+    return Program((executable, *launch.args), given, str(folder))
+
+
+def _home(environment: Mapping[str, str]) -> str:
+    home = Path(environment.get("USERPROFILE" if sys.platform == "win32" else "HOME", ""))
+    return str(home) if home.is_absolute() and home.is_dir() else _ROOT
 
 
 def _environment(upstream: str, launch: Launch, environment: Mapping[str, str]) -> dict[str, str]:
@@ -67,15 +75,13 @@ def _environment(upstream: str, launch: Launch, environment: Mapping[str, str]) 
     return inherited | named
 
 
-def _executable(upstream: str, launch: Launch, environment: Mapping[str, str]) -> str:
-    wanted = launch.command
+def _executable(upstream: str, wanted: str, folder: Path, environment: Mapping[str, str]) -> str:
     has_folder = Path(wanted).name != wanted
     # With a folder in its name it lies where the program will be, not where we are.
-    place = str(Path(launch.cwd or "", wanted)) if has_folder else wanted
-    found = shutil.which(place, path=environment.get("PATH", os.defpath))
-    if found is not None:
-        return str(Path(found).absolute())
-    if has_folder and Path(place).is_file():
+    places = [folder] if has_folder else _folders(environment)
+    if found := _runnable(places, wanted, environment):
+        return found
+    if has_folder and (folder / wanted).is_file():
         raise UpstreamUnavailable(
             upstream,
             f"cannot be started: {wanted} is no program that may be run.",
@@ -87,3 +93,27 @@ def _executable(upstream: str, launch: Launch, environment: Mapping[str, str]) -
         f"cannot be started: there is no program {wanted}{looked}.",
         hint="Install it, or give its whole path as `command`.",
     )
+
+
+def _folders(environment: Mapping[str, str]) -> list[Path]:
+    """Those of PATH. Windows, and every relative entry, would have it looked for where we are,
+    and that may be a stranger's folder."""
+    entries = environment.get("PATH", os.defpath).split(os.pathsep)
+    return [Path(entry) for entry in entries if Path(entry).is_absolute()]
+
+
+def _runnable(places: list[Path], name: str, environment: Mapping[str, str]) -> str | None:
+    for place in places:
+        for ending in _endings(name, environment):
+            path = place / (name + ending)
+            if path.is_file() and os.access(path, os.X_OK):
+                return str(path)
+    return None
+
+
+def _endings(name: str, environment: Mapping[str, str]) -> list[str]:
+    """What is put after a name: on Windows a program is known by how its file's name ends."""
+    if sys.platform != "win32":
+        return [""]
+    known = [e for e in environment.get("PATHEXT", _PATHEXT).split(";") if e.startswith(".")]
+    return [""] if name.lower().endswith(tuple(e.lower() for e in known)) else known

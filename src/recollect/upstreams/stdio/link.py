@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
+from recollect.core.protocol import MESSAGE_LIMIT
 from recollect.core.sessions import Report
 from recollect.core.upstreams import JSON, Launch, Reach
 from recollect.errors import UpstreamError, UpstreamUnavailable
@@ -13,7 +14,8 @@ from recollect.upstreams.links import Link, LinkEnded
 from recollect.upstreams.results import answered
 from recollect.upstreams.stdio.children import Child, running
 from recollect.upstreams.stdio.launching import program
-from recollect.upstreams.stdio.wire import MESSAGE_LIMIT, Wire
+from recollect.upstreams.stdio.wire import Wire
+from recollect.upstreams.variables import hiding
 
 _TOOLS_CHANGED = "notifications/tools/list_changed"
 
@@ -28,8 +30,9 @@ async def connect_stdio(
         if method == _TOOLS_CHANGED:
             tools_changed()
 
-    child = Child(reach.name, MESSAGE_LIMIT)
-    wire = Wire(reach.name, child, notified)
+    hide = hiding(reach, environment)
+    child = Child(reach.name, MESSAGE_LIMIT, hide)
+    wire = Wire(reach.name, child, notified, hide)
     child.on_line = wire.on_line
     child.ended.add_done_callback(lambda ended: wire.end(ended.result()))
     async with running(child, program(reach.name, cast(Launch, reach.way), environment)):
@@ -56,6 +59,20 @@ class _StdioLink:
         return answered(result, self._wire.upstream)
 
     async def probe(self) -> None:
+        """A busy server may not come to answer; whatever it writes meanwhile is a sign of life."""
+        self._child.stirred.clear()
+        stirring = asyncio.create_task(self._child.stirred.wait())
+        asking = asyncio.create_task(self._asked_anything())
+        try:
+            await asyncio.wait({stirring, asking}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                await asking
+        finally:
+            stirring.cancel()
+            asking.cancel()
+            await asyncio.wait({stirring, asking})
+
+    async def _asked_anything(self) -> None:
         method = "server/discover" if self._is_stateless else "ping"
         with suppress(UpstreamError):  # that is an answer too
             await self.request(method, {})

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
     from asyncio import SubprocessTransport
@@ -144,55 +144,67 @@ if sys.platform == "win32":
 else:
     import signal
 
-    # Hears which group it is to watch. A second word says that the group is gone; where its input
-    # ends instead, we are gone: then the group has lost its own input too, and gets a moment.
+    # Knows the group of the program, and hears who the program is: it may make a group of its own.
+    # A second word says that all is over. Where its input ends instead we are gone: then the
+    # program has lost its own input too, and gets a moment.
     _WATCH = """
-    read -r group || exit 0
+    read -r program
     read -r gone && exit 0
-    sleep 1
-    kill -s TERM -- "-$group" 2>/dev/null || exit 0
-    sleep 1
-    kill -s KILL -- "-$group" 2>/dev/null
+    for signal in TERM KILL; do
+        sleep 1
+        for group in "$1" $program; do kill -s $signal -- "-$group"; done
+    done
     """
+    # The first of the group leaves as soon as it is told to, or nobody is left to tell it.
+    _HOLD = "read -r gone"
     _SHELL = "/bin/sh"
+    _WORDS, _NOTHING = 2, "-"  # how many the watchdog hears at most
     _DISMISSAL = 1.0  # seconds for a shell to read one word
 
     @asynccontextmanager
     async def fresh_pack() -> AsyncGenerator[Pack, None]:
+        # The group is there and watched before the program is: were the program to be named once
+        # it runs, we could be killed before that.
+        async with _shell(_HOLD, process_group=0) as holder:
+            if holder is None:
+                yield _Group(None, [])
+                return
+            # What ends our own group must not end the watchdog.
+            async with _shell(_WATCH, str(holder.pid), start_new_session=True) as watchdog:
+                yield _Group(holder.pid, [holder, *([watchdog] if watchdog else [])])
+
+    @asynccontextmanager
+    async def _shell(
+        script: str, *arguments: str, **options: Any
+    ) -> "AsyncGenerator[_Shell | None, None]":
+        """A small program that lives until it is dismissed or we are gone; None without a shell."""
         heard, told = os.pipe()  # the second is ours alone: no program inherits it
-        group = _Group(told)
+        shell = _Shell(told)
         try:
             try:
-                watchdog = await _watchdog(heard)
+                is_running = await _is_started(shell, heard, script, *arguments, **options)
             finally:
                 os.close(heard)
             try:
-                yield group
+                yield shell if is_running else None
             finally:
-                await _dismiss(watchdog, group)
+                await shell.dismiss()
         finally:
             os.close(told)
 
-    class _Watchdog(asyncio.SubprocessProtocol):
-        def __init__(self) -> None:
-            self.exited = asyncio.Event()
-
-        def process_exited(self) -> None:
-            self.exited.set()
-
-    async def _watchdog(heard: int) -> "tuple[SubprocessTransport, _Watchdog] | None":
+    async def _is_started(
+        shell: "_Shell", heard: int, script: str, *arguments: str, **options: Any
+    ) -> bool:
         try:
-            return await asyncio.get_running_loop().subprocess_exec(
-                _Watchdog,
-                _SHELL,
-                "-c",
-                _WATCH,
+            await asyncio.get_running_loop().subprocess_exec(
+                lambda: shell,
+                *(_SHELL, "-c", script, _SHELL, *arguments),
                 stdin=heard,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env={"PATH": os.defpath},
-                start_new_session=True,  # what ends our own group must not end it
+                **options,
             )
         except OSError as error:
             log.warning(
@@ -201,46 +213,58 @@ else:
                 _SHELL,
                 error,
             )
-            return None
+            return False
+        return True
 
-    async def _dismiss(
-        watchdog: "tuple[SubprocessTransport, _Watchdog] | None", group: "_Group"
-    ) -> None:
-        if watchdog is None:
-            return
-        transport, told = watchdog
-        group.dismiss()
-        try:
-            async with asyncio.timeout(_DISMISSAL):
-                await told.exited.wait()
-        except TimeoutError:
-            log.warning("a watchdog did not end when it was told to")
-        finally:
-            transport.close()
+    class _Shell(asyncio.SubprocessProtocol):
+        def __init__(self, told: int) -> None:
+            self.pid = 0
+            self._told = told
+            self._exited = asyncio.Event()
+            self._transport: SubprocessTransport | None = None
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self._transport = cast("SubprocessTransport", transport)
+            self.pid = self._transport.get_pid()
+
+        def process_exited(self) -> None:
+            self._exited.set()
+
+        def tell(self, word: str) -> None:
+            with suppress(BrokenPipeError):  # it has ended
+                os.write(self._told, f"{word}\n".encode("ascii"))
+
+        async def dismiss(self) -> None:
+            if self._transport is None:
+                return
+            for _ in range(_WORDS):
+                self.tell(_NOTHING)
+            try:
+                async with asyncio.timeout(_DISMISSAL):
+                    await self._exited.wait()
+            except TimeoutError:
+                log.warning("a watchdog did not end when it was told to")
+            finally:
+                self._transport.close()
 
     class _Group:
-        """A process group, watched by a small program that ends it when we are gone."""
+        """The process group that the program is started in, and the one that it may make."""
 
-        def __init__(self, told: int) -> None:
-            self._told = told
-            self._id: int | None = None
+        def __init__(self, group: int | None, shells: "list[_Shell]") -> None:
+            self._group = group
+            self._ids = [] if group is None else [group]
+            self._shells = shells
 
         @property
         def options(self) -> Mapping[str, Any]:
-            return {"start_new_session": True}
+            if self._group is None:
+                return {"start_new_session": True}
+            return {"process_group": self._group}
 
         def add(self, pid: int) -> None:
-            self._id = pid
-            self._tell(str(pid))
-
-        def dismiss(self) -> None:
-            if self._id is None:
-                self._tell("none")
-            self._tell("gone")
-
-        def _tell(self, word: str) -> None:
-            with suppress(BrokenPipeError):  # there is no watchdog, or somebody has ended it
-                os.write(self._told, f"{word}\n".encode("ascii"))
+            self._ids.append(pid)
+            for shell in self._shells:
+                shell.tell(str(pid))
 
         def terminate(self) -> None:
             self._signal(signal.SIGTERM)
@@ -252,10 +276,13 @@ else:
             return not self._signal(0)
 
         def _signal(self, number: int) -> bool:
-            if self._id is None:
-                return False
-            try:
-                os.killpg(self._id, number)
-            except (ProcessLookupError, PermissionError):  # nobody, or none that still lives
-                return False
-            return True
+            """Whether there was anybody to hear it."""
+            heard = [_is_signalled(group, number) for group in self._ids]
+            return any(heard)
+
+    def _is_signalled(group: int, number: int) -> bool:
+        try:
+            os.killpg(group, number)
+        except (ProcessLookupError, PermissionError):  # nobody, or none that still lives
+            return False
+        return True

@@ -1,9 +1,7 @@
 """JSON-RPC with one server over lines: requests side by side, progress, cancellation."""
 
 import asyncio
-import json
 import logging
-import math
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -11,15 +9,19 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol, cast
 
+from recollect.core.protocol import MESSAGE_LIMIT
 from recollect.core.sessions import Report
 from recollect.core.upstreams import JSON
-from recollect.errors import InvalidInput, UpstreamError, visible
+from recollect.errors import UpstreamError, visible
 from recollect.upstreams.links import LinkEnded, NotSent
+from recollect.upstreams.messages import Unreadable, read, written
+from recollect.upstreams.results import result_of
 from recollect.upstreams.stdio.lines import Overlong
+from recollect.upstreams.variables import Hide
 
-MESSAGE_LIMIT = 16 * 1024 * 1024  # bytes, as on our own side
 _METHOD_NOT_FOUND = -32601
 _LONGEST_QUOTE = 200  # characters of what a server wrote, in our log and in errors
+_LONGEST_LOOK = 4096  # bytes of it that are looked at
 _PROGRESS_KEPT = 100  # of one request, while its client does not listen
 
 # The id of an answer that cannot be read as a whole, where the usual writers put it.
@@ -48,6 +50,11 @@ class Pipe(Protocol):
         ...
 
     @property
+    def deafness(self) -> str | None:
+        """Why the other side will not read what is written now; None where it may."""
+        ...
+
+    @property
     def is_full(self) -> bool:
         """Whether far too much waits there."""
         ...
@@ -56,10 +63,13 @@ class Pipe(Protocol):
 class Wire:
     """What is sent, and what comes back; `notified` is told what the server says by itself."""
 
-    def __init__(self, upstream: str, pipe: Pipe, notified: Callable[[str, JSON], None]) -> None:
+    def __init__(
+        self, upstream: str, pipe: Pipe, notified: Callable[[str, JSON], None], hide: Hide
+    ) -> None:
         self.upstream = upstream
         self._pipe = pipe
         self._notified = notified
+        self._hide = hide
         self._ids = count(1)
         self._pending: dict[int, _Pending] = {}
         self._end: str | None = None
@@ -81,6 +91,7 @@ class Wire:
         self._pending[request_id] = pending
         self._pipe.write(line)
         try:
+            self._check_open()  # the program may have gone unnoticed
             if report is not None:
                 await _pass_on(pending, report)
             return await pending.answer
@@ -107,8 +118,8 @@ class Wire:
             self._on_overlong(line)
         elif stripped := line.strip():
             try:
-                message = json.loads(stripped, parse_constant=_refuse_constant, parse_float=_finite)
-            except (ValueError, RecursionError) as error:
+                message = read(stripped)
+            except Unreadable as error:
                 self._on_unreadable(stripped, str(error))
                 return
             # Batches existed in one revision of the protocol.
@@ -149,20 +160,10 @@ class Wire:
             self._pipe.write(_line({"id": request_id, **answer}))
 
     def _on_answer(self, pending: _Pending, message: JSON) -> None:
-        error, result = message.get("error"), message.get("result")
-        if error is not None:
-            self._settle(pending, self._refusal(error))
-        elif isinstance(result, dict):
-            self._settle(pending, cast(JSON, result))
-        else:
-            wrong = "an answer without a result" if result is None else "a result that is no object"
-            self._settle(pending, self._fault(f"{self.upstream} gave {wrong}."))
-
-    def _refusal(self, error: Any) -> UpstreamError:
-        body = cast(JSON, error) if isinstance(error, dict) else {"message": error}
-        said, code = body.get("message"), body.get("code")
-        text = said if isinstance(said, str) and said.strip() else f"error {_quoted(str(body))}"
-        return UpstreamError(text, upstream=self.upstream, upstream_code=_number(code))
+        try:
+            self._settle(pending, result_of(message, self.upstream))
+        except UpstreamError as error:
+            self._settle(pending, error)
 
     def _fault(self, text: str) -> UpstreamError:
         return UpstreamError(text, upstream=self.upstream)
@@ -203,7 +204,7 @@ class Wire:
         # Once: a server that logs to its output would fill our log.
         if not self._has_quoted:
             self._has_quoted = True
-            quoted = _quoted(line[: 4 * _LONGEST_QUOTE].decode("utf-8", "replace"))
+            quoted = _quoted(self._hide(line[:_LONGEST_LOOK].decode("utf-8", "replace")))
             log.warning(
                 "%s writes what is no message, and it is ignored: %s", self.upstream, quoted
             )
@@ -219,8 +220,8 @@ class Wire:
         pending.news.set()
 
     def _check_open(self) -> None:
-        if self._end is not None:
-            raise NotSent(self._end)
+        if reason := self._end or self._pipe.deafness:
+            raise NotSent(reason)
 
 
 async def _pass_on(pending: _Pending, report: Report) -> None:
@@ -235,25 +236,7 @@ async def _pass_on(pending: _Pending, report: Report) -> None:
 
 
 def _line(message: JSON) -> bytes:
-    try:
-        text = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":"), allow_nan=False)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(
-            "The arguments cannot be sent: they hold NaN or Infinity, which are no JSON, or are "
-            "nested too deep."
-        ) from error
-    return text.encode("ascii") + b"\n"
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):  # we could not write it again
-        raise ValueError(f"{_quoted(digits)} is too large for a number")
-    return number
+    return written(message) + b"\n"
 
 
 def _number(value: Any) -> int | None:

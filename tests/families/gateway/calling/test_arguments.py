@@ -1,11 +1,9 @@
-import socket
-import sys
 from typing import Any
 
 import pytest
 
 from recollect.errors import InvalidInput
-from recollect.families.gateway.calling.arguments import Arguments
+from recollect.families.gateway.calling.arguments import check
 from recollect.families.gateway.model import JSON
 
 SCHEMA: JSON = {
@@ -14,7 +12,7 @@ SCHEMA: JSON = {
         "query": {"type": "string", "minLength": 2},
         "limit": {"type": "number", "minimum": 1, "maximum": 50},
         "mode": {"type": "string", "enum": ["text", "both"]},
-        "after": {"anyOf": [{"type": "string", "pattern": r"^\d{4}$"}, {"type": "null"}]},
+        "after": {"anyOf": [{"type": "string", "minLength": 4}, {"type": "null"}]},
         "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 2},
         "filters": {
             "type": "object",
@@ -27,21 +25,8 @@ SCHEMA: JSON = {
 }
 
 
-@pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    reached: list[Any] = []
-
-    def reach(*where: Any, **_more: Any) -> None:
-        reached.append(where)
-        raise OSError("no network here")
-
-    monkeypatch.setattr(socket, "getaddrinfo", reach)
-    monkeypatch.setattr(socket.socket, "connect", reach)
-    return reached
-
-
 def checked(given: Any, schema: JSON = SCHEMA) -> None:
-    Arguments("memory__search", schema).check(given)
+    check(given, schema)
 
 
 def refused(given: Any, schema: JSON = SCHEMA) -> InvalidInput:
@@ -73,7 +58,7 @@ def test_a_parameter_that_the_schema_does_not_have_is_no_mistake() -> None:
         ({"query": "tea", "limit": 51}, "limit", "is 51; it must be at most 50"),
         ({"query": "tea", "mode": "all"}, "mode", 'is "all"; it must be one of "text", "both"'),
         ({"query": "tea", "after": 5}, "after", "must be text or null, not 5"),
-        ({"query": "tea", "after": "May"}, "after", 'is "May"; it must be text that matches'),
+        ({"query": "tea", "after": "May"}, "after", "has 3 characters; it must have at least 4"),
         ({"query": "tea", "tags": ["a", 1]}, "tags[1]", "must be text, not 1"),
         ({"query": "tea", "tags": ["a", "b", "c"]}, "tags", "has 3 items; it must have at most 2"),
         ({"query": "tea", "filters": {}}, "filters.author", "`filters.author` is required"),
@@ -100,70 +85,35 @@ def test_a_closed_schema_refuses_an_unknown_parameter_and_guesses() -> None:
     assert "Known: query, limit" in str(refused({"query": "tea", "xyz": 5}, closed))
 
 
+def test_many_parameters_and_values_are_named_in_short() -> None:
+    names = {f"parameter_{i}": {} for i in range(500)}
+    closed = {"type": "object", "properties": names, "additionalProperties": False}
+    assert len(str(refused({"xyz": 1}, closed))) < 700
+    choice = {"type": "object", "properties": {"x": {"enum": list(range(500))}}}
+    assert "7, 8, 9 and 490 more" in str(refused({"x": "y"}, choice))
+
+
 def test_other_rules_of_a_schema_are_kept_too() -> None:
-    unique = {"type": "object", "properties": {"ids": {"uniqueItems": True}}}
-    assert refused({"ids": [1, 1]}, unique).facts["argument"] == "ids"
+    unique = {"type": "object", "properties": {"ids": {"uniqueItems": True}, "no": False}}
+    assert "has an item twice" in str(refused({"ids": [1, 1]}, unique))
+    assert "`no` cannot be given" in str(refused({"no": 1}, unique))
+    few = {"type": "object", "properties": {"x": {"minProperties": 2}}}
+    assert "`x` has 1 key; it must have at least 2" in str(refused({"x": {"a": 1}}, few))
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "object", "properties": {"query": {"type": "text"}}},
-        {"type": "object", "properties": {"query": {"$ref": "#/$defs/gone"}}},
-        {"type": "object", "properties": {"query": {"$ref": "#/properties/query"}}},
-        {"type": "object", "patternProperties": {"(": {}}},
-        {"type": "object", "properties": {"query": {"$ref": 5}}},
-        {"type": "object", "properties": {"query": {"$id": "http://[", "$ref": "x"}}},
-        {"type": "object", "$schema": "http://["},
-    ],
-)
-def test_a_schema_that_is_none_is_told_with_the_tool(schema: JSON) -> None:
-    error = refused({"query": "tea"}, schema)
-    assert error.facts["tool"] == "memory__search"
-    assert '"memory__search" cannot be used' in str(error)
+def test_what_cannot_be_shown_is_left_to_the_server() -> None:
+    deep: Any = []
+    for _ in range(10_000):
+        deep = [deep]
+    checked({"query": deep})
 
 
-def test_a_pattern_for_javascript_refuses_nothing() -> None:
-    checked({"query": "tea"}, {"type": "object", "properties": {"query": {"pattern": r"\p{L}+"}}})
-
-
-@pytest.mark.parametrize(
-    "older",
-    [
-        {"items": [{"type": "string"}]},
-        {"items": [{"type": "string"}], "exclusiveMinimum": 0},
-        {"exclusiveMinimum": True, "minimum": 0},
-    ],
-)
-def test_schemas_of_older_drafts_are_understood(older: JSON) -> None:
-    checked({"query": 1}, {"type": "object", "properties": {"query": older}})
-
-
-def test_a_draft_that_is_named_is_followed() -> None:
-    schema = {
-        "$schema": "http://json-schema.org/draft-07/schema#",
+def test_what_takes_too_long_to_say_is_left_to_the_server() -> None:
+    either = {f"a{i}": {"anyOf": [{"$ref": f"#/$defs/a{i - 1}"}] * 2} for i in range(1, 40)}
+    schema: JSON = {
         "type": "object",
-        "properties": {"pair": {"items": [{"type": "string"}]}},
+        "properties": {"x": {"$ref": "#/$defs/a39"}, "y": {"type": "string"}},
+        "$defs": either | {"a0": {"type": "string"}},
     }
-    assert refused({"pair": [1]}, schema).facts["argument"] == "pair[0]"
-    checked({"pair": [1]}, {"$schema": "https://example.org/our-own", "type": "object"})
-
-
-@pytest.mark.parametrize("reference", ["https://example.org/schema.json", "http://127.0.0.1:9/x#y"])
-def test_nothing_that_a_schema_refers_to_is_fetched(reference: str, no_network: list[Any]) -> None:
-    schema = {"type": "object", "properties": {"query": {"$ref": reference}}}
-    assert reference in str(refused({"query": "tea"}, schema))
-    assert no_network == []
-
-
-def test_a_reference_to_a_file_is_not_followed() -> None:
-    schema = {"type": "object", "properties": {"query": {"$ref": "file:///etc/hostname"}}}
-    assert "is not part of it" in str(refused({"query": "tea"}, schema))
-
-
-def test_arguments_that_are_nested_without_end_are_refused() -> None:
-    schema: JSON = {"type": "object", "properties": {"x": {"$ref": "#"}}}
-    deep: JSON = {}
-    for _ in range(sys.getrecursionlimit()):
-        deep = {"x": deep}
-    assert "nested too deeply" in str(refused(deep, schema))
+    checked({"x": 5, "y": 5}, schema)
+    assert refused({"y": 5}, schema).facts["argument"] == "y"

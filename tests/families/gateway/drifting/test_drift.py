@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,7 +63,6 @@ def test_a_bare_name_behind_a_prefix_is_a_note() -> None:
         {"oneOf": [{"properties": {"q": TEXT}}, {"properties": {"r": TEXT}}]},
         {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"q": TEXT}}}},
         {"properties": {"q": TEXT}, "anyOf": [{"required": ["q"]}, {"required": ["r"]}]},
-        {"properties": {"q": TEXT}, "patternProperties": {"^x-": TEXT}},
     ],
 )
 def test_a_parameter_that_is_gone_is_an_error(schema: JSON) -> None:
@@ -79,7 +79,7 @@ def test_a_parameter_that_is_gone_is_an_error(schema: JSON) -> None:
         {"properties": {}},
         {"properties": {"q": TEXT}, "additionalProperties": True},
         {"properties": {"q": TEXT}, "additionalProperties": {"type": "string"}},
-        {"properties": {"q": TEXT}, "patternProperties": {"^q": TEXT}},
+        {"properties": {"q": TEXT}, "patternProperties": {"^(q+)+$": TEXT}},
         {"properties": {"q": TEXT}, "patternProperties": {"(?<x>": TEXT}},
         {"properties": {"q": TEXT}, "allOf": [{"properties": {"query": TEXT}}]},
         {"anyOf": [{"properties": {"q": TEXT}}, {"properties": {"query": TEXT}}]},
@@ -131,7 +131,7 @@ def test_a_parameter_that_became_an_object_is_an_error() -> None:
         ({"type": ["string", "null"]}, TEXT, "warning", "ours may be null"),
         ({"enum": ["a", "b", "c"]}, {"enum": ["a", "b"]}, "error", 'does not take "c"'),
         (TEXT, {"enum": ["a", "b"]}, "warning", 'takes only "a", "b"'),
-        ({"const": "a"}, {"type": "string", "pattern": "^b"}, "error", 'does not take "a"'),
+        ({"const": "a"}, {"type": "string", "minLength": 2}, "error", 'does not take "a"'),
         (WHOLE | {"maximum": 100}, WHOLE | {"maximum": 50}, "warning", "at most 50, and ours at"),
         (WHOLE | {"minimum": 0}, WHOLE | {"exclusiveMinimum": 0}, "warning", "more than 0"),
         (TEXT | {"maxLength": 9}, TEXT | {"maxLength": 5}, "warning", "at most 5 characters"),
@@ -269,14 +269,7 @@ def test_a_tool_that_writes_by_now_is_a_warning_where_the_file_says_it_reads() -
     assert found.level == "warning"
 
 
-def test_a_schema_of_ours_that_is_none_is_an_error() -> None:
-    tool = tool_config(properties={"query": {"type": "words"}})
-    assert only(drifted(tool, listing("search"))).level == "error"
-
-
-@pytest.mark.parametrize(
-    "schema", [None, [], {"properties": 5}, {"properties": {"x": {"type": 5}}}, {"required": {}}]
-)
+@pytest.mark.parametrize("schema", [None, [], {"properties": 5}, {"required": {}}])
 def test_a_schema_of_theirs_that_is_none_says_nothing(schema: Any) -> None:
     assert serious(drifted(tool_config(), {"name": "search", "inputSchema": schema})) == []
 
@@ -335,3 +328,14 @@ def test_two_upstreams_that_pass_the_same_name_clash() -> None:
     assert "notes and web" in found.message
     apart = gateway_config(upstreams={"notes": PassThrough(), "web": PassThrough("web_")})
     assert clashes(apart, {name: [listing("search")] for name in ("notes", "web")}) == []
+
+
+def test_what_is_too_intricate_is_said_to_be_and_stops_at_once() -> None:
+    words = {f"p{i}": {"$ref": "#"} for i in range(300)}
+    tangle: JSON = {"type": "object", "properties": words}
+    tools = [tool_config(f"t{i}", f"t{i}", mapping={name: name for name in words}) for i in (1, 2)]
+    ours = [replace(tool, input_schema=tangle) for tool in tools]
+    there = [{"name": tool.tool, "inputSchema": tangle} for tool in tools]
+    found = drift(gateway_config(*ours), ONLY, there)
+    assert {(each.level, each.tool) for each in found} == {("warning", "t1"), ("warning", "t2")}
+    assert "too intricate" in found[0].message

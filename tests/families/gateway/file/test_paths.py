@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.gateway.file.paths import joined_path, met, split_path
+from recollect.families.gateway.file.paths import Taken, joined_path, split_path
 
 keys = st.text(st.sampled_from("ab.\\\n"), min_size=1, max_size=4)
 paths = st.lists(keys, min_size=1, max_size=4)
@@ -25,9 +25,12 @@ def test_empty_keys_and_stray_backslashes_are_no_path(text: str) -> None:
 
 
 def test_paths_meet_where_one_leads_to_the_other() -> None:
-    others = [("a", "b"), ("c",)]
-    assert met(("a",), others) == ("a", "b")
-    assert met(("a", "b"), others) == ("a", "b")
-    assert met(("c", "d", "e"), others) == ("c",)
-    assert met(("a", "x"), others) is None
-    assert met(("b",), others) is None
+    taken = Taken()
+    taken.add(("a", "b"), 3)
+    taken.add(("c",), 4)
+    assert taken.met(("a",)) == ("a", "b")
+    assert taken.met(("a", "b")) == ("a", "b")
+    assert taken.met(("c", "d", "e")) == ("c",)
+    assert taken.met(("a", "x")) is None
+    assert taken.met(("b",)) is None
+    assert taken.lines == {("a", "b"): 3, ("c",): 4}

@@ -56,7 +56,8 @@ def test_the_simplest_kind_of_file_says_everything_without_a_word_of_warning() -
     assert (found.problems, found.warnings) == ([], [])
     assert found.config is not None
     server = found.config.upstreams["upstream"]
-    assert server.reach == Reach("upstream", Launch("npx", ("-y", "@obra/episodic-memory")))
+    launch = Launch("npx", ("-y", "@obra/episodic-memory"), cwd=str(FOLDER))
+    assert server.reach == Reach("upstream", launch)
     assert server.pass_through is None
     search, opened = found.config.tools
     assert (search.name, search.tool) == ("memory__search", "episodic-memory__search")

@@ -1,6 +1,9 @@
+import json
+
 import pytest
 
 from reading_gateways import HERE, in_tool, refused
+from recollect.families.gateway.file.schemas import can_be_written
 
 
 @pytest.mark.parametrize(
@@ -27,6 +30,7 @@ def test_what_is_no_schema_is_refused(keyword: str, word: str) -> None:
     assert word in refused(in_tool(body, without="inputSchema"))
     body = f'\n"outputSchema": {{"type": "object", {keyword}}}, {HERE}'
     assert word in refused(in_tool(body))
+    assert not can_be_written(json.loads(f'{{"type": "object", {keyword}}}'))
 
 
 def test_what_only_looks_like_a_schema_is_left_alone() -> None:
@@ -34,3 +38,4 @@ def test_what_only_looks_like_a_schema_is_left_alone() -> None:
     body = f'\n"inputSchema": {{"type": "object", "properties": {{"q": {{{values}}}}}}},'
     text = in_tool(body, without="inputSchema").replace('"find"', f'"a b" {HERE}\n')
     assert '"a b"' in refused(text)
+    assert can_be_written(json.loads(f"{{{values}}}"))

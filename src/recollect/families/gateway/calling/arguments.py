@@ -2,82 +2,66 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from recollect.core.text import clipped, counted
-from recollect.errors import InvalidInput
+from recollect.errors import MOST_LISTED, InvalidInput
 from recollect.families.gateway.model import JSON
+from recollect.families.gateway.naming import likeliest
 from recollect.families.gateway.schemas.facts import in_words, kinds
-from recollect.families.gateway.schemas.validating import NoSchema, first_error, validator_of
-from recollect.tools.schema import nearest
+from recollect.families.gateway.schemas.root import Root, Steps, TooIntricate, by_name
+from recollect.families.gateway.schemas.validating import NOTHING_FITS, Mistake, first_mistake
 
-if TYPE_CHECKING:  # loaded at the first call
-    from jsonschema.exceptions import ValidationError
-    from jsonschema.protocols import Validator
-
-_LONGEST_REASON = 200  # characters
+MOST_STEPS = 50_000  # in one call: no other is answered meanwhile
 
 
-class Arguments:
-    """Checks what calls of one tool give. The schema is looked at when the first one comes."""
+def check(given: Mapping[str, Any], schema: JSON) -> None:
+    """InvalidInput for what does not fit, in the words of our own parameters.
 
-    def __init__(self, tool: str, schema: JSON) -> None:
-        self._tool = tool
-        self._schema = schema
-        self._validator: Validator | None = None
-
-    def check(self, given: Mapping[str, Any]) -> None:
-        """InvalidInput for what does not fit, in the words of our own parameters."""
-        try:
-            if self._validator is None:
-                self._validator = validator_of(self._schema)
-            error = first_error(self._validator, dict(given))
-        except NoSchema as reason:
-            raise InvalidInput(
-                f'The inputSchema of "{self._tool}" cannot be used: '
-                f"{clipped(str(reason), _LONGEST_REASON)}.",
-                hint="Mend it in the gateway's file; `recollect gateway check` shows where it is.",
-                tool=self._tool,
-            ) from None
-        if error is not None:
-            raise _refusal(error, self._schema)
+    What cannot be said in a moment is for the server to say.
+    """
+    root = Root(schema, Steps(MOST_STEPS))
+    try:
+        mistake = first_mistake(dict(given), schema, root)
+        refusal = None if mistake is None else _refusal(mistake, root)
+    except (TooIntricate, RecursionError):  # the latter where the value cannot even be shown
+        return
+    if refusal is not None:
+        raise refusal
 
 
-def _refusal(error: "ValidationError", root: JSON) -> InvalidInput:
-    path = _path(cast(Iterable[str | int], error.absolute_path))
-    keyword = str(error.validator)
-    schema = error.schema if isinstance(error.schema, dict) else {}
-    value, wanted = cast(Any, error.instance), cast(Any, error.validator_value)
+def _refusal(mistake: Mistake, root: Root) -> InvalidInput:
+    path, keyword = _path(mistake.path), mistake.keyword
+    value, wanted = mistake.value, mistake.wanted
     if keyword == "required":
-        return _missing(path, value, wanted)
+        name = _path([path, wanted])
+        return InvalidInput(f"Argument `{name}` is required.", argument=name)
     if keyword == "additionalProperties":
-        return _unknown(path, value, schema)
+        return _unknown(_path([path, wanted]), wanted, mistake.schema)
     subject, shown = f"`{path}`" if path else "The call", _shown(value)
-    if keyword in ("type", "anyOf", "oneOf"):
-        sentence = f"{subject} must be {in_words(kinds(schema, root))}, not {shown}."
-    elif keyword in ("enum", "const"):
+    if keyword in ("enum", "const"):
         allowed: list[Any] = wanted if keyword == "enum" else [wanted]
-        sentence = f"{subject} is {shown}; it must be one of {', '.join(map(_shown, allowed))}."
+        sentence = f"{subject} is {shown}; it must be one of {_listed(allowed)}."
+    elif keyword == NOTHING_FITS:
+        sentence = f"{subject} cannot be given."
     elif keyword in _LIMITS:
         sentence = f"{subject} {_LIMITS[keyword](value, wanted)}"
     else:
-        reason = clipped(error.message, _LONGEST_REASON)
-        sentence = f"{subject} does not fit the tool's inputSchema: {reason}."
+        sentence = f"{subject} must be {in_words(kinds(mistake.schema, root))}, not {shown}."
     return InvalidInput(sentence, argument=path, value=shown)
 
 
-def _missing(path: str, value: JSON, wanted: list[str]) -> InvalidInput:
-    name = _path([path, next(name for name in wanted if name not in value)])
-    return InvalidInput(f"Argument `{name}` is required.", argument=name)
+def _unknown(path: str, name: str, schema: JSON) -> InvalidInput:
+    known = list(by_name(schema.get("properties")))
+    close = likeliest(name, known)
+    listed = clipped(", ".join(known[:MOST_LISTED]), 500) or "none"
+    hint = f"Did you mean `{close}`?" if close else f"Known: {listed}."
+    return InvalidInput(f"Unknown argument `{clipped(path)}`.", hint=hint, argument=clipped(path))
 
 
-def _unknown(path: str, value: JSON, schema: JSON) -> InvalidInput:
-    known = list(cast(JSON, schema.get("properties", {})))
-    name = next(name for name in value if name not in known)
-    close = nearest(name, known)
-    hint = f"Did you mean `{close}`?" if close else f"Known: {', '.join(known) or 'none'}."
-    shown = clipped(_path([path, name]))
-    return InvalidInput(f"Unknown argument `{shown}`.", hint=hint, argument=shown)
+def _listed(allowed: list[Any]) -> str:
+    more = f" and {len(allowed) - MOST_LISTED} more" if len(allowed) > MOST_LISTED else ""
+    return ", ".join(map(_shown, allowed[:MOST_LISTED])) + more
 
 
 def _is(limit: str) -> Callable[[Any, Any], str]:
@@ -94,11 +78,13 @@ _LIMITS: Mapping[str, Callable[[Any, Any], str]] = {
     "exclusiveMinimum": _is("more than"),
     "exclusiveMaximum": _is("less than"),
     "multipleOf": _is("a multiple of"),
-    "pattern": _is("text that matches"),
     "minLength": _has("at least", "character"),
     "maxLength": _has("at most", "character"),
     "minItems": _has("at least", "item"),
     "maxItems": _has("at most", "item"),
+    "minProperties": _has("at least", "key"),
+    "maxProperties": _has("at most", "key"),
+    "uniqueItems": lambda _value, _wanted: "has an item twice; each may be there once.",
 }
 
 

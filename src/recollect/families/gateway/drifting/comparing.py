@@ -5,13 +5,16 @@ from typing import Any, NamedTuple
 
 from recollect.core.text import clipped
 from recollect.errors import MOST_LISTED
-from recollect.families.gateway.drifting.fitting import Level, Root, Side, misfits, shown_values
+from recollect.families.gateway.drifting.fitting import Level, Side, misfits, shown_values
 from recollect.families.gateway.file.paths import joined_path
 from recollect.families.gateway.model import JSON, ToolConfig
+from recollect.families.gateway.naming import likeliest
 from recollect.families.gateway.schemas.facts import at, in_words, required
-from recollect.tools.schema import nearest
+from recollect.families.gateway.schemas.root import Root, Steps, TooIntricate
 
 Path = tuple[str, ...]
+
+_STEPS_OF_A_GUESS = 1_000  # what was meant instead
 
 
 class Difference(NamedTuple):
@@ -33,16 +36,16 @@ class _Sent(NamedTuple):
         return "a constant" if self.parameter is None else f"`{self.parameter}`"
 
 
-def differences(tool: ToolConfig, schema: JSON) -> Iterator[Difference]:
+def differences(tool: ToolConfig, schema: JSON, steps: Steps) -> Iterator[Difference]:
     """What calls of the tool would meet, given the inputSchema of the one behind it."""
-    ours, theirs = Root(tool.input_schema), Root(schema)
-    if ours.fault is not None:
-        reason = clipped(ours.fault, 200)
-        yield Difference("error", f"its inputSchema cannot be used: {reason}.")
-        return
-    if theirs.fault is not None:
-        return  # nothing is sure
-    sent = _sent(tool)
+    try:
+        yield from _differences(tool, Root(tool.input_schema, steps), Root(schema, steps))
+    except (TooIntricate, RecursionError):
+        yield Difference("warning", "the rest of it is too intricate to be compared.")
+
+
+def _differences(tool: ToolConfig, ours: Root, theirs: Root) -> Iterator[Difference]:
+    sent = _sent(tool, ours)
     for each in sent:
         yield from _at_its_place(each, ours, theirs)
     yield from _missing(sent, theirs)
@@ -56,14 +59,14 @@ def listed(names: Sequence[str]) -> str:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    close = nearest(name, known)
+    close = likeliest(name, known)
     if close is not None:
         return f"Did you mean `{close}`?"
     return f"There are: {listed(known)}." if known else "There is none at all."
 
 
-def _sent(tool: ToolConfig) -> list[_Sent]:
-    needed = required(tool.input_schema, tool.input_schema)
+def _sent(tool: ToolConfig, ours: Root) -> list[_Sent]:
+    needed = set(required(ours.schema, ours))
     given = [
         _Sent(
             path,
@@ -79,19 +82,19 @@ def _sent(tool: ToolConfig) -> list[_Sent]:
 
 def _at_its_place(sent: _Sent, ours: Root, theirs: Root) -> Iterator[Difference]:
     for depth, key in enumerate(sent.path):
-        above = Side(at(theirs.schema, sent.path[:depth], theirs.schema), theirs)
+        above = Side(at(theirs.schema, sent.path[:depth], theirs), theirs)
         if not above.has(key):
             yield _gone(sent, sent.path[: depth + 1], above)
             return
     target = f"`{joined_path(sent.path)}` there"
-    there = Side(at(theirs.schema, sent.path, theirs.schema), theirs)
+    there = Side(at(theirs.schema, sent.path, theirs), theirs)
     for value in sent.fixed:
         if there.refuses(value):
             what = "the constant" if sent.parameter is None else f"the default of {sent.source}"
             message = f"{target} does not take {what}, {shown_values([value])}."
             yield Difference("error", message, f"It takes {in_words(there.kinds)}.")
     if sent.parameter is not None:
-        here = Side(at(ours.schema, [sent.parameter], ours.schema), ours)
+        here = Side(at(ours.schema, [sent.parameter], ours), ours)
         for misfit in misfits(here, there):
             inside = f" (in `{sent.parameter}{misfit.place}`)" if misfit.place else ""
             yield Difference(
@@ -102,6 +105,7 @@ def _at_its_place(sent: _Sent, ours: Root, theirs: Root) -> Iterator[Difference]
 
 
 def _gone(sent: _Sent, path: Path, above: Side) -> Difference:
+    above.root.steps.take(_STEPS_OF_A_GUESS)
     *parents, key = path
     place = f"`{joined_path(parents)}` there" if parents else "the tool there"
     if "object" not in above.kinds:
@@ -115,11 +119,11 @@ def _missing(sent: Sequence[_Sent], theirs: Root) -> Iterator[Difference]:
     """What the server needs in each object that is made for it."""
     made = dict.fromkeys(path.path[:depth] for path in sent for depth in range(len(path.path)))
     for place in made or {(): None}:
-        there = Side(at(theirs.schema, place, theirs.schema), theirs)
+        there = Side(at(theirs.schema, place, theirs), theirs)
         inside = [each for each in sent if each.path[: len(place)] == place]
-        for name in there.required:
-            if there.needs(name):
-                yield from _unsent((*place, name), inside)
+        for name in there.needed:
+            theirs.steps.take(len(inside))
+            yield from _unsent((*place, name), inside)
 
 
 def _unsent(needed: Path, inside: Sequence[_Sent]) -> Iterator[Difference]:
@@ -144,7 +148,7 @@ def _unsent(needed: Path, inside: Sequence[_Sent]) -> Iterator[Difference]:
 
 def _unused(sent: Sequence[_Sent], theirs: Root) -> Iterator[Difference]:
     there = Side(theirs.schema, theirs)
-    used = {each.path[0] for each in sent}
-    free = [name for name in there.names if name not in used and not there.needs(name)]
+    used = {each.path[0] for each in sent} | set(there.needed)
+    free = [name for name in there.names if name not in used]
     if free:
         yield Difference("note", f"the tool there also takes {listed(free)}.")

@@ -14,7 +14,7 @@ from recollect.families.gateway.drifting.fitting import Level
 from recollect.families.gateway.listings import fault_in, mapped_there, named, passed
 from recollect.families.gateway.model import JSON, GatewayConfig, PassThrough, ToolConfig
 from recollect.families.gateway.naming import resolved
-from recollect.families.gateway.schemas.facts import by_name
+from recollect.families.gateway.schemas.root import Steps, by_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,12 @@ class Drift:
 def drift(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> list[Drift]:
     """Of one upstream, given its tools as it lists them; in the order of the file."""
     known = {tool["name"]: tool for tool in reversed(named(tools))}
+    steps = Steps()
     found = [
         Drift(each.level, tool.name, each.message, each.fix, tool.line)
         for tool in config.tools
         if tool.upstream == upstream
-        for each in _of_tool(tool, known)
+        for each in _of_tool(tool, known, steps)
     ]
     line = config.upstreams[upstream].line
     through = config.upstreams[upstream].pass_through
@@ -67,7 +68,7 @@ def clashes(config: GatewayConfig, listings: Mapping[str, Sequence[Any]]) -> lis
 _TELL_APART = "A `prefix`, or a new name in `rename`, tells them apart."
 
 
-def _of_tool(tool: ToolConfig, known: Mapping[str, JSON]) -> Iterator[Difference]:
+def _of_tool(tool: ToolConfig, known: Mapping[str, JSON], steps: Steps) -> Iterator[Difference]:
     name = resolved(tool.tool, known)
     if name is None:
         message = f"the server has no tool `{tool.tool}`."
@@ -77,7 +78,7 @@ def _of_tool(tool: ToolConfig, known: Mapping[str, JSON]) -> Iterator[Difference
         yield Difference(
             "note",
             f"`{tool.tool}` is called `{name}` there.",
-            f"Write `{name}`, which spares a question with every call.",
+            f"Write `{name}`, which spares a question at the first call.",
         )
     listing = known[name]
     if _only_reads(tool.annotations) is True and _only_reads(listing.get("annotations")) is False:
@@ -88,7 +89,7 @@ def _of_tool(tool: ToolConfig, known: Mapping[str, JSON]) -> Iterator[Difference
         )
     schema = listing.get("inputSchema")
     if isinstance(schema, dict):
-        yield from differences(tool, cast(JSON, schema))
+        yield from differences(tool, cast(JSON, schema), steps)
 
 
 def _only_reads(annotations: Any) -> Any:

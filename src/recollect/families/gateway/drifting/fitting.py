@@ -10,15 +10,16 @@ from recollect.families.gateway.schemas.facts import (
     KINDS,
     at,
     below,
-    by_name,
     in_words,
+    items,
     kinds,
     names,
     plain,
     required,
     values,
 )
-from recollect.families.gateway.schemas.validating import NoSchema, first_error, validator_of
+from recollect.families.gateway.schemas.root import Root
+from recollect.families.gateway.schemas.validating import first_mistake
 
 Level = Literal["error", "warning", "note"]
 
@@ -33,28 +34,6 @@ class Misfit(NamedTuple):
     message: str
 
 
-class Root:
-    """A whole schema, and whether values fit places in it."""
-
-    def __init__(self, schema: JSON) -> None:
-        self.schema = schema
-        self.fault: str | None = None
-        try:
-            self._validator = validator_of(schema)
-        except NoSchema as error:
-            self.fault = str(error)
-
-    def refuses(self, place: Any, value: Any) -> bool:
-        """Only what is sure counts."""
-        if self.fault is not None:
-            return False
-        try:
-            inside = cast(Any, self._validator).evolve(schema=place)
-            return first_error(inside, value) is not None
-        except NoSchema:
-            return False
-
-
 class Side(NamedTuple):
     """A place in one of the two schemas."""
 
@@ -63,39 +42,46 @@ class Side(NamedTuple):
 
     @property
     def kinds(self) -> frozenset[str]:
-        return kinds(self.place, self.root.schema)
+        return kinds(self.place, self.root)
 
     @property
     def values(self) -> list[Any] | None:
-        return values(self.place, self.root.schema)
+        return values(self.place, self.root)
 
     @property
     def parts(self) -> list[JSON]:
-        return plain(self.place, self.root.schema)
+        return plain(self.place, self.root)
 
     @property
     def names(self) -> list[str]:
-        return names(self.place, self.root.schema)
+        return names(self.place, self.root)
 
     @property
     def required(self) -> list[str]:
-        return required(self.place, self.root.schema)
+        return required(self.place, self.root)
 
     def refuses(self, value: Any) -> bool:
-        return self.root.refuses(self.place, value)
+        return first_mistake(value, self.place, self.root) is not None
 
     def has(self, name: str) -> bool:
         """Whether there may be such a property."""
-        return below(self.place, name, self.root.schema) != []
+        return below(self.place, name, self.root) != []
 
     def down(self, name: str) -> "Side":
-        return Side(at(self.place, [name], self.root.schema), self.root)
+        return Side(at(self.place, [name], self.root), self.root)
 
-    def needs(self, name: str) -> bool:
-        """Whether a property must be given: one with a default need not, whatever is said."""
-        return name in self.required and not any(
-            "default" in part for part in self.down(name).parts
-        )
+    @property
+    def items(self) -> "Side":
+        return Side(items(self.place, self.root), self.root)
+
+    @property
+    def needed(self) -> list[str]:
+        """The properties that must be given: one with a default need not, whatever is said."""
+        return [
+            name
+            for name in self.required
+            if not any("default" in part for part in self.down(name).parts)
+        ]
 
 
 def misfits(ours: Side, theirs: Side, place: str = "", depth: int = 0) -> Iterator[Misfit]:
@@ -186,9 +172,7 @@ _ENDS: Sequence[tuple[str, Mapping[str, tuple[str, int, bool]], bool]] = (
 def _inside(ours: Side, theirs: Side, place: str, depth: int) -> Iterator[Misfit]:
     shared = ours.kinds & theirs.kinds
     if "array" in shared:
-        own, other = _items(ours), _items(theirs)
-        if own is not None and other is not None:
-            yield from misfits(own, other, f"{place}[]", depth)
+        yield from misfits(ours.items, theirs.items, f"{place}[]", depth)
     if "object" not in shared:
         return
     for name in ours.names:
@@ -197,12 +181,7 @@ def _inside(ours: Side, theirs: Side, place: str, depth: int) -> Iterator[Misfit
             yield Misfit("error", place, f"has no `{name}`")
         else:
             yield from misfits(ours.down(name), theirs.down(name), at_name, depth)
-    for name in theirs.required:
-        if theirs.needs(name) and name not in ours.required:
+    given = set(ours.required)
+    for name in theirs.needed:
+        if name not in given:
             yield Misfit("warning", place, f"needs `{name}`, which ours may leave out")
-
-
-def _items(side: Side) -> Side | None:
-    found = (by_name(part.get("items")) for part in side.parts)
-    items = next((each for each in found if each), None)
-    return None if items is None else Side(items, side.root)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, cast
 
 from recollect.families.gateway.file.passing import NAME_RULE
-from recollect.families.gateway.file.paths import Path, joined_path, met, split_path
+from recollect.families.gateway.file.paths import Path, Taken, joined_path, split_path
 from recollect.families.gateway.file.places import (
     Place,
     check_keys,
@@ -108,7 +108,7 @@ def _target(place: Place | None, servers: Collection[str]) -> _Target | None:
     server = _server(place, servers)
     tool = text_of(place.needs("tool", "the name that the tool has at the server"))
     mapping_at = place.needs("paramMapping", "our parameters and the server's, or {} for none")
-    taken: dict[Path, Place] = {}
+    taken = Taken()
     mapping = _mapping(mapping_at, taken)
     constants = _constants(place.get("constants"), taken)
     defaults = _defaults(place.get("defaults"), mapping)
@@ -138,7 +138,7 @@ def _server(place: Place, servers: Collection[str]) -> str | None:
     return None
 
 
-def _mapping(place: Place | None, taken: dict[Path, Place]) -> dict[str, Path]:
+def _mapping(place: Place | None, taken: Taken) -> dict[str, Path]:
     if place is None or not is_object(place):
         return {}
     mapping: dict[str, Path] = {}
@@ -149,7 +149,7 @@ def _mapping(place: Place | None, taken: dict[Path, Place]) -> dict[str, Path]:
     return mapping
 
 
-def _constants(place: Place | None, taken: dict[Path, Place]) -> dict[Path, Any]:
+def _constants(place: Place | None, taken: Taken) -> dict[Path, Any]:
     if place is None or not is_object(place):
         return {}
     constants: dict[Path, Any] = {}
@@ -159,7 +159,7 @@ def _constants(place: Place | None, taken: dict[Path, Place]) -> dict[Path, Any]
     return constants
 
 
-def _path(text: str, place: Place, taken: dict[Path, Place]) -> Path | None:
+def _path(text: str, place: Place, taken: Taken) -> Path | None:
     """The keys of a path that no other meets; they are taken from then on."""
     path = split_path(text)
     if path is None:
@@ -168,15 +168,15 @@ def _path(text: str, place: Place, taken: dict[Path, Place]) -> Path | None:
             "Write it like `search.text`; a dot in a name is written `\\\\.`.",
         )
         return None
-    other = met(path, list(taken))
+    other = taken.met(path)
     if other is not None:
         place.refuse(
             f"The path {shown_value(text)} meets {shown_value(joined_path(other))} of line "
-            f"{taken[other].line}: both would fill the same place.",
+            f"{taken.lines[other]}: both would fill the same place.",
             "Send one of them elsewhere, or take it out.",
         )
         return None
-    taken[path] = place
+    taken.add(path, place.line)
     return path
 
 

@@ -81,7 +81,8 @@ def _program() -> JSON:
         },
         "cwd": {
             "type": "string",
-            "description": "Folder to start it in, from the folder of this file on; ~ is yours.",
+            "description": "Folder to start it in, from the folder of this file on; ~ is yours. "
+            "Without it, the folder of this file.",
             "pattern": _SOMETHING,
         },
     }
@@ -157,6 +158,11 @@ def _pass_through() -> JSON:
                 "type": "object",
                 "description": "New names for its tools, without the prefix: theirs, then ours.",
                 "additionalProperties": {"type": "string", "pattern": _NAME},
+            },
+            "trustReadOnlyHint": {
+                "type": "boolean",
+                "description": "Whether its tools that say so count as only reading.",
+                "default": False,
             },
         }
     )

@@ -11,7 +11,7 @@ from recollect.families.gateway.file.places import (
 from recollect.families.gateway.model import PassThrough
 from recollect.families.gateway.naming import LONGEST, is_name
 
-KEYS = ("prefix", "only", "hide", "rename")
+KEYS = ("prefix", "only", "hide", "rename", "trustReadOnlyHint")
 NAME_RULE = f"1 to {LONGEST} of the characters A-Z, a-z, 0-9, `_`, `.` and `-`"
 
 
@@ -31,6 +31,7 @@ def pass_through_at(place: Place | None) -> PassThrough | None:
         only=tuple(_distinct(only)) if only else None,
         hide=tuple(_distinct(hide)),
         rename=_rename(place.get("rename")),
+        trusts_read_only_hint=_is_true(place.get("trustReadOnlyHint")),
     )
     _check_choices(place, passed)
     return passed
@@ -41,6 +42,12 @@ def _prefix(place: Place | None) -> str:
     if place is not None and text and not is_name(text):
         place.must_be(NAME_RULE)
     return text
+
+
+def _is_true(place: Place | None) -> bool:
+    if place is not None and not isinstance(place.value, bool):
+        place.must_be("true or false")
+    return place is not None and place.value is True
 
 
 def _distinct(place: Place | None) -> list[str]:

@@ -31,6 +31,19 @@ def joined_path(keys: Sequence[str]) -> str:
     return ".".join(_ESCAPED.sub(r"\\\g<0>", key) for key in keys)
 
 
-def met(path: Path, others: Sequence[Path]) -> Path | None:
-    """One of the others that is the same path, leads to it, or goes on from it."""
-    return next((o for o in others if o[: len(path)] == path[: len(o)]), None)
+class Taken:
+    """Paths with the lines that they stand in."""
+
+    def __init__(self) -> None:
+        self.lines: dict[Path, int] = {}
+        self._ways: dict[Path, Path] = {}  # what leads to one of them
+
+    def add(self, path: Path, line: int) -> None:
+        self.lines[path] = line
+        for length in range(1, len(path)):
+            self._ways.setdefault(path[:length], path)
+
+    def met(self, path: Path) -> Path | None:
+        """One of them that is the same path, leads to it, or goes on from it."""
+        starts = (path[:length] for length in range(1, len(path) + 1))
+        return next((start for start in starts if start in self.lines), self._ways.get(path))

@@ -6,7 +6,14 @@ from pathlib import Path, PurePath
 from typing import cast
 from urllib.parse import urlsplit
 
-from recollect.core.upstreams import CALL_TIMEOUT, CONNECT_TIMEOUT, Endpoint, Launch, Reach
+from recollect.core.upstreams import (
+    CALL_TIMEOUT,
+    CONNECT_TIMEOUT,
+    VARIABLE,
+    Endpoint,
+    Launch,
+    Reach,
+)
 from recollect.families.gateway.file.passing import pass_through_at
 from recollect.families.gateway.file.places import (
     Place,
@@ -34,7 +41,6 @@ _ELSEWHERE = {
     "timeout": "Write `connectTimeout` or `callTimeout`.",
     "disabled": "Leave it out, or put the server into a comment.",
 }
-_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _LINE_BREAK = re.compile("[\r\n]")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -126,10 +132,12 @@ def _args(place: Place | None) -> list[str]:
     return [cast(str, item.value) for item in items]
 
 
-def _cwd(place: Place | None, folder: PurePath) -> str | None:
+def _cwd(place: Place | None, folder: PurePath) -> str:
+    """The folder of the file where none is named: in whichever we are, a stranger may have put a
+    program or a module of the name that is looked for."""
     text = text_of(place)
     if place is None or text is None:
-        return None
+        return str(folder)
     _warn_of_variables(place)
     try:
         return str(Path(folder) / Path(text).expanduser())
@@ -138,7 +146,7 @@ def _cwd(place: Place | None, folder: PurePath) -> str | None:
             f"{place.name} is {shown_value(text)}, and nobody knows that home folder.",
             "Write the whole path.",
         )
-        return None
+        return str(folder)
 
 
 def _env(place: Place | None) -> dict[str, str]:
@@ -227,13 +235,13 @@ def _filled_later(name: str, member: Place) -> str | None:
     if _LINE_BREAK.search(value):
         member.refuse(f"{member.name} has a line break in it.", "Write it on one line.")
         return None
-    if "${" in _VARIABLE.sub("", value):
+    if "${" in VARIABLE.sub("", value):
         member.refuse(
             f"{member.name} has a `${{` that no variable follows.",
             "Write variables like `${MY_TOKEN}`: letters, digits and `_`, then `}`.",
         )
         return None
-    if not _VARIABLE.search(value) and (kinds := kinds_of_secrets(name, value)):
+    if not VARIABLE.search(value) and (kinds := kinds_of_secrets(name, value)):
         member.warn(
             f"{member.name} looks like a secret ({', '.join(kinds)}) written in the file.",
             "Keep it in a variable of your environment, and write `${NAME_OF_IT}` here.",
@@ -242,7 +250,7 @@ def _filled_later(name: str, member: Place) -> str | None:
 
 
 def _warn_of_variables(place: Place) -> None:
-    if isinstance(place.value, str) and (found := _VARIABLE.search(place.value)):
+    if isinstance(place.value, str) and (found := VARIABLE.search(place.value)):
         place.warn(
             f"{place.name} has `{found.group()}` in it, which stays as it is.",
             "Variables are filled in inside `env` and `headers` alone.",

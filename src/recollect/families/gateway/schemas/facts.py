@@ -1,11 +1,13 @@
 """Looking into JSON Schemas that others wrote: what is not said for sure stays open."""
 
-import re
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar, cast
 
 from recollect.families.gateway.model import JSON
+from recollect.families.gateway.schemas.root import Root, TooIntricate, by_name, listed, texts
 
 # The kinds of JSON values. `number` is both of its kinds, so that an integer is a number.
 KINDS = frozenset({"string", "integer", "fraction", "boolean", "object", "array", "null"})
@@ -13,6 +15,22 @@ _NULL = frozenset({"null"})
 _ALTERNATIVES = ("anyOf", "oneOf")
 _CONDITIONAL = ("then", "else")
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _bounded(look: Callable[P, T]) -> Callable[P, T]:
+    """Raises TooIntricate, also for what lies inside each other deeper than a program can look."""
+
+    @wraps(look)
+    def looked(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return look(*args, **kwargs)
+        except RecursionError:
+            raise TooIntricate from None
+
+    return looked
 
 
 @dataclass(slots=True)
@@ -24,11 +42,12 @@ class Whole:
     is_never: bool = False  # nothing fits
 
 
-def whole(schema: Any, root: JSON) -> Whole:
+def whole(schema: Any, root: Root) -> Whole:
     found = Whole()
-    waiting, seen = [schema], set[int]()
+    waiting, seen = deque([schema]), set[int]()
     while waiting:
-        part = waiting.pop(0)
+        root.steps.take()
+        part = waiting.popleft()
         if part is False:
             found.is_never = True
         if not isinstance(part, dict) or id(cast(JSON, part)) in seen:
@@ -40,7 +59,7 @@ def whole(schema: Any, root: JSON) -> Whole:
         if "$dynamicRef" in part or "$recursiveRef" in part:
             found.is_clear = False
         if "$ref" in part:
-            target = _target(part["$ref"], root)
+            target = root.target(part["$ref"])
             if target is None:
                 found.is_clear = False
             else:
@@ -48,7 +67,8 @@ def whole(schema: Any, root: JSON) -> Whole:
     return found
 
 
-def below(schema: Any, key: str, root: JSON) -> list[Any] | None:
+@_bounded
+def below(schema: Any, key: str, root: Root) -> list[Any] | None:
     """The schemas that may hold for a property; none where there is surely no such property,
     None where nothing is said about it."""
     fitting = kinds(schema, root)
@@ -62,7 +82,8 @@ def below(schema: Any, key: str, root: JSON) -> list[Any] | None:
     return [] if _names_all(schema, root, set()) else None
 
 
-def at(schema: Any, path: Sequence[str], root: JSON) -> Any:
+@_bounded
+def at(schema: Any, path: Sequence[str], root: Root) -> Any:
     """The schema at the end of a path; True where it is open, False where there is no place."""
     for key in path:
         found = below(schema, key, root)
@@ -74,36 +95,42 @@ def at(schema: Any, path: Sequence[str], root: JSON) -> Any:
     return schema
 
 
-def names(schema: Any, root: JSON) -> list[str]:
+@_bounded
+def names(schema: Any, root: Root) -> list[str]:
     """Every property that is spoken of, in order."""
     return list(dict.fromkeys(_names(schema, root, set())))
 
 
-def required(schema: Any, root: JSON) -> list[str]:
+@_bounded
+def required(schema: Any, root: Root) -> list[str]:
     """The properties that an object must have, whichever alternative it takes."""
     return list(dict.fromkeys(_required(schema, root, {})))
 
 
-def kinds(schema: Any, root: JSON) -> frozenset[str]:
+@_bounded
+def kinds(schema: Any, root: Root) -> frozenset[str]:
     """The kinds of values that may fit."""
     return _kinds(schema, root, {})
 
 
-def values(schema: Any, root: JSON) -> list[Any] | None:
+@_bounded
+def values(schema: Any, root: Root) -> list[Any] | None:
     """The only values that may fit, where they are listed."""
-    for part in plain(schema, root):
-        if isinstance(part.get("enum"), list):
-            return cast(list[Any], part["enum"])
-        if "const" in part:
-            return [part["const"]]
-    return None
+    return _values(schema, root, set())
 
 
-def plain(schema: Any, root: JSON) -> list[JSON]:
+@_bounded
+def items(schema: Any, root: Root) -> Any:
+    """The schema of what a list may hold; True where it is open."""
+    return _items(schema, root, set())
+
+
+@_bounded
+def plain(schema: Any, root: Root) -> list[JSON]:
     """The parts of a schema, and of the only alternative in it that is more than null."""
     parts = whole(schema, root).parts
     for part in list(parts):
-        real = [each for each in _branches(part) if kinds(each, root) != _NULL]
+        real = _real(part, root)
         if len(real) == 1:
             parts += whole(real[0], root).parts
     return parts
@@ -119,6 +146,12 @@ def kind_of(value: Any) -> str:
     if isinstance(value, dict):
         return "object"
     return "array" if isinstance(value, list) else "null"
+
+
+def kinds_of_types(said: Any) -> frozenset[str]:
+    """By the value of the keyword `type`; one that we do not know may be anything."""
+    words = [said] if isinstance(said, str) else texts(said)
+    return frozenset(kind for word in words for kind in _kinds_of_type(word)) or KINDS
 
 
 def in_words(found: frozenset[str]) -> str:
@@ -140,17 +173,7 @@ def in_words(found: frozenset[str]) -> str:
     return " or ".join(words) or "nothing"
 
 
-def listed(value: Any) -> list[Any]:
-    """The value where it is a list, as it should be."""
-    return cast(list[Any], value) if isinstance(value, list) else []
-
-
-def by_name(value: Any) -> JSON:
-    """The value where it is an object, as it should be."""
-    return cast(JSON, value) if isinstance(value, dict) else {}
-
-
-def _declarations(schema: Any, key: str, root: JSON, seen: set[int]) -> Iterator[Any]:
+def _declarations(schema: Any, key: str, root: Root, seen: set[int]) -> Iterator[Any]:
     """What is said of a property, here or in any case that is told apart."""
     for part in whole(schema, root).parts:
         if id(part) in seen:
@@ -166,19 +189,12 @@ def _declared(part: JSON, key: str) -> Iterator[Any]:
     if key in properties:
         yield properties[key]
         return
-    for pattern, schema in by_name(part.get("patternProperties")).items():
-        try:
-            fits = re.search(pattern, key) is not None
-        except re.error:
-            fits = True
-        if fits:
-            yield schema
-    more = part.get("additionalProperties")
-    if isinstance(more, dict) and more:
-        yield cast(JSON, more)
+    more = by_name(part.get("additionalProperties"))
+    if more and not part.get("patternProperties"):
+        yield more
 
 
-def _is_open(schema: Any, root: JSON, seen: set[int]) -> bool:
+def _is_open(schema: Any, root: Root, seen: set[int]) -> bool:
     """Whether it says that there may be properties which it does not name."""
     found = whole(schema, root)
     if not found.is_clear:
@@ -187,6 +203,9 @@ def _is_open(schema: Any, root: JSON, seen: set[int]) -> bool:
         if id(part) in seen:
             continue
         seen.add(id(part))
+        # A pattern may take any time to fit a name, so none is ever tried.
+        if by_name(part.get("patternProperties")):
+            return True
         if any(word in part and part[word] is not False for word in _CLOSING):
             return True
         if any(_is_open(each, root, seen) for each in (*_branches(part), *_conditional(part))):
@@ -194,7 +213,7 @@ def _is_open(schema: Any, root: JSON, seen: set[int]) -> bool:
     return False
 
 
-def _names_all(schema: Any, root: JSON, seen: set[int]) -> bool:
+def _names_all(schema: Any, root: Root, seen: set[int]) -> bool:
     """Whether the properties that it names are to be all, although it need not say so."""
     if "object" not in kinds(schema, root):
         return True  # no property is left to name
@@ -208,38 +227,68 @@ def _names_all(schema: Any, root: JSON, seen: set[int]) -> bool:
     return bool(branches) and all(_names_all(branch, root, seen) for branch in branches)
 
 
-def _names(schema: Any, root: JSON, seen: set[int]) -> Iterator[str]:
+def _names(schema: Any, root: Root, seen: set[int]) -> Iterator[str]:
     for part in whole(schema, root).parts:
         if id(part) in seen:
             continue
         seen.add(id(part))
+        root.steps.take(len(by_name(part.get("properties"))) + len(listed(part.get("required"))))
         yield from by_name(part.get("properties"))
-        yield from _texts(part.get("required"))
+        yield from texts(part.get("required"))
         for each in (*_branches(part), *_conditional(part)):
             yield from _names(each, root, seen)
 
 
-def _required(schema: Any, root: JSON, known: dict[int, list[str]]) -> list[str]:
+def _required(schema: Any, root: Root, known: dict[int, list[str]]) -> list[str]:
     found: list[str] = []
     for part in whole(schema, root).parts:
         if id(part) not in known:
             known[id(part)] = []  # for a schema inside itself
-            own = _texts(part.get("required"))
+            own = texts(part.get("required"))
             for word in _ALTERNATIVES:
                 each = [_required(branch, root, known) for branch in listed(part.get(word))]
                 if each:
-                    own += [name for name in each[0] if all(name in other for other in each)]
+                    shared = set(each[0]).intersection(*each)
+                    own += [name for name in each[0] if name in shared]
             known[id(part)] = own
+        root.steps.take(len(known[id(part)]))
         found += known[id(part)]
     return found
 
 
-def _kinds(schema: Any, root: JSON, known: dict[int, frozenset[str]]) -> frozenset[str]:
+def _values(schema: Any, root: Root, seen: set[int]) -> list[Any] | None:
+    for part in whole(schema, root).parts:
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part.get("enum"), list):
+            return listed(part["enum"])
+        if "const" in part:
+            return [part["const"]]
+        found = [_values(each, root, seen) for each in _real(part, root)]
+        if found and None not in found:
+            return [value for each in found for value in each or ()]
+    return None
+
+
+def _items(schema: Any, root: Root, seen: set[int]) -> Any:
+    parts = [part for part in whole(schema, root).parts if id(part) not in seen]
+    seen.update(id(part) for part in parts)
+    for part in parts:
+        if by_name(part.get("items")):
+            return part["items"]
+    branches = [each for part in parts for each in _branches(part) if "array" in kinds(each, root)]
+    found = [_items(each, root, seen) for each in branches]
+    return {"anyOf": found} if len(found) > 1 else found[0] if found else True
+
+
+def _kinds(schema: Any, root: Root, known: dict[int, frozenset[str]]) -> frozenset[str]:
     found = whole(schema, root)
     fitting = frozenset[str]() if found.is_never else KINDS
     for part in found.parts:
         if id(part) not in known:
             known[id(part)] = KINDS  # for a schema inside itself
+            root.steps.take(len(listed(part.get("type"))) + len(listed(part.get("enum"))))
             own = _said_kinds(part)
             for word in _ALTERNATIVES:
                 branches = [_kinds(branch, root, known) for branch in listed(part.get(word))]
@@ -250,11 +299,7 @@ def _kinds(schema: Any, root: JSON, known: dict[int, frozenset[str]]) -> frozens
 
 
 def _said_kinds(part: JSON) -> frozenset[str]:
-    fitting = KINDS
-    said = part.get("type")
-    if said is not None:
-        words = [said] if isinstance(said, str) else _texts(said)
-        fitting = frozenset(kind for word in words for kind in _kinds_of_type(word))
+    fitting = kinds_of_types(part["type"]) if "type" in part else KINDS
     if isinstance(part.get("enum"), list):
         fitting &= frozenset(kind_of(value) for value in listed(part["enum"]))
     if "const" in part:
@@ -265,41 +310,19 @@ def _said_kinds(part: JSON) -> frozenset[str]:
 def _kinds_of_type(word: str) -> frozenset[str]:
     if word == "number":
         return frozenset({"integer", "fraction"})
-    return frozenset({word}) if word in KINDS else KINDS  # a type that we do not know
+    return frozenset({word}) if word in KINDS else KINDS
 
 
 def _branches(part: JSON) -> list[Any]:
     return [branch for word in _ALTERNATIVES for branch in listed(part.get(word))]
 
 
+def _real(part: JSON, root: Root) -> list[Any]:
+    """The alternatives that are more than null."""
+    return [each for each in _branches(part) if kinds(each, root) != _NULL]
+
+
 def _conditional(part: JSON) -> list[Any]:
     """What holds in some cases alone."""
     held = [part[word] for word in _CONDITIONAL if word in part]
     return [*held, *by_name(part.get("dependentSchemas")).values()]
-
-
-def _target(reference: Any, root: JSON) -> Any:
-    """What a reference inside the schema leads to; None where it leads elsewhere."""
-    if not isinstance(reference, str) or not re.match(r"#(/|$)", reference):
-        return None
-    target: Any = root
-    for step in reference[2:].split("/") if len(reference) > 1 else ():
-        key = _unescaped(step)
-        if isinstance(target, dict):
-            target = cast(JSON, target).get(key)
-        elif isinstance(target, list) and key.isdecimal() and int(key) < len(cast(Any, target)):
-            target = cast(list[Any], target)[int(key)]
-        else:
-            return None
-    return target
-
-
-def _unescaped(step: str) -> str:
-    # Imported here: few schemas refer to themselves.
-    from urllib.parse import unquote
-
-    return unquote(step).replace("~1", "/").replace("~0", "~")
-
-
-def _texts(value: Any) -> list[str]:
-    return [item for item in listed(value) if isinstance(item, str)]

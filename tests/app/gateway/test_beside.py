@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.beside import names_beside
+from recollect.app.gateway.beside import names_beside
 from recollect.settings import Settings
 
 
