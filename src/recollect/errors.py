@@ -114,9 +114,17 @@ class UpstreamError(RecollectError):
 
     code = "upstream_error"
 
-    def __init__(self, message: str, *, upstream: str, upstream_code: int | None = None) -> None:
-        facts: dict[str, Any] = {} if upstream_code is None else {"upstream_code": upstream_code}
-        super().__init__(message, upstream=upstream, **facts)
+    def __init__(
+        self,
+        message: str,
+        *,
+        upstream: str,
+        upstream_code: int | None = None,
+        upstream_data: Any = None,
+    ) -> None:
+        facts: dict[str, Any] = {"upstream_code": upstream_code, "upstream_data": upstream_data}
+        known = {name: fact for name, fact in facts.items() if fact is not None}
+        super().__init__(message, upstream=upstream, **known)
 
     def __str__(self) -> str:
         return f"Error: {self.message}"
@@ -269,17 +277,23 @@ class ModelUnavailable(Unavailable):
 
 
 class UpstreamUnavailable(Unavailable):
-    """The server behind a tool of the gateway cannot be reached, ended, or took too long.
+    """The server behind a tool of the gateway cannot be reached, ended, or took too long."""
 
-    Whether a call that it was sent took effect is unknown, so none is repeated by itself.
-    """
-
+    # Whether a call that was sent took effect is unknown: another attempt is possible only where
+    # nothing could happen twice by it, and where it may help.
     code = "upstream_unavailable"
 
     def __init__(
-        self, upstream: str, reason: str, *, hint: str | None = None, **facts: Any
+        self,
+        upstream: str,
+        reason: str,
+        *,
+        hint: str | None = None,
+        retry_possible: bool = True,
+        **facts: Any,
     ) -> None:
         super().__init__(f"{upstream} {reason}", hint=hint, upstream=upstream, **facts)
+        self.retry_possible = retry_possible
 
     def __str__(self) -> str:
         return f"Error: {super().__str__()}"

@@ -227,6 +227,21 @@ def test_a_gateway_is_told_with_its_servers_and_the_calls_of_its_tools(
     assert "hunter2" not in out
 
 
+def test_tools_that_the_file_does_not_have_any_more_are_only_counted(
+    recollect: Run, data: Path, gateway: Path
+) -> None:
+    whole = json.loads(gateway.read_text("utf-8"))
+    whole["upstreams"]["web"]["passThrough"] = {"prefix": "web_"}
+    gateway.write_text(json.dumps(whole), "utf-8")
+    count(data, *(Usage(name, 1, 0, 1.0, 1.0, 1) for name in ("gone", "memory__read", "web_find")))
+    told = recollect("status", "--json").json["gateway"]
+    assert {each["tool"] for each in told["tools"]} == {"memory__read", "web_find"}
+    assert [each["tool"] for each in told["earlier"]] == ["gone"]
+    out = recollect("status").out
+    assert "1 tool of an earlier file" in out
+    assert "gone" not in out
+
+
 def test_a_gateway_without_any_call_makes_no_folder(
     recollect: Run, data: Path, gateway: Path
 ) -> None:

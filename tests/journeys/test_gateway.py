@@ -325,3 +325,24 @@ async def test_a_recollect_behind_itself_is_one_more_process_and_no_chain(tmp_pa
         children = psutil.Process().children(recursive=True)
         servers = [child for child in children if "recollect" in child.cmdline()]
         assert len(servers) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--toolsets", "memories", "--gateway-config", "FILE"),
+        ("--dialect", "server-memory", "--gateway-config", "FILE"),
+        ("--toolsets", "gateway", "--gateway-config", "none"),
+        ("--toolsets", "gateway,gateway", "--gateway-config", "MISSING"),
+    ],
+)
+def test_a_file_that_would_not_be_served_is_refused(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    file = write(tmp_path / "tools.json", {"upstream": actor(), "tools": []})
+    places = {"FILE": str(file), "MISSING": str(tmp_path / "missing.json")}
+    given = [places.get(option, option) for option in options]
+    done = run("serve", "--data-dir", tmp_path / "data", *given)
+    assert done.returncode == 2
+    assert "gateway" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -38,7 +38,7 @@ class Server:
         return refused.value.message
 
 
-@pytest.mark.parametrize("version", HANDSHAKE_VERSIONS)
+@pytest.mark.parametrize("version", ["2024-10-07", *HANDSHAKE_VERSIONS])
 async def test_every_version_with_a_handshake_will_do(version: str) -> None:
     server = Server(initialize={"protocolVersion": version, "capabilities": {}})
     assert await server.greeted() == Greeting(is_stateless=False, tells_of_changes=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recollect.core.upstreams import Launch, Reach
+from recollect.core.upstreams import Endpoint, Launch, Reach
 from recollect.errors import UpstreamError, UpstreamUnavailable
 from recollect.upstreams.links import Link, LinkEnded, NotSent
 from recollect.upstreams.owned import OwnedUpstream
@@ -28,6 +28,7 @@ class Server:
         self.reports: list[Any] = []
         self.answers_probes = True
         self.probes = 0
+        self.is_left = asyncio.Event()
         self.has_given_up_probe = asyncio.Event()
 
     @asynccontextmanager
@@ -35,7 +36,10 @@ class Server:
         self, reach: Reach, environment: Mapping[str, str], changed: Callable[[], None]
     ) -> AsyncGenerator[Link, None]:
         self.connections += 1
-        yield self
+        try:
+            yield self
+        finally:
+            self.is_left.set()
 
     async def request(self, method: str, params: Mapping[str, Any], report: Any = None) -> JSON:
         self.asked.append((method, dict(params)))
@@ -63,7 +67,7 @@ async def forever(_method: str, _params: JSON) -> JSON:
 @asynccontextmanager
 async def upstream_of(answer: Answer, **reach: Any) -> AsyncGenerator[tuple[Any, Server], None]:
     server = Server(answer)
-    told = Reach("notes", Launch("x"), **reach)
+    told = Reach("notes", **({"way": Launch("x")} | reach))
     upstream = OwnedUpstream(told, {}, server.connect, pauses=(0.0,), probe=0.05)
     try:
         async with asyncio.timeout(PATIENCE):
@@ -147,7 +151,19 @@ async def test_what_may_have_taken_effect_is_never_repeated() -> None:
                 await upstream.call("a", {})
             assert error.value.message == "notes gave no answer: it ended with status 1."
             assert "not repeated" in (error.value.hint or "")
+            assert not error.value.retry_possible
             assert (len(server.asked), server.connections) == (number, number)
+
+
+async def test_a_list_that_was_cut_off_may_be_asked_for_again() -> None:
+    async def answer(*_: Any) -> JSON:
+        raise LinkEnded("ended with status 1")
+
+    async with upstream_of(answer) as (upstream, _):
+        with pytest.raises(UpstreamUnavailable) as error:
+            await upstream.tools()
+        assert error.value.retry_possible
+        assert error.value.hint is None
 
 
 async def test_a_slow_call_does_not_end_a_connection_that_still_answers() -> None:
@@ -156,15 +172,45 @@ async def test_a_slow_call_does_not_end_a_connection_that_still_answers() -> Non
             with pytest.raises(UpstreamUnavailable) as error:
                 await upstream.call("a", {})
         assert "within 0.05 s" in error.value.message
+        assert "not repeated" in (error.value.hint or "")
+        assert not error.value.retry_possible
         assert server.connections == 1
 
 
 async def test_a_server_that_answers_nothing_at_all_is_connected_anew() -> None:
     async with upstream_of(forever, call_timeout=0.05) as (upstream, server):
         server.answers_probes = False
-        while server.connections == 1:
+        while server.connections < 2:
             with pytest.raises(UpstreamUnavailable):
                 await upstream.call("a", {})
+
+
+@pytest.mark.parametrize(
+    ("way", "what"),
+    [(Launch("x"), "it"), (Endpoint("https://example.com/mcp"), "the connection")],
+)
+async def test_calls_that_end_with_a_silent_server_are_told_that_it_hung(
+    way: Launch | Endpoint, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+
+    async def answer(*_: Any) -> JSON:
+        await server.is_left.wait()
+        raise LinkEnded("was left")
+
+    async with upstream_of(answer, way=way, call_timeout=2) as (upstream, server):
+        server.answers_probes = False
+        early = asyncio.create_task(upstream.call("a", {}))
+        await clock.goes_on(1)
+        late = asyncio.create_task(upstream.call("a", {}))
+        await clock.goes_on(1.1)
+        await asyncio.wait({early})
+        await clock.goes_on(0.1)
+        with pytest.raises(UpstreamUnavailable) as error:
+            await late
+        reason = f"it said nothing for 2.05 s, so Recollect ended {what}."
+        assert error.value.message == f"notes gave no answer: {reason}"
+        assert not error.value.retry_possible
 
 
 async def test_a_silent_server_is_connected_anew_while_other_calls_wait() -> None:
@@ -172,7 +218,7 @@ async def test_a_silent_server_is_connected_anew_while_other_calls_wait() -> Non
         server.answers_probes = False
 
         async def ask_on() -> None:
-            while server.connections == 1:
+            while server.connections < 2:
                 with pytest.raises(UpstreamUnavailable):
                     await upstream.call("a", {})
 

@@ -47,6 +47,9 @@ class Exchange:
         self.attempted = asyncio.Condition()
         self.gate = asyncio.Event()
         self.gate.set()
+        self.exit = asyncio.Event()
+        self.exit.set()
+        self.notes: list[str] = []
         self.tasks: set[asyncio.Task[Any] | None] = set()
         self.client = ""  # that was known when the link was opened
 
@@ -59,7 +62,12 @@ class Exchange:
         self.attempts += 1
         async with self.attempted:
             self.attempted.notify_all()
-        await self.gate.wait()
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError as given_up:
+            for note in self.notes:
+                given_up.add_note(note)
+            raise
         failure = self.plan.pop(0) if self.plan else None
         if failure is not None:
             raise failure
@@ -70,6 +78,7 @@ class Exchange:
             yield link
         finally:
             self.tasks.add(asyncio.current_task())
+            await self.exit.wait()
             self.open -= 1
 
     async def reached(self, attempts: int) -> None:
@@ -319,7 +328,52 @@ async def test_a_connection_that_takes_too_long_is_given_up(owned: Make) -> None
     owner = owned(exchange, NEVER, connect_timeout=0.05)
     with pytest.raises(UpstreamUnavailable) as error:
         await owner.linked()
-    assert "0.05 s" in error.value.message
+    assert error.value.message == "notes was not ready within 0.05 s."
+    assert "stderr" not in (error.value.hint or "")
+    assert error.value.retry_possible
+
+
+async def test_what_was_written_until_a_connection_was_given_up_is_said(owned: Make) -> None:
+    exchange = Exchange()
+    exchange.gate.clear()
+    exchange.notes.append("no network")
+    with pytest.raises(UpstreamUnavailable) as error:
+        await owned(exchange, NEVER, connect_timeout=0.05).linked()
+    assert error.value.message.endswith("0.05 s. It wrote: no network.")
+
+
+async def test_the_end_waits_for_a_connection_that_is_being_left(owned: Make) -> None:
+    exchange = Exchange()
+    exchange.exit.clear()
+    owner = owned(exchange)
+    owner.let_go(await owner.linked(), "ended")
+    closing = asyncio.create_task(owner.close())
+    await turns()
+    assert exchange.open == 1
+    exchange.exit.set()
+    await closing
+    assert exchange.open == 0
+
+
+async def test_the_first_reason_of_an_end_is_the_one(owned: Make) -> None:
+    owner = owned(Exchange())
+    link = await owner.linked()
+    assert owner.let_go(link, "hung") == "hung"
+    assert owner.let_go(link, "was left") == "hung"
+    other = await owner.linked()
+    await owner.close()
+    assert owner.let_go(other, "was left") == "was closed by Recollect"
+
+
+@pytest.mark.parametrize("may_pass", [True, False])
+async def test_in_a_pause_a_call_may_be_tried_again_where_that_may_help(
+    owned: Make, may_pass: bool
+) -> None:
+    owner = owned(Exchange(UpstreamUnavailable("notes", "is.", retry_possible=may_pass)), NEVER)
+    for _ in range(2):
+        with pytest.raises(UpstreamUnavailable) as error:
+            await owner.linked()
+        assert error.value.retry_possible == may_pass
 
 
 async def test_news_are_told_of_a_connection_that_is_not_the_first(owned: Make) -> None:

@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,10 @@ from recollect.upstreams.results import answered, result_of
 
 OWN = "io.modelcontextprotocol/"
 FRAMING = ("serverInfo", "protocolVersion", "clientInfo", "clientCapabilities", "subscriptionId")
+LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=2000)
+JSON_VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
+)
 KEYS = st.text().filter(lambda key: key not in ("_meta", "resultType"))
 
 
@@ -56,6 +61,25 @@ def test_an_error_has_the_words_of_the_server(error: Any, words: str, code: int 
     with pytest.raises(UpstreamError) as caught:
         result_of({"error": error}, "notes")
     assert (caught.value.message, caught.value.facts.get("upstream_code")) == (words, code)
+
+
+@given(JSON_VALUES)
+def test_an_error_brings_its_data_along_where_they_are_few(data: Any) -> None:
+    with pytest.raises(UpstreamError) as caught:
+        result_of({"error": {"code": 1, "message": "No.", "data": data}}, "notes")
+    is_kept = data is not None and len(json.dumps(data)) <= 4096
+    assert caught.value.facts.get("upstream_data") == (data if is_kept else None)
+    assert ("upstream_data" in caught.value.envelope()) is is_kept
+
+
+def test_data_of_an_error_are_left_out_where_they_are_many_or_deep() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for data in ("x" * 4095, deep):
+        with pytest.raises(UpstreamError) as caught:
+            result_of({"error": {"code": 1, "message": "No.", "data": data}}, "notes")
+        assert caught.value.facts == {"upstream": "notes", "upstream_code": 1}
 
 
 def test_a_result_is_an_object() -> None:

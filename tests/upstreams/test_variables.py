@@ -20,6 +20,7 @@ def test_a_variable_that_is_not_set_is_named() -> None:
         filled({"Authorization": "Bearer ${TOKEN}"}, {"OTHER": "x"}, "notes")
     assert "TOKEN" in caught.value.message
     assert caught.value.facts["upstream"] == "notes"
+    assert not caught.value.retry_possible
 
 
 def test_a_variable_that_is_empty_is_set() -> None:

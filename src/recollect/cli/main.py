@@ -81,9 +81,11 @@ class Commands(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
-            if not close:
+            guess = f" Did you mean {close[0]!r}?" if close else ""
+            told = _about_gateway()
+            if not guess and not told:
                 raise
-            raise click.UsageError(f"{error.message} Did you mean {close[0]!r}?", ctx) from error
+            raise click.UsageError(f"{error.message}{guess}{told}", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from recollect.cli.tools import tool_commands
@@ -107,6 +109,16 @@ def _of_gateway(tools: Mapping[str, "Tool"]) -> dict[str, "ToolConfig"]:
     from recollect.cli.gateway.commands import gateway_commands
 
     return gateway_commands({*COMMANDS, *tools})
+
+
+def _about_gateway() -> str:
+    """That a command may be missing because of a fault in the file that would make it."""
+    from recollect.cli.gateway.commands import fault_in_file
+
+    fault = fault_in_file()
+    return (
+        f"\nThe gateway's file has a fault, so its tools are no commands: {fault}" if fault else ""
+    )
 
 
 def _gateway_command(name: str, tool: "ToolConfig") -> click.Command:

@@ -92,6 +92,7 @@ def _gateway(seen: GatewayOverview) -> dict[str, Any]:
         **({"fault": seen.fault} if seen.fault else {}),
         "upstreams": to_json(seen.upstreams),
         "tools": [_usage(usage) for usage in seen.tools],
+        **({"earlier": [_usage(usage) for usage in seen.earlier]} if seen.earlier else {}),
     }
 
 
@@ -230,11 +231,14 @@ def _print_gateway(out: Console, gateway: Row) -> None:
     if len(tools) > MOST_TOOLS:
         rest = counted(len(tools) - MOST_TOOLS, "more tools")
         out.print(_text((f"and {rest}; --json has them all.", "dim")))
+    if earlier := cast(Sequence[Row], gateway.get("earlier", ())):
+        told = f"{counted(len(earlier), 'tools')} of an earlier file; --json has them."
+        out.print(_text((told, "dim")))
 
 
 def _calls(tools: Sequence[Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("tool", overflow="fold")
+    table.add_column("tool", no_wrap=True)
     for column in ("calls", "errors", "mean ms", "longest ms", "last called"):
         table.add_column(column, justify="right", no_wrap=True)
     for tool in tools:

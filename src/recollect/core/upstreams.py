@@ -3,16 +3,23 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from recollect.core.sessions import Report
 
 JSON = dict[str, Any]
 
+ONLY = "upstream"  # the name of an upstream that stands alone in its file
 GATEWAY_CLIENT = "recollect-gateway"  # the name under which a gateway greets the servers behind it
 CONNECT_TIMEOUT = 60.0  # seconds; the first start of a package may have to fetch it
 CALL_TIMEOUT = 120.0  # seconds; clients themselves rarely wait longer
 MOST_RENEWALS = 10  # how many times its time a call may take that tells of progress
+
+_SWITCHES = ("-y", "--yes", "-m")  # what may stand before the name of what is to be run
+# A package, a script or a module: no address, and nothing that is said beside a name.
+_NAME = re.compile(r"@?[\w.-]+(?:/[\w.-]+)*(?:@[\w.^~-]+)?")
 
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")  # of ours, inside a value
 
@@ -30,6 +37,18 @@ class Launch:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     cwd: str | None = None  # absolute; None: the home folder, and never the one we are in
 
+    @property
+    def label(self) -> str:
+        """What a person calls it: `npx @x/y`. Further arguments are left out: a key may be
+        among them."""
+        from recollect.core.secrets import masked
+
+        program = PurePath(self.command).name
+        rest = [argument for argument in self.args if argument not in _SWITCHES][:1]
+        names = [PurePath(a).name if PurePath(a).is_absolute() else a for a in rest]
+        shown = [n for n in names if n[:1] != "-" and _NAME.fullmatch(n) and not masked(n)[1]]
+        return " ".join((program, *shown))
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -37,6 +56,14 @@ class Endpoint:
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def label(self) -> str:
+        """Its host: all else may hold a key."""
+        try:
+            return urlsplit(self.url).netloc.rpartition("@")[2]
+        except ValueError:  # it is none
+            return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +79,11 @@ class Reach:
     connect_timeout: float = CONNECT_TIMEOUT
     call_timeout: float = CALL_TIMEOUT
     starts_at_once: bool = False  # else at the first use
+
+    @property
+    def label(self) -> str:
+        """What errors and the log call it: its name where it was given one."""
+        return self.name if self.name != ONLY else self.way.label or self.name
 
 
 class Upstream(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from recollect import __version__
 from recollect.app.app import App
+from recollect.core.protocol import HANDSHAKE_VERSIONS, META, STATELESS_VERSION
 from recollect.core.sessions import Report, Session
 from recollect.core.upstreams import GATEWAY_CLIENT
 from recollect.errors import NotFound, RecollectError, Unavailable
@@ -28,17 +29,11 @@ if TYPE_CHECKING:  # loaded when they are asked for
 
 Ask = Callable[[str, JSON], Awaitable[JSON]]
 
-MESSAGE_LIMIT = 16 * 1024 * 1024  # bytes, on every transport
-
-HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
-STATELESS_VERSION = "2026-07-28"
-
-_META = "io.modelcontextprotocol/"
-PROTOCOL_VERSION = _META + "protocolVersion"
-CLIENT_CAPABILITIES = _META + "clientCapabilities"
-CLIENT_INFO = _META + "clientInfo"
-SERVER_INFO = _META + "serverInfo"
-SUBSCRIPTION_ID = _META + "subscriptionId"
+PROTOCOL_VERSION = META + "protocolVersion"
+CLIENT_CAPABILITIES = META + "clientCapabilities"
+CLIENT_INFO = META + "clientInfo"
+SERVER_INFO = META + "serverInfo"
+SUBSCRIPTION_ID = META + "subscriptionId"
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

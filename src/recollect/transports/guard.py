@@ -12,8 +12,9 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 
 from recollect.app.tokens import hashed
+from recollect.core.protocol import MESSAGE_LIMIT
 from recollect.errors import RecollectError
-from recollect.transports.dispatch import INVALID_REQUEST, MESSAGE_LIMIT
+from recollect.transports.dispatch import INVALID_REQUEST
 from recollect.transports.listening import is_loopback
 
 Message = MutableMapping[str, Any]

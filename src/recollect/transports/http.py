@@ -20,11 +20,11 @@ from mcp.types import methods
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from recollect import __version__
+from recollect.core.protocol import MESSAGE_LIMIT
 from recollect.core.sessions import Session
 from recollect.transports.connection import JSON, Connection, Notify
 from recollect.transports.dispatch import (
     INTERNAL_ERROR,
-    MESSAGE_LIMIT,
     Ask,
     Dispatcher,
     ProtocolError,

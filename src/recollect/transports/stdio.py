@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
+from recollect.core.protocol import MESSAGE_LIMIT
 from recollect.core.sessions import Session
 from recollect.transports.connection import JSON, Connection
 from recollect.transports.dispatch import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
-    MESSAGE_LIMIT,
     PARSE_ERROR,
     Dispatcher,
     ProtocolError,

@@ -14,6 +14,8 @@ _CLIENT = {"name": GATEWAY_CLIENT, "version": __version__}
 Ask = Callable[[str, JSON], Awaitable[JSON]]
 Notify = Callable[[str, JSON], None]
 
+ACCEPTED = ("2024-10-07", *HANDSHAKE_VERSIONS)  # old servers answer with the first
+
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
@@ -44,7 +46,7 @@ async def greet(upstream: str, ask: Ask, notify: Notify) -> Greeting:
     except UpstreamError as refused:
         return await _discovered(upstream, ask, refused)
     version = answer.get("protocolVersion")
-    if version not in HANDSHAKE_VERSIONS:
+    if version not in ACCEPTED:
         raise _unknown_version(upstream, str(version))
     notify("notifications/initialized", {})
     return Greeting(is_stateless=False, tells_of_changes=tells(answer))
@@ -72,9 +74,10 @@ def tells(answer: JSON) -> bool:
 
 
 def _unknown_version(upstream: str, versions: str) -> UpstreamUnavailable:
-    known = ", ".join((*HANDSHAKE_VERSIONS, STATELESS_VERSION))
+    known = ", ".join((*ACCEPTED, STATELESS_VERSION))
     return UpstreamUnavailable(
         upstream,
         f'speaks version "{versions}" of the protocol, and Recollect speaks {known}.',
         hint="Another version of the one or the other will do.",
+        retry_possible=False,
     )

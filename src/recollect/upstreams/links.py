@@ -40,7 +40,7 @@ class Link(Protocol):
 
 # Opened and closed by one task: Link for a server, our environment, and whom to tell when the
 # server says that its tools have changed. Raises UpstreamUnavailable where it cannot be reached;
-# the caller bounds the time.
+# the caller bounds the time: a note on its CancelledError is what the server has written so far.
 Connect = Callable[
     [Reach, Mapping[str, str], Callable[[], None]], AbstractAsyncContextManager[Link]
 ]

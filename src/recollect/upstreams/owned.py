@@ -6,12 +6,13 @@ from contextlib import suppress
 from typing import Any, cast
 
 from recollect.core.sessions import Report
-from recollect.core.upstreams import JSON, MOST_RENEWALS, Reach
+from recollect.core.upstreams import JSON, MOST_RENEWALS, Launch, Reach
 from recollect.errors import UpstreamError, UpstreamUnavailable
 from recollect.upstreams.links import Connect, Link, LinkEnded, NotSent
 from recollect.upstreams.owner import PAUSES, Owner
 
 PROBE = 5.0  # seconds for a server to answer anything at all
+NOT_KNOWN = "Whether the call took effect is not known, so it was not repeated."
 MOST_PAGES = 1000  # of a list of tools
 
 
@@ -79,7 +80,7 @@ class OwnedUpstream:
         try:
             return await self._ask_once(method, params, report)
         except NotSent as ended:
-            raise UpstreamUnavailable(self.name, f"{ended}.") from ended
+            raise UpstreamUnavailable(self._reach.label, f"{ended}.") from ended
 
     async def _ask_once(
         self, method: str, params: Mapping[str, Any], report: Report | None
@@ -90,28 +91,31 @@ class OwnedUpstream:
             async with patience.scope:
                 answer = await link.request(method, params, self._heard(link, patience, report))
         except NotSent as ended:
-            self._owner.let_go(link, str(ended))
-            raise
+            raise NotSent(self._owner.let_go(link, str(ended))) from ended
         except LinkEnded as ended:
-            self._owner.let_go(link, str(ended))
-            raise UpstreamUnavailable(
-                self.name,
-                f"gave no answer: it {ended}.",
-                hint="Whether the call took effect is not known, so it was not repeated.",
-            ) from ended
+            why = self._owner.let_go(link, str(ended))
+            raise self._unanswered(method, f"gave no answer: it {why}.") from ended
         except UpstreamError:
             self._owner.hear(link)
             raise
         except TimeoutError as error:
             if self._owner.is_silent(link, patience.began):
                 self._doubt(link)
-            raise UpstreamUnavailable(
-                self.name,
-                f"did not answer {patience.spent}.",
-                hint="Whether the call took effect is not known. `callTimeout` gives it longer.",
-            ) from error
+            longer = "`callTimeout` gives it longer."
+            raise self._unanswered(method, f"did not answer {patience.spent}.", longer) from error
         self._owner.hear(link)
         return answer
+
+    def _unanswered(self, method: str, reason: str, hint: str = "") -> UpstreamUnavailable:
+        """For what was sent: to list the tools once more does no harm, a call may."""
+        is_call = method == "tools/call"
+        hints = [NOT_KNOWN, hint] if is_call else [hint]
+        return UpstreamUnavailable(
+            self._reach.label,
+            reason,
+            hint=" ".join(filter(None, hints)) or None,
+            retry_possible=not is_call,
+        )
 
     def _heard(self, link: Link, patience: "_Patience", report: Report | None) -> Report | None:
         """The report, told after we have heard of the progress ourselves."""
@@ -140,7 +144,13 @@ class OwnedUpstream:
         except TimeoutError:
             # It may have answered another call meanwhile, or told of progress.
             if self._owner.is_silent(link, began):
-                self._owner.let_go(link, f"answers nothing within {self._probe_seconds:g} s")
+                self._owner.let_go(link, self._silence)
+
+    @property
+    def _silence(self) -> str:
+        seconds = self._reach.call_timeout + self._probe_seconds
+        ended = "it" if isinstance(self._reach.way, Launch) else "the connection"
+        return f"said nothing for {seconds:g} s, so Recollect ended {ended}"
 
     def _listed(self, page: JSON) -> list[JSON]:
         tools = page.get("tools")
@@ -151,7 +161,7 @@ class OwnedUpstream:
         raise self._fault("its list of tools is none.")
 
     def _fault(self, text: str) -> UpstreamError:
-        return UpstreamError(f"{self.name}: {text}", upstream=self.name)
+        return UpstreamError(f"{self._reach.label}: {text}", upstream=self._reach.label)
 
 
 class _Patience:

@@ -45,7 +45,9 @@ class Owner:
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._link: Link | None = None
-        self._over: asyncio.Future[str] | None = None  # why the link is let go
+        # Why the link is let go; there until it has been left.
+        self._over: asyncio.Future[str] | None = None
+        self._last_end: tuple[Link, str] | None = None
         self._outcome: asyncio.Future[Outcome] | None = None  # of the attempt that is waited for
         self._has_tried = False
         self._began = 0.0  # when the link was there, by the loop's clock
@@ -73,7 +75,7 @@ class Owner:
     async def linked(self) -> Link:
         """The open link; UpstreamUnavailable where there will be none in good time."""
         if self._is_closed:
-            raise self._unavailable("was closed.")
+            raise self._unavailable("was closed by Recollect.")
         if self._link is not None:
             return self._link
         pause = self._pause_left()
@@ -83,10 +85,11 @@ class Owner:
         if self._outcome is None:
             self._outcome = asyncio.get_running_loop().create_future()
         try:
-            async with asyncio.timeout(self._reach.connect_timeout + pause):
+            # The owner gives up in time, and then ends what it has begun.
+            async with asyncio.timeout(self._reach.connect_timeout + pause + CLOSING):
                 outcome = await asyncio.shield(self._outcome)
         except TimeoutError as error:
-            raise self._not_ready() from error
+            raise self._not_ready("") from error
         if isinstance(outcome, UpstreamUnavailable):
             raise outcome.with_traceback(None)  # it is shared by all who waited
         return outcome
@@ -100,29 +103,38 @@ class Owner:
         """Whether it has said nothing since then, and is still the link."""
         return link is self._link and self._heard < since
 
-    def let_go(self, link: Link, reason: str) -> None:
-        """Ends the connection, unless it is another by now."""
-        if link is self._link and self._over is not None and not self._over.done():
-            self._over.set_result(reason)
-            self._link = None
+    def let_go(self, link: Link, reason: str) -> str:
+        """Ends the connection, unless it is another by now; gives the reason why it has ended,
+        which may have been another."""
+        if self._is_released(link, reason):
             now = asyncio.get_running_loop().time()
             is_settled = self._heard > 0.0 and now - self._began >= SETTLED
             self._short_lives = 0 if is_settled else self._short_lives + 1
             self._failure = self._unavailable(f"{reason}.")
             self._next_attempt = now + self._pause()
+        ended = self._last_end
+        return ended[1] if ended is not None and ended[0] is link else reason
+
+    def _is_released(self, link: Link | None, reason: str) -> bool:
+        """Whether it was the link, and has to be left now."""
+        if link is None or link is not self._link or self._over is None or self._over.done():
+            return False
+        self._over.set_result(reason)
+        self._link, self._last_end = None, (link, reason)
+        return True
 
     async def close(self) -> None:
         self._is_closed = True
-        self._settle(self._unavailable("was closed."))
+        self._settle(self._unavailable("was closed by Recollect."))
         if self._task is None:
             return
         if self._over is None:
             self._task.cancel()  # it connects, or waits
-        elif not self._over.done():
-            self._over.set_result("was closed")
+        else:
+            self._is_released(self._link, "was closed by Recollect")
         _, unfinished = await asyncio.wait({self._task}, timeout=CLOSING)
         if unfinished:
-            log.warning("%s was not closed within %g s", self._reach.name, CLOSING)
+            log.warning("%s was not closed within %g s", self._reach.label, CLOSING)
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=CLOSING)
 
@@ -135,8 +147,8 @@ class Owner:
                 self._failed(error)
             except LinkEnded as ended:
                 self._failed(self._unavailable(f"{ended}."))
-            except TimeoutError:
-                self._failed(self._not_ready())
+            except TimeoutError as error:
+                self._failed(self._not_ready(_notes(error.__cause__)))
 
     async def _until_due(self) -> None:
         await asyncio.sleep(self._pause_left())
@@ -144,12 +156,15 @@ class Owner:
             await self._wanted.wait()
 
     async def _connected_once(self) -> None:
-        async with AsyncExitStack() as stack:
-            async with asyncio.timeout(self._reach.connect_timeout):
-                link = await stack.enter_async_context(
-                    self._connect(self._reach, self._environment, self._tell)
-                )
-            await self._keep(link)
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self._reach.connect_timeout):
+                    link = await stack.enter_async_context(
+                        self._connect(self._reach, self._environment, self._tell)
+                    )
+                await self._keep(link)
+        finally:
+            self._over = None
 
     async def _keep(self, link: Link) -> None:
         """Until the server ends it, or we do."""
@@ -164,9 +179,9 @@ class Owner:
         self._has_tried = True
         watching = asyncio.create_task(self._watch(link), name=f"end of {self._reach.name}")
         try:
-            log.info("%s %s", self._reach.name, visible(self._hide(await over)))
+            log.info("%s %s", self._reach.label, visible(self._hide(await over)))
         finally:
-            self._link = self._over = None
+            self._link = None
             watching.cancel()
 
     async def _watch(self, link: Link) -> None:
@@ -184,7 +199,7 @@ class Owner:
         """The next one who asks starts it anew, should it ever have ended by a bug."""
         self._task = None if not self._is_closed else task
         if not task.cancelled() and (bug := task.exception()) is not None:
-            log.error("the owner of %s has ended", self._reach.name, exc_info=bug)
+            log.error("the owner of %s has ended", self._reach.label, exc_info=bug)
             self._settle(self._unavailable("cannot be asked: an internal error is in the log."))
 
     def _settle(self, outcome: Outcome) -> None:
@@ -208,18 +223,25 @@ class Owner:
     def _still_failing(self, pause: float) -> UpstreamUnavailable:
         assert self._failure is not None
         return UpstreamUnavailable(
-            self._reach.name,
+            self._reach.label,
             f"cannot be reached, and is tried again in {pause:.0f} s: {self._failure.message}",
             hint=self._failure.hint,
+            retry_possible=self._failure.retry_possible,
             retry_in_seconds=round(pause, 1),
         )
 
-    def _not_ready(self) -> UpstreamUnavailable:
+    def _not_ready(self, said: str) -> UpstreamUnavailable:
+        words = f" It wrote: {said}." if said else ""
         return UpstreamUnavailable(
-            self._reach.name,
-            f"was not ready within {self._reach.connect_timeout:g} s.",
-            hint="`connectTimeout` gives it longer; what it wrote to stderr is in the log.",
+            self._reach.label,
+            f"was not ready within {self._reach.connect_timeout:g} s.{words}",
+            hint="`connectTimeout` gives it longer.",
         )
 
     def _unavailable(self, reason: str) -> UpstreamUnavailable:
-        return UpstreamUnavailable(self._reach.name, reason)
+        return UpstreamUnavailable(self._reach.label, reason)
+
+
+def _notes(given_up: BaseException | None) -> str:
+    """What a server had written when its connection was given up: see links.Connect."""
+    return " / ".join(getattr(given_up, "__notes__", []))

@@ -1,5 +1,6 @@
 """What another server's answer comes to, without what belongs to the protocol between us alone."""
 
+import json
 from typing import Any, cast
 
 from recollect.core.protocol import META
@@ -9,6 +10,7 @@ from recollect.errors import UpstreamError, visible
 COMPLETE = "complete"
 
 _LONGEST_QUOTE = 200  # characters of an error that has no message
+_MOST_DATA = 4096  # bytes of JSON that an error may bring along
 
 # Others of the protocol's keys are about the result: that of a task that it belongs to, say.
 _OF_THE_ERA = frozenset(
@@ -43,7 +45,15 @@ def _refusal(error: Any, upstream: str) -> UpstreamError:
         said if isinstance(said, str) and said.strip() else f"error {_quoted(str(body))}",
         upstream=upstream,
         upstream_code=code if is_number else None,
+        upstream_data=body.get("data") if _is_small(body.get("data")) else None,
     )
+
+
+def _is_small(data: Any) -> bool:
+    try:
+        return len(json.dumps(data)) <= _MOST_DATA
+    except RecursionError:
+        return False
 
 
 def _quoted(text: str) -> str:

@@ -25,6 +25,7 @@ def filled(
                 upstream,
                 f"needs the variable {name}, which is not set.",
                 hint=f"Set {name} in the environment of Recollect, and start it again.",
+                retry_possible=False,
             )
         return environment[name]
 

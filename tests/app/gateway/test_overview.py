@@ -64,10 +64,10 @@ async def test_tools_that_were_never_called_come_behind_the_others(tmp_path: Pat
     assert seen is not None
     assert [(usage.tool, usage.calls) for usage in seen.tools] == [
         ("b", 2),
-        ("gone", 1),
         ("a", 0),
         ("c", 0),
     ]
+    assert [usage.tool for usage in seen.earlier] == ["gone"]
 
 
 @pytest.mark.parametrize("text", ['{\n  "upstream": 3\n}', "", "{", "\n\nnonsense"])

@@ -61,7 +61,7 @@ def test_drift_is_told_with_its_line(
     drift = found.json["upstreams"][0]["drift"]
     error = next(each for each in drift if each["level"] == "error")
     assert f"line {error['line']}, " in told
-    assert "memory__search" in path.read_text(encoding="utf-8").splitlines()[error["line"]]
+    assert '"query": "text"' in path.read_text(encoding="utf-8").splitlines()[error["line"] - 1]
 
 
 def test_new_tools_of_a_server_are_no_error(recollect: Run, write: Run, actor: Run) -> None:
@@ -95,6 +95,57 @@ def test_warnings_of_the_file_are_told_and_stop_nothing(
     assert [each["line"] > 1 for each in recollect("gateway", "check", "--json").json["warnings"]]
 
 
+def test_a_passed_through_name_of_ours_takes_only_its_own_tool_away(
+    recollect: Run, write: Run, actor: Run
+) -> None:
+    server = {**actor(), "passThrough": {"rename": {"add": "store_memory"}}}
+    write({"upstream": server, "tools": [SEARCH]})
+    outcome = recollect("gateway", "check", "--json")
+    assert (outcome.status, outcome.json["served"]) == (1, True)
+
+
+def test_a_parameter_that_no_call_can_have_is_an_error(
+    recollect: Run, write: Run, actor: Run
+) -> None:
+    tool = named("memory__search", paramMapping={"qery": "text", "limit": "limit"})
+    write({"upstream": actor(), "tools": [tool]})
+    outcome = recollect("gateway", "check")
+    assert outcome.status == 1
+    told = next(line for line in outcome.out.splitlines() if '"qery"' in line)
+    assert "error: " in told
+    assert "Did you mean `query`?" in told
+    levels = [each["level"] for each in recollect("gateway", "check", "--json").json["warnings"]]
+    assert levels == ["error"]
+
+
+def test_a_strict_check_ends_with_one_where_there_is_a_warning(
+    recollect: Run, write: Run, actor: Run
+) -> None:
+    write({"upstream": actor(), "tools": [SEARCH]})
+    assert recollect("gateway", "check", "--strict").status == 0
+    write({"upstream": actor(), "tools": [named("memory__search", paramMapping={"query": "text"})]})
+    loose, strict = recollect("gateway", "check"), recollect("gateway", "check", "--strict")
+    assert (loose.status, strict.status) == (0, 1)
+    assert '"limit" goes nowhere' in strict.out
+    assert recollect("gateway", "check", "--strict", "--json").json["ok"] is False
+
+
+def test_two_tools_with_one_command_are_told(recollect: Run, write: Run, actor: Run) -> None:
+    write({"upstream": actor(), "tools": [SEARCH, named("memory_search")]})
+    outcome = recollect("gateway", "check")
+    assert outcome.status == 0
+    assert "`recollect memory-search` is the command of memory__search already" in outcome.out
+
+
+def test_whoever_waits_long_is_told_for_what(
+    recollect: Run, write: Run, actor: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write({"upstream": actor(), "tools": [SEARCH]})
+    assert recollect("gateway", "check").err == ""
+    monkeypatch.setattr("recollect.cli.gateway.asking.PATIENCE", 0)
+    assert recollect("gateway", "check").err == "Waiting for the servers …\n"
+
+
 @pytest.mark.parametrize("arguments", [["--ends", "3"], ["--says", "No token.", "--ends", "1"]])
 def test_a_server_that_cannot_be_reached_hides_no_other(
     recollect: Run, write: Run, actor: Run, arguments: list[str]
@@ -125,8 +176,11 @@ def test_names_of_our_own_tools_are_clashes_where_both_are_served(
 ) -> None:
     server = {**actor(), "passThrough": {"rename": {"add": "store_memory"}}}
     write({"upstream": server, "tools": [named("search_nodes")]})
+    told = recollect("gateway", "check")
+    assert told.status == 2
+    assert "Nothing of the file is served beside these toolsets" in told.out
     outcome = recollect("gateway", "check", "--json")
-    assert outcome.status == 1
+    assert (outcome.status, outcome.json["served"]) == (2, False)
     clashes = outcome.json["clashes"]
     assert {each["tool"]: each["level"] for each in clashes} == {
         "search_nodes": "error",

@@ -80,6 +80,45 @@ def test_several_words_that_are_needed_stand_in_order(recollect: Run, offer: Run
     assert recollect("memory-read", "a.md", "three").status == 2
 
 
+def test_what_is_needed_may_be_an_option_too(recollect: Run, offer: Run) -> None:
+    text = {"type": "string"}
+    offer(
+        entry("memory__search", {"query": text, "limit": {"type": "integer"}}, ("query",)),
+        entry("memory__link", {"from": text, "to": text}, ("from", "to")),
+    )
+    assert recollect("memory-search", "--query", "Ada L.").json == {"query": "Ada L."}
+    assert recollect("memory-link", "--to", "b", "a").json == {"from": "a", "to": "b"}
+    for wrong in (["memory-search"], ["memory-link", "a"], ["memory-link", "a", "b", "c"]):
+        outcome = recollect(*wrong)
+        assert (outcome.status, outcome.out) == (2, "")
+    assert "'TO'" in recollect("memory-link", "a").err
+    assert recollect("memory-search", "tea", "--query", "milk").status == 2
+    assert "QUERY..." in recollect("memory-search", "--help").out.splitlines()[0]
+
+
+def test_objects_are_typed_as_keys_and_values(recollect: Run, offer: Run) -> None:
+    text = {"type": "string"}
+    item = {"name": text, "age": {"type": "integer"}, "notes": {"type": "array", "items": text}}
+    entities = {"type": "array", "items": {"type": "object", "properties": item}}
+    offer(entry("memory__create", {"entities": entities}, ("entities",)))
+    typed = ["name=Ada", "age=36", "notes=a=1", "notes=b", "name=Bob", '{"name": "Eve"}']
+    assert recollect("memory-create", *typed).json == {
+        "entities": [
+            {"name": "Ada", "age": 36, "notes": ["a=1", "b"]},
+            {"name": "Bob"},
+            {"name": "Eve"},
+        ]
+    }
+    assert recollect("memory-create", '[{"name": "Ada"}]').json == {"entities": [{"name": "Ada"}]}
+    assert recollect("memory-create", "-", stdin='[{"name": "Ada"}]').json == {
+        "entities": [{"name": "Ada"}]
+    }
+    assert "name=… age=… notes=…" in recollect("memory-create", "--help").out
+    refused = recollect("memory-create", "nme=Ada")
+    assert refused.status == 2
+    assert "known: name, age, notes" in refused.err
+
+
 def test_a_word_out_of_a_list_is_checked_at_once(recollect: Run, offer: Run) -> None:
     offer(entry("memory__sort", {"order": {"enum": ["newest", "best"]}}, ("order",)))
     assert recollect("memory-sort", "best").json == {"order": "best"}
@@ -136,7 +175,10 @@ def test_a_file_that_cannot_be_used_stops_no_other_command(
     overview = recollect("--help")
     assert (overview.status, overview.err) == (0, "")
     assert "Tools of the gateway" not in overview.out
-    assert recollect("memory-search", "x").status == 2
+    missing = recollect("memory-search", "x")
+    assert missing.status == 2
+    assert "The gateway's file has a fault" in missing.err
+    assert str(path) in missing.err
 
 
 def test_an_answer_that_is_an_error_ends_a_command_with_status_one(

@@ -60,9 +60,11 @@ def test_the_file_is_its_owners_alone(recollect: Run, target: Path, command: lis
     assert recollect("gateway", "init", "--", *command).status == 0
     first = stat.S_IMODE(target.stat().st_mode)
     target.chmod(0o644)
-    assert recollect("gateway", "init", "--force", "--", *command).status == 0
+    done = recollect("gateway", "init", "--force", "--json", "--", *command)
+    assert done.status == 0
     if os.name == "posix":
-        assert (first, stat.S_IMODE(target.stat().st_mode)) == (0o600, 0o600)
+        modes = [stat.S_IMODE(p.stat().st_mode) for p in (target, Path(done.json["kept"]))]
+        assert [first, *modes] == [0o600] * 3
 
 
 def test_a_command_needs_no_dashes_before_it(
@@ -134,6 +136,51 @@ def test_environment_and_folder_go_into_the_file(
     assert (told["NOTES_TEAM"], told["NOTES_LEVEL"]) == ("blue", "a=b")
     assert "RECOLLECT_GATEWAY_CONFIG" not in told
     assert recollect("gateway", "call", "notes_where").json == {"cwd": str(tmp_path / "notes")}
+
+
+def test_what_is_typed_in_one_folder_works_from_every_other(
+    recollect: Run,
+    target: Path,
+    actor: Run,
+    tools_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [sys.executable, actor()["args"][0], "--tools", tools_file.name]
+    outcome = recollect("gateway", "init", "--", *words)
+    assert outcome.status == 0, outcome.err
+    assert f"It runs in {tmp_path}" in outcome.out
+    server = config_in(target)["upstream"]
+    assert (server["cwd"], server["args"]) == (str(tmp_path), words[1:])
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert recollect("gateway", "check").status == 0
+    plain = recollect("gateway", "init", "--force", "--", *words[:2], "--tools", str(tools_file))
+    assert plain.status == 0, plain.err
+    assert "cwd" not in config_in(target)["upstream"]
+
+
+def test_a_program_that_is_named_by_its_folder_is_written_with_its_whole_path(
+    recollect: Run, target: Path, actor: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = Path(sys.executable)
+    monkeypatch.chdir(python.parent.parent)
+    typed = str(Path(python.parent.name) / python.name)
+    outcome = recollect("gateway", "init", "--", typed, *actor()["args"])
+    assert outcome.status == 0, outcome.err
+    assert config_in(target)["upstream"]["command"] == str(python.parent.parent / typed)
+
+
+def test_the_time_to_connect_goes_into_the_file(
+    recollect: Run, target: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.cli.gateway.asking.PATIENCE", 0)
+    outcome = recollect("gateway", "init", "--connect-timeout", "90", "--", *command)
+    assert outcome.status == 0, outcome.err
+    assert outcome.err.startswith(f"Waiting for {command[0]}"[:40])
+    assert config_in(target)["upstream"]["connectTimeout"] == 90
 
 
 def test_a_variable_that_is_not_set_is_named(
@@ -214,6 +261,10 @@ def test_a_plain_secret_is_a_warning_that_does_not_repeat_it(
         ["--url", "ftp://127.0.0.1/mcp"],
         ["--header", "A=b", "--", "npx"],
         ["--env", "=x", "--", "npx"],
+        ["--env", "bad name=1", "--", "npx"],
+        ["--prefix", "a b", "--", "npx"],
+        ["--connect-timeout", "0", "--", "npx"],
+        ["--gateway-config", "none", "--", "npx"],
         ["--ready", "nobody"],
         ["--ready", "server-memory", "--prefix", "x"],
         ["--ready", "server-memory", "--", "npx"],
@@ -226,6 +277,12 @@ def test_what_does_not_go_together_is_refused(
     assert (outcome.status, outcome.out) == (2, "")
     assert outcome.err.strip()
     assert not target.parent.exists()
+
+
+def test_what_is_wrong_is_called_by_its_option(recollect: Run, target: Path) -> None:
+    assert "`--url` is" in recollect("gateway", "init", "--url", "ftp://127.0.0.1/mcp").err
+    words = ["--url", "http://127.0.0.1:1/mcp", "--header", "X-Team=${A B}"]
+    assert "`--header X-Team`" in recollect("gateway", "init", *words).err
 
 
 def test_an_address_that_nobody_answers_leaves_nothing(recollect: Run, target: Path) -> None:

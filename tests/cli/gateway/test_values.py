@@ -108,6 +108,19 @@ def test_what_cannot_be_meant_is_refused_by_name(words: list[str], told: str) ->
     assert told in str(refused.value)
 
 
+def test_words_without_a_key_are_the_one_argument_that_is_required() -> None:
+    properties: JSON = {"query": {"type": "string"}, "limit": {"type": "number"}}
+    one: JSON = {"properties": properties, "required": ["query"]}
+    assert arguments_from(["Ada", "L.", "limit=5"], one) == {"query": "Ada L.", "limit": 5}
+    number: JSON = {"properties": properties, "required": ["limit"]}
+    assert arguments_from(["5"], number) == {"limit": 5}
+    for wrong in (["5", "6"], ["5", "limit=6"]):
+        with pytest.raises(InvalidInput, match="2 times"):
+            arguments_from(wrong, number)
+    with pytest.raises(InvalidInput, match="neither key=value"):
+        arguments_from(["Ada"], one | {"required": ["query", "limit"]})
+
+
 def test_an_open_schema_takes_other_arguments() -> None:
     numbers: JSON = {"properties": {"a": {}}, "additionalProperties": {"type": "integer"}}
     assert arguments_from(["other=5"], numbers) == {"other": 5}

@@ -192,3 +192,22 @@ def test_a_draft_of_what_is_too_intricate_leaves_the_parameters_to_the_reader() 
     schema = {"type": "object", "$ref": "#/$defs/a0", "$defs": many}
     (tool,) = config_of(drafted(SERVER, [{"name": "search", "inputSchema": schema}])).tools
     assert tool.mapping == {}
+
+
+@pytest.mark.parametrize(
+    ("schema", "mapping"),
+    [
+        ({"type": "object"}, {"*": "*"}),
+        ({"type": "object", "additionalProperties": True}, {"*": "*"}),
+        ({"type": "object", "additionalProperties": False}, {}),
+        ({"type": "object", "properties": {"a": {}}}, {"a": "a"}),
+        (
+            {"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "string"}},
+            {"a": "a", "*": "*"},
+        ),
+        ({"type": "object", "properties": {"*": {}}}, {"*": "*"}),
+    ],
+)
+def test_parameters_without_a_name_are_sent_too(schema: JSON, mapping: JSON) -> None:
+    (tool,) = json.loads(drafted({"command": "x"}, [{"name": "t", "inputSchema": schema}]))["tools"]
+    assert tool["upstream"]["paramMapping"] == mapping

@@ -170,9 +170,10 @@ async def test_notices_that_break_off_end_the_link_after_its_calls() -> None:
             return
         waits += 1
         if waits == 1:
-            send(writer, 200, b"retry: 1\nid: e\ndata:\n\n", "text/event-stream")
             await asked.wait()
-        elif waits == 3:  # the second one has failed, and that is known there
+            send(writer, 200, b"retry: 1\nid: e\ndata:\n\n", "text/event-stream")
+            return
+        if waits == 3:  # the second one has failed, and that is known there
             again.set()
         writer.transport.abort()
 

@@ -2,6 +2,16 @@ from base64 import b64decode
 
 import pytest
 
+from http_upstreaming import (
+    Received,
+    Writer,
+    ask,
+    by_tool,
+    in_stateless_era,
+    linked,
+    raw_server,
+    send,
+)
 from recollect.core.upstreams import Endpoint
 from recollect.errors import UpstreamUnavailable
 from recollect.upstreams.http.places import proxy_for, target_of
@@ -83,3 +93,39 @@ def test_a_proxy_is_shown_without_its_password() -> None:
     target = target_of(Endpoint("https://example.org/mcp"), environment, "notes")
     assert target.shown == "example.org (by the proxy proxy.example.org:3128)"
     assert "word" not in repr(target)
+
+
+async def test_a_proxy_is_asked_for_a_way_through_to_https_and_may_refuse() -> None:
+    async def refuse(_: Received, writer: Writer) -> None:
+        send(writer, 403)
+
+    async with raw_server(refuse) as (proxy, raw):
+        with pytest.raises(UpstreamUnavailable, match="the proxy refuses it") as caught:
+            async with linked("https://notes.invalid/mcp", environment={"HTTPS_PROXY": proxy}):
+                pass
+    assert {(received.method, received.path) for received in raw.received} == {
+        ("CONNECT", "notes.invalid:443")
+    }
+    assert not caught.value.retry_possible
+
+
+async def test_this_machine_is_reached_without_the_proxy_that_others_need() -> None:
+    async with raw_server(in_stateless_era(by_tool())) as (url, _):
+        nowhere = {"HTTP_PROXY": "http://127.0.0.1:1", "ALL_PROXY": "socks5://127.0.0.1:1"}
+        async with linked(url, environment=nowhere) as link:
+            assert await ask(link) == {"content": []}
+
+
+@pytest.mark.parametrize(
+    ("proxy", "why"),
+    [
+        ("socks5://127.0.0.1:1", "speaks socks5, which is not supported"),
+        ("gopher://127.0.0.1:1", "is no address"),
+        ("http://127.0.0.1:port", "is no address"),
+    ],
+)
+async def test_a_proxy_that_cannot_be_used_is_told(proxy: str, why: str) -> None:
+    with pytest.raises(UpstreamUnavailable, match=why) as caught:
+        async with linked("http://notes.invalid/mcp", environment={"ALL_PROXY": proxy}):
+            pass
+    assert not caught.value.retry_possible

@@ -21,6 +21,7 @@ def launched(launch: Launch, **ours: str) -> Program:
 def refused(launch: Launch) -> UpstreamUnavailable:
     with pytest.raises(UpstreamUnavailable) as error:
         launched(launch)
+    assert not error.value.retry_possible
     return error.value
 
 
@@ -67,6 +68,14 @@ def test_a_program_that_is_not_there_is_named() -> None:
         "notes cannot be started: there is no program no-such-program in the folders of PATH."
     )
     assert error.hint
+
+
+@pytest.mark.parametrize("line", ["python3 /x/flex.py", "npx -y notes"])
+def test_a_whole_line_as_a_program_is_told_where_the_rest_belongs(line: str) -> None:
+    error = refused(Launch(line))
+    assert f'"{line}"' in error.message
+    assert "`args`" in (error.hint or "")
+    assert "hush" not in refused(Launch(f"{line} --password hush-hush-22")).message
 
 
 def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:

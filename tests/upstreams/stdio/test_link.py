@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from recollect.core.upstreams import Launch, Reach, Upstream
+from recollect.core.upstreams import ONLY, Launch, Reach, Upstream
 from recollect.errors import UpstreamError, UpstreamUnavailable
 from recollect.upstreams.links import Link, NotSent
 from recollect.upstreams.stdio.link import connect_stdio
-from upstreaming import PATIENCE, actor, gone, owned, pid_of, started, there
+from upstreaming import PATIENCE, actor, gone, owned, pid_of, started, there, until
 
 ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
 
@@ -163,7 +164,7 @@ async def test_what_is_asked_just_after_the_end_was_not_sent() -> None:
         await link.request("tools/call", {"name": "spawn", "arguments": {}})
         pid = answer["structuredContent"]["pid"]
         os.kill(pid, 9)
-        await gone(pid)
+        await until(lambda: not psutil.pid_exists(pid))
         with pytest.raises(NotSent):
             await link.request("tools/list", {})
 
@@ -191,7 +192,7 @@ async def test_nothing_is_run_from_the_folder_that_we_are_in(
     (tmp_path / "notes_server.py").write_text(module, encoding="utf-8")
     home.mkdir()
     monkeypatch.chdir(tmp_path)
-    ours = {"PATH": os.environ["PATH"], "HOME": str(home), "USERPROFILE": str(home)}
+    ours = dict(os.environ) | {"HOME": str(home), "USERPROFILE": str(home)}
     launch = Launch(sys.executable, ("-m", "notes_server"))
     async with owned(launch, connect_stdio, environment=ours) as upstream:
         assert "No module named notes_server" in await reason(upstream)
@@ -208,6 +209,30 @@ async def test_whatever_a_server_writes_is_a_sign_of_life() -> None:
 async def test_a_server_that_never_greets_is_given_up() -> None:
     async with started("--silent", connect_timeout=0.5) as upstream:
         assert await reason(upstream) == "notes was not ready within 0.5 s."
+
+
+async def test_what_a_server_wrote_that_was_never_ready_is_said() -> None:
+    says = ("--says", "fetching, password=Tr0ub4dor&3xyz", "--prints", "Welcome!")
+    async with started(*says, "--silent", connect_timeout=2.0) as upstream:
+        why = await reason(upstream)
+    assert why.startswith("notes was not ready within 2 s. It wrote: ")
+    assert "fetching" in why
+    assert "Welcome!" in why
+    assert "Tr0ub4dor" not in why
+
+
+async def test_what_a_server_printed_before_it_ended_is_said() -> None:
+    async with started("--prints", "usage: notes FILE", "--ends", "2") as upstream:
+        assert await reason(upstream) == "notes ended with status 2: usage: notes FILE."
+
+
+async def test_a_server_that_stands_alone_is_called_by_its_program() -> None:
+    reach = Reach(ONLY, actor("--ends", "3"))
+    with pytest.raises(UpstreamUnavailable) as failed:
+        async with connect_stdio(reach, dict(os.environ), lambda: None):
+            pass
+    assert failed.value.message.endswith(" upstream_actors.py ended with status 3.")
+    assert failed.value.message.startswith("python")
 
 
 async def test_a_server_that_is_slow_to_greet_is_waited_for(tmp_path: Path) -> None:
@@ -260,5 +285,5 @@ async def test_a_call_that_is_under_way_ends_with_the_upstream(tmp_path: Path) -
         pid = await pid_of(upstream)
         async with asyncio.timeout(PATIENCE):
             await upstream.close()
-        assert "was closed" in await call
+        assert "was closed by Recollect" in await call
         await gone(pid)

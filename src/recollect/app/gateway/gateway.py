@@ -204,16 +204,12 @@ class Gateway:
     def _counted(self, tool: Tool) -> Tool:
         async def run(call: Call, arguments: Mapping[str, Any]) -> Result:
             started = time.perf_counter()
-            failed = True
             try:
                 result = await tool.run(call, arguments)
-                failed = result.is_error
-            except asyncio.CancelledError:
-                raise  # it neither went well nor failed
-            except BaseException:
+            except Exception:  # a call that was cancelled neither went well nor failed
                 self._count(tool.name, started, failed=True)
                 raise
-            self._count(tool.name, started, failed=failed)
+            self._count(tool.name, started, failed=result.is_error)
             return result
 
         return replace(tool, run=run)

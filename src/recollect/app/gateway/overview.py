@@ -24,12 +24,16 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class GatewayOverview:
-    """`fault` says why the file cannot be used; then nothing is known of its servers."""
+    """`fault` says why the file cannot be used; then nothing is known of its servers.
+
+    `earlier` are tools that were called once and that the file does not speak of any more.
+    """
 
     config: Path | None
     fault: str | None
     upstreams: Sequence[Server]
     tools: Sequence[Usage]
+    earlier: Sequence[Usage] = ()
 
 
 async def overview(
@@ -52,7 +56,9 @@ async def overview(
     except InvalidInput as error:
         return GatewayOverview(path, str(error), (), counted)
     servers = [_server(upstream.reach) for upstream in config.upstreams.values()]
-    return GatewayOverview(path, None, servers, [*counted, *_never_called(config, counted)])
+    now = [usage for usage in counted if _may_offer(config, usage.tool)]
+    earlier = [usage for usage in counted if usage not in now]
+    return GatewayOverview(path, None, servers, [*now, *_never_called(config, counted)], earlier)
 
 
 def plain_secrets(reach: Reach) -> list[str]:
@@ -76,6 +82,14 @@ def _address(way: Endpoint) -> str:
     """Scheme, host and port: all else may hold a key."""
     parts = urlsplit(way.url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
+def _may_offer(config: GatewayConfig, name: str) -> bool:
+    """Which tools are passed through, only their servers know."""
+    if any(tool.name == name for tool in config.tools):
+        return True
+    ways = [server.pass_through for server in config.upstreams.values() if server.pass_through]
+    return any(name.startswith(way.prefix) or name in way.rename.values() for way in ways)
 
 
 def _never_called(config: GatewayConfig, counted: Iterable[Usage]) -> list[Usage]:

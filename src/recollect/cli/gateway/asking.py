@@ -2,13 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+import sys
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import click
 
 from recollect.core.upstreams import Reach, Upstream
 from recollect.settings import Settings, upstream_environment
 from recollect.upstreams.opening import open_upstream
 
+T = TypeVar("T")
+
+PATIENCE = 5.0  # seconds of silence; the first start of a package may take a minute
 LOGS = [logging.getLogger(name) for name in ("recollect.upstreams", "recollect.app.gateway")]
 
 
@@ -35,3 +42,16 @@ async def opened(reaches: Iterable[Reach]) -> AsyncGenerator[Mapping[str, Upstre
         yield upstreams
     finally:
         await asyncio.gather(*(upstream.close() for upstream in upstreams.values()))
+
+
+async def told_if_slow(work: Coroutine[Any, Any, T], whom: str) -> T:
+    """What comes of asking; a word on standard error where that takes long. On a terminal there
+    is a bar already."""
+    task = asyncio.ensure_future(work)
+    try:
+        done, _ = await asyncio.wait([task], timeout=PATIENCE)
+        if not done and not sys.stderr.isatty():
+            click.echo(f"Waiting for {whom} …", err=True)
+        return await task
+    finally:
+        task.cancel()

@@ -11,7 +11,8 @@ import click
 
 from recollect.app.gateway.beside import names_beside
 from recollect.app.gateway.file import Loaded, load
-from recollect.cli.gateway.asking import opened, told_once
+from recollect.cli.gateway.asking import opened, told_if_slow, told_once
+from recollect.cli.gateway.commands import command_of
 from recollect.cli.gateway.options import gateway_config, gateway_file
 from recollect.cli.options import common, settings_from
 from recollect.cli.progress import reported
@@ -20,16 +21,22 @@ from recollect.core.text import counted
 from recollect.core.upstreams import Upstream
 from recollect.errors import InvalidInput, RecollectError
 from recollect.families.gateway.drifting.drift import Drift, clashes, drift
+from recollect.families.gateway.drifting.fitting import Level
 from recollect.families.gateway.listings import fault_in, passed
-from recollect.families.gateway.model import GatewayConfig
+from recollect.families.gateway.model import GatewayConfig, Problem
 from recollect.settings import Settings
 from recollect.tools.schema import JSON
 
 ERROR: Final = "error"
+WARNING: Final = "warning"
 NOTE: Final = "note"
 TAKEN = "Recollect itself has a tool of that name."
 SET_APART = "Give it another name or a `prefix`, or serve with `--toolsets gateway` alone."
-_COLOURS: Mapping[str, str | None] = {ERROR: "red", "warning": "yellow", NOTE: None}
+NOT_SERVED = (
+    "Nothing of the file is served beside these toolsets, because a tool in it has the name of "
+    "one of ours."
+)
+_COLOURS: Mapping[str, str | None] = {ERROR: "red", WARNING: "yellow", NOTE: None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +50,39 @@ class Asked:
     failure: RecollectError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything that is to be told."""
+
+    path: Path
+    loaded: Loaded
+    asked: Sequence[Asked]
+    names: Sequence[Drift]  # clashes, above all
+    is_served: bool  # else a name of ours keeps the whole file away
+
+    def has(self, level: str) -> bool:
+        of_file = (_level(each) for each in self.loaded.warnings)
+        drifted = (each.level for one in self.asked for each in one.found)
+        return level in (*of_file, *drifted, *(each.level for each in self.names))
+
+    def status(self, *, is_strict: bool) -> int:
+        if not self.is_served:
+            return 2
+        is_wrong = any(one.failure for one in self.asked) or self.has(ERROR)
+        return 1 if is_wrong or (is_strict and self.has(WARNING)) else 0
+
+
 @click.command()
 @common
 @gateway_config
-def check(as_json: bool, **flags: Any) -> None:
+@click.option("--strict", "is_strict", is_flag=True, help="Warnings end with status 1 too.")
+def check(as_json: bool, is_strict: bool, **flags: Any) -> None:
     """Compare the gateway's file with the servers behind it.
 
     Reads the file, connects to every server that it names, and tells which tools and parameters
     are gone, new, or of another type. Ends with status 0 where all is well, 1 where a server
-    cannot be reached or a tool would fail, 2 where the file itself is wrong.
+    cannot be reached or a tool would fail, 2 where the file itself is wrong or cannot be served
+    beside the toolsets that are chosen.
     """
     settings = settings_from(**flags)
     path = gateway_file(settings)
@@ -63,14 +94,17 @@ def check(as_json: bool, **flags: Any) -> None:
         _tell_problems(path, error.facts["problems"], as_json=as_json)
         sys.exit(2)
     with told_once(settings), reported("Asking the servers"):
-        asked = asyncio.run(_ask_all(loaded.config))
-    names = _clashes(settings, loaded.config, asked)
-    is_well = not any(each.failure for each in asked) and not _errors(asked, names)
+        asked = asyncio.run(told_if_slow(_ask_all(loaded.config), "the servers"))
+    names = [*_clashes(settings, loaded.config, asked), *_commands(loaded.config)]
+    beside = names_beside(settings)
+    is_served = not any(tool.name in beside for tool in loaded.config.tools)
+    found = Found(path, loaded, asked, names, is_served)
+    status = found.status(is_strict=is_strict)
     if as_json:
-        print_json(_described(path, loaded, asked, names) | {"ok": is_well})
+        print_json(_described(found) | {"served": is_served, "ok": status == 0})
     else:
-        _tell(path, loaded, asked, names)
-    sys.exit(0 if is_well else 1)
+        _tell(found)
+    sys.exit(status)
 
 
 async def _ask_all(config: GatewayConfig) -> list[Asked]:
@@ -94,13 +128,27 @@ def _clashes(settings: Settings, config: GatewayConfig, asked: Sequence[Asked]) 
     every = replace(settings, toolsets="all", bank_extras=True, mode_tools=False)
     served, known = names_beside(settings), names_beside(every)
     lines = {tool.name: tool.line for tool in config.tools}
-    lines |= {name: config.upstreams[one.name].line for one in asked for name in one.passed}
+    lines |= {name: config.upstreams[one.name].line_of() for one in asked for name in one.passed}
     found = [
         Drift(ERROR if name in served else NOTE, name, TAKEN, SET_APART, line)
         for name, line in lines.items()
         if name in known
     ]
     return [*found, *clashes(config, {one.name: one.listed for one in asked})]
+
+
+def _commands(config: GatewayConfig) -> list[Drift]:
+    """Tools that one command would have to stand for."""
+    found: list[Drift] = []
+    first: dict[str, str] = {}
+    for tool in config.tools:
+        command = command_of(tool.name)
+        owner = first.setdefault(command, tool.name)
+        if owner != tool.name:
+            message = f"`recollect {command}` is the command of {owner} already."
+            reached = f"`recollect gateway call {tool.name}` reaches it."
+            found.append(Drift(NOTE, tool.name, message, reached, tool.line))
+    return found
 
 
 def _tell_problems(path: Path, problems: Sequence[JSON], *, as_json: bool) -> None:
@@ -112,27 +160,31 @@ def _tell_problems(path: Path, problems: Sequence[JSON], *, as_json: bool) -> No
     click.echo(f"{counted(len(problems), 'problem')}: the file is not used as it is.", err=True)
 
 
-def _tell(path: Path, loaded: Loaded, asked: Sequence[Asked], names: Sequence[Drift]) -> None:
+def _tell(found: Found) -> None:
+    config, asked = found.loaded.config, found.asked
     servers = counted(len(asked), "server")
-    click.echo(f"{path}: {counted(len(loaded.config.tools), 'tool')} in front of {servers}.")
-    for warning in loaded.warnings:
-        click.secho(f"  {_on_one_line(str(warning))}", fg=_COLOURS["warning"])
+    click.echo(f"{found.path}: {counted(len(config.tools), 'tool')} in front of {servers}.")
+    for warning in found.loaded.warnings:
+        level = click.style(_level(warning), fg=_COLOURS[_level(warning)])
+        told = _on_one_line(f"{warning.message} {warning.fix}")
+        click.echo(f"  line {warning.line}, {level}: {told}")
     for one in asked:
         colour = None if one.failure is None else _COLOURS[ERROR]
-        click.secho(_on_one_line(_in_words(one, loaded.config)), fg=colour)
+        click.secho(_on_one_line(_in_words(one, config)), fg=colour)
         if one.failure is not None and one.failure.hint:
             click.echo(f"  {_on_one_line(one.failure.hint)}")
         _tell_drift(one.found)
-    if names:
+    if found.names:
         click.echo("Names:")
-        _tell_drift(names)
-    if _errors(asked, names):
+        _tell_drift(found.names)
+    if not found.is_served:
+        click.secho(NOT_SERVED, fg=_COLOURS[ERROR])
+    elif found.has(ERROR):
         click.echo("What is marked as an error does not work.")
 
 
-def _errors(asked: Sequence[Asked], names: Sequence[Drift]) -> list[Drift]:
-    found = (each for one in asked for each in one.found)
-    return [each for each in (*found, *names) if each.level == ERROR]
+def _level(warning: Problem) -> Level:
+    return ERROR if warning.fails_calls else WARNING
 
 
 def _in_words(one: Asked, config: GatewayConfig) -> str:
@@ -164,26 +216,31 @@ def _on_one_line(said: str) -> str:
     return harmless(" ".join(said.split()))
 
 
-def _described(path: Path, loaded: Loaded, asked: Sequence[Asked], names: Sequence[Drift]) -> JSON:
+def _described(found: Found) -> JSON:
     return {
-        "file": str(path),
+        "file": str(found.path),
         "problems": [],
         "warnings": [
-            {"line": each.line, "message": each.message, "fix": each.fix}
-            for each in loaded.warnings
+            {
+                "level": _level(each),
+                "line": each.line,
+                "message": each.message,
+                "fix": each.fix,
+            }
+            for each in found.loaded.warnings
         ],
         "upstreams": [
             {
                 "name": one.name,
                 "reached": one.failure is None,
                 "error": None if one.failure is None else one.failure.envelope(),
-                "tools": [tool.name for tool in loaded.config.tools if tool.upstream == one.name],
+                "tools": [t.name for t in found.loaded.config.tools if t.upstream == one.name],
                 "passed_through": list(one.passed),
                 "drift": [_row(each) for each in one.found],
             }
-            for one in asked
+            for one in found.asked
         ],
-        "clashes": [_row(each) for each in names],
+        "clashes": [_row(each) for each in found.names],
     }
 
 

@@ -19,9 +19,12 @@ from recollect.families.gateway.model import ToolConfig
 from recollect.settings import load
 from recollect.tools.schema import JSON
 
+WORDS = "words"
 PROJECT = "project"  # ours mean nothing to another server, and it may well have its own
 # Options that every command has; a parameter of the same name gets `tool-` before it.
 RESERVED = frozenset({"config", "data-dir", "help", "json", "log-level"})
+
+EPILOG = "RECOLLECT_GATEWAY_CONFIG names another file of the gateway than the usual one."
 
 _METAVARS = {"string": "TEXT", "fraction": "NUMBER", "integer": "INTEGER", "boolean": "BOOLEAN"}
 _OTHER = re.compile(r"[^\w.]+")
@@ -35,16 +38,33 @@ def gateway_commands(taken: Collection[str]) -> dict[str, ToolConfig]:
     those that are passed through: which there are, only their server knows.
     """
     try:
-        path = load().gateway_config
-        tools = () if path is None else load_file(path).config.tools
+        tools = _tools()
     except RecollectError:  # told by `gateway check`, status and doctor: nobody else asked
         return {}
     named: dict[str, ToolConfig] = {}
     for tool in tools:
-        name = _DASHES.sub("-", tool.name).strip("-")
+        name = command_of(tool.name)
         if name and name not in taken:
             named.setdefault(name, tool)
     return named
+
+
+def fault_in_file() -> str | None:
+    """Why no tool of the gateway has a command; None where there is no such reason."""
+    try:
+        _tools()
+    except RecollectError as error:
+        return harmless(str(error))
+    return None
+
+
+def _tools() -> Sequence[ToolConfig]:
+    path = load().gateway_config
+    return () if path is None else load_file(path).config.tools
+
+
+def command_of(tool: str) -> str:
+    return _DASHES.sub("-", tool).strip("-")
 
 
 def command_for(name: str, tool: ToolConfig) -> click.Command:
@@ -60,64 +80,82 @@ def command_for(name: str, tool: ToolConfig) -> click.Command:
         )
         show(result, as_json=as_json)
 
-    command = click.command(name, help=tool.description)(common(run))
+    command = click.command(name, help=tool.description, epilog=EPILOG)(common(run))
     shared = [option for option in command.params if option.name != PROJECT]
     command.params = [*arguments.parameters, *shared]
     return command
 
 
 class _Arguments:
-    """Words for what the tool needs, options for the rest."""
+    """Options for all that the tool takes, and words for what it needs."""
 
     def __init__(self, schema: JSON) -> None:
         known = Parameters(schema)
-        self.parameters: list[click.Parameter] = []
         self._forms: dict[str, tuple[str, Form]] = {}  # by destination
+        self._needed: list[str] = []  # destinations, in order
         self._taken = set(RESERVED)
-        self._spoken: set[str] = set()
-        self._has_many = False
+        options: list[click.Parameter] = []
         for name in known.names:
             described = known.described(name)
             if described is False:
                 continue
             form, destination = known.form(name), f"argument_{len(self._forms)}"
-            made = (
-                self._word(destination, name, form)
-                if name in known.required
-                else self._option(destination, name, form, _help(described))
-            )
-            if made is not None:
+            option = self._option(destination, name, form, _help(described))
+            is_needed = name in known.required
+            if option is not None or is_needed:
                 self._forms[destination] = (name, form)
-                self.parameters.append(made)
+                self._needed += [destination] if is_needed else []
+                options += [] if option is None else [option]
+        shown = " ".join(map(self._shown, self._needed))
+        words = click.Argument([WORDS], nargs=-1, metavar=shown) if self._needed else None
+        self.parameters: list[click.Parameter] = [*([words] if words else []), *options]
 
     def typed(self, given: dict[str, Any]) -> JSON:
+        given |= self._spread(given.pop(WORDS, ()), given)
         values: JSON = {}
         for destination, (name, form) in self._forms.items():
-            value = given[destination]
+            value = given.get(destination)
             if isinstance(value, bool):
                 values[name] = value
             elif value not in (None, ()):
                 texts = [value] if isinstance(value, str) else list(cast(Sequence[str], value))
-                if destination in self._spoken:
-                    texts = [" ".join(texts)]
                 values[name] = form.value_of(texts, name)
         return values
 
-    def _word(self, destination: str, name: str, form: Form) -> click.Argument:
-        """Of several that take many words, only one can."""
-        is_spoken = name in SPOKEN and form.takes("string")
-        has_many = not self._has_many and (is_spoken or form.is_only("array"))
-        self._has_many = self._has_many or has_many
-        if is_spoken and has_many:
-            self._spoken.add(destination)
-        shown = words(name).replace(" ", "_").upper()
-        return click.Argument(
-            [destination],
-            type=_type(form),
-            metavar=f"{shown}..." if has_many else shown,
-            nargs=-1 if has_many else 1,
-            required=True,
-        )
+    def _spread(self, typed: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+        """The words for what is needed and not given as an option, in order.
+
+        Of several that take many words, only the first does.
+        """
+        waiting = [each for each in self._needed if given.get(each) in (None, ())]
+        many = next((at for at, each in enumerate(waiting) if self._takes_many(each)), None)
+        spare = len(typed) - len(waiting)
+        if spare < 0:
+            raise click.UsageError(f"Missing argument '{self._shown(waiting[len(typed)])}'.")
+        if spare and many is None:
+            extra = " ".join(typed[len(waiting) :])
+            raise click.UsageError(f"Got unexpected extra argument ({clipped(extra)})")
+        spread: dict[str, Any] = {}
+        rest = list(typed)
+        for at, destination in enumerate(waiting):
+            count = spare + 1 if at == many else 1
+            own, rest = rest[:count], rest[count:]
+            name, form = self._forms[destination]
+            is_spoken = name in SPOKEN and form.takes("string")
+            texts = [" ".join(own)] if is_spoken else own
+            spread[destination] = [_type(form).convert(text, None, None) for text in texts]
+        return spread
+
+    def _takes_many(self, destination: str) -> bool:
+        name, form = self._forms[destination]
+        return form.is_only("array") or (name in SPOKEN and form.takes("string"))
+
+    def _shown(self, destination: str) -> str:
+        name, form = self._forms[destination]
+        shown = harmless(words(name).replace(" ", "_").upper())
+        if keys := form.keys_of_items:
+            return harmless(f"JSON | {clipped(' '.join(f'{key}=…' for key in keys))} ...")
+        return f"{shown}..." if self._takes_many(destination) else shown
 
     def _option(self, destination: str, name: str, form: Form, help_: str) -> click.Option | None:
         """None where no name is left for it."""

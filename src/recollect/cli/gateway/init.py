@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -11,23 +12,27 @@ from typing import Any, cast
 import click
 
 from recollect.app.app import App
-from recollect.cli.gateway.asking import opened, told_once
+from recollect.cli.gateway.asking import opened, told_if_slow, told_once
 from recollect.cli.gateway.options import gateway_config
 from recollect.cli.options import common, settings_from
 from recollect.cli.progress import reported
 from recollect.cli.running import EVERYTHING, print_json
 from recollect.clients import files
 from recollect.core.text import clipped, counted
-from recollect.core.upstreams import Reach
+from recollect.core.upstreams import CONNECT_TIMEOUT, Reach
 from recollect.errors import Conflict, InvalidInput, Refused
 from recollect.families.gateway import ready
 from recollect.families.gateway.drafting import drafted
+from recollect.families.gateway.file.passing import NAME_RULE
 from recollect.families.gateway.file.reading import Reading, read
+from recollect.families.gateway.file.servers import LONGEST_WAIT
 from recollect.families.gateway.model import ONLY, GatewayConfig
-from recollect.settings import gateway_target, load
+from recollect.families.gateway.naming import is_name
+from recollect.settings import NO_FILE, gateway_target, load
 from recollect.tools.schema import JSON
 
 OWNER_ONLY = 0o600  # the file may come to hold a password
+_VARIABLE_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 COMMAND = "recollect gateway init --prefix notes__ -- npx -y some-memory-server"
 
 
@@ -43,7 +48,17 @@ COMMAND = "recollect gateway init --prefix notes__ -- npx -y some-memory-server"
     metavar="NAME[=VALUE]",
     help="For the COMMAND; without a value, the one that is set when it is started.",
 )
-@click.option("--cwd", metavar="FOLDER", help="Where the COMMAND runs.")
+@click.option(
+    "--cwd",
+    metavar="FOLDER",
+    help="Where the COMMAND runs; else this folder where an ARG names something in it.",
+)
+@click.option(
+    "--connect-timeout",
+    type=click.FloatRange(0, LONGEST_WAIT, min_open=True),
+    metavar="SECONDS",
+    help=f"How long the server may take to answer first; {CONNECT_TIMEOUT:.0f} if left out.",
+)
 @click.option("--prefix", help="What stands before the names of the tools.")
 @click.option("--name", help="The server's name in the file, where others will join it.")
 @click.option(
@@ -63,6 +78,7 @@ def init(
     headers: tuple[str, ...],
     variables: tuple[str, ...],
     cwd: str | None,
+    connect_timeout: float | None,
     command: tuple[str, ...],
     **flags: Any,
 ) -> None:
@@ -73,11 +89,17 @@ def init(
     that is known already, and asks nobody.
     """
     settings = settings_from(**flags)
+    if flags.get("gateway_config") == NO_FILE:
+        raise click.UsageError("--gateway-config none names no file that could be written.")
     target = gateway_target(settings)
-    beside = (command, url, headers, variables, cwd, prefix is not None, name)
+    beside = (command, url, headers, variables, cwd, connect_timeout, prefix is not None, name)
     if ready_name is not None and any(beside):
         raise click.UsageError("--ready says it all: no server, --prefix or --name beside it.")
+    if prefix and not is_name(prefix):
+        raise click.UsageError(f"--prefix is {clipped(prefix)!r}; it must be {NAME_RULE}.")
     server = None if ready_name else _server(command, url, headers, variables, cwd)
+    if server is not None and connect_timeout is not None:
+        server["connectTimeout"] = connect_timeout
     if not (is_printed or force):
         _refuse_existing(target)
     if server is None:
@@ -89,6 +111,8 @@ def init(
         click.echo(text, nl=False)
         return
     kept = _write(target, text)
+    if server is not None and "cwd" in server and cwd is None and not as_json:
+        click.echo(f"It runs in {server['cwd']}, where its arguments lead; --cwd names another.")
     _tell(target, kept, read(text, target.parent), as_json=as_json, is_used=_is_used(flags, target))
 
 
@@ -121,14 +145,26 @@ def _server(
         return server | {"headers": dict(map(_header, headers))} if headers else server
     if headers:
         raise click.UsageError("--header is for --url, not for a COMMAND.")
-    server = {"command": command[0]}
-    if command[1:]:
-        server["args"] = list(command[1:])
+    program, *args = command
+    # Commands are typed in one folder, and the file is used from all.
+    has_folder = Path(program).name != program
+    server = {"command": str(Path(program).expanduser().absolute()) if has_folder else program}
+    if args:
+        server["args"] = args
     if variables:
         server["env"] = dict(map(_variable, variables))
-    if cwd is not None:
-        server["cwd"] = str(Path(cwd).expanduser().absolute())
+    if cwd is not None or any(map(_is_here, args)):
+        server["cwd"] = str(Path(cwd or ".").expanduser().absolute())
     return server
+
+
+def _is_here(argument: str) -> bool:
+    """Whether it names something, as seen from this folder."""
+    try:
+        path = Path(argument)
+        return bool(argument) and not path.is_absolute() and path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _header(given: str) -> tuple[str, str]:
@@ -141,8 +177,12 @@ def _header(given: str) -> tuple[str, str]:
 
 def _variable(given: str) -> tuple[str, str]:
     name, separator, value = given.partition("=")
-    if not name:
-        raise click.UsageError("--env takes NAME or NAME=VALUE.")
+    if not _VARIABLE_NAME.fullmatch(name):
+        # The value is not repeated: it may be a secret.
+        raise click.UsageError(
+            f"--env takes NAME or NAME=VALUE, and {clipped(name)!r} is no name of a variable: "
+            "letters, digits and `_`."
+        )
     return name, value if separator else f"${{{name}}}"
 
 
@@ -150,8 +190,9 @@ def _asked(server: JSON, target: Path, *, prefix: str | None, name: str | None) 
     # It runs where the file is to be; while that is nowhere, not just in any folder.
     folder = target.parent if target.parent.is_dir() else Path.home()
     reach = _reach(server, folder, name or ONLY)
-    with reported(f"Asking {clipped(' '.join(_words(server)), 60)}"):
-        tools = asyncio.run(_tools_of(reach))
+    whom = clipped(" ".join(_words(server)), 60)
+    with reported(f"Asking {whom}"):
+        tools = asyncio.run(told_if_slow(_tools_of(reach), whom))
     if not tools:
         raise Refused(f"{reach.name} has no tools: there is nothing to write.")
     text = drafted(server, tools, prefix=prefix or "", name=name)
@@ -175,8 +216,15 @@ def _reach(server: JSON, folder: Path, name: str) -> Reach:
     found = read(text, folder)
     if found.config is None:
         first = found.problems[0]
-        raise InvalidInput(first.message, hint=first.fix or None)
+        raise InvalidInput(_with_options(first.message, name), hint=first.fix or None)
     return found.config.upstreams[name].reach
+
+
+def _with_options(message: str, name: str) -> str:
+    """What the file calls `upstreams.notes.url` was given as `--url`."""
+    message = message.replace(f"`upstreams.{name}.headers.", "`--header ")
+    message = message.replace(f"`upstreams.{name}.env.", "`--env ")
+    return message.replace(f"`upstreams.{name}.", "`--").replace("`--command`", "COMMAND")
 
 
 def _refuse_own_names(found: Reading) -> None:
@@ -196,10 +244,10 @@ def _write(target: Path, text: str) -> Path | None:
     """The copy of what was there, if anything was."""
     before = files.read(target)
     moment = datetime.now().strftime("%Y%m%d-%H%M%S")
-    kept = None if before is None else files.back_up(target, before.raw, moment)
     if before is not None:
         with suppress(PermissionError):  # it is another user's
-            target.chmod(OWNER_ONLY)
+            target.chmod(OWNER_ONLY)  # before it is copied: so will the copy be
+    kept = None if before is None else files.back_up(target, before.raw, moment)
     files.replace(target, text.encode("utf-8"))
     return kept
 

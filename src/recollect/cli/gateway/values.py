@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
-from recollect.cli.parameters import STANDARD_INPUT, standard_input
+from recollect.cli.parameters import SPOKEN, STANDARD_INPUT, standard_input
 from recollect.core.text import clipped
 from recollect.errors import InvalidInput
 from recollect.families.gateway.naming import likeliest
@@ -58,8 +58,29 @@ class Form:
     def takes(self, kind: str) -> bool:
         return self.is_open or kind in self.kinds
 
+    @property
+    def keys(self) -> list[str]:
+        """The properties of an object that are spoken of."""
+        try:
+            return names(self._place, self._root)
+        except TooIntricate:
+            return []
+
+    @property
+    def keys_of_items(self) -> list[str]:
+        """Of a list that holds objects and nothing else."""
+        return self.items.keys if self.is_only("array") and self.items.is_only("object") else []
+
+    def below(self, key: str) -> "Form":
+        try:
+            return Form(at(self._place, [key], self._root), self._root)
+        except TooIntricate:
+            return Form(True, self._root)
+
     def value_of(self, texts: Sequence[str], name: str) -> Any:
         """A list where the value may be one and several texts, or nothing else, are given."""
+        if known := self.keys_of_items:
+            return self._objects(texts, name, known)
         if len(texts) == 1 and not (self.is_only("array") and not _is_list(texts[0])):
             return self._one(texts[0], name)
         if not self.takes("array"):
@@ -68,6 +89,42 @@ class Form:
             )
         items = self.items
         return [items.value_of([text], name) for text in texts]
+
+    def _objects(self, texts: Sequence[str], name: str, known: Sequence[str]) -> list[Any]:
+        """From JSON, `-` for JSON on standard input, and key=value, where a key that is given
+        again begins the next object, unless it takes a list."""
+        items, found = self.items, list[Any]()
+        current: dict[str, list[str]] = {}
+
+        def finish() -> None:
+            if current:
+                found.append({key: items.below(key).value_of(current[key], key) for key in current})
+                current.clear()
+
+        for text in texts:
+            key, separator, value = text.partition("=")
+            if separator and key in known:
+                form = items.below(key)
+                if key in current and (form.is_open or not form.takes("array")):
+                    finish()
+                current.setdefault(key, []).append(value)
+            else:
+                finish()
+                found += self._objects_in(text, name, known)
+        finish()
+        return found
+
+    def _objects_in(self, text: str, name: str, known: Sequence[str]) -> list[Any]:
+        value = _json_or_text(standard_input() if text == STANDARD_INPUT else text)
+        if isinstance(value, dict | list):
+            return cast(list[Any], value) if isinstance(value, list) else [value]
+        raise InvalidInput(
+            f"`{name}` is {clipped(text)!r}, which is neither JSON nor key=value.",
+            hint=f"Write {known[0]}=…, JSON, or {STANDARD_INPUT} for JSON on standard input; "
+            f"known: {clipped(', '.join(known), 200)}.",
+            argument=name,
+            value=clipped(text),
+        )
 
     def _one(self, text: str, name: str) -> Any:
         if text in self.choices:
@@ -111,6 +168,16 @@ class Parameters:
             raise InvalidInput(f"Unknown argument `{clipped(name)}`.", hint=hint, argument=name)
         return Form(described, self._root)
 
+    def meant_by(self, words: Sequence[str]) -> str:
+        """The parameter that words without a key are for."""
+        if len(self.required) == 1:
+            return next(iter(self.required))
+        raise InvalidInput(
+            f"{clipped(words[0])!r} is neither key=value nor a JSON object.",
+            hint=self.hint,
+            value=clipped(words[0]),
+        )
+
     @property
     def hint(self) -> str:
         known = clipped(", ".join(self.names[:_MOST_NAMED]), 500)
@@ -119,10 +186,11 @@ class Parameters:
 
 def arguments_from(words: Sequence[str], schema: JSON) -> JSON:
     """From key=value, a JSON object, or `-` for one on standard input; single values go before
-    what an object says."""
+    what an object says. Where the tool requires one argument, words without a key are that."""
     parameters = Parameters(schema)
     whole: JSON = {}
     typed: dict[str, list[str]] = {}
+    bare: list[str] = []
     for word in words:
         if word == STANDARD_INPUT:
             whole |= _object(standard_input(), "What came on standard input")
@@ -131,12 +199,13 @@ def arguments_from(words: Sequence[str], schema: JSON) -> JSON:
         else:
             name, separator, value = word.partition("=")
             if not separator:
-                raise InvalidInput(
-                    f"{clipped(word)!r} is neither key=value nor a JSON object.",
-                    hint=parameters.hint,
-                    value=clipped(word),
-                )
-            typed.setdefault(name.strip(), []).append(value)
+                bare.append(word)
+            else:
+                typed.setdefault(name.strip(), []).append(value)
+    if bare:
+        name = parameters.meant_by(bare)
+        spoken = name in SPOKEN and parameters.form(name).takes("string")
+        typed.setdefault(name, []).extend([" ".join(bare)] if spoken else bare)
     return whole | {
         name: parameters.form(name).value_of(texts, name) for name, texts in typed.items()
     }

@@ -9,9 +9,9 @@ from recollect.families.gateway.file.entries import HINTS
 from recollect.families.gateway.file.paths import joined_path
 from recollect.families.gateway.file.schemas import can_be_written
 from recollect.families.gateway.listings import named
-from recollect.families.gateway.model import JSON
+from recollect.families.gateway.model import JSON, REST
 from recollect.families.gateway.naming import mended
-from recollect.families.gateway.schemas.facts import names, required
+from recollect.families.gateway.schemas.facts import names, required, takes_others
 from recollect.families.gateway.schemas.root import Root, Steps, TooIntricate, by_name
 
 
@@ -43,8 +43,7 @@ def _entry(ours: str, tool: JSON, steps: Steps) -> JSON:
     entry["inputSchema"] = schema
     if annotations := _annotations(tool.get("annotations")):
         entry["annotations"] = annotations
-    mapping = {name: joined_path([name]) for name in _parameters(schema, steps)}
-    entry["upstream"] = {"tool": tool["name"], "paramMapping": mapping}
+    entry["upstream"] = {"tool": tool["name"], "paramMapping": _mapping(schema, steps)}
     return entry
 
 
@@ -87,12 +86,16 @@ def _schema(given: Any, steps: Steps) -> JSON:
     }
 
 
-def _parameters(schema: JSON, steps: Steps) -> list[str]:
-    """None at all where that is too intricate: whoever edits the file can name them."""
+def _mapping(schema: JSON, steps: Steps) -> dict[str, str]:
+    """Whatever has no name, or is too intricate to be told, goes as it comes."""
+    root = Root(schema, steps)
     try:
-        return [name for name in names(schema, Root(schema, steps)) if _can_be_written(name)]
+        known = [name for name in names(schema, root) if _can_be_written(name)]
+        has_others = takes_others(schema, root)
     except TooIntricate:
-        return []
+        known, has_others = [], True
+    mapping = {name: joined_path([name]) for name in known if name != REST}
+    return mapping | {REST: REST} if has_others or REST in known else mapping
 
 
 def _written(value: JSON) -> str:

@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from recollect.core.upstreams import ONLY as ONLY
 from recollect.core.upstreams import Reach
 
 JSON = dict[str, Any]
 
-ONLY = "upstream"  # the name of an upstream that stands alone in its file
+REST = "*"  # in a mapping: every parameter that has no entry of its own
+
+Lines = Mapping[tuple[str, ...], int]  # where things stand in an entry, by the keys to them
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,8 @@ class PassThrough:
     hide: tuple[str, ...] = ()
     rename: Mapping[str, str] = field(default_factory=dict[str, str])  # theirs -> ours
     trusts_read_only_hint: bool = False  # what the upstream says of its own tools
+    # Of each tool that is spoken of, by its name there; under "" of the whole.
+    lines: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,12 @@ class UpstreamConfig:
     def name(self) -> str:
         return self.reach.name
 
+    def line_of(self, tool: str = "") -> int:
+        """Where it is said that a tool of its is passed through."""
+        if self.pass_through is None:
+            return self.line
+        return self.pass_through.lines.get(tool, self.pass_through.lines.get("", self.line))
+
 
 @dataclass(frozen=True, slots=True)
 class ToolConfig:
@@ -39,7 +50,8 @@ class ToolConfig:
 
     `mapping` goes from our parameters to paths in the upstream's arguments, `constants` from
     such paths to values; `defaults` are for parameters of ours that a call leaves out. A path
-    is a tuple of keys.
+    is a tuple of keys. Parameters without an entry go, under their own names, into the object at
+    the path `rest`, which is empty for the arguments themselves; without `rest` they go nowhere.
     """
 
     name: str
@@ -50,10 +62,16 @@ class ToolConfig:
     mapping: Mapping[str, tuple[str, ...]]
     constants: Mapping[tuple[str, ...], Any] = field(default_factory=dict[tuple[str, ...], Any])
     defaults: JSON = field(default_factory=dict[str, Any])
+    rest: tuple[str, ...] | None = None
     title: str | None = None
     annotations: JSON | None = None
     output_schema: JSON | None = None
     line: int = 0
+    lines: Lines = field(default_factory=dict[tuple[str, ...], int], compare=False)
+
+    def line_of(self, *keys: str) -> int:
+        """Of something in the entry, as `"paramMapping", "query"`; else of the entry."""
+        return self.lines.get(keys, self.line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +88,7 @@ class Problem:
     line: int
     message: str
     fix: str = ""
+    fails_calls: bool = False  # of a warning: the file can be used, and this in it cannot
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.message}" + (f" {self.fix}" if self.fix else "")

@@ -18,7 +18,7 @@ async def connect_http(
 ) -> AsyncGenerator[Link, None]:
     """A links.Connect. Of `environment` are taken: variables that headers name, those that name
     a proxy (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY), and SSL_CERT_FILE."""
-    target = target_of(cast(Endpoint, reach.way), environment, reach.name)
+    target = target_of(cast(Endpoint, reach.way), environment, reach.label)
     # The SDK takes half a second to import: others are served meanwhile.
     open_link = await asyncio.to_thread(_link_opener)
     async with open_link(reach, target, on_tools_changed) as link:

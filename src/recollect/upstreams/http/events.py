@@ -33,7 +33,7 @@ class AnswerEvents(httpx2.AsyncByteStream):
             self._post.fault = overlong(MESSAGE_LIMIT)
             raise
         except FAILURES as error:
-            self._post.fault = of_exception(error, self._shown)
+            self._post.fail(of_exception(error, self._shown))
         else:
             self._post.fault = of_end(self._shown)
 

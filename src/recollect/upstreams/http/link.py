@@ -23,7 +23,16 @@ from recollect.core.sessions import Report
 from recollect.core.upstreams import JSON, Reach
 from recollect.errors import UpstreamError, UpstreamUnavailable
 from recollect.upstreams.greeting import Greeting, greet, stateless_meta, tells
-from recollect.upstreams.http.faults import FORBIDDEN, SILENT, UNAUTHORIZED, Fault, Kind
+from recollect.upstreams.http.faults import (
+    BAD_REQUEST,
+    FAILED,
+    FORBIDDEN,
+    NOT_KNOWN,
+    SILENT,
+    UNAUTHORIZED,
+    Fault,
+    Kind,
+)
 from recollect.upstreams.http.headers import StatelessHeaders
 from recollect.upstreams.http.places import Target
 from recollect.upstreams.http.posts import Post, current_post
@@ -36,7 +45,8 @@ DISCOVERY = 10.0  # seconds; a server of the older era may leave the question wi
 CONFIRMATION = 5.0  # seconds to find out whether a server is still there
 MOMENT = 1.0  # seconds for other calls to find out what one has found out
 LISTEN_PAUSES = (1.0, 5.0, 30.0)  # seconds before listening anew; the last one again and again
-LISTEN = "subscriptions/listen"
+CALL, LISTEN = "tools/call", "subscriptions/listen"
+ANSWERED = (Kind.REFUSED, Kind.UNCLEAR, Kind.UNREADABLE)
 MOST_PAGES = 100  # of tools/list, where only headers are looked for
 
 # They write whole messages, addresses and sessions; what matters of it is in our own errors.
@@ -74,14 +84,14 @@ async def open_link(
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - raised below
                 stopped = error  # the groups would wrap it
             finally:
-                link.end("was left")
+                link.end("was closed by Recollect")
                 tasks.cancel_scope.cancel()
     except ExceptionGroup as group:
         # While it is being left, tasks of the SDK find their streams closed, and that is all.
         _, unexpected = group.split((anyio.ClosedResourceError, anyio.BrokenResourceError))
         if unexpected is not None:
-            log.exception("%s: the connection failed", reach.name)
-            raise UpstreamUnavailable(reach.name, "lost its connection.") from stopped
+            log.exception("%s: the connection failed", reach.label)
+            raise UpstreamUnavailable(reach.label, "lost its connection.") from stopped
     if stopped is not None:
         raise stopped
 
@@ -133,13 +143,14 @@ class HttpLink:
     async def request(
         self, method: str, params: Mapping[str, Any], report: Report | None = None
     ) -> JSON:
+        post = self._post(method, params, report)
         try:
-            return await self._request(method, params, report)
+            return await self._request(post, report)
         except UpstreamError as error:
-            if not await self._has_learned(method, error):
+            # With this status the server refused it unread.
+            if post.status != BAD_REQUEST or not await self._has_learned(method, error):
                 raise
-        # The server refused it unread.
-        return await self._request(method, params, report)
+        return await self._request(self._post(method, params, report), report)
 
     async def probe(self) -> None:
         try:
@@ -148,7 +159,7 @@ class HttpLink:
             return  # that is an answer too
         except _NoAnswerError as failed:
             fault = failed.fault
-            is_answer = fault.kind in (Kind.REFUSED, Kind.UNREADABLE) and (fault.status or 0) < 500
+            is_answer = fault.kind in ANSWERED and (fault.status or 0) < FAILED
             if self._has_ended.is_set() or not is_answer:
                 self.end(fault.reason)
                 raise LinkEnded(self._reason) from None
@@ -157,9 +168,8 @@ class HttpLink:
     def _is_stateless(self) -> bool:
         return self._greeting is not None and self._greeting.is_stateless
 
-    async def _request(self, method: str, params: Mapping[str, Any], report: Report | None) -> JSON:
-        post = self._post(method, params, report)
-        if method != LISTEN:
+    async def _request(self, post: Post, report: Report | None) -> JSON:
+        if post.method != LISTEN:
             self._waiting.add(post)
         try:
             result = await self._send(post, report)
@@ -170,7 +180,7 @@ class HttpLink:
             post.settled.set()
             self._waiting.discard(post)
             self._leave_if_absent()
-        return self._passed_on(method, result)
+        return self._passed_on(post.method, result)
 
     def _passed_on(self, method: str, result: JSON) -> JSON:
         if not self._is_stateless:
@@ -244,8 +254,8 @@ class HttpLink:
     async def _failure(self, post: Post, fault: Fault) -> Exception:
         """What the caller is told. One that meets with a server that is gone ends the connection
         only where no other waits for an answer: that may be on its way."""
-        if fault.kind in (Kind.REFUSED, Kind.UNREADABLE):
-            return self._told(fault)
+        if fault.kind in ANSWERED:
+            return self._told(fault, post.method)
         is_alone = await self._is_left_alone(post)
         match fault.kind:
             case Kind.UNREACHED if is_alone:
@@ -257,7 +267,7 @@ class HttpLink:
             case Kind.BROKEN if is_alone and await self._is_gone():
                 return LinkEnded(fault.reason)
             case _:
-                return self._told(fault)
+                return self._told(fault, post.method)
 
     async def _is_left_alone(self, post: Post) -> bool:
         """Whether no other call waits, or they all wait for nothing as this one did."""
@@ -292,16 +302,23 @@ class HttpLink:
         if self._absent is not None and not self._waiting:
             self.end(self._absent.reason)
 
-    def _told(self, fault: Fault) -> UpstreamUnavailable | UpstreamError:
+    def _told(self, fault: Fault, method: str) -> UpstreamUnavailable | UpstreamError:
         if fault.kind is Kind.UNREADABLE:
             return UpstreamError(f"{self._upstream} {fault.reason}.", upstream=self._upstream)
         facts = {} if fault.status is None else {"status": fault.status}
-        return UpstreamUnavailable(self._upstream, f"{fault.reason}.", hint=fault.hint, **facts)
+        is_open = fault.is_open and method == CALL
+        return UpstreamUnavailable(
+            self._upstream,
+            f"{fault.reason}.",
+            hint=NOT_KNOWN if is_open else fault.hint,
+            retry_possible=fault.may_pass and not is_open,
+            **facts,
+        )
 
     async def _has_learned(self, method: str, error: UpstreamError) -> bool:
         """Lists the tools where a call lacked headers that only a listing tells of."""
         is_headers = error.facts.get("upstream_code") == HEADER_MISMATCH
-        if not (is_headers and method == "tools/call" and self._is_stateless):
+        if not (is_headers and method == CALL and self._is_stateless):
             return False
         params: JSON = {}
         for _ in range(MOST_PAGES):
@@ -335,7 +352,7 @@ class HttpLink:
         except LinkEnded as gone:
             raise UpstreamUnavailable(self._upstream, f"{gone}.") from None
         except _NoAnswerError as failed:
-            raise self._told(failed.fault) from None
+            raise self._told(failed.fault, method) from None
         if method == "initialize":
             self._version = str(result.get("protocolVersion", ""))
         return result
@@ -345,7 +362,7 @@ class HttpLink:
         wanted: JSON = {"notifications": {"toolsListChanged": True}}
         for pause in chain(LISTEN_PAUSES, repeat(LISTEN_PAUSES[-1])):
             try:
-                await self._request(LISTEN, wanted, None)
+                await self._request(self._post(LISTEN, wanted), None)
             except UpstreamUnavailable as error:
                 log.debug("%s does not tell of changes: %s", self._upstream, error.message)
             except (UpstreamError, LinkEnded):

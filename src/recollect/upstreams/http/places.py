@@ -38,6 +38,7 @@ def target_of(endpoint: Endpoint, environment: Mapping[str, str], upstream: str)
                 upstream,
                 f"cannot be sent the header {name}: its value holds what no header can.",
                 hint="Only ASCII characters that can be seen are allowed.",
+                retry_possible=False,
             )
     if parts.username is not None and not any(name.lower() == "authorization" for name in headers):
         headers["Authorization"] = _basic(parts.username, parts.password or "")
@@ -64,6 +65,7 @@ def _split(url: str, upstream: str) -> SplitResult:
             upstream,
             "has a `url` that is no address.",
             hint="Write it like https://example.org/mcp.",
+            retry_possible=False,
         )
     return parts
 

@@ -17,6 +17,7 @@ from recollect.core.upstreams import JSON
 from recollect.errors import UpstreamUnavailable
 from recollect.upstreams.http.events import AnswerEvents, Notices, is_answer
 from recollect.upstreams.http.faults import (
+    BAD_REQUEST,
     BUSY,
     EXPIRED,
     FAILURES,
@@ -24,6 +25,7 @@ from recollect.upstreams.http.faults import (
     NOT_FOUND,
     UNAUTHORIZED,
     Fault,
+    not_resumed,
     of_content,
     of_exception,
     of_redirect,
@@ -32,20 +34,21 @@ from recollect.upstreams.http.faults import (
     unreadable,
 )
 from recollect.upstreams.http.places import Target
-from recollect.upstreams.http.posts import Post, current_post
+from recollect.upstreams.http.posts import Body, Post, current_post
 from recollect.upstreams.messages import Unreadable, read
 
 REFUSAL_LIMIT = 64 * 1024  # bytes of an answer that is an error
 IDLE = 3.0  # seconds; servers close a connection after 5, and it must not be used just then
 NOTE_PATIENCE = 2.0  # seconds for what nobody waits for, a farewell among it
 
-ACCEPTED, BAD_REQUEST = 202, 400
+ACCEPTED = 202
 MOVED = (307, 308)
 OF_US = (UNAUTHORIZED, FORBIDDEN, BUSY)  # who asks, and not what is asked
 UNAVAILABLE = 503  # what the SDK is told in place of an exception
 METHOD_NOT_FOUND = -32601
 UNREAD = (-32000, -32600)  # codes of servers that refuse a session they do not know
 SESSION = "mcp-session-id"
+PROXIES = ("http", "https")
 EVENTS, PLAIN = "text/event-stream", "application/json"
 
 Watch = Callable[[Fault | None], None]
@@ -85,13 +88,14 @@ class Wire(httpx2.AsyncBaseTransport):
         return await self._send_briefly(request)
 
     async def _exchange(self, request: httpx2.Request, post: Post) -> httpx2.Response:
-        if request.method == "POST":
-            request.stream = httpx2.ByteStream(post.body)
-            request.headers["content-length"] = str(len(post.body))
+        if request.method == "GET":
+            return await self._resume(request, post)
+        request.stream = Body(post)
+        request.headers["content-length"] = str(len(post.body))
         try:
             response = await post.step(lambda: self._inner.handle_async_request(request))
         except FAILURES as error:
-            post.fault = of_exception(error, self._shown)
+            post.fail(of_exception(error, self._shown))
             return httpx2.Response(UNAVAILABLE)
         response.request = request
         post.status = response.status_code
@@ -103,13 +107,39 @@ class Wire(httpx2.AsyncBaseTransport):
             return await self._refused(request, response, post)
         kind = response.headers.get("content-type", "").lower()
         if post.status != ACCEPTED and kind.startswith(EVENTS):
-            events = AnswerEvents(response, post, self._shown)
-            return httpx2.Response(200, headers=_headers(EVENTS, response), stream=events)
+            return self._events(response, post)
         if post.status != ACCEPTED and kind.startswith(PLAIN):
             return await self._plain(response, post)
         post.fault = of_content("" if post.status == ACCEPTED else kind, self._shown)
         await response.aclose()
         return httpx2.Response(UNAVAILABLE)
+
+    async def _resume(self, request: httpx2.Request, post: Post) -> httpx2.Response:
+        """The rest of a stream that broke off. The server had the request, so nothing that it
+        answers here is about that, and nothing means that it may be sent again."""
+        try:
+            response = await post.step(lambda: self._inner.handle_async_request(request))
+        except FAILURES as error:
+            post.fault = not_resumed(of_exception(error, self._shown))
+            return httpx2.Response(UNAVAILABLE)
+        response.request = request
+        post.status = status = response.status_code
+        kind = response.headers.get("content-type", "").lower()
+        if response.is_success and kind.startswith(EVENTS):
+            post.fault = None
+            return self._events(response, post)
+        if 300 <= status < 400:
+            why = of_redirect(status, _location(request, response), self._shown)
+        else:
+            is_said = status >= BAD_REQUEST
+            why = of_status(status, self._shown) if is_said else of_content(kind, self._shown)
+        post.fault = not_resumed(why)
+        bare = await _without_body(response)
+        return httpx2.Response(UNAVAILABLE) if bare.is_success else bare
+
+    def _events(self, response: httpx2.Response, post: Post) -> httpx2.Response:
+        events = AnswerEvents(response, post, self._shown)
+        return httpx2.Response(200, headers=_headers(EVENTS, response), stream=events)
 
     async def _refused(
         self, request: httpx2.Request, response: httpx2.Response, post: Post
@@ -121,12 +151,16 @@ class Wire(httpx2.AsyncBaseTransport):
         error = message.get("error") if message is not None else None
         if message is None or not isinstance(error, dict) or status in OF_US:
             is_expired = status == NOT_FOUND and has_session
-            post.fault = EXPIRED if is_expired else of_status(status, self._shown)
+            kind = response.headers.get("content-type", "").lower()
+            post.fault = EXPIRED if is_expired else of_status(status, self._shown, kind)
             return httpx2.Response(UNAVAILABLE)
         code = cast(JSON, error).get("code")
         is_unknown = status == NOT_FOUND and code != METHOD_NOT_FOUND
         is_unread = status == BAD_REQUEST and message.get("id") is None and code in UNREAD
-        if has_session and (is_unknown or is_unread):
+        if has_session and is_unknown and message.get("id") == post.request_id:
+            # It may have read the request: the session is made anew, and the request not sent anew.
+            self._watch(EXPIRED)
+        elif has_session and (is_unknown or is_unread):
             post.fault = EXPIRED
             return httpx2.Response(UNAVAILABLE)
         post.fault, post.answer = None, message
@@ -148,7 +182,7 @@ class Wire(httpx2.AsyncBaseTransport):
         try:
             message = read(await post.step(lambda: _body(response, limit)))
         except FAILURES as error:
-            post.fault = of_exception(error, self._shown)
+            post.fail(of_exception(error, self._shown))
         except Unreadable as error:
             post.fault = unreadable(str(error))
         except _OverlongError:
@@ -198,18 +232,27 @@ def _trusted(target: Target) -> ssl.SSLContext:
             f"cannot be reached: SSL_CERT_FILE is {target.certificates}, which cannot be used "
             f"({error.strerror or error}).",
             hint="It must be a file of certificates in PEM.",
+            retry_possible=False,
         ) from error
 
 
 def _proxy(target: Target) -> httpx2.Proxy | None:
+    if target.proxy is None:
+        return None
+    wrong = "is no address"
     try:
-        return None if target.proxy is None else httpx2.Proxy(target.proxy)
-    except (ValueError, httpx2.InvalidURL) as error:
-        raise UpstreamUnavailable(
-            target.upstream,
-            "cannot be reached: the proxy that the environment names is no address.",
-            hint="HTTPS_PROXY, HTTP_PROXY and ALL_PROXY name it, NO_PROXY the exceptions.",
-        ) from error
+        proxy = httpx2.Proxy(target.proxy)
+        if proxy.url.scheme in PROXIES:
+            return proxy
+        wrong = f"speaks {proxy.url.scheme}, which is not supported"
+    except (ValueError, httpx2.InvalidURL):
+        pass
+    raise UpstreamUnavailable(
+        target.upstream,
+        f"cannot be reached: the proxy that the environment names {wrong}.",
+        hint="HTTPS_PROXY, HTTP_PROXY and ALL_PROXY name it, NO_PROXY the exceptions.",
+        retry_possible=False,
+    )
 
 
 def _location(request: httpx2.Request, response: httpx2.Response) -> str:

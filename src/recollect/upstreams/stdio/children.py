@@ -5,45 +5,39 @@ import signal
 import subprocess
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, cast
 
 from recollect.errors import UpstreamUnavailable
 from recollect.upstreams.stdio.launching import Program
 from recollect.upstreams.stdio.lines import Lines, Overlong
 from recollect.upstreams.stdio.packs import Pack, fresh_pack
+from recollect.upstreams.stdio.processes import Process
 from recollect.upstreams.stdio.remarks import Remarks
-from recollect.upstreams.variables import Hide
-
-if TYPE_CHECKING:
-    from asyncio import SubprocessTransport, WriteTransport
 
 # Seconds for a program to end: once its input has ended, once it was asked to, once it was killed.
 GOODBYE, ASKED, KILLED = 1.0, 0.5, 1.0
 LAST_NEWS = 0.5  # seconds for what a program has written before it ended
 
-_INPUT, _OUTPUT, _ERRORS = 0, 1, 2
+_OUTPUT, _ERRORS = 1, 2
 _FULL = 1024 * 1024  # bytes that a program has not read yet
 _POLL = 0.02  # seconds
 
 OnLine = Callable[[bytes | Overlong], None]
 
 
-class Child(asyncio.SubprocessProtocol):
+class Child(Process):
     """One program. `ended` tells why it is of no use any more, as the end of a sentence."""
 
-    def __init__(self, name: str, limit: int, hide: Hide) -> None:
+    def __init__(self, name: str, limit: int, remarks: Remarks) -> None:
+        super().__init__()
         self.name = name
         self.on_line: OnLine = lambda line: None
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.exited = asyncio.Event()
         self.stirred = asyncio.Event()  # by anything that it writes
         self._output = Lines(limit)
-        self._remarks = Remarks(name, hide)
+        self._remarks = remarks
         self._open_pipes = {_OUTPUT, _ERRORS}
         self._may_write = asyncio.Event()
         self._may_write.set()
-        self._transport: SubprocessTransport | None = None
-        self._input: WriteTransport | None = None
 
     def write(self, line: bytes) -> None:
         """Sends a line, without waiting for the program to read it."""
@@ -72,9 +66,13 @@ class Child(asyncio.SubprocessProtocol):
         if self._input is not None:
             self._input.close()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("SubprocessTransport", transport)
-        self._input = cast("WriteTransport", self._transport.get_pipe_transport(_INPUT))
+    @property
+    def last_words(self) -> str:
+        """What it wrote last that is no message, also where the line has no end: a question that
+        nobody will answer."""
+        begun = self._output.rest().lstrip()
+        is_message = begun.startswith((b"{", b"["))  # half of one is nobody's to read
+        return self._remarks.last(b"" if is_message else begun)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         self.stirred.set()
@@ -93,7 +91,7 @@ class Child(asyncio.SubprocessProtocol):
             self._finish_soon()
 
     def process_exited(self) -> None:
-        self.exited.set()
+        super().process_exited()
         self._finish_soon()
 
     def pause_writing(self) -> None:
@@ -119,14 +117,13 @@ class Child(asyncio.SubprocessProtocol):
             self._may_write.set()
 
     def _reason(self) -> str:
-        status = None if self._transport is None else self._transport.get_returncode()
-        if status is None:
+        if self._status is None:
             how = "closed its input or output"
-        elif status < 0:
-            how = f"was ended by {_signal_name(-status)}"
+        elif self._status < 0:
+            how = f"was ended by {_signal_name(-self._status)}"
         else:
-            how = f"ended with status {status}"
-        said = self._remarks.last
+            how = f"ended with status {self._status}"
+        said = self.last_words
         return f"{how}: {said}" if said else how
 
 
@@ -137,22 +134,21 @@ async def running(child: Child, program: Program) -> AsyncGenerator[None, None]:
     Its end takes a few seconds at most, whatever it does.
     """
     async with fresh_pack() as pack:
-        transport = await _started(child, program, pack)
         try:
-            pack.add(transport.get_pid())
+            await _start(child, program, pack)
             yield
         finally:
-            try:
-                await _end(child, pack)
-            finally:  # also where its end was cut short
-                pack.kill()
-                transport.close()
+            if child.pid:
+                try:
+                    await _end(child, pack)
+                finally:  # also where its end was cut short
+                    pack.kill()
+                    child.let_go()
 
 
-async def _started(child: Child, program: Program, pack: Pack) -> "SubprocessTransport":
+async def _start(child: Child, program: Program, pack: Pack) -> None:
     try:
-        transport, _ = await asyncio.get_running_loop().subprocess_exec(
-            lambda: child,
+        await child.start(
             *program.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -167,8 +163,11 @@ async def _started(child: Child, program: Program, pack: Pack) -> "SubprocessTra
             child.name,
             f"cannot be started: {program.command[0]}: {reason}.",
             hint="Check `command` and `args`.",
+            retry_possible=False,
         ) from error
-    return transport
+    finally:
+        if child.pid:
+            pack.add(child.pid)
 
 
 async def _end(child: Child, pack: Pack) -> None:

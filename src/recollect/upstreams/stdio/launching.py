@@ -31,6 +31,9 @@ INHERITED = (
 )
 
 _ROOT = Path(sys.executable).anchor
+_HINT_FOR_LINE = (
+    "`command` is the program alone: what follows its name belongs into `args`, one by one."
+)
 _PATHEXT = ".COM;.EXE;.BAT;.CMD"
 
 
@@ -52,6 +55,7 @@ def program(upstream: str, launch: Launch, environment: Mapping[str, str]) -> Pr
             upstream,
             f"cannot be started: there is no folder {folder}.",
             hint="Make it, or correct `cwd`.",
+            retry_possible=False,
         )
     executable = _executable(upstream, launch.command, folder, given)
     return Program((executable, *launch.args), given, str(folder))
@@ -86,13 +90,24 @@ def _executable(upstream: str, wanted: str, folder: Path, environment: Mapping[s
             upstream,
             f"cannot be started: {wanted} is no program that may be run.",
             hint="Give the program that runs it as `command`, and it in `args`.",
+            retry_possible=False,
         )
     looked = "" if has_folder else " in the folders of PATH"
     raise UpstreamUnavailable(
         upstream,
-        f"cannot be started: there is no program {wanted}{looked}.",
-        hint="Install it, or give its whole path as `command`.",
+        f"cannot be started: there is no program {_named(wanted)}{looked}.",
+        hint=_HINT_FOR_LINE
+        if " " in wanted
+        else "Install it, or give its whole path as `command`.",
+        retry_possible=False,
     )
+
+
+def _named(wanted: str) -> str:
+    """What was given as a program; a whole line may hold a key."""
+    from recollect.core.secrets import masked
+
+    return f'"{masked(wanted)[0]}"' if " " in wanted else wanted
 
 
 def _folders(environment: Mapping[str, str]) -> list[Path]:

@@ -14,6 +14,7 @@ from recollect.upstreams.links import Link, LinkEnded
 from recollect.upstreams.results import answered
 from recollect.upstreams.stdio.children import Child, running
 from recollect.upstreams.stdio.launching import program
+from recollect.upstreams.stdio.remarks import Remarks
 from recollect.upstreams.stdio.wire import Wire
 from recollect.upstreams.variables import hiding
 
@@ -30,18 +31,19 @@ async def connect_stdio(
         if method == _TOOLS_CHANGED:
             tools_changed()
 
-    hide = hiding(reach, environment)
-    child = Child(reach.name, MESSAGE_LIMIT, hide)
-    wire = Wire(reach.name, child, notified, hide)
+    label = reach.label
+    remarks = Remarks(label, hiding(reach, environment))
+    child = Child(label, MESSAGE_LIMIT, remarks)
+    wire = Wire(label, child, notified, remarks.stray)
     child.on_line = wire.on_line
     child.ended.add_done_callback(lambda ended: wire.end(ended.result()))
-    async with running(child, program(reach.name, cast(Launch, reach.way), environment)):
+    async with running(child, program(label, cast(Launch, reach.way), environment)):
         try:
-            greeting = await _greeted(wire)
+            greeting = await _greeted(wire, child)
             async with _listening(wire, greeting):
                 yield _StdioLink(wire, child, greeting)
         finally:
-            wire.end("was closed")  # at once: the end of the program takes its time
+            wire.end("was closed by Recollect")  # at once: the end of the program takes its time
 
 
 class _StdioLink:
@@ -81,13 +83,17 @@ class _StdioLink:
         return await asyncio.shield(self._child.ended)
 
 
-async def _greeted(wire: Wire) -> Greeting:
+async def _greeted(wire: Wire, child: Child) -> Greeting:
     try:
         return await greet(wire.upstream, wire.request, wire.notify)
     except LinkEnded as ended:
         raise UpstreamUnavailable(
             wire.upstream, f"{ended}.", hint="It must speak MCP on its standard output."
         ) from ended
+    except asyncio.CancelledError as given_up:
+        if said := child.last_words:
+            given_up.add_note(said)
+        raise
 
 
 @asynccontextmanager

@@ -7,10 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol, cast
-
-if TYPE_CHECKING:
-    from asyncio import SubprocessTransport
+from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +141,8 @@ if sys.platform == "win32":
 else:
     import signal
 
+    from recollect.upstreams.stdio.processes import Process
+
     # Knows the group of the program, and hears who the program is: it may make a group of its own.
     # A second word says that all is over. Where its input ends instead we are gone: then the
     # program has lost its own input too, and gets a moment.
@@ -185,19 +184,18 @@ else:
                 is_running = await _is_started(shell, heard, script, *arguments, **options)
             finally:
                 os.close(heard)
-            try:
-                yield shell if is_running else None
-            finally:
-                await shell.dismiss()
+            yield shell if is_running else None
         finally:
-            os.close(told)
+            try:
+                await shell.dismiss()
+            finally:
+                os.close(told)
 
     async def _is_started(
         shell: "_Shell", heard: int, script: str, *arguments: str, **options: Any
     ) -> bool:
         try:
-            await asyncio.get_running_loop().subprocess_exec(
-                lambda: shell,
+            await shell.start(
                 *(_SHELL, "-c", script, _SHELL, *arguments),
                 stdin=heard,
                 stdout=subprocess.DEVNULL,
@@ -216,36 +214,27 @@ else:
             return False
         return True
 
-    class _Shell(asyncio.SubprocessProtocol):
+    class _Shell(Process):
         def __init__(self, told: int) -> None:
-            self.pid = 0
+            super().__init__()
             self._told = told
-            self._exited = asyncio.Event()
-            self._transport: SubprocessTransport | None = None
-
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            self._transport = cast("SubprocessTransport", transport)
-            self.pid = self._transport.get_pid()
-
-        def process_exited(self) -> None:
-            self._exited.set()
 
         def tell(self, word: str) -> None:
             with suppress(BrokenPipeError):  # it has ended
                 os.write(self._told, f"{word}\n".encode("ascii"))
 
         async def dismiss(self) -> None:
-            if self._transport is None:
+            if not self.pid:
                 return
             for _ in range(_WORDS):
                 self.tell(_NOTHING)
             try:
                 async with asyncio.timeout(_DISMISSAL):
-                    await self._exited.wait()
+                    await self.exited.wait()
             except TimeoutError:
                 log.warning("a watchdog did not end when it was told to")
             finally:
-                self._transport.close()
+                self.let_go()
 
     class _Group:
         """The process group that the program is started in, and the one that it may make."""

@@ -1,7 +1,6 @@
 """JSON-RPC with one server over lines: requests side by side, progress, cancellation."""
 
 import asyncio
-import logging
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,18 +16,14 @@ from recollect.upstreams.links import LinkEnded, NotSent
 from recollect.upstreams.messages import Unreadable, read, written
 from recollect.upstreams.results import result_of
 from recollect.upstreams.stdio.lines import Overlong
-from recollect.upstreams.variables import Hide
 
 _METHOD_NOT_FOUND = -32601
-_LONGEST_QUOTE = 200  # characters of what a server wrote, in our log and in errors
-_LONGEST_LOOK = 4096  # bytes of it that are looked at
+_LONGEST_QUOTE = 200  # characters of what a server wrote
 _PROGRESS_KEPT = 100  # of one request, while its client does not listen
 
 # The id of an answer that cannot be read as a whole, where the usual writers put it.
 _ID_AT_HEAD = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,')
 _ID_AT_TAIL = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
-
-log = logging.getLogger(__name__)
 
 Progress = tuple[float, float | None, str | None]
 
@@ -61,19 +56,23 @@ class Pipe(Protocol):
 
 
 class Wire:
-    """What is sent, and what comes back; `notified` is told what the server says by itself."""
+    """What is sent, and what comes back; `notified` is told what the server says by itself, and
+    `strayed` of the lines that are no messages."""
 
     def __init__(
-        self, upstream: str, pipe: Pipe, notified: Callable[[str, JSON], None], hide: Hide
+        self,
+        upstream: str,
+        pipe: Pipe,
+        notified: Callable[[str, JSON], None],
+        strayed: Callable[[bytes], None],
     ) -> None:
         self.upstream = upstream
         self._pipe = pipe
         self._notified = notified
-        self._hide = hide
+        self._strayed = strayed
         self._ids = count(1)
         self._pending: dict[int, _Pending] = {}
         self._end: str | None = None
-        self._has_quoted = False
 
     async def request(
         self, method: str, params: Mapping[str, Any], report: Report | None = None
@@ -126,7 +125,7 @@ class Wire:
             members = cast(list[Any], message) if isinstance(message, list) else [message]
             for member in members:
                 if not isinstance(member, dict) or not self._on_message(cast(JSON, member)):
-                    self._ignore(stripped)
+                    self._strayed(stripped)
 
     def _on_message(self, message: JSON) -> bool:
         """Whether it was a message at all."""
@@ -181,7 +180,7 @@ class Wire:
         if owner is None and len(self._pending) == 1:
             [owner] = self._pending.values()
         if owner is None:
-            self._ignore(line.head)
+            self._strayed(line.head)
         else:
             limit = f"{MESSAGE_LIMIT:,}"
             self._settle(owner, self._fault(f"The answer has more than {limit} bytes."))
@@ -192,22 +191,13 @@ class Wire:
                 owner, self._fault(f"{self.upstream} gave an answer that is no JSON: {reason}")
             )
         else:
-            self._ignore(line)
+            self._strayed(line)
 
     def _owner(self, head: bytes, tail: bytes) -> _Pending | None:
         for found in (_ID_AT_HEAD.match(head), _ID_AT_TAIL.search(tail[-_LONGEST_QUOTE:])):
             if found is not None and (pending := self._pending.get(int(found[1]))):
                 return pending if head.lstrip().startswith(b"{") else None
         return None
-
-    def _ignore(self, line: bytes) -> None:
-        # Once: a server that logs to its output would fill our log.
-        if not self._has_quoted:
-            self._has_quoted = True
-            quoted = _quoted(self._hide(line[:_LONGEST_LOOK].decode("utf-8", "replace")))
-            log.warning(
-                "%s writes what is no message, and it is ignored: %s", self.upstream, quoted
-            )
 
     def _settle(self, pending: _Pending, answer: JSON | Exception) -> None:
         if pending.answer.done():

@@ -101,6 +101,17 @@ def test_other_rules_of_a_schema_are_kept_too() -> None:
     assert "`x` has 1 key; it must have at least 2" in str(refused({"x": {"a": 1}}, few))
 
 
+def test_what_is_wrong_with_each_alternative_is_told() -> None:
+    either: JSON = {"type": "object", "oneOf": [{"required": ["id"]}, {"required": ["name"]}]}
+    told = str(refused({}, either))
+    assert told == (
+        "The call fits none of its alternatives: Argument `id` is required; or Argument `name` is "
+        "required."
+    )
+    nested: JSON = {"type": "object", "anyOf": [either, either]}
+    assert str(refused({}, nested)) == "The call fits none of its alternatives."
+
+
 def test_what_cannot_be_shown_is_left_to_the_server() -> None:
     deep: Any = []
     for _ in range(10_000):

@@ -1,10 +1,12 @@
 from copy import deepcopy
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gatewaying import tool_config
+from recollect.errors import InvalidInput
 from recollect.families.gateway.calling.mapping import mapped
 from recollect.families.gateway.model import JSON
 
@@ -107,3 +109,36 @@ def test_what_is_done_with_the_sent_values_does_not_change_the_file() -> None:
     sent["tags"].append("b")
     sent["filters"]["x"].append("y")
     assert tool == before
+
+
+def test_what_has_no_entry_is_sent_where_the_file_says() -> None:
+    given_ = {"query": "tea", "colour": "green", "size": {"x": 1}}
+    assert mapped(tool_config(mapping={"query": "q"}), given_) == {"q": "tea"}
+    top = tool_config(mapping={"query": "q"}, rest=())
+    assert mapped(top, given_) == {"q": "tea", "colour": "green", "size": {"x": 1}}
+    inside = tool_config(
+        mapping={"query": "f.q"}, constants={("f", "mode"): "both"}, rest=("f", "more")
+    )
+    assert mapped(inside, given_) == {
+        "f": {"q": "tea", "mode": "both", "more": {"colour": "green", "size": {"x": 1}}}
+    }
+    assert mapped(inside, {}) == {"f": {"mode": "both", "more": {}}}
+
+
+@pytest.mark.parametrize("name", ["q", "f", "mode"])
+def test_what_has_no_entry_cannot_take_the_place_of_what_has_one(name: str) -> None:
+    tool = tool_config(
+        mapping={"query": "q", "deep": "f.x"}, constants={("mode",): "safe"}, rest=()
+    )
+    with pytest.raises(InvalidInput) as raised:
+        mapped(tool, {name: "other"})
+    assert raised.value.facts["argument"] == name
+
+
+@given(st.dictionaries(st.sampled_from("abcxyz"), VALUES))
+def test_with_a_place_for_the_rest_nothing_is_lost(arguments: JSON) -> None:
+    tool = tool_config(mapping={"a": "one", "b": "two"}, rest=())
+    renamed = {"a": "one", "b": "two"}
+    assert mapped(tool, arguments) == {
+        renamed.get(name, name): value for name, value in arguments.items()
+    }

@@ -265,8 +265,18 @@ def test_a_constant_without_a_place_is_an_error() -> None:
 def test_a_tool_that_writes_by_now_is_a_warning_where_the_file_says_it_reads() -> None:
     tool = tool_config(mapping={}, annotations={"readOnlyHint": True})
     assert drifted(tool, listing("search", annotations={"readOnlyHint": True})) == []
-    found = only(drifted(tool, listing("search", annotations={"readOnlyHint": False})))
-    assert found.level == "warning"
+    for hint in ({"readOnlyHint": False}, {"destructiveHint": True}):
+        found = only(drifted(tool, listing("search", annotations=hint)))
+        assert (found.level, "writes" in found.message) == ("warning", True)
+
+
+def test_a_tool_that_destroys_by_now_is_a_warning_where_the_file_says_it_does_not() -> None:
+    tool = tool_config(mapping={}, annotations={"destructiveHint": False})
+    reads = {"destructiveHint": True, "readOnlyHint": True}
+    for harmless in ({}, {"destructiveHint": False}, reads):
+        assert drifted(tool, listing("search", annotations=harmless)) == []
+    found = only(drifted(tool, listing("search", annotations={"destructiveHint": True})))
+    assert (found.level, "destroy" in found.message) == ("warning", True)
 
 
 @pytest.mark.parametrize("schema", [None, [], {"properties": 5}, {"required": {}}])

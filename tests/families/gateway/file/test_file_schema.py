@@ -87,7 +87,10 @@ def targets(draw: st.DrawFn, names: list[str]) -> JSON:
     paths = [joined_path([key, *draw(st.lists(words, max_size=2))]) for key in first]
     cut = draw(st.integers(0, len(paths)))
     mapping = {f"p{n}": path for n, path in enumerate(paths[:cut])}
-    target: JSON = {"tool": draw(words), "paramMapping": mapping}
+    # At the top a parameter without an entry must not meet a path.
+    places = ["rest", "rest.of.it", *(["*"] if "a" not in first else [])]
+    rest = {"*": draw(st.sampled_from(places))} if draw(st.booleans()) else {}
+    target: JSON = {"tool": draw(words), "paramMapping": mapping | rest}
     if len(names) > 1:
         target["server"] = draw(st.sampled_from(names))
     if draw(st.booleans()):
@@ -197,10 +200,28 @@ def test_the_simplest_kind_of_file_fits_the_schema() -> None:
     assert VALIDATOR.is_valid(Document(SIMPLE.read_text(encoding="utf-8")).value)
 
 
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"properties": {"a": {"type": "text"}}}, "x"),
+        ({"properties": {"a": {"items": {"required": "b"}}}}, "x"),
+        ({"anyOf": [{"enum": 5}]}, "x"),
+        ({}, "${A:-b}"),
+        ({}, "${"),
+    ],
+)
+def test_an_editor_tells_of_common_mistakes(schema: JSON, value: str) -> None:
+    whole = Document(SIMPLE.read_text(encoding="utf-8")).value
+    whole["tools"][0]["inputSchema"] |= schema
+    whole["upstream"]["env"] = {"A": value}
+    assert not VALIDATOR.is_valid(whole)
+    assert read(json.dumps(whole), Path("/")).problems
+
+
 @pytest.mark.parametrize("name", sorted(SCHEMA["$defs"]))
 def test_everything_that_can_be_written_is_described(name: str) -> None:
     definition = SCHEMA["$defs"][name]
-    if name in {"toolSchema", "annotations"}:  # described where they are used
+    if name in {"toolSchema", "schema", "annotations"}:  # described where they are used
         return
     for key, value in definition.get("properties", {}).items():
         target = SCHEMA["$defs"].get(value.get("$ref", "").rpartition("/")[2], {})

@@ -24,3 +24,12 @@ def test_a_server_is_not_believed_that_its_tools_only_read_unless_the_file_says_
 def test_whether_a_server_is_believed_is_true_or_false() -> None:
     body = f'"command": "x", "passThrough": {{\n"trustReadOnlyHint": "yes" {HERE}\n}}'
     assert "true or false" in refused(in_server(body))
+
+
+def test_the_example_of_the_documentation_can_be_read() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "gateway.md").read_text(encoding="utf-8")
+    (block,) = [
+        part for part in page.split("```jsonc\n")[1:] if part.startswith('"passThrough": {\n')
+    ]
+    example = block.partition("```")[0]
+    assert read(in_server(f'"command": "x",\n{example}'), Path("/etc").absolute()).problems == []

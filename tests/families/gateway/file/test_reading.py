@@ -16,11 +16,13 @@ SIMPLE = Path(__file__).with_name("simple.json").read_text(encoding="utf-8")
 
 JSON = dict[str, Any]
 SCHEMA: JSON = {"type": "object", "properties": {"query": {"type": "string"}, "limit": {}}}
+BOTH = {"query": "query", "limit": "limit"}
+ONE: JSON = {"paramMapping": {"query": "query"}}
 SECRET = "ghp_" + "a1B2c3D4e5" * 4
 
 
 def tool(**changes: Any) -> JSON:
-    target = {"tool": "search", "paramMapping": {"query": "query"}} | changes.pop("upstream", {})
+    target = {"tool": "search", "paramMapping": BOTH} | changes.pop("upstream", {})
     whole = {"name": "find", "description": "Finds.", "inputSchema": SCHEMA, "upstream": target}
     return {key: value for key, value in (whole | changes).items() if value is not None}
 
@@ -190,6 +192,8 @@ SERVER = '"upstream": {"command": "x"},\n'
         (f'{{\n{SERVER}"instructions": "\\ud83d" {HERE}\n}}', "inside a character"),
         (f'{{\n{SERVER}"$schema": 1 {HERE}\n}}', "a text"),
         (f'{{\n{SERVER}"tools": [],, {HERE}\n}}', "column 13"),
+        (f'{{\n{SERVER}# a comment {HERE}\n"tools": []}}', "begins with `//`"),
+        (f'{{\n{SERVER}"tools": [] /* a comment {HERE}\n}}', "`*/`"),
     ],
 )
 def test_what_is_wrong_with_the_whole_is_told_with_its_line(text: str, word: str) -> None:
@@ -241,15 +245,20 @@ def test_a_new_name_for_a_described_tool_is_warned_of() -> None:
 @pytest.mark.parametrize(
     ("value", "word"),
     [
-        (file(tool(upstream={"paramMapping": {"query": "q", "qery": "z"}})), '"qery"'),
+        (file(tool(upstream={"paramMapping": BOTH | {"qery": "z"}})), '"qery"'),
         (
-            file(tool(inputSchema=SCHEMA | {"required": ["limit"]})),
+            file(tool(inputSchema=SCHEMA | {"required": ["limit"]}, upstream=ONE)),
             '`inputSchema` requires "limit"',
         ),
+        (file(tool(upstream=ONE)), '"limit" goes nowhere'),
+        (file(tool(inputSchema=SCHEMA | {"additionalProperties": True})), '`"*": "*"`'),
+        (file(tool(inputSchema=SCHEMA | {"additionalProperties": {}})), "no name"),
         ({"upstream": {"command": "notes"}}, "offers no tool"),
         (file(tools=[]), "offers no tool"),
         (file(upstream={"command": "${HOME}/notes"}), "`${HOME}`"),
         (file(upstream={"command": "x", "args": ["--key", "${KEY}"]}), "`upstream.args[1]`"),
+        (file(upstream={"command": "x", "args": ["$HOME/notes"]}), "`$HOME`"),
+        (file(upstream={"command": "x", "env": {"A": "$HOME/notes"}}), "`${NAME}`"),
         (file(tool(annotations={"readOnlyhint": True})), "readOnlyHint"),
     ],
 )
@@ -258,12 +267,64 @@ def test_what_may_be_meant_otherwise_is_only_warned_of(value: Any, word: str) ->
     assert word in warning
 
 
+def test_a_required_parameter_that_goes_nowhere_beside_an_unknown_one_fails_every_call() -> None:
+    schema = SCHEMA | {"required": ["query"]}
+    found = reading(file(tool(inputSchema=schema, upstream={"paramMapping": {"qery": "q"}})))
+    assert found.config is not None
+    (fatal,) = [warning for warning in found.warnings if warning.fails_calls]
+    assert '"qery"' in fatal.message
+    assert fatal.fix == "Did you mean `query`?"
+
+
+@pytest.mark.parametrize(
+    ("path", "rest"), [("*", ()), ("filters", ("filters",)), ("a.b\\.c", ("a", "b.c"))]
+)
+def test_what_has_no_entry_goes_where_the_star_says(path: str, rest: tuple[str, ...]) -> None:
+    schema = SCHEMA | {"additionalProperties": True}
+    changes = {"paramMapping": {"query": "text", "*": path}}
+    value = file(tool(inputSchema=schema, upstream=changes))
+    (found,) = config(value).tools
+    assert (found.mapping, found.rest) == ({"query": ("text",)}, rest)
+    assert warnings(value) == []
+
+
+def test_without_a_star_what_has_no_entry_goes_nowhere() -> None:
+    (found,) = config(file()).tools
+    assert found.rest is None
+
+
+@pytest.mark.parametrize(
+    ("upstream", "word"),
+    [
+        ({"paramMapping": {"query": "filters", "*": "filters"}}, "meets"),
+        ({"paramMapping": {"*": "filters.more", "query": "filters"}}, "meets"),
+        ({"paramMapping": BOTH | {"*": "f"}, "constants": {"f": {}}}, "meets"),
+        ({"paramMapping": {"query": "limit", "*": "*"}}, '"limit" has no entry'),
+        ({"paramMapping": {"query": "q", "*": "*"}, "constants": {"limit.x": 1}}, "no entry"),
+        ({"paramMapping": BOTH | {"*": "a..b"}}, "empty part"),
+        ({"paramMapping": BOTH | {"*": 1}}, "a text"),
+        ({"paramMapping": BOTH | {"*": "*"}, "defaults": {"*": 1}}, "does not have"),
+    ],
+)
+def test_what_has_no_entry_takes_no_others_place(upstream: JSON, word: str) -> None:
+    (problem,) = problems(file(tool(upstream=upstream)))
+    assert word in problem
+
+
+def test_what_has_no_entry_may_go_beside_what_has_one() -> None:
+    upstream = {"paramMapping": {"query": "f.q", "*": "f"}, "constants": {"f.mode": "both"}}
+    assert config(file(tool(upstream=upstream))).tools[0].rest == ("f",)
+
+
 @pytest.mark.parametrize(
     "server",
     [
         {"command": "x", "env": {"GITHUB_TOKEN": SECRET}},
         {"command": "x", "env": {"DB_PASSWORD": "swordfish9"}},
         {"url": "https://example.org/mcp", "headers": {"Authorization": f"Bearer {SECRET}"}},
+        {"command": "x", "args": ["--token", SECRET]},
+        {"command": "x", "args": ["--password=swordfish9"]},
+        {"url": f"https://example.org/mcp?key={SECRET}"},
     ],
 )
 def test_a_secret_in_the_file_is_warned_of_and_never_shown(server: JSON) -> None:

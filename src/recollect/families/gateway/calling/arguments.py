@@ -8,9 +8,14 @@ from recollect.core.text import clipped, counted
 from recollect.errors import MOST_LISTED, InvalidInput
 from recollect.families.gateway.model import JSON
 from recollect.families.gateway.naming import likeliest
-from recollect.families.gateway.schemas.facts import in_words, kinds
+from recollect.families.gateway.schemas.facts import in_words, kind_of, kinds
 from recollect.families.gateway.schemas.root import Root, Steps, TooIntricate, by_name
-from recollect.families.gateway.schemas.validating import NOTHING_FITS, Mistake, first_mistake
+from recollect.families.gateway.schemas.validating import (
+    ALTERNATIVES,
+    NOTHING_FITS,
+    Mistake,
+    first_mistake,
+)
 
 MOST_STEPS = 50_000  # in one call: no other is answered meanwhile
 
@@ -46,9 +51,18 @@ def _refusal(mistake: Mistake, root: Root) -> InvalidInput:
         sentence = f"{subject} cannot be given."
     elif keyword in _LIMITS:
         sentence = f"{subject} {_LIMITS[keyword](value, wanted)}"
+    elif keyword in ALTERNATIVES and kind_of(value) in kinds(mistake.schema, root):
+        sentence = f"{subject} fits none of its alternatives{_reasons(wanted, root)}."
     else:
         sentence = f"{subject} must be {in_words(kinds(mistake.schema, root))}, not {shown}."
     return InvalidInput(sentence, argument=path, value=shown)
+
+
+def _reasons(mistakes: list[Mistake], root: Root) -> str:
+    """What is wrong with each, as far as a sentence bears it."""
+    told = [each for each in mistakes if each.keyword not in ALTERNATIVES][:MOST_LISTED]
+    found = dict.fromkeys(_refusal(each, root).message.rstrip(".") for each in told)
+    return f": {'; or '.join(found)}" if found else ""
 
 
 def _unknown(path: str, name: str, schema: JSON) -> InvalidInput:

@@ -37,18 +37,20 @@ def drift(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> list[Dr
     known = {tool["name"]: tool for tool in reversed(named(tools))}
     steps = Steps()
     found = [
-        Drift(each.level, tool.name, each.message, each.fix, tool.line)
+        Drift(each.level, tool.name, each.message, each.fix, tool.line_of(*each.where))
         for tool in config.tools
         if tool.upstream == upstream
         for each in _of_tool(tool, known, steps)
     ]
-    line = config.upstreams[upstream].line
-    through = config.upstreams[upstream].pass_through
-    if through is None:
+    server = config.upstreams[upstream]
+    if server.pass_through is None:
         about = _not_offered(config, upstream, list(reversed(known)))
     else:
-        about = (*_chosen(through, list(known)), *_passed(config, upstream, tools))
-    return found + [Drift(each.level, None, each.message, each.fix, line) for each in about]
+        about = (*_chosen(server.pass_through, list(known)), *_passed(config, upstream, tools))
+    return found + [
+        Drift(each.level, None, each.message, each.fix, server.line_of(*each.where))
+        for each in about
+    ]
 
 
 def clashes(config: GatewayConfig, listings: Mapping[str, Sequence[Any]]) -> list[Drift]:
@@ -60,7 +62,7 @@ def clashes(config: GatewayConfig, listings: Mapping[str, Sequence[Any]]) -> lis
             owner = owners.setdefault(each.ours, upstream)
             if owner != upstream:
                 message = f"{owner} and {upstream} both have a tool `{each.ours}`."
-                line = config.upstreams[upstream].line
+                line = config.upstreams[upstream].line_of(each.theirs)
                 found.append(Drift("error", each.ours, message, _TELL_APART, line))
     return found
 
@@ -72,28 +74,34 @@ def _of_tool(tool: ToolConfig, known: Mapping[str, JSON], steps: Steps) -> Itera
     name = resolved(tool.tool, known)
     if name is None:
         message = f"the server has no tool `{tool.tool}`."
-        yield Difference("error", message, suggestion(tool.tool, list(known)))
+        yield Difference("error", message, suggestion(tool.tool, list(known)), ("tool",))
         return
     if name != tool.tool:
         yield Difference(
             "note",
             f"`{tool.tool}` is called `{name}` there.",
             f"Write `{name}`, which spares a question at the first call.",
+            ("tool",),
         )
     listing = known[name]
-    if _only_reads(tool.annotations) is True and _only_reads(listing.get("annotations")) is False:
-        yield Difference(
-            "warning",
-            f"`{name}` says that it writes, and the file that it only reads.",
-            "Take `readOnlyHint` out of its annotations.",
-        )
+    yield from _promised(name, by_name(tool.annotations), by_name(listing.get("annotations")))
     schema = listing.get("inputSchema")
     if isinstance(schema, dict):
         yield from differences(tool, cast(JSON, schema), steps)
 
 
-def _only_reads(annotations: Any) -> Any:
-    return by_name(annotations).get("readOnlyHint")
+def _promised(name: str, ours: JSON, theirs: JSON) -> Iterator[Difference]:
+    """Where the file says that a tool is milder than it says itself."""
+    destroys = theirs.get("destructiveHint") is True and theirs.get("readOnlyHint") is not True
+    writes = theirs.get("readOnlyHint") is False or destroys
+    if ours.get("readOnlyHint") is True and writes:
+        message = f"`{name}` says that it writes, and the file that it only reads."
+        fix = "Take `readOnlyHint` out of its annotations."
+        yield Difference("warning", message, fix, ("annotations",))
+    elif ours.get("destructiveHint") is False and destroys:
+        message = f"`{name}` says that it may destroy something, and the file that it does not."
+        fix = "Take `destructiveHint` out of its annotations."
+        yield Difference("warning", message, fix, ("annotations",))
 
 
 def _not_offered(
@@ -114,10 +122,11 @@ def _chosen(through: PassThrough, known: Sequence[str]) -> Iterator[Difference]:
     for name in dict.fromkeys((*(through.only or ()), *through.rename)):
         if name not in known:
             message = f"the server has no tool `{name}`, which is to be passed through."
-            yield Difference("error", message, suggestion(name, known))
+            yield Difference("error", message, suggestion(name, known), (name,))
     for name in through.hide:
         if name not in known:
-            yield Difference("note", f"the server has no tool `{name}`, which is hidden.")
+            message = f"the server has no tool `{name}`, which is hidden."
+            yield Difference("note", message, where=(name,))
 
 
 def _passed(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> Iterator[Difference]:
@@ -126,8 +135,9 @@ def _passed(config: GatewayConfig, upstream: str, tools: Sequence[Any]) -> Itera
         fault = fault_in(each.listing)
         if fault is not None:
             fix = "A new name in `rename` may help, or `hide` it."
-            yield Difference("warning", f"`{each.theirs}` is not offered: {fault}.", fix)
+            message = f"`{each.theirs}` is not offered: {fault}."
+            yield Difference("warning", message, fix, (each.theirs,))
         elif each.ours in taken:
             message = f"`{each.theirs}` is not offered: there is a tool `{each.ours}` already."
-            yield Difference("error", message, _TELL_APART)
+            yield Difference("error", message, _TELL_APART, (each.theirs,))
         taken.add(each.ours)

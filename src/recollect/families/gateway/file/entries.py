@@ -1,24 +1,18 @@
-"""The tools that a gateway's file describes, and what each becomes behind it."""
+"""The tools that a gateway's file describes."""
 
-from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, cast
+from collections.abc import Collection
+from typing import cast
 
+from recollect.families.gateway.file.parameters import check_parameters
 from recollect.families.gateway.file.passing import NAME_RULE
-from recollect.families.gateway.file.paths import Path, Taken, joined_path, split_path
-from recollect.families.gateway.file.places import (
-    Place,
-    check_keys,
-    is_object,
-    shown_value,
-    text_of,
-)
-from recollect.families.gateway.file.schemas import check_root, parameters_of
-from recollect.families.gateway.model import JSON, ToolConfig
+from recollect.families.gateway.file.places import Place, check_keys, is_object, text_of
+from recollect.families.gateway.file.schemas import check_root
+from recollect.families.gateway.file.targets import target_at
+from recollect.families.gateway.model import JSON, Lines, ToolConfig
 from recollect.families.gateway.naming import is_name
 from recollect.tools.schema import nearest
 
 KEYS = ("name", "title", "description", "inputSchema", "outputSchema", "annotations", "upstream")
-TARGET_KEYS = ("server", "tool", "paramMapping", "constants", "defaults")
 HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 _ELSEWHERE = {
@@ -31,14 +25,6 @@ _ELSEWHERE = {
     "constants": "It belongs into `upstream`.",
     "defaults": "It belongs into `upstream`.",
 }
-
-
-class _Target(NamedTuple):
-    server: str
-    tool: str
-    mapping: dict[str, Path]
-    constants: dict[Path, Any]
-    defaults: JSON
 
 
 def tool_at(place: Place, servers: Collection[str]) -> ToolConfig | None:
@@ -56,9 +42,9 @@ def tool_at(place: Place, servers: Collection[str]) -> ToolConfig | None:
     annotations = _annotations(place.get("annotations"))
     output = place.get("outputSchema")
     is_output = output is None or check_root(output)
-    target = _target(place.needs("upstream", "the tool behind it"), servers)
+    target = target_at(place.needs("upstream", "the tool behind it"), servers)
     if schema is not None and is_schema and target is not None:
-        _warn_of_parameters(schema, place, target)
+        check_parameters(schema, target)
     if name is None or description is None or target is None or not (is_schema and is_output):
         return None
     return ToolConfig(
@@ -70,11 +56,31 @@ def tool_at(place: Place, servers: Collection[str]) -> ToolConfig | None:
         mapping=target.mapping,
         constants=target.constants,
         defaults=target.defaults,
+        rest=target.rest,
         title=title,
         annotations=annotations,
         output_schema=output and output.value,
         line=place.line,
+        lines=_lines(place),
     )
+
+
+def _lines(place: Place) -> Lines:
+    """Of what a server may not fit any more."""
+    schema, target = cast(Place, place.get("inputSchema")), cast(Place, place.get("upstream"))
+    lines = {("tool",): cast(Place, target.get("tool")).line}
+    if annotations := place.get("annotations"):
+        lines["annotations",] = annotations.line
+    for key, held in (
+        ("properties", schema.get("properties")),
+        ("paramMapping", target.get("paramMapping")),
+        ("constants", target.get("constants")),
+        ("defaults", target.get("defaults")),
+    ):
+        if held is not None and isinstance(held.value, dict):
+            lines[key,] = held.line
+            lines |= {(key, name): member.line for name, member in held.members()}
+    return lines
 
 
 def _name(place: Place | None) -> str | None:
@@ -99,114 +105,3 @@ def _annotations(place: Place | None) -> JSON | None:
             fix = f"Did you mean `{close}`?" if close else f"Known: title, {', '.join(HINTS)}."
             member.warn(f"{member.name} is a hint that clients do not know.", fix)
     return place.value
-
-
-def _target(place: Place | None, servers: Collection[str]) -> _Target | None:
-    if place is None or not is_object(place):
-        return None
-    check_keys(place, TARGET_KEYS)
-    server = _server(place, servers)
-    tool = text_of(place.needs("tool", "the name that the tool has at the server"))
-    mapping_at = place.needs("paramMapping", "our parameters and the server's, or {} for none")
-    taken = Taken()
-    mapping = _mapping(mapping_at, taken)
-    constants = _constants(place.get("constants"), taken)
-    defaults = _defaults(place.get("defaults"), mapping)
-    if server is None or tool is None or mapping_at is None:
-        return None
-    return _Target(server, tool, mapping, constants, defaults)
-
-
-def _server(place: Place, servers: Collection[str]) -> str | None:
-    named = place.get("server")
-    if named is None:
-        if len(servers) > 1:
-            place.refuse(
-                f"{place.name} does not say which server it means.",
-                f"Add `server`: one of {', '.join(servers)}.",
-            )
-        return next(iter(servers)) if len(servers) == 1 else None
-    server = text_of(named)
-    if server is None or server in servers:
-        return server
-    close = nearest(server, list(servers))
-    known = f"It can be {', '.join(servers) or 'none: the file names no server'}."
-    named.refuse(
-        f"There is no server {shown_value(server)} in the file.",
-        f"Did you mean `{close}`?" if close else known,
-    )
-    return None
-
-
-def _mapping(place: Place | None, taken: Taken) -> dict[str, Path]:
-    if place is None or not is_object(place):
-        return {}
-    mapping: dict[str, Path] = {}
-    for parameter, member in place.members():
-        text = text_of(member)
-        if text is not None and (path := _path(text, member, taken)):
-            mapping[parameter] = path
-    return mapping
-
-
-def _constants(place: Place | None, taken: Taken) -> dict[Path, Any]:
-    if place is None or not is_object(place):
-        return {}
-    constants: dict[Path, Any] = {}
-    for text, member in place.members():
-        if path := _path(text, member, taken):
-            constants[path] = member.value
-    return constants
-
-
-def _path(text: str, place: Place, taken: Taken) -> Path | None:
-    """The keys of a path that no other meets; they are taken from then on."""
-    path = split_path(text)
-    if path is None:
-        place.refuse(
-            f"The path {shown_value(text)} has an empty part, or a backslash before another sign.",
-            "Write it like `search.text`; a dot in a name is written `\\\\.`.",
-        )
-        return None
-    other = taken.met(path)
-    if other is not None:
-        place.refuse(
-            f"The path {shown_value(text)} meets {shown_value(joined_path(other))} of line "
-            f"{taken.lines[other]}: both would fill the same place.",
-            "Send one of them elsewhere, or take it out.",
-        )
-        return None
-    taken.add(path, place.line)
-    return path
-
-
-def _defaults(place: Place | None, mapping: Mapping[str, Path]) -> JSON:
-    if place is None or not is_object(place):
-        return {}
-    for parameter, member in place.members():
-        if parameter not in mapping:
-            close = nearest(parameter, list(mapping))
-            member.refuse(
-                f"{member.name} is for a parameter that `paramMapping` does not have.",
-                f"Did you mean `{close}`?"
-                if close
-                else "Map it there; a value that is always the same belongs into `constants`.",
-            )
-    return place.value
-
-
-def _warn_of_parameters(schema: Place, tool: Place, target: _Target) -> None:
-    mapping = cast(Place, cast(Place, tool.get("upstream")).get("paramMapping"))
-    known, required = parameters_of(schema)
-    for parameter in target.mapping:
-        if known is not None and parameter not in known:
-            cast(Place, mapping.get(parameter)).warn(
-                f"`inputSchema` has no parameter {shown_value(parameter)}: nobody will send it.",
-                "Add it to `properties`, or take it out here.",
-            )
-    for parameter in required:
-        if parameter not in target.mapping:
-            mapping.warn(
-                f"`inputSchema` requires {shown_value(parameter)}, which is never passed on.",
-                "Map it to a parameter of the server, or take it out of `required`.",
-            )

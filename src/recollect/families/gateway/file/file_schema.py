@@ -2,13 +2,15 @@
 
 from recollect.core.upstreams import CALL_TIMEOUT, CONNECT_TIMEOUT
 from recollect.families.gateway.file.entries import HINTS
+from recollect.families.gateway.file.schemas import TYPES
 from recollect.families.gateway.file.servers import LONGEST_WAIT, STARTS
-from recollect.families.gateway.model import JSON
+from recollect.families.gateway.model import JSON, REST
 from recollect.families.gateway.naming import LONGEST
 
 _NAME = rf"^[A-Za-z0-9_.-]{{1,{LONGEST}}}$"
 _SOMETHING = r"\S"  # a text that is not blank
-_ONE_LINE = r"^[^\r\n]*$"
+# On one line, and each `${` the beginning of a variable.
+_VALUE = r"^(?:[^\r\n$]|\$(?!\{)|\$\{[A-Za-z_][A-Za-z0-9_]*\})*$"
 _PART = r"(?:[^.\\]|\\[.\\])+"
 _PATH = rf"^{_PART}(?:\.{_PART})*$"
 _URL = r"^https?://[^\s/?#@]+([/?#]\S*)?$"
@@ -56,6 +58,7 @@ def file_schema() -> JSON:
             "target": _target(),
             "annotations": _annotations(),
             "toolSchema": _tool_schema(),
+            "schema": _schema(),
         },
     }
 
@@ -77,7 +80,7 @@ def _program() -> JSON:
             "description": "Variables for it, beside the few that every program needs. "
             "${NAME} in a value is filled in from your environment.",
             "propertyNames": {"pattern": "^[^=]+$"},
-            "additionalProperties": {"type": "string", "pattern": _ONE_LINE},
+            "additionalProperties": {"type": "string", "pattern": _VALUE},
         },
         "cwd": {
             "type": "string",
@@ -103,7 +106,7 @@ def _address() -> JSON:
             "type": "object",
             "description": "Sent with every request. "
             "${NAME} in a value is filled in from your environment.",
-            "additionalProperties": {"type": "string", "pattern": _ONE_LINE},
+            "additionalProperties": {"type": "string", "pattern": _VALUE},
         },
     }
     return {
@@ -213,6 +216,14 @@ def _target() -> JSON:
             "type": "object",
             "description": "For each parameter of ours the place of its value there; a dot goes "
             "one level down. What is not in here is not sent.",
+            "properties": {
+                REST: {
+                    "type": "string",
+                    "description": f"Where everything goes that has no entry, under its own name: "
+                    f'"{REST}" for the arguments themselves, or the place of an object.',
+                    "pattern": _PATH,
+                }
+            },
             "additionalProperties": {"type": "string", "pattern": _PATH},
         },
         "constants": {
@@ -242,13 +253,31 @@ def _annotations() -> JSON:
 
 def _tool_schema() -> JSON:
     return {
+        "allOf": [{"$ref": "#/$defs/schema"}],
         "type": "object",
-        "properties": {
-            "type": {"const": "object"},
-            "properties": {"type": "object"},
-            "required": {"type": "array", "items": {"type": "string"}},
-        },
+        "properties": {"type": {"const": "object"}},
         "required": ["type"],
+    }
+
+
+def _schema() -> JSON:
+    """Of the keywords that people get wrong."""
+    one: JSON = {"$ref": "#/$defs/schema"}
+    some: JSON = {"type": "array", "items": one}
+    named: JSON = {"type": "object", "additionalProperties": one}
+    kind: JSON = {"enum": list(TYPES)}
+    return {
+        "type": ["object", "boolean"],
+        "properties": {
+            "type": {"anyOf": [kind, {"type": "array", "items": kind, "minItems": 1}]},
+            "required": {"type": "array", "items": {"type": "string"}},
+            "enum": {"type": "array"},
+            "description": {"type": "string"},
+            **dict.fromkeys(("$defs", "definitions", "properties"), named),
+            **dict.fromkeys(("allOf", "anyOf", "oneOf"), some),
+            "items": {"anyOf": [one, some]},
+            "additionalProperties": one,
+        },
     }
 
 

@@ -20,7 +20,7 @@ def pass_through_at(place: Place | None) -> PassThrough | None:
     if place is None or place.value is False:
         return None
     if place.value is True:
-        return PassThrough()
+        return PassThrough(lines={"": place.line})
     if not isinstance(place.value, dict):
         place.must_be("true, or an object in { }")
         return None
@@ -32,6 +32,7 @@ def pass_through_at(place: Place | None) -> PassThrough | None:
         hide=tuple(_distinct(hide)),
         rename=_rename(place.get("rename")),
         trusts_read_only_hint=_is_true(place.get("trustReadOnlyHint")),
+        lines=_lines(place),
     )
     _check_choices(place, passed)
     return passed
@@ -69,6 +70,19 @@ def _rename(place: Place | None) -> dict[str, str]:
         elif ours is not None:
             renamed[theirs] = ours
     return renamed
+
+
+def _lines(place: Place) -> dict[str, int]:
+    """A new name says more of a tool than that it is among the others."""
+    lines = {"": place.line}
+    for key in ("only", "hide"):
+        listed = place.get(key)
+        items = listed.items() if listed and isinstance(listed.value, list) else ()
+        lines |= {item.value: item.line for item in items if isinstance(item.value, str)}
+    renamed = place.get("rename")
+    if renamed and isinstance(renamed.value, dict):
+        lines |= {theirs: member.line for theirs, member in renamed.members()}
+    return lines
 
 
 def _check_choices(place: Place, passed: PassThrough) -> None:

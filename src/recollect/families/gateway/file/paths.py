@@ -45,5 +45,9 @@ class Taken:
 
     def met(self, path: Path) -> Path | None:
         """One of them that is the same path, leads to it, or goes on from it."""
+        return self.filled(path) or self._ways.get(path)
+
+    def filled(self, path: Path) -> Path | None:
+        """One of them that is the same path, or leads to it."""
         starts = (path[:length] for length in range(1, len(path) + 1))
-        return next((start for start in starts if start in self.lines), self._ways.get(path))
+        return next((start for start in starts if start in self.lines), None)

@@ -37,12 +37,12 @@ class Place(NamedTuple):
     def refuse(self, problem: str, fix: str) -> None:
         self.notes.problems.append(Problem(self.line, problem, fix))
 
-    def warn(self, warning: str, fix: str) -> None:
-        self.notes.warnings.append(Problem(self.line, warning, fix))
+    def warn(self, warning: str, fix: str, *, fails_calls: bool = False) -> None:
+        self.notes.warnings.append(Problem(self.line, warning, fix, fails_calls))
 
     def must_be(self, kind: str, *, is_hidden: bool = False) -> None:
         """Refuses the value; hidden ones may be secrets."""
-        value = "something else" if is_hidden else shown_value(self.value)
+        value = _kind(self.value) if is_hidden else shown_value(self.value)
         self.refuse(f"{self.name} is {value}.", f"It must be {kind}.")
 
     def get(self, key: str) -> "Place | None":
@@ -128,16 +128,25 @@ def check_keys(
             )
 
 
-def kinds_of_secrets(name: str, value: str) -> list[str]:
-    """What kinds of secrets a value of that name seems to hold."""
-    from recollect.core.secrets import masked_json
+def warn_of_secrets(place: Place, name: str, value: str, fix: str) -> None:
+    """Where a value of that name seems to be one."""
+    # Imported here, as below: its patterns take longer to make than a file takes to read.
+    from recollect.core.secrets import masked, masked_json
 
-    return masked_json({name: value})[1]
+    if kinds := masked_json({name: value})[1] or masked(value)[1]:
+        place.warn(
+            f"{place.name} looks like a secret ({', '.join(kinds)}) written in the file.", fix
+        )
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str | dict | list):
+        return "a text" if isinstance(value, str) else "an object or a list"
+    return "null" if value is None else "true or false" if isinstance(value, bool) else "a number"
 
 
 def shown_value(value: Any) -> str:
     """A value in a message: short, and without secrets."""
-    # Imported here, as above: its patterns take longer to make than a file takes to read.
     from recollect.core.secrets import masked
 
     text = json.dumps(value, ensure_ascii=False)

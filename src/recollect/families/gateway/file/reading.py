@@ -30,6 +30,7 @@ from recollect.families.gateway.naming import is_name
 KEYS = ("$schema", "upstream", "upstreams", "instructions", "tools")
 
 _NOT_JSON = "The file must be JSON; comments, and a comma at the end of a list, are allowed."
+_COMMENTS = "A comment begins with `//`, or stands between `/*` and `*/`."
 _ELSEWHERE = {
     "mcpServers": "Write the servers under `upstreams`.",
     "servers": "Write the servers under `upstreams`.",
@@ -49,8 +50,7 @@ def read(text: str, folder: PurePath) -> Reading:
     try:
         document = Document(text)
     except NotJson as error:
-        problem = f"column {error.column}: {error.reason}."
-        return Reading(None, [Problem(error.line, problem, _NOT_JSON)], [])
+        return Reading(None, [_no_json(text, error)], [])
     notes = Notes(document, [], [])
     config = _config(Place(notes, (), document.value), folder)
     for again in document.repeated:
@@ -59,6 +59,16 @@ def read(text: str, folder: PurePath) -> Reading:
         notes.problems.append(Problem(again.line, problem, "Keep one of them."))
     problems, warnings = (sorted(n, key=lambda n: n.line) for n in (notes.problems, notes.warnings))
     return Reading(None if problems else config, problems, warnings)
+
+
+def _no_json(text: str, error: NotJson) -> Problem:
+    """With a word about comments that are none here."""
+    lines = text.removeprefix("\ufeff").split("\n")
+    rest = lines[error.line - 1][error.column - 1 :]
+    if rest.startswith("/*"):
+        return Problem(error.line, "The comment that begins here has no end.", "Close it: `*/`.")
+    reason = f"column {error.column}: {error.reason}."
+    return Problem(error.line, reason, _COMMENTS if rest.startswith("#") else _NOT_JSON)
 
 
 def _config(root: Place, folder: PurePath) -> GatewayConfig | None:

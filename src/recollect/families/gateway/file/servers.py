@@ -21,9 +21,9 @@ from recollect.families.gateway.file.places import (
     is_list,
     is_object,
     is_text,
-    kinds_of_secrets,
     shown_value,
     text_of,
+    warn_of_secrets,
 )
 from recollect.families.gateway.model import UpstreamConfig
 
@@ -41,6 +41,9 @@ _ELSEWHERE = {
     "timeout": "Write `connectTimeout` or `callTimeout`.",
     "disabled": "Leave it out, or put the server into a comment.",
 }
+_IN_SHELLS = re.compile(r"\$[A-Za-z_]\w*")
+_ANY_VARIABLE = re.compile(f"{VARIABLE.pattern}|{_IN_SHELLS.pattern}")
+_WITH_DEFAULT = re.compile(r"\$\{[A-Za-z_]\w*(:?[-=?+])")
 _LINE_BREAK = re.compile("[\r\n]")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -129,7 +132,9 @@ def _args(place: Place | None) -> list[str]:
     items = [item for item in place.items() if is_text(item, can_be_empty=True)]
     for item in items:
         _warn_of_variables(item)
-    return [cast(str, item.value) for item in items]
+    args = [cast(str, item.value) for item in items]
+    warn_of_secrets(place, "args", " ".join(args), _NOT_IN_ARGS)
+    return args
 
 
 def _cwd(place: Place | None, folder: PurePath) -> str:
@@ -175,6 +180,7 @@ def _endpoint(place: Place, url: Place) -> Endpoint | None:
             f"{url.name} {problem}.", "Write it like `http://127.0.0.1:8081/mcp`, without a login."
         )
         return None
+    warn_of_secrets(url, "url", address, _NOT_IN_URL)
     return Endpoint(address, headers)
 
 
@@ -235,22 +241,33 @@ def _filled_later(name: str, member: Place) -> str | None:
     if _LINE_BREAK.search(value):
         member.refuse(f"{member.name} has a line break in it.", "Write it on one line.")
         return None
-    if "${" in VARIABLE.sub("", value):
+    rest = VARIABLE.sub("", value)
+    if "${" in rest:
         member.refuse(
             f"{member.name} has a `${{` that no variable follows.",
-            "Write variables like `${MY_TOKEN}`: letters, digits and `_`, then `}`.",
+            _NO_DEFAULTS if _WITH_DEFAULT.search(rest) else _AS_VARIABLE,
         )
         return None
-    if not VARIABLE.search(value) and (kinds := kinds_of_secrets(name, value)):
+    if _IN_SHELLS.search(rest):
+        # Not which: it may be part of a secret.
         member.warn(
-            f"{member.name} looks like a secret ({', '.join(kinds)}) written in the file.",
-            "Keep it in a variable of your environment, and write `${NAME_OF_IT}` here.",
+            f"{member.name} has a `$` before a name, which stays as it is.",
+            "Write `${NAME}` where the variable of that name is meant.",
         )
+    if rest == value:
+        warn_of_secrets(member, name, value, _AS_REFERENCE)
     return value
 
 
+_AS_VARIABLE = "Write variables like `${MY_TOKEN}`: letters, digits and `_`, then `}`."
+_NO_DEFAULTS = "Default values are not known here: write `${MY_TOKEN}` alone, and set it."
+_AS_REFERENCE = "Keep it in a variable of your environment, and write `${NAME_OF_IT}` here."
+_NOT_IN_ARGS = "Many programs read it from a variable: name that in `env`, with `${NAME_OF_IT}`."
+_NOT_IN_URL = "Many servers take it in a header: name that in `headers`, with `${NAME_OF_IT}`."
+
+
 def _warn_of_variables(place: Place) -> None:
-    if isinstance(place.value, str) and (found := VARIABLE.search(place.value)):
+    if isinstance(place.value, str) and (found := _ANY_VARIABLE.search(place.value)):
         place.warn(
             f"{place.name} has `{found.group()}` in it, which stays as it is.",
             "Variables are filled in inside `env` and `headers` alone.",

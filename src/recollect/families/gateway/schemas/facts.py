@@ -102,6 +102,12 @@ def names(schema: Any, root: Root) -> list[str]:
 
 
 @_bounded
+def takes_others(schema: Any, root: Root) -> bool:
+    """Whether an object may have properties that are not spoken of: that is said, or none are."""
+    return _is_open(schema, root, set()) or not _names_all(schema, root, set())
+
+
+@_bounded
 def required(schema: Any, root: Root) -> list[str]:
     """The properties that an object must have, whichever alternative it takes."""
     return list(dict.fromkeys(_required(schema, root, {})))

@@ -21,7 +21,7 @@ from recollect.families.gateway.schemas.root import (
 
 NOTHING_FITS = "false"  # in place of a keyword: the schema is `false`
 
-_ALTERNATIVES = ("anyOf", "oneOf")
+ALTERNATIVES = ("anyOf", "oneOf")
 
 
 class Mistake(NamedTuple):
@@ -30,7 +30,9 @@ class Mistake(NamedTuple):
     path: tuple[str | int, ...]
     keyword: str
     value: Any
-    wanted: Any  # by the keyword; of objects, the name that is missing or unknown
+    # By the keyword; of objects the name that is missing or unknown, of alternatives the mistake
+    # in each of them.
+    wanted: Any
     schema: Any
 
 
@@ -73,7 +75,7 @@ def _mistakes(value: Any, schema: Any, place: _Place) -> Iterator[Mistake]:
         yield from _mistakes(value, place.root.target(part["$ref"]), place.deeper())
     for each in listed(part.get("allOf")):
         yield from _mistakes(value, each, place.deeper())
-    for word in _ALTERNATIVES:
+    for word in ALTERNATIVES:
         yield from _in_alternatives(value, word, part, place)
 
 
@@ -144,7 +146,7 @@ def _in_alternatives(value: Any, word: str, part: JSON, place: _Place) -> Iterat
         found.append(mistake)
     meant = [each for each in found if each.path != place.path or each.keyword not in _OTHER_KIND]
     if found:
-        yield meant[0] if len(meant) == 1 else place.mistake(word, value, part, part[word])
+        yield meant[0] if len(meant) == 1 else place.mistake(word, value, part, found)
 
 
 _OTHER_KIND = ("type", "enum", "const", NOTHING_FITS)
