@@ -17,6 +17,7 @@ KEY = "sk-ant-api03-" + "Zq8Lw2Xc9Vb4Nm1Kj7Hg5Fd3Sa6Po0Iu"
         (Launch("notes", ("postgres://me:hush@host/db",)), "notes"),
         (Launch("notes", (KEY,)), "notes"),
         (Launch("notes"), "notes"),
+        (Launch("npx -y notes --token hush/hush"), "npx"),
         (Endpoint("https://me:hush@example.com:8443/mcp?key=hush"), "example.com:8443"),
         (Endpoint("https://[example.com/mcp"), ONLY),
         (Endpoint("example.com"), ONLY),

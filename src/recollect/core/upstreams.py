@@ -43,7 +43,8 @@ class Launch:
         among them."""
         from recollect.core.secrets import masked
 
-        program = PurePath(self.command).name
+        # Someone may have given a whole line.
+        program = masked(PurePath(self.command.partition(" -")[0]).name)[0]
         rest = [argument for argument in self.args if argument not in _SWITCHES][:1]
         names = [PurePath(a).name if PurePath(a).is_absolute() else a for a in rest]
         shown = [n for n in names if n[:1] != "-" and _NAME.fullmatch(n) and not masked(n)[1]]

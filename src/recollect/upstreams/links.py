@@ -7,6 +7,8 @@ from typing import Any, Protocol
 from recollect.core.sessions import Report
 from recollect.core.upstreams import JSON, Reach
 
+NOT_KNOWN = "Whether the call took effect is not known, so it was not repeated."
+
 
 class LinkEnded(Exception):
     """The connection is gone: the message says why, as the end of a sentence about the server."""

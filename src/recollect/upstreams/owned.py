@@ -8,11 +8,10 @@ from typing import Any, cast
 from recollect.core.sessions import Report
 from recollect.core.upstreams import JSON, MOST_RENEWALS, Launch, Reach
 from recollect.errors import UpstreamError, UpstreamUnavailable
-from recollect.upstreams.links import Connect, Link, LinkEnded, NotSent
+from recollect.upstreams.links import NOT_KNOWN, Connect, Link, LinkEnded, NotSent
 from recollect.upstreams.owner import PAUSES, Owner
 
 PROBE = 5.0  # seconds for a server to answer anything at all
-NOT_KNOWN = "Whether the call took effect is not known, so it was not repeated."
 MOST_PAGES = 1000  # of a list of tools
 
 

@@ -15,7 +15,6 @@ SEE_OTHER, FAILED, NOT_IMPLEMENTED = 303, 500, 501
 PAGE = "text/html"
 
 FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError)
-NOT_KNOWN = "Whether the call took effect is not known, so it was not repeated."
 CHECK_URL = "Check its `url`: it must be the address of the MCP endpoint, path included."
 IS_RUNNING = "Is it running, and the way to it open?"
 

@@ -27,7 +27,6 @@ from recollect.upstreams.http.faults import (
     BAD_REQUEST,
     FAILED,
     FORBIDDEN,
-    NOT_KNOWN,
     SILENT,
     UNAUTHORIZED,
     Fault,
@@ -37,7 +36,7 @@ from recollect.upstreams.http.headers import StatelessHeaders
 from recollect.upstreams.http.places import Target
 from recollect.upstreams.http.posts import Post, current_post
 from recollect.upstreams.http.wire import Wire
-from recollect.upstreams.links import Link, LinkEnded, NotSent
+from recollect.upstreams.links import NOT_KNOWN, Link, LinkEnded, NotSent
 from recollect.upstreams.messages import written
 from recollect.upstreams.results import answered, result_of
 
