@@ -55,7 +55,7 @@ def test_a_flag_goes_before_the_environment_that_before_the_file_that_before_the
     if present[1]:
         environment[f"RECOLLECT_{name.upper()}"] = variable
     flags = {name: flag} if present[0] else {}
-    folder = Path.cwd() if name == "data_dir" else Path()
+    folder = Path.cwd() if name in ("data_dir", "gateway_config") else Path()
     loaded = getattr(load(flags, environment), name)
     source = {e.name: e.source for e in explained(flags, environment)}[name]
     if present[0]:
