@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
+from recollect.core.lines import Lines, Overlong, id_in
 from recollect.core.protocol import MESSAGE_LIMIT
 from recollect.core.sessions import Session
 from recollect.transports.connection import JSON, Connection
@@ -47,35 +48,6 @@ async def serve_stdio(dispatcher: Dispatcher, read: int, written: int) -> None:
     await _Loop(dispatcher, written).run(read)
 
 
-class LineBuffer:
-    """Bytes to lines. A line beyond the limit is dropped whole and reported once."""
-
-    def __init__(self, limit: int = MESSAGE_LIMIT) -> None:
-        self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._is_dropping = False
-
-    def feed(self, data: bytes) -> list[bytes | None]:
-        """Complete lines; None stands for one that was too long."""
-        lines: list[bytes | None] = []
-        *ended, rest = data.split(b"\n")
-        for piece in ended:
-            self._add(piece)
-            lines.append(None if self._is_dropping else b"".join(self._parts))
-            self._parts, self._size, self._is_dropping = [], 0, False
-        self._add(rest)
-        return lines
-
-    def _add(self, piece: bytes) -> None:
-        self._size += len(piece)
-        if self._size > self._limit:
-            self._is_dropping = True
-            self._parts = []
-        elif piece:
-            self._parts.append(piece)
-
-
 class _Loop:
     def __init__(self, dispatcher: Dispatcher, written: int) -> None:
         self._dispatcher = dispatcher
@@ -88,7 +60,7 @@ class _Loop:
     async def run(self, read: int) -> None:
         loop = asyncio.get_running_loop()
         on_signals(loop, self._stop.set)
-        lines = LineBuffer()
+        lines = Lines(MESSAGE_LIMIT)
 
         def deliver(data: bytes) -> None:
             for line in lines.feed(data):
@@ -107,11 +79,10 @@ class _Loop:
         self._outbox.put(None)
         await asyncio.to_thread(writer.join, LAST_WORDS)
 
-    def _on_line(self, line: bytes | None) -> None:
-        if line is None:
-            self._send_error(
-                None, INVALID_REQUEST, f"A message may have {MESSAGE_LIMIT:,} bytes at most."
-            )
+    def _on_line(self, line: bytes | Overlong) -> None:
+        if isinstance(line, Overlong):
+            reason = f"A message may have {MESSAGE_LIMIT:,} bytes at most."
+            self._send_error(id_in(line.head, line.tail), INVALID_REQUEST, reason)
             return
         if not line.strip():
             return

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from recollect.core.lines import Overlong
 from recollect.errors import InvalidInput, UpstreamError
 from recollect.upstreams.links import LinkEnded, NotSent
-from recollect.upstreams.stdio.lines import Overlong
 from recollect.upstreams.stdio.wire import Wire
 
 JSON = dict[str, Any]

@@ -6,9 +6,9 @@ import subprocess
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 
+from recollect.core.lines import Lines, Overlong
 from recollect.errors import UpstreamUnavailable
 from recollect.upstreams.stdio.launching import Program
-from recollect.upstreams.stdio.lines import Lines, Overlong
 from recollect.upstreams.stdio.packs import Pack, fresh_pack
 from recollect.upstreams.stdio.processes import Process
 from recollect.upstreams.stdio.remarks import Remarks

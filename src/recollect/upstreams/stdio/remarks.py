@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections import deque
 
+from recollect.core.lines import Lines, Overlong
 from recollect.errors import visible
-from recollect.upstreams.stdio.lines import Lines, Overlong
 from recollect.upstreams.variables import Hide
 
 LOGGED = 500  # characters of one line

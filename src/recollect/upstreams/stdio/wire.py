@@ -1,13 +1,13 @@
 """JSON-RPC with one server over lines: requests side by side, progress, cancellation."""
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol, cast
 
+from recollect.core.lines import Overlong, id_in
 from recollect.core.protocol import MESSAGE_LIMIT
 from recollect.core.sessions import Report
 from recollect.core.upstreams import JSON
@@ -15,15 +15,10 @@ from recollect.errors import UpstreamError, visible
 from recollect.upstreams.links import LinkEnded, NotSent
 from recollect.upstreams.messages import Unreadable, read, written
 from recollect.upstreams.results import result_of
-from recollect.upstreams.stdio.lines import Overlong
 
 _METHOD_NOT_FOUND = -32601
 _LONGEST_QUOTE = 200  # characters of what a server wrote
 _PROGRESS_KEPT = 100  # of one request, while its client does not listen
-
-# The id of an answer that cannot be read as a whole, where the usual writers put it.
-_ID_AT_HEAD = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,')
-_ID_AT_TAIL = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 
 Progress = tuple[float, float | None, str | None]
 
@@ -194,10 +189,8 @@ class Wire:
             self._strayed(line)
 
     def _owner(self, head: bytes, tail: bytes) -> _Pending | None:
-        for found in (_ID_AT_HEAD.match(head), _ID_AT_TAIL.search(tail[-_LONGEST_QUOTE:])):
-            if found is not None and (pending := self._pending.get(int(found[1]))):
-                return pending if head.lstrip().startswith(b"{") else None
-        return None
+        found = id_in(head, tail)
+        return self._pending.get(found) if isinstance(found, int) else None
 
     def _settle(self, pending: _Pending, answer: JSON | Exception) -> None:
         if pending.answer.done():

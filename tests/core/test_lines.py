@@ -1,9 +1,12 @@
 """Lines out of bytes, however these come."""
 
+import json
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.upstreams.stdio.lines import Lines, Overlong
+from recollect.core.lines import Lines, Overlong, id_in
 
 LIMIT = 20_000
 
@@ -43,3 +46,29 @@ def test_two_that_are_too_long_are_two() -> None:
     assert isinstance(second, Overlong)
     assert (first.head[:1], first.tail[:1]) == (b"a", b"a")
     assert (second.head[:1], second.tail[:1]) == (b"b", b"b")
+
+
+@pytest.mark.parametrize("written", [1, 123456789012345678, "a", "a-b:7", "ü", ""])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_ends_of_a_message_tell_whose_it_is(written: str | int, is_first: bool) -> None:
+    body = {"method": "tools/call", "params": {"id": 3, "x": "y" * 9000, "z": {"id": 4}}}
+    named = {"jsonrpc": "2.0", "id": written}
+    for order in (named, {"id": written, "jsonrpc": "2.0"}):
+        message = order | body if is_first else body | order
+        line = json.dumps(message, ensure_ascii=False).encode()
+        assert id_in(line[:4096], line[-4096:]) == written
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"jsonrpc": "2.0", "method": "m", "params": {"id": 5}}',
+        b'[{"jsonrpc": "2.0", "id": 5}]',
+        b'"id": 5}',
+        b'{"method": "m", "id": null}',
+        b'{"method": "m", "id": "a\\"b"}',
+        b"{" + b"x" * 5000,
+    ],
+)
+def test_what_is_no_id_of_the_message_is_not_taken_for_one(line: bytes) -> None:
+    assert id_in(line[:4096], line[-4096:]) is None

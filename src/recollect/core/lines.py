@@ -1,8 +1,17 @@
-"""Bytes to lines, with a bound on how long one may be."""
+"""Bytes to lines, with a bound on how long one may be, and whose message a line was."""
 
+import json
+import re
 from dataclasses import dataclass
 
 _KEPT = 4096  # bytes of either end of a line that is too long
+_TAIL = 400  # bytes at the end of a line that an id is looked for in
+
+# The id of a message that cannot be read as a whole, where the usual writers put it.
+_ID = rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{0,200}")\s*'
+_VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
+_ID_AT_HEAD = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb",")
+_ID_AT_TAIL = re.compile(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +60,14 @@ class Lines:
         whole, head = b"".join(self._parts), self._head
         self._parts, self._size, self._head = [], 0, None
         return whole if head is None else Overlong(head, whole)
+
+
+def id_in(head: bytes, tail: bytes) -> str | int | None:
+    """The id of a message of which only the ends are known; None where they do not tell."""
+    if not head.lstrip().startswith(b"{"):
+        return None
+    found = _ID_AT_HEAD.match(head) or _ID_AT_TAIL.search(tail[-_TAIL:])
+    try:
+        return None if found is None else json.loads(found[1])
+    except ValueError:  # a text that is none
+        return None
