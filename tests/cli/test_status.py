@@ -247,7 +247,7 @@ def test_a_gateway_without_any_call_makes_no_folder(
 ) -> None:
     told = recollect("status", "--json").json["gateway"]
     assert [each["calls"] for each in told["tools"]] == [0]
-    assert "memory__read" in recollect("status").out
+    assert "1 tool not called yet" in recollect("status").out
     assert not data.exists()
 
 

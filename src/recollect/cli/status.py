@@ -226,11 +226,15 @@ def _print_gateway(out: Console, gateway: Row) -> None:
         facts[f"server {server['name']}"] = server["reached"]
     out.print(_facts(facts))
     tools = cast(Sequence[Row], gateway["tools"])
-    if tools:
-        out.print(_calls(tools[:MOST_TOOLS]))
-    if len(tools) > MOST_TOOLS:
-        rest = counted(len(tools) - MOST_TOOLS, "more tools")
+    called = [tool for tool in tools if tool["calls"]]
+    if called:
+        out.print(_calls(called[:MOST_TOOLS]))
+    if len(called) > MOST_TOOLS:
+        rest = counted(len(called) - MOST_TOOLS, "more tools")
         out.print(_text((f"and {rest}; --json has them all.", "dim")))
+    if len(called) < len(tools):
+        told = f"{counted(len(tools) - len(called), 'tools')} not called yet; --json names them."
+        out.print(_text((told, "dim")))
     if earlier := cast(Sequence[Row], gateway.get("earlier", ())):
         told = f"{counted(len(earlier), 'tools')} of an earlier file; --json has them."
         out.print(_text((told, "dim")))
@@ -242,11 +246,10 @@ def _calls(tools: Sequence[Row]) -> Table:
     for column in ("calls", "errors", "mean ms", "longest ms", "last called"):
         table.add_column(column, justify="right", no_wrap=True)
     for tool in tools:
-        cells = [f"{tool['calls']:,}"]
-        if tool["calls"]:
-            times = (f"{tool[name]:,.1f}" for name in ("mean_ms", "longest_ms"))
-            cells += [f"{tool['errors']:,}", *times, ago(parsed(tool["last_at"]), now())]
-        table.add_row(Text(str(tool["tool"])), *cells)
+        counts = (f"{tool[name]:,}" for name in ("calls", "errors"))
+        times = (f"{tool[name]:,.1f}" for name in ("mean_ms", "longest_ms"))
+        last = ago(parsed(tool["last_at"]), now())
+        table.add_row(Text(str(tool["tool"])), *counts, *times, last)
     return table
 
 
