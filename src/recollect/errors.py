@@ -17,7 +17,9 @@ RecollectError              code, message, hint, facts
 │   └── ReadOnly
 └── Unavailable             something outside failed; retrying may help
     ├── StoreBusy           another process kept the write lock
-    ├── StorageFull
+    ├── StoreAway           the database cannot be reached, or does not answer
+    ├── QueryTimeout        the database answers, but not this in time
+    ├── StorageFull         carries the sizes
     ├── StoreDamaged        the file is no database, or a broken one
     ├── StoreTooNew         written by a newer version of the program
     ├── ModelUnavailable    the embedding model is missing or damaged
@@ -44,6 +46,7 @@ class RecollectError(Exception):
 
     code = "error"
     retry_possible = False
+    degraded = False
 
     def __init__(self, message: str, *, hint: str | None = None, **facts: Any) -> None:
         super().__init__(message)
@@ -59,7 +62,7 @@ class RecollectError(Exception):
         fixed: dict[str, Any] = {
             "error": self.code,
             "message": self.message,
-            "degraded": False,
+            "degraded": self.degraded,
             "retry_possible": self.retry_possible,
         }
         if self.hint:
@@ -240,6 +243,19 @@ class StoreBusy(Unavailable):
     """Another process kept the write lock longer than we wait."""
 
     code = "store_busy"
+
+
+class StoreAway(Unavailable):
+    """The database cannot be reached, or went away: what was under way may have happened."""
+
+    code = "memory_unavailable"
+    degraded = True
+
+
+class QueryTimeout(Unavailable):
+    """The database is there, but it took longer over this than it may."""
+
+    code = "query_timeout"
 
 
 class StorageFull(Unavailable):

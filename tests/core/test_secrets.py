@@ -46,6 +46,11 @@ def test_every_kind_of_github_token_is_known(prefix: str) -> None:
     assert masked(prefix + MIXED) == ("[masked: github token]", ["github token"])
 
 
+@pytest.mark.parametrize("prefix", ["rclu_", "rclp_"])
+def test_tokens_of_accounts_are_known_as_the_owners_is(prefix: str) -> None:
+    assert masked(prefix + MIXED + "abc") == ("[masked: recollect token]", ["recollect token"])
+
+
 def test_the_secret_half_of_an_aws_key_goes_with_its_id() -> None:
     text, kinds = masked(f"{AWS_ID}\n{AWS_SECRET}\n")
     assert text == "[masked: aws access key]\n[masked: aws secret key]\n"

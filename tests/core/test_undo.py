@@ -255,3 +255,22 @@ async def expect(plan: Callable[[], Any], *, refused: bool) -> None:
             await plan()
     else:
         assert await plan()
+
+
+async def test_books_that_went_on_stay_as_they_are(store: MemoryStore) -> None:
+    session = Record("s1", "session", DAY_ONE, DAY_ONE, text="begun")
+    stored = await store.commit(batch(entity("Zoe"), session))
+    await store.commit(batch(Update("s1", {"text": "ended"}, 1)))
+    with pytest.raises(Refused):
+        await plan_undo(store, stored)
+    steps = await plan_undo(store, stored, {"session"})
+    await store.commit(Batch(steps, DAY_ONE, "undo", undoes=stored.seq))
+    assert [record.text for record in await store.get(["Zoe", "s1"])] == ["ended"]
+
+
+async def test_books_that_nobody_touched_go_with_the_change(store: MemoryStore) -> None:
+    session = Record("s1", "session", DAY_ONE, DAY_ONE)
+    stored = await store.commit(batch(entity("Zoe"), session))
+    steps = await plan_undo(store, stored, {"session"})
+    await store.commit(Batch(steps, DAY_ONE, "undo", undoes=stored.seq))
+    assert await store.get(["Zoe", "s1"]) == []

@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from recollect.errors import QueryTimeout
 from recollect.retrieval.deadline import Deadline
 
 
@@ -62,3 +63,11 @@ async def test_a_sooner_deadline_leaves_a_share_of_the_time() -> None:
     deadline = Deadline.within(60)
     assert deadline.sooner(1).has_passed
     assert not deadline.sooner(0.5).has_passed
+
+
+async def test_what_a_database_gives_up_on_is_missing_and_the_rest_is_there() -> None:
+    async def too_slow() -> int:
+        raise QueryTimeout("It took longer than 10 seconds.")
+
+    assert await Deadline.within(None).one(too_slow()) is None
+    assert await Deadline.within(60).both(too_slow(), soon(2)) == (None, 2)

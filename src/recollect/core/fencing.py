@@ -63,13 +63,13 @@ def as_quotation(text: str) -> str:
 
     Images, links and HTML in it are dead; blocks of code stay as they are.
     """
-    lines = _inert(_readable(text).split("\n"))
+    lines = _inert(readable(text).split("\n"))
     return "\n".join(f"> {line}".rstrip() for line in lines)
 
 
 def as_code(text: str, language: str | None = None) -> str:
     """The text as a block of code, whose fence is longer than any in it."""
-    code = _readable(text)
+    code = readable(text)
     fence = "`" * max(3, 1 + max(map(len, _BACKTICKS.findall(code)), default=0))
     return f"{fence}{_NO_LANGUAGE.sub('', language or '')}\n{code}\n{fence}"
 
@@ -97,7 +97,7 @@ def _dead(line: str) -> str:
     return _LINK.sub(r"\g<0> ", _TAG.sub("‹", _MARKUP.sub("‹", line)))
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
     """With line feeds alone, and nothing that is hidden or speaks for somebody."""
     lines = _JOINERS.sub(_joining, _INVISIBLE.sub("", text)).splitlines()
     return _SPEAKER.sub("‹", "\n".join(_CONTROL.sub(" ", line).rstrip() for line in lines))

@@ -1,7 +1,6 @@
 """What the core asks of the outside: stores of records, their library, and vectors for texts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from recollect.core.projects import Project, Silence, Status
@@ -18,6 +17,11 @@ from recollect.core.records import (
 )
 from recollect.core.searching import Search
 from recollect.core.sessions import Call
+from recollect.core.stored import Access as Access
+from recollect.core.stored import Embedded as Embedded
+from recollect.core.stored import Purged as Purged
+from recollect.core.stored import Tally as Tally
+from recollect.core.stored import Token as Token
 from recollect.core.usage import UsageLog
 from recollect.core.words import WordQuery
 from recollect.errors import ModelUnavailable
@@ -26,52 +30,15 @@ if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who emb
     import numpy as np
     from numpy.typing import NDArray
 
+    from recollect.core.conditions import Condition
+    from recollect.core.copies import Holdings, Stock
+
 Order = Literal["name", "age", "newest"]
 Direction = Literal["out", "in", "both"]
 # By name the `(name_key, variant)` of a record, by age its id; behind one that is purged is none.
 Seen = tuple[str, str] | str
 # A record or link, and values of some of its fields: gives those that are to stand instead.
 Redaction = Callable[[Ref, Mapping[str, Any]], Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Purged:
-    """What a purge removed, or a redaction rewrote.
-
-    `complete` is False while a reader keeps old pages alive.
-    """
-
-    records: int
-    links: int
-    complete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """A vector of length one for the text that a record had in this version."""
-
-    id: str
-    version: int
-    vector: "NDArray[np.float32]"
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """How often a record was given out, and when last."""
-
-    count: int
-    last_at: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How many records share these traits."""
-
-    kind: str
-    scope: str
-    type: str | None
-    is_deleted: bool
-    count: int
 
 
 class RecordStore(Protocol):
@@ -238,18 +205,16 @@ class RecordStore(Protocol):
         given out first."""
         ...
 
+    async def restock(self, stock: "Stock") -> None:
+        """Makes these things what they are elsewhere, whatever they were here: one transaction.
+
+        Not a change of its own. Records that are new here are younger than those that are not.
+        """
+        ...
+
     async def size(self) -> int:
         """The bytes that the store takes on its disk; 0 where it has none."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """A bearer token as it is kept: its hash, never itself."""
-
-    id: str
-    label: str
-    created_at: int
 
 
 class Library(UsageLog, Protocol):
@@ -261,8 +226,13 @@ class Library(UsageLog, Protocol):
         """Raises NotFound."""
         ...
 
-    async def create(self, name: str, description: str) -> Project:
-        """Raises Conflict when the name is taken, by an archived project too."""
+    async def create(
+        self, name: str, description: str, *, project_id: str = "", at: int | None = None
+    ) -> Project:
+        """Raises Conflict when the name is taken, by an archived project too, or the id is.
+
+        `at` is when it was made, where it was made before now.
+        """
         ...
 
     async def archive(self, name: str) -> Project: ...
@@ -275,8 +245,11 @@ class Library(UsageLog, Protocol):
         """The project as it is now, and its store; an archived one is refused."""
         ...
 
-    async def switch(self, name: str, *, off: bool) -> Project:
-        """Switches a project off or on again; who asks for what it is already changes nothing."""
+    async def switch(self, name: str, *, off: bool, at: int | None = None) -> Project:
+        """Switches a project off or on again; who asks for what it is already changes nothing.
+
+        `at` is when that was done, where it was done before now.
+        """
         ...
 
     async def silences(self) -> list[Silence]:
@@ -331,32 +304,32 @@ class Library(UsageLog, Protocol):
 
     async def knows_token(self, secret_hash: str) -> bool: ...
 
-    async def close(self) -> None: ...
-
-
-class ReadingRoom(Protocol):
-    """The part of a library that a process needs which lives for a tenth of a second.
-
-    It reads, and makes nothing: what is not there yet is None. A library is one too.
-    """
-
-    async def project(self, name: str) -> Project:
-        """Raises NotFound."""
+    async def store_of(self, project: Project) -> RecordStore:
+        """That of a project which may be archived, for who copies it."""
         ...
 
-    async def project_of_workspace(self, path: str) -> Project | None: ...
-
-    async def open(self, name: str) -> tuple[Project, RecordStore]:
-        """The project as it is now, and its store; an archived one is refused."""
+    async def holdings(self) -> "Holdings":
+        """All that it has beside the records."""
         ...
 
-    async def silences(self) -> list[Silence]:
-        """When the projects of folders were switched off, those that are so now included."""
+    async def take_over(self, holdings: "Holdings") -> None:
+        """Makes its own what they are elsewhere, and gives up what is not among them.
+
+        Projects that stay keep their records; those that are new have none yet.
+        """
         ...
 
-    async def user(self) -> RecordStore | None: ...
+    async def on_change(self, hear: Callable[[], None]) -> bool:
+        """From now on `hear` is called soon after anybody has changed anything, or may have.
 
-    async def history(self) -> RecordStore | None: ...
+        False where nobody can tell: then there is nothing but to look.
+        """
+        ...
+
+    @property
+    def condition(self) -> "Condition":
+        """What it is kept in, and how that is doing, as far as is known without asking."""
+        ...
 
     async def close(self) -> None: ...
 

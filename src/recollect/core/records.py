@@ -163,6 +163,9 @@ class Batch:
     from elsewhere: the log keeps that it changed and not what it was, and of a record that is
     deleted no text stays. What is `copied` is as it was somewhere else: what it belongs to has not
     changed by it.
+
+    A `key` makes it safe to commit a batch again whose outcome is unknown: a store that has
+    committed one of that key gives its change, and does nothing.
     """
 
     steps: tuple[Step, ...]
@@ -173,6 +176,7 @@ class Batch:
     revision: int | None = None
     derived: bool = False
     copied: bool = False
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ FORMS: tuple[tuple[str, str, str], ...] = (
     ("notion token", "ntn_", r"[A-Za-z0-9]{40,}"),
     ("grafana token", "glsa_", r"[A-Za-z0-9]{30,}"),
     ("age key", "AGE-SECRET-KEY-", r"[A-Z0-9]{40,}"),
-    ("recollect token", "rcl_", r"[\w-]{40,}"),
+    ("recollect token", "rcl", r"[up]?_[\w-]{40,}"),
 )
 LOOSE = frozenset({"openai key", "slack token"})  # so short a beginning that words have it too
 

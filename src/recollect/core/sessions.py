@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
 
+from recollect.core.accounts import Account
+
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
@@ -24,6 +26,7 @@ class Session:
     mode: str | None = None  # of working with it, once one was chosen
     updates_bank: bool = False  # between "Update Memory Bank" and its end
     id: str = field(default_factory=lambda: uuid4().hex)
+    account: Account | None = None  # whose it is; None: the owner's
 
 
 def conversation_of(session: Session, given: str | None, default: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence, Set
+from dataclasses import replace
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import (
@@ -31,10 +32,13 @@ def undone(changes: Sequence[Change]) -> set[int]:
     return taken_back
 
 
-async def plan_undo(store: RecordStore, change: Change) -> tuple[Step, ...]:
+async def plan_undo(
+    store: RecordStore, change: Change, bookkeeping: Set[str] = frozenset()
+) -> tuple[Step, ...]:
     """Raises Refused when what the change touched has changed since.
 
-    The steps hold for the revision of the store that they were planned at, and no other.
+    The steps hold for the revision of the store that they were planned at, and no other. Records
+    of `bookkeeping` kinds are no knowledge: one that has changed since stays as it is.
     """
     if not change.edits:
         raise Refused(f"Change {change.seq} ({change.tool}) left nothing that could be undone.")
@@ -42,6 +46,9 @@ async def plan_undo(store: RecordStore, change: Change) -> tuple[Step, ...]:
         raise _purged(change)
     refs = {Ref(edit.subject, edit.id or "") for edit in change.edits}
     current = await _current(store, change, refs)
+    if kept := await _kept_books(store, change, current, bookkeeping):
+        edits = tuple(e for e in change.edits if Ref(e.subject, e.id or "") not in kept)
+        return await plan_undo(store, replace(change, edits=edits))
     await _check_unchanged(store, change, current)
     await _check_nothing_hangs_on_inserts(store, change, current)
     steps: list[Step] = []
@@ -75,6 +82,14 @@ async def _current(store: RecordStore, change: Change, refs: Set[Ref]) -> Things
     if len(found) < len(refs):
         raise _purged(change)
     return found
+
+
+async def _kept_books(
+    store: RecordStore, change: Change, current: Things, kinds: Set[str]
+) -> set[Ref]:
+    books = [r.ref for r in current.values() if isinstance(r, Record) and r.kind in kinds]
+    later = await store.history(books, after=change.seq) if books else []
+    return {Ref(edit.subject, edit.id or "") for _, edit in later}
 
 
 def _purged(change: Change) -> Refused:

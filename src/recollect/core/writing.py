@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Batch, Step
@@ -14,6 +14,21 @@ Planned = tuple[list[Step], T]
 Plan = Callable[[RecordStore, int], Awaitable[Planned[T]]]
 
 ATTEMPTS = 20  # another process may commit between our reading and our writing
+
+
+@runtime_checkable
+class Restricted(Protocol):
+    """A store that not everybody who reads it may write."""
+
+    def check_writable(self) -> None:
+        """Raises what a commit would."""
+        ...
+
+
+def check_writable(store: RecordStore) -> None:
+    """For whoever commits elsewhere first, and would leave that behind where this is refused."""
+    if isinstance(store, Restricted):
+        store.check_writable()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from recollect.errors import QueryTimeout
+
 A = TypeVar("A")
 B = TypeVar("B")
 
@@ -31,11 +33,14 @@ class Deadline:
         return self.at is not None and asyncio.get_running_loop().time() >= self.at
 
     async def one(self, work: Coroutine[Any, Any, A]) -> A | None:
-        """What the work gives, or None when it is not done in time; then it is cancelled."""
+        """What the work gives, or None when it is not done in time; then it is cancelled.
+
+        A database that has a limit of its own may say so sooner.
+        """
         limit = asyncio.timeout_at(self.at)
         try:
             async with limit:
-                return await work
+                return await _or_late(work)
         except TimeoutError:
             if limit.expired():
                 return None
@@ -45,7 +50,7 @@ class Deadline:
         self, first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]
     ) -> tuple[A | None, B | None]:
         """What two works at once give, each as `one` would."""
-        one, other = asyncio.create_task(first), asyncio.create_task(second)
+        one, other = asyncio.create_task(_or_late(first)), asyncio.create_task(_or_late(second))
         left = None if self.at is None else max(self.at - asyncio.get_running_loop().time(), 0)
         try:
             await asyncio.wait((one, other), timeout=left, return_when=asyncio.FIRST_EXCEPTION)
@@ -57,3 +62,10 @@ class Deadline:
             one.cancel()
             other.cancel()
             await asyncio.gather(one, other, return_exceptions=True)
+
+
+async def _or_late(work: Coroutine[Any, Any, A]) -> A | None:
+    try:
+        return await work
+    except QueryTimeout:
+        return None

@@ -284,9 +284,9 @@ def _half_life(record: Record, profile: Profile) -> float | None:
 def _lateness(late: Sequence[str], time_limit: float | None, *, found: bool) -> list[Notice]:
     if not late:
         return []
+    # Where a search may take any time, it is the database that had enough of it.
+    within = "the time that a query may take" if time_limit is None else f"{time_limit:g} seconds"
     if not found:
-        return [Notice("query_timeout", f"Nothing was found within {time_limit:g} seconds.")]
+        return [Notice("query_timeout", f"Nothing was found within {within}.")]
     missing = " and ".join(dict.fromkeys(late))
-    return [
-        Notice("partial_results", f"Not everything was there within {time_limit:g} s: {missing}.")
-    ]
+    return [Notice("partial_results", f"Not everything was there within {within}: {missing}.")]
