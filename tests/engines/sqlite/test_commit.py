@@ -1,9 +1,11 @@
+import asyncio
 import json
 from contextlib import ExitStack
 from pathlib import Path
 
+from making import batch, entity, record_ref
 from processes import acting
-from recollect.core.records import Where
+from recollect.core.records import Delete, Where
 from recollect.engines.sqlite.library import SqliteLibrary
 
 PROCESSES = 4
@@ -41,6 +43,26 @@ async def test_what_was_acknowledged_survives_a_kill_at_any_moment(
         _, store = await library.open("project")
         assert acknowledged <= {record.id for record in await store.scan(Where())}
         assert await store.check() == []
+
+
+async def test_of_several_who_commit_the_same_at_once_one_does_and_all_hear_of_it(
+    library: SqliteLibrary, folder: Path
+) -> None:
+    others = [SqliteLibrary(folder) for _ in range(PROCESSES)]
+    stores = [(await other.open("project"))[1] for other in others]
+    for number in range(10):
+        once = batch(entity(f"once {number}"), Delete(record_ref("kept")), key=f"key {number}")
+        if number:
+            once = batch(entity(f"once {number}"), revision=number + 1, key=f"key {number}")
+        told = await asyncio.gather(*(store.commit(once) for store in stores))
+        assert told == [told[0]] * PROCESSES
+        assert told[0].seq == number + 2
+    _, store = await library.open("project")
+    expected = [f"once {number}" for number in range(10)]
+    assert [record.id for record in await store.scan(Where())] == expected
+    assert len(await store.changes()) == 11
+    for other in others:
+        await other.close()
 
 
 async def test_two_processes_that_start_at_once_make_one_library(folder: Path) -> None:

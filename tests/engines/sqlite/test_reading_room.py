@@ -9,7 +9,7 @@ import pytest
 from making import batch, entity, memory
 from processes import said_by
 from recollect.core.driving import driven
-from recollect.core.ports import ReadingRoom
+from recollect.core.reading_room import ReadingRoom
 from recollect.core.records import Weights, Where
 from recollect.core.words import AnyOf, Phrase
 from recollect.engines.sqlite.library import SqliteLibrary

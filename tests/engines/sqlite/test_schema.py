@@ -8,6 +8,7 @@ import pytest
 
 from making import DAY_ONE, batch, entity, record_ref
 from processes import said_by
+from recollect.core.copies import Stock
 from recollect.core.ports import Embedded, Token
 from recollect.core.records import Edit, Restore, Update, Weights, Where
 from recollect.core.searching import Search
@@ -24,6 +25,7 @@ from recollect.errors import ReadOnly
 
 VERSION_1 = replace(PROJECT, migrations=PROJECT.migrations[:1], temporary="")
 VERSION_2 = replace(PROJECT, migrations=PROJECT.migrations[:2], temporary="")
+VERSION_3 = replace(PROJECT, migrations=PROJECT.migrations[:3], temporary="")
 CONTENT = f"""
 INSERT INTO records(id, kind, type, name, name_key, text, facets, created_at, updated_at)
     VALUES ('Ada', 'entity', 'person', 'Ada', 'ada', 'wrote a program', '{{"n": 1}}',
@@ -92,6 +94,26 @@ async def test_vectors_of_the_second_version_stay_where_they_are(tmp_path: Path)
     store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
     assert [m.id for m in await store.near("model", np.ones(8, np.float32), Where(), 5)] == ["Ada"]
     assert [record.id for record in await store.scan(Where(after=DAY_ONE))] == ["Ada"]
+    assert await store.check() == []
+    await database.close()
+
+
+async def test_the_log_of_the_third_version_goes_on_with_changes_that_are_made_once(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "project.db"
+    create(path, VERSION_3)
+    connection = connect(path, VERSION_3)
+    connection.execute(CONTENT)
+    connection.close()
+    database = Database(path, PROJECT)
+    store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
+    before = await store.changes()
+    assert [change.tool for change in before] == ["create", "update"]
+    for _ in range(2):
+        assert (await store.commit(batch(entity("Bob"), key="once"))).seq == 3
+    await store.restock(Stock(records=[entity("Eve")], changes=before))
+    assert [record.id for record in await store.scan(Where())] == ["Ada", "Bob", "Eve"]
     assert await store.check() == []
     await database.close()
 

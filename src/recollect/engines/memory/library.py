@@ -1,11 +1,14 @@
 """The reference engine's library: all projects while the process lives."""
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from uuid import uuid4
 
+from recollect import __version__
+from recollect.core.conditions import Condition
+from recollect.core.copies import PASSING, Holdings
 from recollect.core.ports import Token
 from recollect.core.projects import Project, Silence, Status, checked_project_name
 from recollect.core.searching import KEPT_SEARCHES, Search
@@ -14,6 +17,8 @@ from recollect.core.times import Clock, now
 from recollect.core.usage import Usage, summed
 from recollect.engines.memory.store import MemoryStore
 from recollect.errors import Conflict, NotFound, ProjectArchived
+
+IN_MEMORY = Condition("memory", "embedded-memory", version=__version__)
 
 
 @dataclass(slots=True)
@@ -25,8 +30,10 @@ class _Shelf:
 class MemoryLibrary:
     """All projects while the process lives."""
 
-    def __init__(self, clock: Clock = now) -> None:
+    def __init__(self, clock: Clock = now, condition: Condition = IN_MEMORY) -> None:
+        """`condition` is another one where it stands for an engine that holds nothing yet."""
         self._clock = clock
+        self._condition = condition
         self._shelves: dict[str, _Shelf] = {}
         self._workspaces: dict[str, str] = {}
         self._switching: dict[str, Switching] = {}  # by the id of a project
@@ -50,12 +57,17 @@ class MemoryLibrary:
             raise ProjectArchived(name)
         return shelf.project, shelf.store
 
-    async def create(self, name: str, description: str) -> Project:
+    async def create(
+        self, name: str, description: str, *, project_id: str = "", at: int | None = None
+    ) -> Project:
         checked_project_name(name)
         if name in self._shelves:
             raise Conflict(f'There is a project "{name}" already.', kind="project", name=name)
-        at = self._clock()
-        project = Project(str(uuid4()), name, description, "active", at, at)
+        if any(shelf.project.id == project_id for shelf in self._shelves.values()):
+            raise Conflict(f"There is a project {project_id} already.", kind="project", name=name)
+        moment = at or self._clock()
+        own_id = project_id or str(uuid4())
+        project = Project(own_id, name, description, "active", moment, moment)
         self._shelves[name] = _Shelf(project, MemoryStore(self._clock))
         return project
 
@@ -73,10 +85,10 @@ class MemoryLibrary:
         del self._shelves[name]
         self._workspaces = {p: i for p, i in self._workspaces.items() if i != project.id}
 
-    async def switch(self, name: str, *, off: bool) -> Project:
-        shelf, at = self._shelf(name), self._clock()
+    async def switch(self, name: str, *, off: bool, at: int | None = None) -> Project:
+        shelf, at = self._shelf(name), at or self._clock()
         if shelf.project.is_off != off:
-            known = self._switching.get(shelf.project.id, Switching())
+            known = self._switching_of(shelf.project.id)
             switched = self._switching[shelf.project.id] = known.switched(off=off, at=at)
             shelf.project = replace(shelf.project, off_since=switched.off_since)
         return shelf.project
@@ -156,8 +168,44 @@ class MemoryLibrary:
     async def knows_token(self, secret_hash: str) -> bool:
         return any(known == secret_hash for _, known in self._tokens.values())
 
+    async def store_of(self, project: Project) -> MemoryStore:
+        return self._shelf(project.name).store
+
+    async def holdings(self) -> Holdings:
+        return Holdings(
+            projects=await self.projects(),
+            workspaces=dict(self._workspaces),
+            switching=dict(self._switching),
+            notes=_lasting(self._notes),
+            tokens=[self._tokens[token.id] for token in await self.tokens()],
+        )
+
+    async def take_over(self, holdings: Holdings) -> None:
+        stores = {shelf.project.id: shelf.store for shelf in self._shelves.values()}
+        self._switching = dict(holdings.switching)
+        self._shelves = {
+            project.name: _Shelf(
+                replace(project, off_since=self._switching_of(project.id).off_since),
+                stores.get(project.id) or MemoryStore(self._clock),
+            )
+            for project in holdings.projects
+        }
+        self._workspaces = dict(holdings.workspaces)
+        self._notes = {**_lasting(holdings.notes), **await self.notes(PASSING)}
+        self._tokens = {token.id: (token, secret) for token, secret in holdings.tokens}
+
+    async def on_change(self, hear: Callable[[], None]) -> bool:
+        return False
+
+    @property
+    def condition(self) -> Condition:
+        return self._condition
+
     async def close(self) -> None:
         """There is nothing to close."""
+
+    def _switching_of(self, project_id: str) -> Switching:
+        return self._switching.get(project_id, Switching())
 
     def _folders(self, project_id: str) -> list[str]:
         return sorted(path for path, owner in self._workspaces.items() if owner == project_id)
@@ -175,3 +223,7 @@ class MemoryLibrary:
             raise Conflict(f'Project "{name}" is {state}.', project=name)
         shelf.project = replace(shelf.project, status=status, updated_at=self._clock())
         return shelf.project
+
+
+def _lasting(notes: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in notes.items() if not key.startswith(PASSING)}

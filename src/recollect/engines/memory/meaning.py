@@ -1,6 +1,6 @@
 """What the reference engine knows of meanings and of use: vectors and access counts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from recollect.core.ports import Access, Embedded
@@ -34,6 +34,18 @@ class Meaning:
         self.moves += len(fitting)
         return len(fitting)
 
+    def take_over(
+        self, vectors: Mapping[str, Sequence[Embedded]], accesses: Mapping[str, Access]
+    ) -> None:
+        """Those of deleted records too, which keep what they have."""
+        for model, items in vectors.items():
+            for item in items:
+                record = self._find(item.id)
+                if record is not None and record.version == item.version:
+                    self._vectors[item.id] = (model, item.vector)
+        self._accesses |= {i: access for i, access in accesses.items() if self._find(i)}
+        self.moves += 1  # whatever else it was that came or went
+
     def has(self, model: str, record_id: str) -> bool:
         return self._vectors.get(record_id, ("", None))[0] == model
 
@@ -50,7 +62,7 @@ class Meaning:
         ]
         return sorted(found, key=lambda match: -match.score)
 
-    def forget(self, ids: Sequence[str], *, vectors_only: bool = False) -> None:
+    def forget(self, ids: Collection[str], *, vectors_only: bool = False) -> None:
         for record_id in ids:
             self.moves += self._vectors.pop(record_id, None) is not None
             if not vectors_only:

@@ -1,34 +1,27 @@
 """Rewriting what records and links hold and held, in the reference engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from recollect.core.ports import Redaction
-from recollect.core.records import AMENDABLE, Change, Edit, Link, Record, Ref
-from recollect.errors import Conflict
+from recollect.core.records import AMENDABLE, Edit, Link, Record, Ref
+from recollect.engines.memory.contents import Contents
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """All records, links and changes as they are to stand, and which of them differ."""
 
-    records: dict[str, Record]
-    links: dict[str, Link]
-    changes: list[Change]
+    contents: Contents
     in_record: set[Ref]
     in_link: set[Ref]
     in_log: set[Ref]
 
 
-def rewrite(
-    records: Mapping[str, Record],
-    links: Mapping[str, Link],
-    changes: Sequence[Change],
-    refs: Sequence[Ref],
-    clean: Redaction,
-) -> Rewritten:
+def rewrite(contents: Contents, refs: Sequence[Ref], clean: Redaction) -> Rewritten:
     """Raises Conflict where two records or links would come to stand for the same."""
     wanted = set(refs)
+    records, links = contents.records, contents.links
     new_records = {i: _record(r, clean) for i, r in records.items() if r.ref in wanted}
     new_links = {i: _link(x, clean) for i, x in links.items() if x.ref in wanted}
     in_log: set[Ref] = set()
@@ -44,14 +37,16 @@ def rewrite(
         return replace(old, before=before)
 
     result = Rewritten(
-        {**records, **new_records},
-        {**links, **new_links},
-        [replace(change, edits=tuple(map(edit, change.edits))) for change in changes],
+        Contents(
+            {**records, **new_records},
+            {**links, **new_links},
+            [replace(c, edits=tuple(map(edit, c.edits))) for c in contents.changes],
+        ),
         {new.ref for i, new in new_records.items() if new is not records[i]},
         {new.ref for i, new in new_links.items() if new is not links[i]},
         in_log,
     )
-    _check_unique(result)
+    result.contents.check_unique()
     return result
 
 
@@ -67,23 +62,3 @@ def _link(link: Link, clean: Redaction) -> Link:
     cleaned = clean(link.ref, values)
     altered = {name: cleaned[name] for name in values if cleaned[name] != values[name]}
     return replace(link, **altered) if altered else link
-
-
-def _check_unique(result: Rewritten) -> None:
-    live = [r for r in result.records.values() if r.deleted_at is None and r.name_key is not None]
-    if len({(r.kind, r.name_key, r.variant, r.parent) for r in live}) < len(live):
-        raise Conflict("Another record has these words already.")
-    links = [x for x in result.links.values() if x.deleted_at is None]
-    if len({(x.source, x.verb, x.target) for x in links}) < len(links):
-        raise Conflict("Another link says the same already.")
-
-
-def without_traces(records: dict[str, Record], edits: Sequence[Edit]) -> tuple[Edit, ...]:
-    """The edits of what can be made again, as the log keeps them; deleted records are emptied."""
-    for edit in edits:
-        if edit.operation == "delete" and edit.subject == "record" and edit.id is not None:
-            record = records[edit.id]
-            records[edit.id] = replace(
-                record, text="", name=None, name_key=None, tags=(), facets={}
-            )
-    return tuple(replace(e, before={}) if e.operation == "update" else e for e in edits)

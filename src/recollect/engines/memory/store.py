@@ -1,36 +1,36 @@
 """The reference engine's store: every promise of the port, in plain dictionaries."""
 
-import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from recollect.core.copies import Stock
 from recollect.core.fitting import fits, hears
 from recollect.core.matching import Fields, fields_of, heard, matches, score
 from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
 from recollect.core.records import (
-    AMENDABLE,
     Batch,
     Change,
-    Delete,
     Edit,
-    Insert,
     Link,
     Match,
     Record,
     Ref,
-    Restore,
-    Update,
     Weights,
     Where,
 )
 from recollect.core.stemming import stem
 from recollect.core.times import Clock, now
 from recollect.core.words import WordQuery
+from recollect.engines.memory.contents import Contents
 from recollect.engines.memory.meaning import Meaning
-from recollect.engines.memory.redacting import rewrite, without_traces
+from recollect.engines.memory.redacting import rewrite
+from recollect.engines.memory.restocking import restocked, retold
+from recollect.engines.memory.viewing import Held
+from recollect.engines.planning import plan
 from recollect.errors import Conflict
 
 if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
@@ -47,27 +47,24 @@ class MemoryStore:
         self._links: dict[str, Link] = {}
         self._changes: list[Change] = []
         self._seq = 0
-        self._is_copying = False  # while a batch is applied that is copied
+        self._keys: dict[str, int] = {}  # of batches, with the number of their change
         self._meaning = Meaning(lambda record_id: self._records.get(record_id))
 
     async def commit(self, batch: Batch) -> Change:
+        if done := self._done(batch.key):
+            return done
         if batch.revision not in (None, self._seq):
             raise Conflict("Something else was stored meanwhile.", revision=batch.revision)
-        kept = dict(self._records), dict(self._links)
-        self._is_copying = batch.copied
-        try:
-            edits = tuple(edit for step in batch.steps for edit in self._apply(step, batch.at))
-        except BaseException:
-            self._records, self._links = kept
-            raise
-        outdated = {"text", "name", "deleted_at"} if batch.derived else {"text", "name"}
-        retold = [e.id for e in edits if e.id and e.before and e.before.keys() & outdated]
-        self._meaning.forget(retold, vectors_only=True)
-        if batch.derived:
-            edits = without_traces(self._records, edits)
-        if not edits:
+        planned = await plan(batch, Held(self._records, self._links))
+        self._records |= planned.records
+        self._links |= planned.links
+        self._meaning.forget(planned.retold, vectors_only=True)
+        if not planned.edits:
             return Change(0, batch.at, batch.tool, batch.client, batch.undoes, ())
-        return self._log(batch.at, batch.tool, batch.client, batch.undoes, edits)
+        change = self._log(batch.at, batch.tool, batch.client, batch.undoes, planned.edits)
+        if batch.key is not None:
+            self._keys[batch.key] = change.seq
+        return change
 
     async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
         found = (self._records.get(record_id) for record_id in dict.fromkeys(ids))
@@ -172,28 +169,16 @@ class MemoryStore:
         ]
 
     async def purge(self, refs: Sequence[Ref]) -> Purged:
-        wanted = set(refs)
-        doomed = {record_id for record_id, r in self._records.items() if r.ref in wanted}
-        while below := {r.id for r in self._records.values() if r.parent in doomed} - doomed:
-            doomed |= below
-        links = {
-            x.id for x in self._links.values() if x.ref in wanted or doomed & {x.source, x.target}
-        }
-        self._meaning.forget(list(doomed))
-        self._records = {k: r for k, r in self._records.items() if k not in doomed}
-        self._links = {k: x for k, x in self._links.items() if k not in links}
-        gone = {"record": doomed, "link": links}
-        self._changes = [
-            replace(change, edits=tuple(e for e in change.edits if e.id not in gone[e.subject]))
-            for change in self._changes
-        ]
+        doomed, links = self._contents.with_belongings(refs)
+        self._hold(self._contents.without(doomed, links))
+        self._meaning.forget(doomed)
         if doomed or links:
             self._log(self._clock(), "purge", "", None, ())
         return Purged(len(doomed), len(links), complete=True)
 
     async def redact(self, refs: Sequence[Ref], clean: Redaction) -> Purged:
-        new = rewrite(self._records, self._links, self._changes, refs, clean)
-        self._records, self._links, self._changes = new.records, new.links, new.changes
+        new = rewrite(self._contents, refs, clean)
+        self._hold(new.contents)
         self._meaning.forget([ref.id for ref in new.in_record], vectors_only=True)
         if touched := new.in_record | new.in_link | new.in_log:
             self._log(self._clock(), "redact", "", None, ())
@@ -266,158 +251,33 @@ class MemoryStore:
     async def most_accessed(self, limit: int) -> Mapping[str, Access]:
         return self._meaning.most_accessed(limit)
 
+    async def restock(self, stock: Stock) -> None:
+        old, new = self._contents, restocked(self._contents, stock)
+        own = {change.seq for change in new.changes} - {change.seq for change in stock.changes}
+        self._keys = {key: seq for key, seq in self._keys.items() if seq in own}
+        self._hold(new)
+        self._seq = new.changes[-1].seq if new.changes else 0
+        self._meaning.forget(old.records.keys() - new.records.keys())
+        self._meaning.forget(retold(old.records, new.records), vectors_only=True)
+        self._meaning.take_over(stock.vectors, stock.accesses)
+
     async def size(self) -> int:
         return 0
 
-    def _apply(self, step: Any, at: int) -> list[Edit]:
-        match step:
-            case Insert(Record() as record):
-                return [self._insert_record(record, at)]
-            case Insert(Link() as link):
-                return [self._insert_link(link)]
-            case Update():
-                return self._update(step, at)
-            case Delete(ref):
-                return self._delete(ref, at)
-            case Restore(ref):
-                return [self._restore(ref, at)]
-            case _:
-                raise TypeError(step)
+    @property
+    def _contents(self) -> Contents:
+        return Contents(self._records, self._links, self._changes)
 
-    def _insert_record(self, record: Record, at: int) -> Edit:
-        if record.parent is not None:
-            self._live(record.parent)
-        if record.id in self._records:
-            raise Conflict(f"There is a record {record.id} already.")
-        self._check_name(record)
-        self._records[record.id] = replace(
-            record,
-            version=1,
-            deleted_at=None,
-            facets=_kept(record.facets),
-            tags=tuple(dict.fromkeys(record.tags)),
-        )
-        self._touch(record.parent, at)
-        return Edit("insert", "record", record.id)
+    def _hold(self, contents: Contents) -> None:
+        self._records, self._links = dict(contents.records), dict(contents.links)
+        self._changes = list(contents.changes)
 
-    def _insert_link(self, link: Link) -> Edit:
-        self._live(link.source)
-        self._live(link.target)
-        if link.id in self._links:
-            raise Conflict(f"There is a link {link.id} already.")
-        self._check_link(link)
-        self._links[link.id] = replace(link, deleted_at=None, facets=_kept(link.facets))
-        return Edit("insert", "link", link.id)
-
-    def _update(self, step: Update, at: int) -> list[Edit]:
-        unknown = set(step.values) - AMENDABLE
-        if unknown:
-            raise ValueError(f"not amendable: {sorted(unknown)}")
-        record = self._live(step.id)
-        if record.version != step.version:
-            raise Conflict(f"The record {step.id} has changed.")
-        values = dict(step.values)
-        if "facets" in values:
-            values["facets"] = _kept(values["facets"])
-        if "tags" in values:
-            values["tags"] = tuple(dict.fromkeys(values["tags"]))
-        before = {
-            name: getattr(record, name)
-            for name, value in values.items()
-            if getattr(record, name) != value
-        }
-        if not before and step.at is None:
-            return []
-        changed = replace(
-            record,
-            **{name: values[name] for name in before},
-            updated_at=at if step.at is None else step.at,
-            version=record.version + 1,
-        )
-        self._check_name(changed)
-        self._records[step.id] = changed
-        return [Edit("update", "record", step.id, before)]
-
-    def _delete(self, ref: Ref, at: int) -> list[Edit]:
-        if ref.subject == "link":
-            link = self._links.get(ref.id)
-            if link is None or link.deleted_at is not None:
-                raise Conflict(f"The link {ref.id} is gone.")
-            return [self._delete_link(link, at)]
-        record = self._live(ref.id)
-        family = [*self._descendants([record]), record]
-        edits = [
-            self._delete_link(link, at)
-            for member in family
-            for link in list(self._links.values())
-            if link.deleted_at is None and member.id in (link.source, link.target)
-        ]
-        for member in family:
-            self._records[member.id] = replace(self._records[member.id], deleted_at=at)
-            edits.append(Edit("delete", "record", member.id, {"deleted_at": None}))
-        self._touch(record.parent, at)
-        return edits
-
-    def _delete_link(self, link: Link, at: int) -> Edit:
-        self._links[link.id] = replace(link, deleted_at=at)
-        return Edit("delete", "link", link.id, {"deleted_at": None})
-
-    def _restore(self, ref: Ref, at: int) -> Edit:
-        things: Mapping[str, Record | Link] = (
-            self._records if ref.subject == "record" else self._links
-        )
-        thing = things.get(ref.id)
-        if thing is None or thing.deleted_at is None:
-            raise Conflict(f"The {ref.subject} {ref.id} is not deleted.")
-        before = {"deleted_at": thing.deleted_at}
-        if isinstance(thing, Link):
-            self._live(thing.source)
-            self._live(thing.target)
-            self._check_link(thing)
-            self._links[ref.id] = replace(thing, deleted_at=None)
-        else:
-            if thing.parent is not None:
-                self._live(thing.parent)
-            self._check_name(thing)
-            self._records[ref.id] = replace(thing, deleted_at=None)
-            self._touch(thing.parent, at)
-        return Edit("restore", ref.subject, ref.id, before)
-
-    def _live(self, record_id: str) -> Record:
-        record = self._records.get(record_id)
-        if record is None or record.deleted_at is not None:
-            raise Conflict(f"The record {record_id} has changed or is gone.")
-        return record
-
-    def _check_name(self, record: Record) -> None:
-        if record.name_key is not None and any(
-            other.id != record.id
-            and other.deleted_at is None
-            and (other.kind, other.name_key, other.variant, other.parent)
-            == (record.kind, record.name_key, record.variant, record.parent)
-            for other in self._records.values()
-        ):
-            raise Conflict(f"There is such a {record.kind} already.")
-
-    def _check_link(self, link: Link) -> None:
-        if any(
-            other.id != link.id
-            and other.deleted_at is None
-            and (other.source, other.verb, other.target) == (link.source, link.verb, link.target)
-            for other in self._links.values()
-        ):
-            raise Conflict("There is such a link already.")
-
-    def _touch(self, record_id: str | None, at: int) -> None:
-        record = None if self._is_copying else self._records.get(record_id or "")
-        if record is not None and record.deleted_at is None and record.updated_at < at:
-            self._records[record.id] = replace(record, updated_at=at)
-
-    def _descendants(self, parents: Sequence[Record]) -> list[Record]:
-        """The deepest first, and the oldest first among those of one depth."""
-        above = {parent.id for parent in parents}
-        children = [r for r in self._records.values() if r.parent in above and not r.deleted_at]
-        return [*self._descendants(children), *children] if children else []
+    def _done(self, key: str | None) -> Change | None:
+        """What the batch of this key has changed, as the log has it now."""
+        seq = None if key is None else self._keys.get(key)
+        if seq is None:
+            return None
+        return self._changes[bisect_left(self._changes, seq, key=lambda change: change.seq)]
 
     def _fields(self, record: Record) -> Fields:
         parent = self._records.get(record.parent or "")
@@ -441,8 +301,3 @@ class MemoryStore:
         change = Change(self._seq, at, tool, client, undoes, edits)
         self._changes.append(change)
         return change
-
-
-def _kept(facets: Mapping[str, Any]) -> dict[str, Any]:
-    """Facets are JSON, as they would come back from a disk."""
-    return json.loads(json.dumps(facets))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Never
 
+from recollect.core.copies import Stock
 from recollect.core.ports import Embedded, Redaction
 from recollect.core.records import Batch, Ref
 from recollect.engines.memory.store import MemoryStore
@@ -27,6 +28,9 @@ class AbsentStore(MemoryStore):
         self._refuse()
 
     async def put_vectors(self, model: str, items: Sequence[Embedded]) -> Never:
+        self._refuse()
+
+    async def restock(self, stock: Stock) -> Never:
         self._refuse()
 
     async def note_accesses(self, counts: Mapping[str, int], at: int) -> Never:

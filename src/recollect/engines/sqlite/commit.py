@@ -21,6 +21,7 @@ from recollect.core.records import (
     Update,
 )
 from recollect.engines.sqlite.meaning import forget_vectors, waiting
+from recollect.engines.sqlite.queries import changes
 from recollect.engines.sqlite.rows import (
     AMENDED,
     INSERTED,
@@ -67,6 +68,8 @@ _WORDED = _HEARD | {"name", "type"}
 
 def apply(connection: Connection, batch: Batch) -> Change:
     """Raises Conflict where the batch does not fit what is stored; the caller rolls back."""
+    if batch.key is not None and (made := _made_before(connection, batch.key)):
+        return made
     if batch.revision not in (None, newest_change(connection)):
         raise Conflict("Something else was stored meanwhile.", revision=batch.revision)
     commit = _Commit(connection, batch)
@@ -89,6 +92,14 @@ def apply(connection: Connection, batch: Batch) -> Change:
 
 def newest_change(connection: Connection) -> int:
     return connection.execute("SELECT coalesce(max(seq), 0) FROM changes").get
+
+
+def _made_before(connection: Connection, key: str) -> Change | None:
+    seq = connection.execute("SELECT seq FROM changes WHERE key = ?", (key,)).get
+    if seq is None:
+        return None
+    [change] = changes(connection, seq - 1, 1, newest_first=False)
+    return change
 
 
 class _Commit:
@@ -216,12 +227,13 @@ class _Commit:
         reached = children(self._db, self._renamed) | neighbours(self._db, self._places)
         index(self._db, self._indexed | reached)
         self._db.execute(
-            "INSERT INTO changes(at, tool, client, undoes, reindexed) VALUES (?,?,?,?,?)",
+            "INSERT INTO changes(at, tool, client, undoes, key, reindexed) VALUES (?,?,?,?,?,?)",
             (
                 batch.at,
                 batch.tool,
                 batch.client,
                 batch.undoes,
+                batch.key,
                 listed(sorted(reached - self._indexed)) if reached - self._indexed else None,
             ),
         )

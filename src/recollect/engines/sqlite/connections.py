@@ -1,5 +1,6 @@
 """Opening SQLite the one way we use it, and turning its exceptions into ours."""
 
+import errno
 import os
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -11,6 +12,7 @@ from urllib.parse import quote
 import apsw
 
 from recollect.engines.sqlite.schema import PROJECT, Schema
+from recollect.engines.sqlite.sizes import is_full, log_of, no_room
 from recollect.engines.sqlite.sql import Connection
 from recollect.errors import (
     Conflict,
@@ -28,7 +30,8 @@ Synchronous = Literal["normal", "full"]
 
 BUSY_DEADLINE = 10.0  # seconds a write waits for another process
 _FOLD_TRY = 0.02  # seconds
-_NO_ROOM = 1_000_000  # bytes; with fewer on its disk, a file that cannot be used has no room
+# What the system says of a full disk, a quota and a limit on files; Windows has its own numbers.
+_NO_ROOM = {39, 112, 1295} if os.name == "nt" else {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READING = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
 
 # What each of SQLite's result codes means to a caller. Codes that only our own mistakes can
@@ -56,16 +59,21 @@ OUTSIDE_FAILURES: dict[type[apsw.Error], type[RecollectError]] = {
 
 @contextmanager
 def translated(
-    path: Path, schema: Schema = PROJECT, *, title: str | None = None
+    path: Path,
+    schema: Schema = PROJECT,
+    *,
+    title: str | None = None,
+    connection: Connection | None = None,
 ) -> Generator[None, None, None]:
     """Raises our error for what the outside did to the file at `path`.
 
-    `title` is what a person knows the file by.
+    `title` is what a person knows the file by. The connection knows what the system said.
     """
     try:
         yield
     except tuple(OUTSIDE_FAILURES) as error:
-        raise _translation(error, path, schema, title or path.name) from error
+        is_refused = connection is not None and connection.system_errno in _NO_ROOM
+        raise _translation(error, path, schema, title or path.name, is_refused) from error
 
 
 class BusyHandler:
@@ -183,16 +191,6 @@ def fold(path: Path, schema: Schema, patience: float, *, title: str | None = Non
                 return False
             time.sleep(_FOLD_TRY)
         return True
-
-
-def size_of(path: Path) -> int:
-    """The bytes of a file and of its write-ahead log."""
-    return sum(each.stat().st_size for each in (path, log_of(path)) if each.exists())
-
-
-def log_of(path: Path) -> Path:
-    """The write-ahead log of a file; it is there while anybody may write."""
-    return path.with_name(path.name + "-wal")
 
 
 def refuse_to_write(path: Path, title: str) -> Never:
@@ -325,19 +323,15 @@ def _version(connection: Connection) -> int:
     return int(connection.pragma("user_version"))
 
 
-def _is_full(folder: Path) -> bool:
-    try:
-        from shutil import disk_usage  # a hook that starts does not pay for it
-
-        return disk_usage(folder).free < _NO_ROOM
-    except (OSError, ImportError):  # the folder or the program's files may be out of reach
-        return False
-
-
-def _translation(error: apsw.Error, path: Path, schema: Schema, title: str) -> RecollectError:
+def _translation(
+    error: apsw.Error, path: Path, schema: Schema, title: str, is_refused: bool
+) -> RecollectError:
+    """`is_refused` where the system itself has said that there is no room."""
     kind = next(ours for theirs, ours in OUTSIDE_FAILURES.items() if isinstance(error, theirs))
-    if isinstance(error, (apsw.IOError, apsw.CantOpenError)) and _is_full(path.parent):
-        kind = StorageFull  # of its smaller files beside a database, SQLite does not say so
+    if isinstance(error, (apsw.IOError, apsw.CantOpenError)) and (
+        is_refused or is_full(path.parent)
+    ):
+        kind = StorageFull  # of quotas, and of smaller files beside a database, SQLite is silent
     facts = {"path": str(path)}
     if kind is StoreBusy:
         return StoreBusy(
@@ -346,11 +340,7 @@ def _translation(error: apsw.Error, path: Path, schema: Schema, title: str) -> R
             **facts,
         )
     if kind is StorageFull:
-        return StorageFull(
-            f"{title} cannot grow: there is no room on its disk. Nothing of this call was stored.",
-            hint="Free some disk space and call again.",
-            **facts,
-        )
+        return no_room(path, title)
     if kind is StoreDamaged:
         return StoreDamaged(
             f"{title} is damaged or no database ({error}).",

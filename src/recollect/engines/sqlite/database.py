@@ -17,11 +17,11 @@ from recollect.engines.sqlite.connections import (
     fold,
     in_snapshot,
     refuse_to_write,
-    size_of,
     transaction,
     translated,
 )
 from recollect.engines.sqlite.schema import Schema
+from recollect.engines.sqlite.sizes import size_of
 from recollect.engines.sqlite.sql import Connection, Work
 
 INTERRUPT_INTERVAL = 0.01  # seconds
@@ -145,14 +145,14 @@ class Database:
 
     async def read(self, question: Work[T], *, aside: bool = False) -> T:
         def ask(connection: Connection) -> T:
-            with self._translated():
+            with self._translated(connection):
                 return in_snapshot(connection, question)
 
         return await (self._aside if aside else self._reader).run(ask)
 
     async def write(self, work: Work[T]) -> T:
         def commit(connection: Connection) -> T:
-            with self._translated(), transaction(connection):
+            with self._translated(connection), transaction(connection):
                 check_version(connection, self.path, self._schema, self._title)
                 return work(connection)
 
@@ -163,7 +163,7 @@ class Database:
         """Runs work that manages its own transactions, all of it even if the caller gives up."""
 
         def run(connection: Connection) -> T:
-            with self._translated():
+            with self._translated(connection):
                 return work(connection)
 
         self._refuse_if_read_only()
@@ -187,8 +187,8 @@ class Database:
     def _workers(self) -> tuple[Worker, ...]:
         return self._writer, self._aside, self._reader
 
-    def _translated(self) -> AbstractContextManager[None]:
-        return translated(self.path, self._schema, title=self._title)
+    def _translated(self, connection: Connection) -> AbstractContextManager[None]:
+        return translated(self.path, self._schema, title=self._title, connection=connection)
 
     def _refuse_if_read_only(self) -> None:
         if self._read_only:

@@ -15,6 +15,7 @@ from uuid import uuid4
 import apsw
 
 from recollect.core.times import Clock, iso
+from recollect.engines.private import make_private
 from recollect.engines.sqlite.connections import (
     BusyHandler,
     connect,
@@ -47,7 +48,7 @@ class _Found:
 def make_library(folder: Path, clock: Clock) -> None:
     """Makes the folder and its `_meta.db`; of several that do so at once, one wins."""
     for place in (folder, folder / "projects", folder / "archive"):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(place)
     with _drafted(folder / "_meta.db") as draft:
         create(draft, LIBRARY)
         if list_files(folder, draft, clock):

@@ -9,12 +9,11 @@ from recollect.engines.sqlite.connections import (
     BusyHandler,
     connect,
     in_snapshot,
-    log_of,
     refuse_to_write,
-    size_of,
     translated,
 )
 from recollect.engines.sqlite.schema import Schema
+from recollect.engines.sqlite.sizes import log_of, size_of
 from recollect.engines.sqlite.sql import Connection, Work
 
 T = TypeVar("T")

@@ -3,15 +3,15 @@
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from weakref import WeakSet
 
 import apsw
 
-from recollect.core.disks import usable
+from recollect.core.conditions import Condition
 from recollect.core.ports import RecordStore, Token
 from recollect.core.projects import Project, Silence, Status, checked_project_name
 from recollect.core.searching import Search
@@ -26,6 +26,7 @@ from recollect.engines.sqlite.founding import make_library, make_store, remove_s
 from recollect.engines.sqlite.listing import Listed, no_such
 from recollect.engines.sqlite.moves import (
     Place,
+    checked_id,
     discard,
     gone,
     make,
@@ -35,9 +36,13 @@ from recollect.engines.sqlite.moves import (
     settle,
 )
 from recollect.engines.sqlite.schema import LIBRARY, PROJECT, Schema
+from recollect.engines.sqlite.sizes import usable
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import SqliteStore
 from recollect.errors import Conflict, NotFound, ProjectArchived
+
+if TYPE_CHECKING:  # who copies needs it, and hardly anybody does
+    from recollect.core.copies import Holdings
 
 OPEN_STORES = 32  # least recently used ones are closed beyond this; they reopen by themselves
 
@@ -72,18 +77,26 @@ class SqliteLibrary:
         row = await self._find(name)
         if row.is_archived:
             raise ProjectArchived(name)
-        known = self._stores.get(row.project.id)
+        return await self._opened(row)
+
+    async def store_of(self, project: Project) -> SqliteStore:
+        _, store = await self._opened(await self._find(project.name))
+        return store
+
+    async def _opened(self, row: Listed) -> tuple[Project, SqliteStore]:
+        name = row.project.name
+        known = self._stores.get(row.db_path)
         if known is not None and known[0].generation == row.generation:
-            self._stores.move_to_end(row.project.id)
+            self._stores.move_to_end(row.db_path)
             return row.project, known[0]
         path, place = self._folder / row.db_path, Place(self._folder, row.project.id, name)
         if not path.exists():
-            if await self._find(name) == row:
+            if (found := await self._find(name)) == row:
                 raise gone(place, path)
-            return await self.open(name)  # it was moved meanwhile
+            return await self._opened(found)  # it was moved meanwhile
         database = self._database(path, PROJECT, title=place.title)
         store = SqliteStore(database, name, row.generation, self._clock)
-        self._stores[row.project.id] = (store, database)
+        self._stores[row.db_path] = (store, database)
         if known is not None:
             await known[1].close()
         while len(self._stores) > OPEN_STORES:
@@ -91,42 +104,45 @@ class SqliteLibrary:
             await oldest.close()
         return row.project, store
 
-    async def create(self, name: str, description: str) -> Project:
+    async def create(
+        self, name: str, description: str, *, project_id: str = "", at: int | None = None
+    ) -> Project:
         checked_project_name(name)
-        place = Place(self._folder, str(uuid4()), name)
+        place = Place(self._folder, checked_id(project_id or str(uuid4())), name)
         meta = await self._meta()
         with usable(place.active):
-            await make(meta, place, description, iso(self._clock()))
+            await make(meta, place, description, iso(at or self._clock()))
         return await self.project(name)
 
     async def archive(self, name: str) -> Project:
         place = await self._place(name)
-        await self._forget(place.id)
+        await self._forget(place)
         with usable(place.active):
             await move_away(await self._meta(), place, iso(self._clock()))
         return await self.project(name)
 
     async def restore(self, name: str) -> Project:
         place = await self._place(name)
+        await self._forget(place)
         with usable(place.archived):
             await move_back(await self._meta(), place, iso(self._clock()))
         return await self.project(name)
 
     async def delete(self, name: str) -> None:
         place = await self._place(name)
-        await self._forget(place.id)
+        await self._forget(place)
         meta, at = await self._meta(), self._clock()
         if await self.note(listing.SWITCHED + place.id):
             await meta.write(lambda db: switches.note_leaving(db, place.id, at))
         with usable(place.active):
             await discard(meta, place)
 
-    async def switch(self, name: str, *, off: bool) -> Project:
-        project, at = await self.project(name), self._clock()
+    async def switch(self, name: str, *, off: bool, at: int | None = None) -> Project:
+        project, moment = await self.project(name), at or self._clock()
         if project.is_off == off:
             return project
         meta = await self._meta()
-        if not await meta.write(lambda db: switches.switch(db, project.id, off=off, at=at)):
+        if not await meta.write(lambda db: switches.switch(db, project.id, off=off, at=moment)):
             raise NotFound("project", name, hint="It was deleted meanwhile.")
         return await self.project(name)
 
@@ -245,6 +261,27 @@ class SqliteLibrary:
         )
         return bool(found)
 
+    async def holdings(self) -> "Holdings":
+        from recollect.engines.sqlite.holding import held
+
+        await self.projects()  # which mends what a crash left
+        return await (await self._meta()).read(held)
+
+    async def take_over(self, holdings: "Holdings") -> None:
+        from recollect.engines.sqlite.holding import TakingOver
+
+        await self.projects()
+        with usable(self._folder):
+            await TakingOver(await self._meta(), self._folder, self._forget).take_over(holdings)
+
+    async def on_change(self, hear: Callable[[], None]) -> bool:
+        return False
+
+    @property
+    def condition(self) -> Condition:
+        version = apsw.sqlite_lib_version()
+        return Condition("sqlite", "embedded-file", version=version, place=str(self._folder))
+
     async def close(self) -> None:
         """Ends within moments: what still runs is interrupted, what was acknowledged is kept."""
         self._stores.clear()
@@ -272,10 +309,11 @@ class SqliteLibrary:
     async def _place(self, name: str) -> Place:
         return Place(self._folder, (await self._find(name)).project.id, name)
 
-    async def _forget(self, project_id: str) -> None:
-        known = self._stores.pop(project_id, None)
-        if known is not None:
-            await known[1].close()
+    async def _forget(self, place: Place) -> None:
+        for path in (place.active, place.archived):
+            known = self._stores.pop(place.relative(path), None)
+            if known is not None:
+                await known[1].close()
 
     def _database(self, path: Path, schema: Schema, title: str | None = None) -> Database:
         database = Database(

@@ -65,12 +65,14 @@ class Halved:
     code: bytes
 
 
-def put_vectors(db: Connection, model: str, items: Sequence[Halved]) -> int:
+def put_vectors(
+    db: Connection, model: str, items: Sequence[Halved], *, include_deleted: bool = False
+) -> int:
     """Says how many were kept."""
+    live = "" if include_deleted else " AND deleted_at IS NULL"
     keys = [
         db.execute(
-            "SELECT key FROM records WHERE id = ? AND version = ? AND deleted_at IS NULL",
-            (item.id, item.version),
+            f"SELECT key FROM records WHERE id = ? AND version = ?{live}", (item.id, item.version)
         ).get
         for item in items
     ]

@@ -13,10 +13,11 @@ it, delete the write-ahead log that it finds under the old name.
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -36,7 +37,14 @@ from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.schema import LIBRARY, PROJECT
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import DELETED_GENERATION, generation_of
-from recollect.errors import Conflict, NotFound, RecollectError, StoreBusy, StoreDamaged
+from recollect.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    RecollectError,
+    StoreBusy,
+    StoreDamaged,
+)
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +54,8 @@ Intent = Literal["creating", "archiving", "restoring", "deleting"]
 # is locked meanwhile.
 FOLD_PATIENCE = 5.0
 ATTEMPTS = 20  # times an intent may be taken for a crash's before the move is given up
+
+_ID = re.compile("[0-9A-Za-z-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,27 +86,32 @@ class Place:
         return path.relative_to(self.folder).as_posix()
 
 
+def checked_id(project_id: str) -> str:
+    """Gives the id back that is to name a file, or says that it cannot."""
+    if not _ID.fullmatch(project_id):
+        raise InvalidInput(
+            f"{project_id!r} is no id of a project: letters, digits and '-' are, 64 at most.",
+            argument="project_id",
+            value=project_id,
+        )
+    return project_id
+
+
 async def make(meta: Database, place: Place, description: str, at: str) -> None:
     def declare(db: Connection) -> bool:
         left = db.execute(
-            "SELECT id FROM projects WHERE name = ? AND transition IS NOT NULL", (place.name,)
+            "SELECT id, name FROM projects WHERE (name = ? OR id = ?) AND transition IS NOT NULL",
+            (place.name, place.id),
         ).get
         if left is not None:
-            _settle(db, replace(place, id=left))
+            _settle(db, Place(place.folder, *left))
             return False
-        try:
-            db.execute(
-                "INSERT INTO projects(id, name, description, db_path, created_at, updated_at, "
-                "transition) VALUES (?1,?2,?3,?4,?5,?5,'creating')",
-                (place.id, place.name, description, place.relative(place.active), at),
-            )
-        except apsw.ConstraintError as error:
-            raise Conflict(
-                f'There is a project "{place.name}" already.',
-                hint="list_projects with status `all` shows it; switch_project selects it.",
-                kind="project",
-                name=place.name,
-            ) from error
+        _refuse_if_taken(db, place)
+        db.execute(
+            "INSERT INTO projects(id, name, description, db_path, created_at, updated_at, "
+            "transition) VALUES (?1,?2,?3,?4,?5,?5,'creating')",
+            (place.id, place.name, description, place.relative(place.active), at),
+        )
         return True
 
     def work(db: Connection) -> None:
@@ -105,6 +120,19 @@ async def make(meta: Database, place: Place, description: str, at: str) -> None:
         db.execute("UPDATE projects SET transition = NULL WHERE id = ?", (place.id,))
 
     await meta.maintain(lambda db: _move(db, meta.path, place, "creating", declare, work))
+
+
+def _refuse_if_taken(db: Connection, place: Place) -> None:
+    facts = {"kind": "project", "name": place.name}
+    if db.execute("SELECT count(*) FROM projects WHERE name = ?", (place.name,)).get:
+        raise Conflict(
+            f'There is a project "{place.name}" already.',
+            hint="list_projects with status `all` shows it; switch_project selects it.",
+            **facts,
+        )
+    # A file that no project has is somebody's all the same.
+    if _is_listed(db, place) or place.active.exists() or place.archived.exists():
+        raise Conflict(f"There is a project of the id {place.id} already.", id=place.id, **facts)
 
 
 async def move_away(meta: Database, place: Place, at: str) -> None:

@@ -31,6 +31,7 @@ from recollect.engines.sqlite.doclists import (
     read_these,
     rows_of_term,
 )
+from recollect.engines.sqlite.restocking import restocked
 from recollect.engines.sqlite.rows import listed
 from recollect.engines.sqlite.sifting import Keys, Sieve
 from recollect.engines.sqlite.sql import Connection
@@ -71,6 +72,7 @@ class Postings:
     def __init__(self, sieve: Sieve) -> None:
         self._sieve = sieve
         self._seen = -1  # the last change that was followed
+        self._restocked: int = -1  # as it was then
         self._newest = 0  # the largest key
         self._lengths = np.zeros(0, np.uint32)  # the words of each row, by its key
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
@@ -188,10 +190,10 @@ class Postings:
         return doclist
 
     def _follow(self, db: Connection) -> None:
-        newest = newest_change(db)
-        if newest == self._seen:
+        newest, number = newest_change(db), restocked(db)
+        if (newest, number) == (self._seen, self._restocked):
             return
-        if self._is_beyond_following(db, newest):
+        if number != self._restocked or self._is_beyond_following(db, newest):
             self._forget()
             self._measure(db, "1")
         else:
@@ -199,7 +201,7 @@ class Postings:
             self._note(changed)
             self._measure(db, "id IN (SELECT value FROM json_each(?))", listed(changed))
             self._measure(db, "id > ?", self._newest)
-        self._seen = newest
+        self._seen, self._restocked = newest, number
 
     def _is_beyond_following(self, db: Connection, newest: int) -> bool:
         """What a purge removed is named nowhere, and its keys may be others' by now."""

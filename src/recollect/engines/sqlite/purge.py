@@ -17,9 +17,18 @@ WITH RECURSIVE family(key) AS (
 
 
 def remove(db: Connection, refs: Sequence[Ref], at: int) -> tuple[int, int]:
+    """A change of its own, unless there is nothing to remove."""
+    records, links = erase(db, refs)
+    if records or links:
+        db.execute("INSERT INTO changes(at, tool) VALUES (?, 'purge')", (at,))
+    return records, links
+
+
+def erase(db: Connection, refs: Sequence[Ref]) -> tuple[int, int]:
     """Deletes the things, what hangs on them, and all that the log says of them.
 
-    The bytes are gone from the disk once the index was cleansed and the write-ahead log folded in.
+    Says how many records and links that were. The bytes are gone from the disk once the index was
+    cleansed and the write-ahead log folded in.
     """
     # A parent may go before its child here; what counts is that nothing dangles at the end.
     db.execute("PRAGMA defer_foreign_keys=ON")
@@ -51,6 +60,4 @@ def remove(db: Connection, refs: Sequence[Ref], at: int) -> tuple[int, int]:
         # The words around a purged text quote it as their context.
         index(db, {*keys} | neighbours(db, places))
         cleanse_at_once(db)
-    if keys or links:
-        db.execute("INSERT INTO changes(at, tool) VALUES (?, 'purge')", (at,))
     return len(keys), len(links)

@@ -188,6 +188,14 @@ ANALYZE sqlite_schema;
 INSERT INTO words(words, rank) VALUES ('automerge', 8);
 """
 
+# A change with a `key` is made once, however often it is asked for. `restocked` is another number
+# whenever things were put in as they are elsewhere: the log does not say which.
+_PROJECT_4 = """
+ALTER TABLE changes ADD COLUMN key TEXT;
+CREATE UNIQUE INDEX changes_key ON changes(key) WHERE key IS NOT NULL;
+INSERT INTO meta VALUES ('restocked', 0);
+"""
+
 # `generation` grows each time a project's file is put away or brought back, and `transition`
 # names a move that has begun, so that the next start can finish it.
 _LIBRARY_1 = """
@@ -240,7 +248,7 @@ CREATE TABLE usage(
 PROJECT = Schema(
     "project",
     0x52434C50,  # "RCLP"
-    (_PROJECT_1, _PROJECT_2, _PROJECT_3),
+    (_PROJECT_1, _PROJECT_2, _PROJECT_3, _PROJECT_4),
     "It was not touched. Restore it from a backup, or move it away.",
     "CREATE VIRTUAL TABLE temp.word_counts USING fts5vocab(main, words, row);"
     "CREATE VIRTUAL TABLE temp.word_places USING fts5vocab(main, words, instance);",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from recollect.core.records import Match, Where
 from recollect.engines.sqlite.commit import newest_change
 from recollect.engines.sqlite.filters import conditions
+from recollect.engines.sqlite.restocking import restocked
 from recollect.engines.sqlite.rows import PARENT_ID, listed
 from recollect.engines.sqlite.sql import Connection
 
@@ -29,7 +30,7 @@ class Sieve:
     """Filters of one file, and whom they let through as long as nothing changes."""
 
     def __init__(self) -> None:
-        self._revision = -1
+        self._revision = (-1, -1)
         self._kept: OrderedDict[Where, Keys] = OrderedDict()
 
     def sift(self, db: Connection, where: Where, rank: Rank, limit: int) -> list[Match]:
@@ -51,7 +52,7 @@ class Sieve:
         return _fitting(db, where, *rank(limit, self._every(db, where)))
 
     def _every(self, db: Connection, where: Where) -> Keys:
-        revision = newest_change(db)
+        revision = newest_change(db), restocked(db)
         if revision != self._revision:
             self._kept.clear()
             self._revision = revision

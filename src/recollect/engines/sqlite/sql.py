@@ -50,6 +50,11 @@ class Connection(Protocol):
     @property
     def in_transaction(self) -> bool: ...
 
+    @property
+    def system_errno(self) -> int:
+        """What the system said at the last failure that it was the reason for."""
+        ...
+
 
 Work = Callable[[Connection], T]
 

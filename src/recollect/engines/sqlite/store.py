@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first questio
     import numpy as np
     from numpy.typing import NDArray
 
+    from recollect.core.copies import Stock
     from recollect.core.ports import (
         Access,
         Direction,
@@ -230,6 +231,13 @@ class SqliteStore:
 
     async def most_accessed(self, limit: int) -> "Mapping[str, Access]":
         return await self._database.read(lambda db: meaning.most_accessed(db, limit))
+
+    async def restock(self, stock: "Stock") -> None:
+        from recollect.engines.sqlite.restocking import restock
+
+        vectors = {model: meaning.halved(items) for model, items in stock.vectors.items()}
+        if await self._write(lambda db: restock(db, stock, vectors)):
+            await self._cleansed()
 
     async def size(self) -> int:
         return self._database.size()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from caring import backed_up, everything, statement
+from caring import backed_up, everything, filled, statement
 from making import batch, entity
 from processes import said_by
 from recollect.app.care.doctor import check_projects
@@ -170,3 +170,19 @@ def test_a_file_that_strayed_here_keeps_nothing_from_being_looked_at(
     statement(patient.folder / "_meta.db", "UPDATE projects SET generation = 7 WHERE name = 'shop'")
     [finding] = worst(patient)
     assert '"shop"' in finding.what
+
+
+def test_what_accounts_keep_for_themselves_is_counted_and_not_named(
+    patient: Patient, tmp_path: Path
+) -> None:
+    filled(patient.folder, "@user (anna)", "@user (bob)", "@history (bob)")
+    told = [finding.what for finding in check_projects(patient)]
+    assert told[0] == "2 projects and 3 stores of accounts alone, each with its file."
+    for path in (patient.folder / "projects").glob("*.db"):
+        path.unlink()
+    for finding in worst(patient):
+        assert "(anna)" not in f"{finding.what} {finding.command}"
+        assert "(bob)" not in f"{finding.what} {finding.command}"
+    own = [each for each in worst(patient) if "what an account keeps for itself" in each.what]
+    assert len(own) == 3
+    assert all("restore FILE --replace" in (each.command or "") for each in own)

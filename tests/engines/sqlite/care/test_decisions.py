@@ -7,7 +7,10 @@ import pytest
 
 from caring import backed_up, everything, filled, restored, statement
 from making import DAY_ONE
+from recollect.app.accounts.accounts import UNKNOWN, Accounts
+from recollect.app.accounts.grants import Grant
 from recollect.app.care.restoring import restore_project
+from recollect.core.accounts import Account
 from recollect.core.ports import Token
 from recollect.core.projects import Silence
 from recollect.core.times import now
@@ -233,3 +236,41 @@ def test_where_the_list_is_damaged_that_is_told(data: Path, file: Path) -> None:
     (data / "_meta.db").write_bytes(b"scribbled over")
     assert restored(data, file, replace=True).decisions_lost
     assert not restored(data, file, replace=True, safety=file.with_name("2.zip")).decisions_lost
+
+
+def test_accounts_and_grants_are_those_of_now_as_tokens_are(data: Path, tmp_path: Path) -> None:
+    async def before(library: SqliteLibrary) -> str:
+        accounts = Accounts(library, now)
+        await accounts.create_token("anna", "")
+        await accounts.grant("anna", await library.project("shop"), "write")
+        return (await accounts.create_token("carl", ""))[1]
+
+    async def since(library: SqliteLibrary) -> str:
+        accounts = Accounts(library, now)
+        await accounts.revoke("anna", await library.project("shop"))
+        await accounts.remove_user("carl")
+        return (await accounts.create_token("bob", ""))[1]
+
+    async def found(library: SqliteLibrary) -> tuple[list[str], list[Grant], list[object]]:
+        accounts = Accounts(library, now)
+        users = [user.name for user in await accounts.users()]
+        comers = [await accounts.admitted(secret) for secret in (carls, bobs)]
+        return users, await accounts.grants(), list(comers)
+
+    carls = done(data, before)
+    backed_up(data, tmp_path / "copy.zip")
+    bobs = done(data, since)
+    restored(data, tmp_path / "copy.zip", replace=True)
+    assert done(data, found) == (["anna", "bob"], [], [UNKNOWN, Account("bob")])
+
+
+def test_an_empty_folder_gets_the_accounts_of_the_backup(data: Path, tmp_path: Path) -> None:
+    async def before(library: SqliteLibrary) -> str:
+        return (await Accounts(library, now).create_token("anna", ""))[1]
+
+    secret = done(data, before)
+    backed_up(data, tmp_path / "copy.zip")
+    elsewhere = tmp_path / "elsewhere"
+    restored(elsewhere, tmp_path / "copy.zip", replace=False)
+    comer = done(elsewhere, lambda lib: Accounts(lib, now).admitted(secret))
+    assert comer == Account("anna")

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from recollect.core.homes import is_home
 from recollect.engines.sqlite.care.backup_note import last_backup
 
 
@@ -10,7 +11,12 @@ def bring_all_back(folder: Path) -> str:
 
 
 def bring_project_back(folder: Path, name: str, *, is_off: bool) -> str:
-    """For a project whose file is not in its place: the others stay as they are."""
+    """For a project whose file is not in its place: the others stay as they are.
+
+    What is an account's alone comes back with everything else, and never as a project.
+    """
+    if is_home(name):
+        return bring_all_back(folder)
     steps = (
         f'recollect delete-project "{name}"; then recollect restore FILE --project "{name}"'
         f"{_known(folder)}"

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from recollect.core.care import DOCTOR_FIX, Finding
+from recollect.core.homes import is_home
 from recollect.core.text import counted
 from recollect.core.times import Clock, ago
 from recollect.engines.sqlite import listing
@@ -52,13 +53,13 @@ class _Look:
             return
         with looked_at(path, LIBRARY) as meta:
             projects = catalogue(meta)
-            self._off = [each.name for each in listing.projects(meta, None) if each.is_off]
+            every = [each for each in listing.projects(meta, None) if not is_home(each.name)]
+            self._off = [each.name for each in every if each.is_off]
             notes = listing.notes(meta, LEASE)
         wrong = [each for kept in projects for each in self._of_project(kept)]
         wrong += [*self._orphans(projects), *self._stale_leases(notes)]
         if not any(finding.severity == "problem" for finding in wrong):
-            what = f"{counted(len(projects), 'project')}, each with its file."
-            yield Finding(self._check, "ok", what)
+            yield Finding(self._check, "ok", f"{_counted(projects)}, each with its file.")
         yield from wrong
         yield self._of_backup()
         for name in self._off:
@@ -94,23 +95,23 @@ class _Look:
     def _of_project(self, kept: Kept) -> Iterator[Finding]:
         folder = self._folder
         if kept.transition is not None:
-            what = f'Project "{kept.name}" was left in the middle of a move ({kept.transition}).'
+            what = f"{_begun(kept.shown)} was left in the middle of a move ({kept.transition})."
             yield self._problem(what, DOCTOR_FIX, lambda: _settled(folder))
         elif not (folder / kept.path).exists():
             yield self._missing(kept)
         elif (found := _generation(folder / kept.path)) is not None:
             expected = -kept.generation if kept.status == "archived" else kept.generation
             if found != expected:
-                what = f'Project "{kept.name}" cannot be written: its file and the list differ.'
+                what = f"{_begun(kept.shown)} cannot be written: its file and the list differ."
                 yield self._problem(what, DOCTOR_FIX, lambda: _renumbered(folder, kept))
 
     def _missing(self, kept: Kept) -> Finding:
         folder = self._folder
         elsewhere = [name for name in project_files(folder) if Path(name).stem == kept.id]
         if elsewhere:
-            what = f'The file of project "{kept.name}" is in {elsewhere[0]}, not in {kept.path}.'
+            what = f"{kept.title} is in {elsewhere[0]}, not in {kept.path}."
             return self._problem(what, DOCTOR_FIX, lambda: _relocated(folder, kept))
-        what = f'The file of project "{kept.name}" is gone ({kept.path}).'
+        what = f"{kept.title} is gone ({kept.path})."
         back = bring_project_back(folder, kept.name, is_off=kept.name in self._off)
         return self._problem(what, f"put {folder / kept.path} back from a copy, or: {back}")
 
@@ -153,6 +154,17 @@ def _generation(path: Path) -> int | None:
         return None
 
 
+def _counted(projects: list[Kept]) -> str:
+    """What is accounts' alone as one number."""
+    homes = sum(is_home(kept.name) for kept in projects)
+    told = counted(len(projects) - homes, "project")
+    return f"{told} and {counted(homes, 'store')} of accounts alone" if homes else told
+
+
+def _begun(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
+
+
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
@@ -169,12 +181,12 @@ def _settled(folder: Path) -> str:
 
 def _renumbered(folder: Path, kept: Kept) -> str:
     mend_generation(folder, kept)
-    return f'project "{kept.name}" can be written again'
+    return f"{kept.shown} can be written again"
 
 
 def _relocated(folder: Path, kept: Kept) -> str:
     asyncio.run(relocate(folder, kept))
-    return f'the list now has project "{kept.name}" where its file is'
+    return f"the list now has {kept.shown} where its file is"
 
 
 def _adopted(folder: Path, clock: Clock) -> str:

@@ -21,6 +21,7 @@ from typing import Any, cast
 import apsw
 
 from recollect.core.care import Progress, Unsettled
+from recollect.core.homes import is_home
 from recollect.core.projects import Status
 from recollect.engines.sqlite.connections import BusyHandler, transaction, translated
 from recollect.engines.sqlite.examining import check_kind, in_use, schema_of
@@ -31,6 +32,11 @@ from recollect.errors import RecollectError, StoreDamaged
 META, USER, HISTORY = "_meta.db", "user.db", "history.db"
 PAGES = 2_048  # of 4 KB that a step copies; between two steps a person can interrupt
 MANY_FILES = 16_384  # that this process may have open: three for each project
+
+
+def shown_project(name: str) -> str:
+    """A project by its name; what is an account's alone is not told of further."""
+    return "what an account keeps for itself" if is_home(name) else f'project "{name}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,12 @@ class Kept:
 
     @property
     def title(self) -> str:
-        return f'The file of project "{self.name}"'
+        return f"The file of {self.shown}"
+
+    @property
+    def shown(self) -> str:
+        """What people know it by."""
+        return shown_project(self.name)
 
 
 @dataclass(slots=True)

@@ -9,7 +9,14 @@ from recollect.core.care import DOCTOR_FIX, Finding
 from recollect.core.text import clipped, counted
 from recollect.engines.sqlite import listing
 from recollect.engines.sqlite.care.advice import bring_all_back, bring_project_back
-from recollect.engines.sqlite.care.copying import HISTORY, META, USER, catalogue, project_files
+from recollect.engines.sqlite.care.copying import (
+    HISTORY,
+    META,
+    USER,
+    catalogue,
+    project_files,
+    shown_project,
+)
 from recollect.engines.sqlite.care.looking import looked_at
 from recollect.engines.sqlite.care.mending import mend_word_index, unfreeze
 from recollect.engines.sqlite.connections import fold
@@ -55,7 +62,7 @@ class Owned(NamedTuple):
     @property
     def title(self) -> str:
         """What people know it by."""
-        return f'{self.path} (project "{self.project}")'
+        return f"{self.path} ({shown_project(self.project)})"
 
 
 def owned_files(folder: Path) -> dict[str, Owned] | None:

@@ -1,7 +1,8 @@
 """What was decided since a backup was made holds when it comes back.
 
-What is off stays off, with all the times that it was off; tokens are those of now, so that none
-that was revoked is valid again; and notes of the kinds that the caller names are kept.
+What is off stays off, with all the times that it was off; tokens, accounts and grants are those of
+now, so that none that was revoked is valid again; and notes of the kinds that the caller names are
+kept.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
+from recollect.core.accounts import NOTES
 from recollect.core.switching import Switching
 from recollect.engines.sqlite import listing
 from recollect.engines.sqlite.connections import connect, create, transaction, translated
@@ -50,7 +52,7 @@ def keep_decisions(
 ) -> None:
     """Takes them from the catalogue of now into the one that will replace it.
 
-    A folder that `was_empty` and has no token gets those of the backup.
+    A folder that `was_empty` and has no token gets those of the backup, with the accounts.
     """
     with translated(prepared), closing(connect(prepared, LIBRARY)) as db, transaction(db):
         _keep_tokens(now, db, was_empty=was_empty)
@@ -88,6 +90,10 @@ def _keep_tokens(now: Connection, db: Connection, *, was_empty: bool) -> None:
     if tokens or not was_empty:
         db.execute("DELETE FROM tokens")
         db.executemany(f"INSERT INTO tokens({_TOKENS}) VALUES (?,?,?,?)", tokens)
+        # Whose a token is and what that user sees belongs together.
+        before = [(key,) for key in listing.notes(db, NOTES)]
+        db.executemany("DELETE FROM notes WHERE key = ?", before)
+        db.executemany("INSERT INTO notes VALUES (?,?)", list(listing.notes(now, NOTES).items()))
 
 
 def _switched_of(now: Connection) -> list[_Switched]:

@@ -5,7 +5,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from recollect.core.care import Added, Prepared, Progress
-from recollect.core.disks import usable
 from recollect.core.times import Clock
 from recollect.engines.sqlite import unfinished
 from recollect.engines.sqlite.care.copying import HISTORY, META, USER, Kept, catalogue
@@ -28,6 +27,7 @@ from recollect.engines.sqlite.connections import create
 from recollect.engines.sqlite.examining import at_rest
 from recollect.engines.sqlite.founding import make_library, make_store
 from recollect.engines.sqlite.schema import PROJECT
+from recollect.engines.sqlite.sizes import usable
 
 
 class LockedFolder:

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import apsw
 
-from recollect.core.disks import usable
 from recollect.engines.sqlite.connections import translated
+from recollect.engines.sqlite.sizes import usable
 from recollect.engines.sqlite.sql import Connection
 
 MARK = "in-use.lock"  # locked by the process that works there: the lock goes with it

@@ -1,0 +1,48 @@
+"""Making things in the reference engine what they are elsewhere."""
+
+from collections.abc import Mapping
+
+from recollect.core.copies import Stock
+from recollect.core.records import Link, Record
+from recollect.engines.memory.contents import Contents
+from recollect.errors import Conflict
+
+
+def restocked(contents: Contents, stock: Stock) -> Contents:
+    """Raises Conflict where two would stand for the same, or belong to what is not there."""
+    left = contents.without(*contents.with_belongings(stock.gone))
+    kept = (c for c in left.changes if stock.log_from is None or c.seq < stock.log_from)
+    log = {change.seq: change for change in (*kept, *stock.changes)}
+    new = Contents(
+        {**left.records, **{record.id: record for record in stock.records}},
+        {**left.links, **{link.id: link for link in stock.links}},
+        [log[seq] for seq in sorted(log)],
+    )
+    _check_belonging(new.records, stock)
+    new.check_unique()
+    return new
+
+
+def retold(before: Mapping[str, Record], after: Mapping[str, Record]) -> list[str]:
+    """The ids of those that are gone, or whose vector was made of another text or name."""
+    return [
+        old.id
+        for old in before.values()
+        if (new := after.get(old.id)) is None or (new.text, new.name) != (old.text, old.name)
+    ]
+
+
+def _check_belonging(records: Mapping[str, Record], stock: Stock) -> None:
+    for item in (*stock.records, *stock.links):
+        for end in _ends(item):
+            if end not in records:
+                raise Conflict(
+                    f"The {item.ref.subject} {item.id} belongs to {end}, which is not here.",
+                    id=item.id,
+                )
+
+
+def _ends(item: Record | Link) -> tuple[str, ...]:
+    if isinstance(item, Link):
+        return item.source, item.target
+    return () if item.parent is None else (item.parent,)
