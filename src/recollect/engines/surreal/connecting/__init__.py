@@ -1,0 +1,1 @@
+"""The way to SurrealDB: in this process, or over a websocket."""

@@ -1,0 +1,1 @@
+"""One store of records: tables, commits, questions."""

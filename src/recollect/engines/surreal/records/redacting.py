@@ -1,0 +1,112 @@
+"""Rewriting what records and links hold and held."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from recollect.core.ports import Purged, Redaction
+from recollect.core.records import AMENDABLE, Change, Link, Record, Ref
+from recollect.engines.surreal.records.commit import log
+from recollect.engines.surreal.records.meaning import forget_vectors, waiting
+from recollect.engines.surreal.records.rows import (
+    Row,
+    before_to,
+    changed_fields,
+    edit_from,
+    kept,
+    link_from,
+    link_to,
+    record_from,
+    thing,
+    things,
+)
+from recollect.engines.surreal.records.tables import Tables, Writing
+from recollect.engines.surreal.records.uniqueness import check_unique
+from recollect.engines.surreal.records.wording import Shift, rewrite_words
+
+_EDITS = "SELECT * FROM edit WITH INDEX edit_item WHERE item IN $"
+
+
+async def redact(tables: Tables, refs: Sequence[Ref], clean: Redaction, at: int) -> Purged:
+    """Raises Conflict, and Contended where another came in between."""
+    wanted = list(dict.fromkeys(refs))
+    state, found = await tables.read(
+        records=("SELECT * FROM $", things("record", _ids(wanted, "record"))),
+        links=("SELECT * FROM $", things("link", _ids(wanted, "link"))),
+        edits=(_EDITS, [kept(ref.id) for ref in wanted]),
+    )
+    tables.check_open(state)
+    records = [(old, _record(old, clean)) for old in map(record_from, found["records"])]
+    links = [(old, _link(old, clean)) for old in map(link_from, found["links"])]
+    altered = [(old, new) for old, new in records if new is not old]
+    altered_links = [(old, new) for old, new in links if new is not old]
+    there = {r.ref for r, _ in records} | {x.ref for x, _ in links}
+    edits = _cleaned_edits(found["edits"], there & set(wanted), clean)
+    touched = {new.ref for _, new in altered} | {new.ref for _, new in altered_links}
+    touched |= {ref for ref, _, _ in edits}
+    if touched:
+        await check_unique(tables, [r for _, r in altered], [x for _, x in altered_links])
+        writing = Writing()
+        _write(writing, altered, altered_links)
+        writing.merge([(row["id"], {"before": before_to(before)}) for _, row, before in edits])
+        forget_vectors(writing, state, [new.id for _, new in altered])
+        ages = {record_from(row).id: row["age"] for row in found["records"]}
+        shift = Shift({old.id: old for old, _ in altered}, {r.id: r for _, r in altered}, ages)
+        await rewrite_words(tables, shift, writing)
+        log(writing, Change(state.seq + 1, at, "redact", "", None, ()))
+        await tables.write(state, writing, {"seq": state.seq + 1, "turn": state.turn + 1})
+    count = sum(ref.subject == "record" for ref in touched)
+    return Purged(count, len(touched) - count, complete=True)
+
+
+def _write(
+    writing: Writing,
+    records: Sequence[tuple[Record, Record]],
+    links: Sequence[tuple[Link, Link]],
+) -> None:
+    writing.merge(
+        [
+            (
+                thing("record", new.id),
+                {**changed_fields(old, new), "embedded": waiting(new.text)},
+            )
+            for old, new in records
+        ]
+    )
+    for _, new in links:
+        row = link_to(new)
+        fields = {name: row[name] for name in ("verb", "edge", "facets")}
+        writing.merge([(row["id"], fields)])
+
+
+def _cleaned_edits(
+    rows: Sequence[Row], wanted: set[Ref], clean: Redaction
+) -> list[tuple[Ref, Row, Mapping[str, Any]]]:
+    """Those of these things whose old values are to be other ones, with these."""
+    cleaned: list[tuple[Ref, Row, Mapping[str, Any]]] = []
+    for row in rows:
+        edit = edit_from(row)
+        ref = Ref(edit.subject, edit.id or "")
+        if ref in wanted and edit.before is not None:
+            before = clean(ref, edit.before)
+            if before != edit.before:
+                cleaned.append((ref, row, before))
+    return cleaned
+
+
+def _record(record: Record, clean: Redaction) -> Record:
+    values = {name: getattr(record, name) for name in sorted(AMENDABLE)}
+    cleaned = clean(record.ref, values)
+    altered = {name: cleaned[name] for name in values if cleaned[name] != values[name]}
+    return replace(record, **altered, version=record.version + 1) if altered else record
+
+
+def _link(link: Link, clean: Redaction) -> Link:
+    values = {"verb": link.verb, "facets": link.facets}
+    cleaned = clean(link.ref, values)
+    altered = {name: cleaned[name] for name in values if cleaned[name] != values[name]}
+    return replace(link, **altered) if altered else link
+
+
+def _ids(refs: Sequence[Ref], subject: str) -> list[str]:
+    return [ref.id for ref in refs if ref.subject == subject]

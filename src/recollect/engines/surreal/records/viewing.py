@@ -1,0 +1,220 @@
+"""What is stored, as a plan asks for it: read ahead in few questions, for all steps at once."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from recollect.core.records import Batch, Delete, Insert, Link, Record, Restore, Update
+from recollect.engines.surreal.records.rows import (
+    Row,
+    edge_to,
+    id_of,
+    kept,
+    link_from,
+    record_from,
+    things,
+)
+from recollect.engines.surreal.records.tables import State, Tables
+
+SAME = "SELECT * FROM change WITH INDEX change_key WHERE key IN $"
+_NAMED = (
+    "SELECT * FROM record WITH INDEX record_name_key WHERE name_key IN $ AND deleted_at IS NONE"
+)
+_JOINED = "SELECT * FROM link WITH INDEX link_edge WHERE edge IN $ AND deleted_at IS NONE"
+_BELOW = "SELECT * FROM record WITH INDEX record_parent WHERE parent IN $ ORDER BY age"
+_ENDS = "SELECT ->link.* AS going, <-link.* AS coming FROM $"
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """What the steps of a batch will ask for."""
+
+    records: dict[str, None] = field(default_factory=dict[str, None])
+    links: dict[str, None] = field(default_factory=dict[str, None])
+    names: dict[str, None] = field(default_factory=dict[str, None])
+    edges: dict[str, None] = field(default_factory=dict[str, None])
+    doomed: dict[str, None] = field(default_factory=dict[str, None])
+    parents: set[str] = field(default_factory=set[str])  # of these the parents are asked for too
+    returning: set[str] = field(default_factory=set[str])  # links that are to come back
+
+    def note(self, batch: Batch) -> None:
+        for step in batch.steps:
+            match step:
+                case Insert(Record() as record):
+                    self._note_record(record)
+                case Insert(Link() as link):
+                    self.links[link.id] = self.edges[edge_to(link)] = None
+                    self.records |= dict.fromkeys((link.source, link.target))
+                case Update():
+                    self.records[step.id] = None
+                    if (name := step.values.get("name_key")) is not None:
+                        self.names[name] = None
+                case Delete(ref) | Restore(ref):
+                    self._note_ref(ref.subject, ref.id, is_back=isinstance(step, Restore))
+                case _:
+                    pass
+
+    def _note_record(self, record: Record) -> None:
+        self.records[record.id] = None
+        if record.parent is not None:
+            self.records[record.parent] = None
+        if record.name_key is not None:
+            self.names[record.name_key] = None
+
+    def _note_ref(self, subject: str, item_id: str, *, is_back: bool) -> None:
+        if subject == "link":
+            self.links[item_id] = None
+            if is_back:
+                self.returning.add(item_id)
+            return
+        self.records[item_id] = None
+        self.parents.add(item_id)
+        if not is_back:
+            self.doomed[item_id] = None
+
+
+class StoredView:
+    """The records and links that were read, and where a plan asks for more, those."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self.ages: dict[str, int] = {}  # of the records that were read
+        self._records: dict[str, Record | None] = {}
+        self._links: dict[str, Link | None] = {}
+        self._named: dict[str, list[Record]] = {}  # live ones by name_key
+        self._joined: dict[str, list[Link]] = {}  # live ones by edge
+        self._below: dict[str, list[Record]] = {}
+        self._at: dict[str, list[Link]] = {}
+
+    async def read_ahead(self, batch: Batch) -> tuple[State, list[Row]]:
+        """The state that the view is of, and the change that has the key of the batch already."""
+        wanted = _Wanted()
+        wanted.note(batch)
+        state, found = await self._tables.read(
+            same=(SAME, [] if batch.key is None else [kept(batch.key)]),
+            records=("SELECT * FROM $", things("record", wanted.records)),
+            links=("SELECT * FROM $", things("link", wanted.links)),
+            named=(_NAMED, [kept(name) for name in wanted.names]),
+            joined=(_JOINED, list(wanted.edges)),
+        )
+        self._take_in(wanted.records, found["records"])
+        self._take_in_links(wanted.links, found["links"])
+        self._take_in_named(wanted.names, found["named"])
+        self._take_in_joined(wanted.edges, found["joined"])
+        if not found["same"]:
+            await self._read_behind(wanted)
+        return state, found["same"]
+
+    async def record(self, record_id: str) -> Record | None:
+        if record_id not in self._records:
+            await self._read_records([record_id])
+        return self._records[record_id]
+
+    async def link(self, link_id: str) -> Link | None:
+        if link_id not in self._links:
+            rows = await self._tables.ask("SELECT * FROM $ids", ids=things("link", [link_id]))
+            self._take_in_links([link_id], rows)
+        return self._links[link_id]
+
+    async def children(self, record_ids: Sequence[str]) -> list[Record]:
+        await self._read_below([i for i in record_ids if i not in self._below])
+        found = [child for i in record_ids for child in self._below[i]]
+        return sorted(found, key=lambda child: self.ages[child.id])
+
+    async def links_at(self, record_id: str) -> list[Link]:
+        if record_id not in self._at:
+            await self._read_ends([record_id])
+        return self._at[record_id]
+
+    async def namesakes(self, record: Record) -> list[Record]:
+        name = record.name_key or ""
+        if name not in self._named:
+            await self._read_named([name])
+        kin = (record.kind, record.variant, record.parent)
+        return [r for r in self._named[name] if (r.kind, r.variant, r.parent) == kin]
+
+    async def doubles(self, link: Link) -> list[Link]:
+        edge = edge_to(link)
+        if edge not in self._joined:
+            await self._read_joined([edge])
+        return self._joined[edge]
+
+    async def _read_behind(self, wanted: _Wanted) -> None:
+        """What is known to be asked for only once the first answers are there."""
+        met = [r for i in wanted.records if (r := self._records[i]) is not None]
+        names = {r.name_key for r in met if r.name_key is not None} - self._named.keys()
+        await self._read_named(sorted(names))
+        back = [x for i in wanted.returning if (x := self._links[i]) is not None]
+        await self._read_joined([edge_to(link) for link in back])
+        ends = {r.parent for r in met if r.id in wanted.parents and r.parent is not None}
+        ends |= {end for link in back for end in (link.source, link.target)}
+        await self._read_records(sorted(ends - self._records.keys()))
+        family = level = list(wanted.doomed)
+        while level:
+            children = await self._read_below(level)
+            level = [child.id for child in children if child.deleted_at is None]
+            family = [*family, *level]
+        await self._read_ends(family)
+
+    async def _read_records(self, ids: Sequence[str]) -> None:
+        if ids:
+            rows = await self._tables.ask("SELECT * FROM $ids", ids=things("record", ids))
+            self._take_in(ids, rows)
+
+    async def _read_named(self, names: Sequence[str]) -> None:
+        if names:
+            text = _NAMED.replace("$", "$names")
+            rows = await self._tables.ask(text, names=[kept(name) for name in names])
+            self._take_in_named(names, rows)
+
+    async def _read_joined(self, edges: Sequence[str]) -> None:
+        if edges:
+            rows = await self._tables.ask(_JOINED.replace("$", "$edges"), edges=list(edges))
+            self._take_in_joined(edges, rows)
+
+    async def _read_below(self, parents: Sequence[str]) -> list[Record]:
+        if not parents:
+            return []
+        ids = things("record", parents)
+        rows = await self._tables.ask(_BELOW.replace("$", "$ids"), ids=ids)
+        self._below |= {i: [] for i in parents}
+        children = [self._met(row) for row in rows]
+        for child in children:
+            self._below[child.parent or ""].append(child)
+        return children
+
+    async def _read_ends(self, ids: Sequence[str]) -> None:
+        if not ids:
+            return
+        rows = await self._tables.ask(_ENDS.replace("$", "$ids"), ids=things("record", ids))
+        found = {id_of(x["id"]): x for row in rows for side in row.values() for x in side}
+        self._at |= {i: [] for i in ids}
+        for row in sorted(found.values(), key=lambda row: row["age"]):
+            link = link_from(row)
+            for end in {link.source, link.target} & self._at.keys():
+                self._at[end].append(link)
+
+    def _take_in(self, ids: Iterable[str], rows: Iterable[Row]) -> None:
+        self._records |= dict.fromkeys(ids)
+        for row in rows:
+            self._met(row)
+
+    def _met(self, row: Row) -> Record:
+        record = record_from(row)
+        self.ages[record.id] = row["age"]
+        self._records[record.id] = record
+        return record
+
+    def _take_in_links(self, ids: Iterable[str], rows: Iterable[Row]) -> None:
+        self._links |= dict.fromkeys(ids)
+        self._links |= {link.id: link for link in map(link_from, rows)}
+
+    def _take_in_named(self, names: Iterable[str], rows: Iterable[Row]) -> None:
+        self._named |= {name: [] for name in names}
+        for row in rows:
+            record = self._met(row)
+            self._named[record.name_key or ""].append(record)
+
+    def _take_in_joined(self, edges: Iterable[str], rows: Iterable[Row]) -> None:
+        self._joined |= {edge: [] for edge in edges}
+        for link in map(link_from, rows):
+            self._joined[edge_to(link)].append(link)

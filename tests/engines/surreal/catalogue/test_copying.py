@@ -1,0 +1,143 @@
+"""Taking over what another library has, with names traded and the connection lost."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from making import DAY_ONE, batch, entity
+from recollect.core.copies import PASSING, Holdings
+from recollect.core.ports import Library, Token
+from recollect.core.projects import Project
+from recollect.core.records import Where
+from recollect.core.switching import Switching
+from recollect.errors import NotFound, ProjectArchived, StoreAway
+from surreal_libraries import DATABASE, LosingConnection, Shelf, library_over, shelf_of
+from surrealing import CORES
+
+
+@pytest.fixture(params=CORES)
+async def shelf(request: pytest.FixtureRequest) -> AsyncIterator[Shelf]:
+    async with shelf_of(request.param) as shelf:
+        yield shelf
+
+
+def project(name: str, **more: object) -> Project:
+    made = Project(f"id of {name}", name, f"About {name}.", "active", DAY_ONE, DAY_ONE + 1)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def everything() -> Holdings:
+    off = Switching(((1, 2), (5, None)))
+    gone = Switching(((3, 4),), ("/work/gone", "/work/läden"), 9)
+    return Holdings(
+        projects=[project("archived", status="archived"), project("shop", off_since=5)],
+        workspaces={"/work/shop": "id of shop", "/work/日本": "id of archived"},
+        switching={"id of shop": off, "id of gone": gone},
+        notes={"default": "shop", "empty": "", "größe 100%": "`'\"\\"},
+        tokens=[(Token("2", "phone", 10), "hash b"), (Token("1", "laptop", 20), "hash a")],
+    )
+
+
+async def put_something_in(library: Library, name: str) -> None:
+    _, store = await library.open(name)
+    await store.commit(batch(entity(f"in {name}")))
+
+
+async def test_what_was_taken_over_is_what_is_given_out(shelf: Shelf) -> None:
+    library = shelf.library()
+    for _ in range(2):
+        await library.take_over(everything())
+        assert await shelf.library().holdings() == everything()
+    assert [silence.folder for silence in await library.silences()] == [
+        "/work/gone",
+        "/work/läden",
+        "/work/shop",
+        "/work/shop",
+    ]
+    await library.take_over(Holdings())
+    assert await library.holdings() == Holdings(projects=[], tokens=[])
+    assert await library.silences() == []
+
+
+async def test_projects_that_stay_keep_their_records_and_others_have_none(shelf: Shelf) -> None:
+    library = shelf.library()
+    await library.take_over(Holdings(projects=[project("a"), project("b"), project("c")]))
+    for name in "abc":
+        await put_something_in(library, name)
+    traded = [replace(project("a"), name="b"), replace(project("b"), name="a"), project("d")]
+    await library.take_over(Holdings(projects=traded))
+    found = {}
+    for name in "abd":
+        _, store = await library.open(name)
+        found[name] = [record.id for record in await store.scan(Where())]
+    assert found == {"a": ["in b"], "b": ["in a"], "d": []}
+    assert len(await shelf.databases()) == 4
+    await library.take_over(Holdings(projects=[project("c")]))
+    _, store = await library.open("c")
+    assert await store.scan(Where()) == []
+    assert len(await shelf.databases()) == 2
+
+
+async def test_who_has_a_project_open_learns_what_became_of_it(shelf: Shelf) -> None:
+    ours, theirs = shelf.library(), shelf.library()
+    both = [project("a"), project("b")]
+    await ours.take_over(Holdings(projects=both))
+    stores = [(await ours.open(name))[1] for name in "ab"]
+    await theirs.take_over(Holdings(projects=[replace(both[0], status="archived")]))
+    for store, refusal in zip(stores, (ProjectArchived, NotFound), strict=True):
+        with pytest.raises(refusal):
+            await store.commit(batch(entity("late")))
+    await theirs.take_over(Holdings(projects=both[:1]))
+    await stores[0].commit(batch(entity("again")))
+
+
+async def test_notes_that_hold_for_a_moment_stay_where_they_are(shelf: Shelf) -> None:
+    library = shelf.library()
+    await library.set_note(f"{PASSING}work", "ours")
+    await library.set_note("default", "shop")
+    assert (await library.holdings()).notes == {"default": "shop"}
+    await library.take_over(Holdings(notes={f"{PASSING}work": "theirs", "other": "x"}))
+    assert await library.notes("") == {f"{PASSING}work": "ours", "other": "x"}
+
+
+async def test_hashes_may_be_traded(shelf: Shelf) -> None:
+    library = shelf.library()
+    one, two = Token("1", "laptop", 1), Token("2", "phone", 2)
+    await library.take_over(Holdings(tokens=[(one, "a"), (two, "b")]))
+    await library.take_over(Holdings(tokens=[(one, "b"), (two, "a")]))
+    assert (await library.holdings()).tokens == [(one, "b"), (two, "a")]
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+async def test_what_was_cut_off_has_happened_or_not_and_the_next_mends_it(
+    shelf: Shelf, *, arrives: bool
+) -> None:
+    library = shelf.library()
+    before = Holdings(projects=[project("old"), project("shop")], notes={"key": "value"}, tokens=[])
+    texts = 0
+    for texts in count():
+        await library.take_over(before)
+        for name in ("old", "shop"):
+            await put_something_in_once(library, name)
+        losing = LosingConnection(shelf.connection(), texts, arrives=arrives)
+        try:
+            await library_over(losing).take_over(everything())
+        except StoreAway:
+            assert await library.holdings() in (before, everything())
+            await library.take_over(everything())
+        else:
+            break
+        finally:
+            # Nothing that stays is touched, and what does not stay is gone.
+            _, store = await library.open("shop")
+            assert len(await store.scan(Where())) == 1
+            assert len(await shelf.databases() - {DATABASE}) == 1
+    assert texts > 3
+
+
+async def put_something_in_once(library: Library, name: str) -> None:
+    _, store = await library.open(name)
+    if not await store.scan(Where()):
+        await store.commit(batch(entity(f"in {name}")))

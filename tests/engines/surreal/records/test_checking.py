@@ -1,0 +1,29 @@
+"""A store that somebody else has had their hands in."""
+
+import pytest
+
+from making import batch, entity, link, note
+from surreal_libraries import Shelf
+from surreal_stores import DATABASE, store_over
+
+
+@pytest.mark.parametrize(
+    ("damage", "finding"),
+    [
+        ("DELETE word WHERE name = ' ada '", "1 records are not in the word index"),
+        (
+            "UPDATE record SET deleted_at = 1 WHERE name = 'Ada'",
+            "1 entries of the word index have no record",
+        ),
+        ("UPDATE meta:store SET ages = 3", "1 links are younger than the store says"),
+        ("UPDATE meta:store SET seq = 1", "1 changes are newer than the store says"),
+    ],
+)
+async def test_what_does_not_fit_is_told(namespace: Shelf, damage: str, finding: str) -> None:
+    connection = namespace.connection()
+    store = store_over(connection)
+    await store.commit(batch(entity("Ada"), entity("Bob"), note("Ada", "told")))
+    await store.commit(batch(link("Ada", "knows", "Bob")))
+    assert await store.check() == []
+    [rows] = await connection.run(DATABASE, damage)
+    assert await store.check() == [finding], rows
