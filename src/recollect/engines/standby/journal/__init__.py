@@ -1,0 +1,1 @@
+"""Writes that wait on this machine, in their order."""

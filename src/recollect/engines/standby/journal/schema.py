@@ -1,0 +1,56 @@
+"""The tables of the journal, as numbered migrations."""
+
+from recollect.engines.sqlite.schema import Schema
+
+# `reason` is NULL while an entry waits. `numbers` has what the commit of an entry is called in the
+# log of the local copy, until that log is the database's own, and in the log of the database, once
+# it was made there. `tally` spares counting.
+_JOURNAL_1 = """
+CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE entries(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    act TEXT NOT NULL,
+    local_seq INTEGER,
+    undoes INTEGER,
+    reason TEXT,
+    aside_at INTEGER);
+CREATE INDEX entries_waiting ON entries(seq) WHERE reason IS NULL;
+CREATE INDEX entries_aside ON entries(seq) WHERE reason IS NOT NULL;
+CREATE INDEX entries_undoing ON entries(undoes) WHERE undoes IS NOT NULL;
+
+CREATE TABLE tally(waiting INTEGER NOT NULL, aside INTEGER NOT NULL, bytes INTEGER NOT NULL);
+INSERT INTO tally VALUES (0, 0, 0);
+CREATE TRIGGER entries_more AFTER INSERT ON entries BEGIN
+    UPDATE tally SET waiting = waiting + (new.reason IS NULL),
+        aside = aside + (new.reason IS NOT NULL), bytes = bytes + length(new.act);
+END;
+CREATE TRIGGER entries_less AFTER DELETE ON entries BEGIN
+    UPDATE tally SET waiting = waiting - (old.reason IS NULL),
+        aside = aside - (old.reason IS NOT NULL), bytes = bytes - length(old.act);
+END;
+CREATE TRIGGER entries_moved AFTER UPDATE OF reason ON entries BEGIN
+    UPDATE tally SET
+        waiting = waiting + (new.reason IS NULL) - (old.reason IS NULL),
+        aside = aside + (new.reason IS NOT NULL) - (old.reason IS NOT NULL);
+END;
+
+CREATE TABLE numbers(
+    entry INTEGER PRIMARY KEY,
+    store TEXT NOT NULL,
+    local_seq INTEGER,
+    seq INTEGER);
+CREATE INDEX numbers_local ON numbers(store, local_seq) WHERE local_seq IS NOT NULL;
+
+CREATE TABLE mappings(
+    topic TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY(topic, key)) WITHOUT ROWID;
+"""
+
+JOURNAL = Schema(
+    "journal",
+    0x52434C4A,  # "RCLJ"
+    (_JOURNAL_1,),
+    "It was not touched. Look whether another program has written it, and move it away.",
+)

@@ -1,0 +1,1 @@
+"""What waited, made in the database once that is back."""

@@ -1,0 +1,28 @@
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from recollect.core.ports import Library
+from recollect.engines.memory.library import MemoryLibrary
+from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.engines.standby.journal.journal import Journal
+
+LIBRARIES: dict[str, Callable[[Path], Library]] = {
+    "memory": lambda _: MemoryLibrary(),
+    "sqlite": SqliteLibrary,
+}
+
+
+@pytest.fixture(params=LIBRARIES)
+async def library(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Library]:
+    library = LIBRARIES[request.param](tmp_path / "database")
+    yield library
+    await library.close()
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
+    journal = Journal(tmp_path / "journal.db")
+    yield journal
+    await journal.close()

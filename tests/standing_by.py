@@ -1,0 +1,265 @@
+"""A database that goes away when a test says so, and time that passes when a test says so."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from inspect import iscoroutinefunction
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from making import DAY_ONE, MILLISECOND
+from recollect.core.conditions import Condition
+from recollect.core.ports import Library, RecordStore
+from recollect.core.projects import Project
+from recollect.core.times import Clock
+from recollect.engines.memory.library import MemoryLibrary
+from recollect.engines.memory.store import MemoryStore
+from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.engines.standby.copy.following import SOON
+from recollect.engines.standby.journal.journal import Journal
+from recollect.engines.standby.library import StandbyLibrary
+from recollect.errors import StoreAway
+
+T = TypeVar("T")
+
+BOUND = 10.0  # seconds: nothing here takes as long, unless it hangs
+PATIENCE = 1.5  # another number than those of the attempts, so that a test can tell them apart
+EVERY = 30.0
+
+
+class Time:
+    """Nobody sleeps by the clock: who pauses goes on when a test says that the time has come."""
+
+    def __init__(self) -> None:
+        self._sleepers: dict[int, tuple[float, asyncio.Event]] = {}
+        self._numbers = count()
+        self._fell_asleep = asyncio.Event()
+
+    async def pause(self, seconds: float) -> None:
+        number, woken = next(self._numbers), asyncio.Event()
+        self._sleepers[number] = (seconds, woken)
+        self._fell_asleep.set()
+        try:
+            await woken.wait()
+        finally:
+            self._sleepers.pop(number, None)
+
+    async def comes(self, seconds: float, sleepers: int = 1) -> None:
+        """Waits until somebody pauses for so long, and wakes who does."""
+        await self.sees(seconds, sleepers)
+        for _, woken in [each for each in self._sleepers.values() if each[0] == seconds]:
+            woken.set()
+
+    async def sees(self, seconds: float, sleepers: int = 1) -> None:
+        """Waits until somebody pauses for so long."""
+        async with asyncio.timeout(BOUND):
+            while self.asleep(seconds) < sleepers:
+                self._fell_asleep.clear()
+                await self._fell_asleep.wait()
+
+    async def rushes(self, work: Awaitable[T], *seconds: float) -> T:
+        """Wakes whoever pauses, or pauses for so long, until something is done."""
+        working = asyncio.ensure_future(work)
+        async with asyncio.timeout(BOUND):
+            while not working.done():
+                self._fell_asleep.clear()
+                for pausing, woken in list(self._sleepers.values()):
+                    if not seconds or pausing in seconds:
+                        woken.set()
+                falling = asyncio.ensure_future(self._fell_asleep.wait())
+                await asyncio.wait([working, falling], return_when=asyncio.FIRST_COMPLETED)
+                falling.cancel()
+        return await working
+
+    def asleep(self, seconds: float) -> int:
+        sleeping = (each for each in self._sleepers.values() if not each[1].is_set())
+        return sum(each[0] == seconds for each in sleeping)
+
+
+class Line:
+    """The way to a database. Everything behind it is there or away as the line is."""
+
+    def __init__(self) -> None:
+        self.is_cut = False
+        self.asked: Counter[str] = Counter()
+        self._breaks_in: str | None = None
+        self._hangs_in: str | None = None
+        self.hangs = asyncio.Event()
+
+    def cut(self) -> None:
+        self.is_cut = True
+
+    def mend(self) -> None:
+        self.is_cut = False
+        self._breaks_in = self._hangs_in = None
+
+    def breaks_in(self, name: str) -> None:
+        """The next call of that name is done, and its answer never comes."""
+        self._breaks_in = name
+
+    def hangs_in(self, name: str) -> None:
+        """The next call of that name never comes to an end."""
+        self._hangs_in = name
+
+    async def sent(self, name: str) -> None:
+        await asyncio.sleep(0)
+        self._expect_whole()
+        self.asked[name] += 1
+        if self._hangs_in == name:
+            self.hangs.set()
+            await asyncio.Event().wait()
+
+    async def answered(self, name: str) -> None:
+        await asyncio.sleep(0)
+        if self._breaks_in == name:
+            self._breaks_in = None
+            self.cut()
+        self._expect_whole()
+
+    def _expect_whole(self) -> None:
+        if self.is_cut:
+            raise StoreAway("The line is cut.")
+
+    def to(self, library: Library) -> Library:
+        return cast(Library, _Far(self, library))
+
+
+class _Far:
+    """Something at the other end of the line."""
+
+    def __init__(self, line: Line, thing: Any) -> None:
+        self._line = line
+        self._thing = thing
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._thing, name)
+        return self._called(name, found) if iscoroutinefunction(found) else found
+
+    def _called(self, name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(*args: Any, **more: Any) -> Any:
+            if name == "close":
+                return await ask()
+            await self._line.sent(name)
+            answer = await ask(*args, **more)
+            await self._line.answered(name)
+            return self._far(answer)
+
+        return call
+
+    def _far(self, answer: Any) -> Any:
+        match answer:
+            case (Project() as project, MemoryStore() as store):
+                return project, _Far(self._line, store)
+            case MemoryStore():
+                return _Far(self._line, answer)
+            case _:
+                return answer
+
+
+class Standing:
+    """A database in memory at the end of a line, and a folder for what stands in for it."""
+
+    def __init__(self, folder: Path, database: MemoryLibrary | None = None) -> None:
+        ticks = count(DAY_ONE, MILLISECOND)
+        self.clock: Clock = lambda: next(ticks)
+        self.database = database or MemoryLibrary(self.clock)
+        self.line = Line()
+        self.time = Time()
+        self.replica = SqliteLibrary(folder / "replica", clock=self.clock)
+        self.journal = Journal(folder / "journal.db")
+        self.told: list[Condition] = []
+        self._turned = asyncio.Event()
+        self.library = StandbyLibrary(
+            self.line.to(self.database),
+            self.replica,
+            self.journal,
+            clock=self.clock,
+            pause=self.time.pause,
+            patience=PATIENCE,
+            every=EVERY,
+            on_change=self._turn,
+        )
+
+    def _turn(self, condition: Condition) -> None:
+        self.told.append(condition)
+        self._turned.set()
+
+    async def becomes(self, status: str) -> None:
+        async with asyncio.timeout(BOUND):
+            while self.library.condition.status != status:
+                self._turned.clear()
+                await self._turned.wait()
+
+    async def followed(self) -> None:
+        """The copy has come as far as the database: it was looked at, and found to be level."""
+        await self.time.comes(SOON)
+        await self.time.sees(EVERY)
+
+    async def goes(self) -> None:
+        """It goes away and stays so, until nobody waits for it any more."""
+        self.line.cut()
+        asking = asyncio.create_task(self.library.projects())
+        await self.time.comes(PATIENCE)
+        await asking
+
+    async def returns(self, after: float = 1.0) -> None:
+        """It is found to be there by an attempt after so many seconds."""
+        await self.time.sees(after)
+        self.line.mend()
+        await self.time.comes(after)
+        await self.becomes("connected")
+
+    async def store(self, name: str = "project") -> RecordStore:
+        return (await self.library.open(name))[1]
+
+    async def stored(self, name: str = "project") -> MemoryStore:
+        """What the database itself has, whatever the line is like."""
+        return (await self.database.open(name))[1]
+
+
+@asynccontextmanager
+async def standing_by(
+    folder: Path, database: MemoryLibrary | None = None
+) -> AsyncGenerator[Standing, None]:
+    standing = Standing(folder, database)
+    try:
+        yield standing
+    finally:
+        await standing.library.close()
+
+
+def over_server(
+    url: str, namespace: str, folder: Path, *, on_change: Any = None, patience: float = 0.2
+) -> StandbyLibrary:
+    """As a program has it that uses a server, with less patience."""
+    return StandbyLibrary(
+        _on_postgres(url, namespace) if url.startswith("postgres") else _on_surreal(url, namespace),
+        SqliteLibrary(folder / "replica"),
+        Journal(folder / "journal.db"),
+        schedule=(0, 0.05, 0.1),
+        every=0.1,
+        patience=patience,
+        on_change=on_change,
+    )
+
+
+def _on_surreal(url: str, namespace: str) -> Library:
+    from recollect.engines.surreal.connecting.addresses import Credentials
+    from recollect.engines.surreal.connecting.sockets import SocketConnection
+    from recollect.engines.surreal.library import SurrealLibrary
+    from surrealing import PASSWORD, USER
+
+    connection = SocketConnection(
+        url, namespace, Credentials(USER, PASSWORD), time_limit=1.0, connect_limit=1.0
+    )
+    return SurrealLibrary(connection, database="default", mode="local-server", place=url)
+
+
+def _on_postgres(url: str, namespace: str) -> Library:
+    from recollect.engines.postgres.library import PostgresLibrary
+    from recollect.engines.postgres.schema import database
+
+    opened = database(url, namespace, time_limit=1.0, connect_limit=1.0)
+    return PostgresLibrary(opened, mode="local-server", place=url)
