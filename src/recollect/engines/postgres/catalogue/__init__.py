@@ -1,0 +1,1 @@
+"""What a library has beside the records."""

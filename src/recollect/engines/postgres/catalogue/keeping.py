@@ -1,0 +1,70 @@
+"""The small things that a library keeps: notes and tokens."""
+
+from collections.abc import Mapping
+
+import psycopg.errors
+
+from recollect.core.copies import PASSING
+from recollect.core.ports import Token
+from recollect.core.text import digest
+from recollect.engines.postgres.catalogue.telling import tell_all
+from recollect.engines.postgres.connecting.database import Cursor
+from recollect.errors import Conflict
+
+
+def note(cursor: Cursor, key: str) -> str | None:
+    cursor.execute("SELECT value FROM notes WHERE digest = %s", (digest(key),))
+    row = cursor.fetchone()
+    return None if row is None else row[0]
+
+
+def set_note(cursor: Cursor, key: str, value: str | None) -> None:
+    if value is None:
+        cursor.execute("DELETE FROM notes WHERE digest = %s", (digest(key),))
+    else:
+        cursor.execute(
+            "INSERT INTO notes(digest, key, value) VALUES (%s, %s, %s) "
+            "ON CONFLICT (digest) DO UPDATE SET value = excluded.value",
+            (digest(key), key, value),
+        )
+    if not key.startswith(PASSING):
+        tell_all(cursor)
+
+
+def notes(cursor: Cursor, prefix: str) -> Mapping[str, str]:
+    cursor.execute(
+        'SELECT key, value FROM notes WHERE "left"(key, 200) ^@ "left"(%(prefix)s, 200) '
+        "AND key ^@ %(prefix)s",
+        {"prefix": prefix},
+    )
+    return dict(cursor.fetchall())
+
+
+def tokens(cursor: Cursor) -> list[tuple[Token, str]]:
+    """Each with the hash of its secret."""
+    cursor.execute("SELECT id, label, created_at, secret_hash FROM tokens ORDER BY created_at, id")
+    return [(Token(*row), secret_hash) for *row, secret_hash in cursor]
+
+
+def add_token(cursor: Cursor, token: Token, secret_hash: str) -> None:
+    try:
+        cursor.execute(
+            "INSERT INTO tokens(id, label, secret_hash, created_at) VALUES (%s, %s, %s, %s)",
+            (token.id, token.label, secret_hash, token.created_at),
+        )
+    except psycopg.errors.UniqueViolation as error:
+        raise Conflict(f"There is a token {token.id} already.", id=token.id) from error
+    tell_all(cursor)
+
+
+def remove_token(cursor: Cursor, token_id: str) -> bool:
+    cursor.execute("DELETE FROM tokens WHERE id = %s", (token_id,))
+    is_removed = cursor.rowcount > 0
+    if is_removed:
+        tell_all(cursor)
+    return is_removed
+
+
+def knows_token(cursor: Cursor, secret_hash: str) -> bool:
+    cursor.execute("SELECT FROM tokens WHERE secret_hash = %s", (secret_hash,))
+    return cursor.fetchone() is not None

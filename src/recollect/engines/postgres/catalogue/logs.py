@@ -1,0 +1,75 @@
+"""What was asked, and how often tools were called."""
+
+import json
+from collections.abc import Sequence
+
+from recollect.core.searching import KEPT_SEARCHES, Search
+from recollect.core.text import digest
+from recollect.core.usage import Usage, summed
+from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.records.asking import most
+
+
+def add_searches(cursor: Cursor, searches: Sequence[Search]) -> None:
+    kept = searches[-KEPT_SEARCHES:]
+    cursor.execute(
+        "INSERT INTO searches(at, tool, query, results, milliseconds, session, filters) "
+        "SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[], "
+        "%s::double precision[], %s::text[], %s::text[])",
+        (
+            [search.at for search in kept],
+            [search.tool for search in kept],
+            [search.query for search in kept],
+            [search.results for search in kept],
+            [search.milliseconds for search in kept],
+            [search.session for search in kept],
+            [json.dumps(search.filters) for search in kept],
+        ),
+    )
+    cursor.execute(
+        "DELETE FROM searches WHERE seq IN "
+        # What somebody else removes just now is none of ours.
+        "(SELECT seq FROM searches ORDER BY seq DESC OFFSET %s FOR UPDATE SKIP LOCKED)",
+        (KEPT_SEARCHES,),
+    )
+
+
+def newest_searches(cursor: Cursor, session: str | None, limit: int) -> list[Search]:
+    cursor.execute(
+        "SELECT at, tool, query, results, milliseconds, session, filters FROM searches "
+        "WHERE %(session)s::text IS NULL OR session = %(session)s "
+        "ORDER BY seq DESC LIMIT %(limit)s",
+        {"session": session, "limit": most(max(limit, 0))},
+    )
+    return [
+        Search(at, tool, query, results, milliseconds, asked_in, json.loads(filters))
+        for at, tool, query, results, milliseconds, asked_in, filters in cursor
+    ]
+
+
+def forget_searches(cursor: Cursor) -> int:
+    cursor.execute("DELETE FROM searches")
+    return cursor.rowcount
+
+
+def add_usage(cursor: Cursor, rows: Sequence[Usage]) -> None:
+    """What others have added meanwhile stays: the sum is made by the database."""
+    cursor.executemany(
+        "INSERT INTO usage(digest, tool, calls, errors, total_ms, longest_ms, last_at) "
+        "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (digest) DO UPDATE SET "
+        "calls = usage.calls + excluded.calls, "
+        "errors = usage.errors + excluded.errors, "
+        "total_ms = usage.total_ms + excluded.total_ms, "
+        "longest_ms = greatest(usage.longest_ms, excluded.longest_ms), "
+        "last_at = greatest(usage.last_at, excluded.last_at)",
+        [
+            (digest(u.tool), u.tool, u.calls, u.errors, u.total_ms, u.longest_ms, u.last_at)
+            # In one order, so that nobody waits for somebody who waits for them.
+            for u in sorted(summed(rows), key=lambda usage: usage.tool)
+        ],
+    )
+
+
+def usage(cursor: Cursor) -> list[Usage]:
+    cursor.execute("SELECT tool, calls, errors, total_ms, longest_ms, last_at FROM usage")
+    return summed(Usage(*row) for row in cursor)

@@ -1,0 +1,83 @@
+"""A store's own row: whoever writes takes it first, so that the writers of a store take turns."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg.errors import UniqueViolation
+
+from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.connecting.news import note_change
+from recollect.engines.postgres.records.asking import ask
+from recollect.errors import Conflict, NotFound, ProjectArchived
+
+_STATE = "SELECT seq, moves, ages, is_closed FROM stores WHERE number = %s"
+# Not FOR UPDATE: rows that only name the store may come meanwhile, as counts of accesses do.
+_TAKE = f"{_STATE} FOR NO KEY UPDATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A store among the others of its schema; the title is for whoever reads what went wrong."""
+
+    number: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a store says of itself."""
+
+    seq: int  # of the newest change
+    moves: int  # vectors that came or went
+    ages: int  # records and links that ever came
+    is_closed: bool
+
+
+def state(cursor: Cursor, place: Place) -> State:
+    return found_state(place, ask(cursor, _STATE, place.number).fetchone())
+
+
+def taken(cursor: Cursor, place: Place) -> State:
+    """The store's row, which nobody else has before this transaction ends."""
+    found = found_state(place, take(cursor, place).fetchone())
+    check_open(place, found)
+    return found
+
+
+def take(cursor: Cursor, place: Place) -> Cursor:
+    """Asks for the row; in a pipeline the answer may come later."""
+    return ask(cursor, _TAKE, place.number)
+
+
+def check_open(place: Place, found: State) -> None:
+    """Raises ProjectArchived: what is put away can be read by who has it, and not written."""
+    if found.is_closed:
+        raise ProjectArchived(place.title)
+
+
+def found_state(place: Place, row: tuple[Any, ...] | None) -> State:
+    if row is None:
+        raise NotFound("project", place.title, hint="It was deleted meanwhile.")
+    return State(*row)
+
+
+@contextmanager
+def written(cursor: Cursor, place: Place, *, seq: int, ages: int) -> Generator[None, None, None]:
+    """What is written inside is sent at once, with the store's new numbers behind it.
+
+    Whoever follows is woken soon after the transaction. Raises Conflict where two things would
+    stand for the same.
+    """
+    try:
+        with cursor.connection.pipeline():
+            yield
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            cursor.execute(
+                "UPDATE stores SET seq = %s, ages = %s WHERE number = %s",
+                (seq, ages, place.number),
+            )
+    except UniqueViolation as error:
+        raise Conflict("There is such a thing already, or two would stand for the same.") from error
+    note_change(cursor, place.number)

@@ -1,0 +1,1 @@
+"""The way to PostgreSQL: connections, what fails on it, and its schema over time."""

@@ -1,0 +1,202 @@
+"""One PostgreSQL schema: questions and transactions, each in a thread and on one connection."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from recollect.engines.postgres.connecting.addresses import Credentials, parsed
+from recollect.engines.postgres.connecting.calls import Call
+from recollect.engines.postgres.connecting.crew import Crew
+from recollect.engines.postgres.connecting.dialing import Connection, Dialer
+from recollect.engines.postgres.connecting.failures import lost, no_turn, not_ready, too_slow
+from recollect.engines.postgres.connecting.listening import Listener
+from recollect.engines.postgres.connecting.migrating import EMPTY, Layout, quoted
+from recollect.engines.postgres.connecting.news import Teller
+from recollect.engines.postgres.connecting.pool import Pool
+from recollect.engines.postgres.connecting.pulse import Pulse
+from recollect.engines.postgres.connecting.transactions import Cursor, Work
+from recollect.errors import StoreAway
+
+__all__ = ["Cursor", "Database", "Work"]
+
+READERS, WRITERS = 8, 4  # connections; who waits for a store's turn must not hold up questions
+KEEPERS = 2  # likewise, for upkeep: an index may take minutes, and a purge does not wait for it
+TIME_LIMIT = 10.0  # seconds for a question
+LONGER = 6  # times as long as a question may take, a write may: it waits for others
+CONNECT_LIMIT = 5.0  # seconds until a server has let us in
+DOUBT_AFTER = 30.0  # seconds; a firewall forgets connections, and says nothing
+SILENCE = 1.0  # seconds of work after which we ask for a sign of life
+STOPPING = 2.0  # seconds for a server to leave off
+LEAVING = 0.3  # seconds for what is under way when the database is closed
+
+T = TypeVar("T")
+
+
+class Database:
+    """Reads and writes. Nothing is reached before the first call.
+
+    Each call that finds its connection lost makes one attempt to reach the server. Raises
+    StoreAway where it cannot be reached, went away or does not answer, and QueryTimeout where it
+    is there and slow. What was to be written when time ran out was not; where that cannot be
+    known it is StoreAway.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        schema: str,
+        *,
+        layout: Layout = EMPTY,
+        credentials: Credentials | None = None,
+        ca: Path | None = None,
+        readers: int = READERS,
+        writers: int = WRITERS,
+        time_limit: float = TIME_LIMIT,
+        connect_limit: float = CONNECT_LIMIT,
+        doubt_after: float = DOUBT_AFTER,
+    ) -> None:
+        """`layout` are the tables; `ca` has the certificates that the server's is checked by.
+
+        A connection that nobody used for `doubt_after` seconds is asked whether it is still one.
+        """
+        quoted(schema)
+        address = parsed(url)
+        self.schema = schema
+        self.place = address.shown
+        self._time_limit = time_limit
+        self._dial = Dialer(address, credentials, ca, connect_limit)
+        self._pool = Pool(self._dial, schema, layout, self.place, doubt_after)
+        self._pulse = Pulse(address.host, address.port)
+        self._reading = Crew(f"read {schema}", readers)
+        self._writing = Crew(f"write {schema}", writers)
+        self._keeping = Crew(f"keep {schema}", KEEPERS)
+        self._stopping = Crew(f"stop {schema}", readers + writers)
+        self._asked: set[_Asked[Any]] = set()  # what has not ended
+        self._listeners: list[Listener] = []
+        self._teller = Teller(self.read)
+
+    async def read(self, question: Work[T]) -> T:
+        """In one snapshot, in which nothing can be written. Who stops waiting ends it."""
+        return await self._done(question, Call(alters=False, limit=self._time_limit))
+
+    async def write(self, work: Work[T]) -> T:
+        """One transaction. `work` may be run again where another one was in its way.
+
+        Once it has begun it goes on to its end, also when nobody waits for it any more.
+        """
+        return await self._done(work, Call(alters=True, limit=self._time_limit * LONGER))
+
+    async def apart(self, work: Callable[[Connection], T]) -> T:
+        """Upkeep, on a connection of its own: each statement is a transaction and takes its time.
+
+        Raises Pooled where somebody stands between: what is set there may reach another.
+        Who stops waiting ends it, as `close` does.
+        """
+        call = Call(alters=False, limit=math.inf)
+        return await self._ended(call, self._keeping.give(lambda: self._pool.apart(call, work)))
+
+    def listen(self, hear: Callable[[int | None], None]) -> None:
+        """From now on `hear` gets the number of each store that somebody has changed; None where
+        any of them may have been. It is called in the loop that runs now, until the next `close`.
+        """
+        listener = Listener(self._dial, self.schema, hear, asyncio.get_running_loop())
+        self._listeners.append(listener)
+
+    async def close(self) -> None:
+        """Quick, whatever the other side does. Not final: the next call opens it again."""
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.end()
+            self._stopping.give(listener.close)
+        await self._teller.finish(LEAVING)
+        # Who waits for a connection gets none.
+        begun = [each.ended for each in list(self._asked) if not each.future.cancel()]
+        if begun:
+            await asyncio.wait(begun, timeout=LEAVING)
+            self._cut_all(self._closed())
+            _, late = await asyncio.wait(begun, timeout=LEAVING)
+            for ended in late:  # the server is not reached yet: its thread ends when it would be
+                ended.cancel()
+        self._teller.drop()
+        await asyncio.wrap_future(self._stopping.give(self._pool.discard))
+        for crew in (self._reading, self._writing, self._keeping, self._stopping):
+            crew.dismiss()
+
+    async def _done(self, work: Work[T], call: Call) -> T:
+        crew = self._writing if call.alters else self._reading
+        return await self._ended(call, crew.give(lambda: self._pool.run(call, work)))
+
+    async def _ended(self, call: Call, future: "Future[T]") -> T:
+        asked = _Asked(call, future)
+        self._asked.add(asked)
+        asked.future.add_done_callback(lambda _: self._asked.discard(asked))
+        # Also where nobody waits for it any more.
+        asked.ended.add_done_callback(lambda _: self._teller.note(call.news))
+        try:
+            await self._watch(asked)
+        except asyncio.CancelledError:
+            if not asked.future.cancel() and not call.alters:
+                self._stopping.give(lambda: call.stop(too_slow(call.limit, self.place)))
+            raise
+        if asked.ended.cancelled():
+            raise self._closed()
+        return asked.ended.result()
+
+    async def _watch(self, asked: "_Asked[Any]") -> None:
+        """Until it has ended: by itself, or stopped, or because the server is away."""
+        call, ended = asked.call, asked.ended
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + call.limit
+        while not ended.done():
+            left = deadline - loop.time()
+            if left <= 0:
+                await self._stop(asked)
+                return
+            await asyncio.wait({ended}, timeout=min(left, SILENCE))
+            if ended.done() or not call.is_reached:
+                continue
+            if not await self._pulse.beats() and not ended.done():
+                # Who is frozen is so for everybody, also for those whose askers have gone.
+                self._cut_all(lost(self.place))
+                await asyncio.wait({ended}, timeout=STOPPING)
+
+    async def _stop(self, asked: "_Asked[Any]") -> None:
+        call, ended = asked.call, asked.ended
+        if asked.future.cancel():
+            raise no_turn(call.limit, self.place)
+        self._stopping.give(lambda: call.stop(too_slow(call.limit, self.place)))
+        await asyncio.wait({ended}, timeout=STOPPING)
+        if not ended.done() and call.is_ready:
+            self._stopping.give(lambda: call.cut(lost(self.place)))
+            await asyncio.wait({ended}, timeout=STOPPING)
+        if not ended.done() and call.may_have_stored:
+            raise lost(self.place)
+        if not ended.done():
+            raise not_ready(call.limit, self.place)
+
+    def _cut_all(self, why: StoreAway) -> None:
+        for asked in list(self._asked):
+            self._stopping.give(partial(asked.call.cut, why))
+
+    def _closed(self) -> StoreAway:
+        return StoreAway(f"The connection to PostgreSQL at {self.place} is closed.")
+
+
+class _Asked(Generic[T]):
+    """A call, the thread's side of its end, and ours."""
+
+    def __init__(self, call: Call, future: "Future[T]") -> None:
+        self.call = call
+        self.future = future
+        self.ended = asyncio.wrap_future(future)
+        self.ended.add_done_callback(_observed)
+
+
+def _observed(ended: "asyncio.Future[Any]") -> None:
+    """Whoever waited may have gone, and no warning is due."""
+    if not ended.cancelled():
+        ended.exception()

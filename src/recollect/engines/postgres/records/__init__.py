@@ -1,0 +1,1 @@
+"""The records of one store in the tables that all stores share."""

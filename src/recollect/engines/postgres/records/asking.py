@@ -1,0 +1,28 @@
+"""Statements that are put together of parts of our own, with what they are about beside them."""
+
+from collections.abc import Sequence
+from typing import Any, LiteralString, cast
+
+from recollect.engines.postgres.connecting.database import Cursor
+
+LARGEST = 2**63 - 1  # number that the database knows
+
+
+def ask(cursor: Cursor, statement: str, *values: Any) -> Cursor:
+    """On a cursor of its own: in a pipeline the answers of several may be read later."""
+    # Nothing that a caller gives is ever part of a statement: it is among the values.
+    return cursor.connection.execute(cast(LiteralString, statement), values)
+
+
+def ask_for(cursor: Cursor, statement: str, store: int, wanted: Sequence[Any]) -> Cursor | None:
+    """Of one store and some things in it; without any there is nothing to ask."""
+    return ask(cursor, statement, store, wanted) if wanted else None
+
+
+def rows_of(asked: Cursor | None) -> list[tuple[Any, ...]]:
+    return [] if asked is None else asked.fetchall()
+
+
+def most(limit: int | None) -> int | None:
+    """What a statement takes as its limit."""
+    return None if limit is None or limit < 0 else min(limit, LARGEST)

@@ -1,0 +1,35 @@
+"""The tables of a library, version by version, and the database that has them."""
+
+from pathlib import Path
+
+from recollect.engines.postgres.catalogue import schema as catalogue
+from recollect.engines.postgres.connecting.addresses import Credentials
+from recollect.engines.postgres.connecting.database import CONNECT_LIMIT, TIME_LIMIT, Database
+from recollect.engines.postgres.connecting.migrating import Layout
+from recollect.engines.postgres.records import schema as records
+from recollect.engines.postgres.searching import schema as searching
+
+# A version that was given out stays as it is: what changes is a step behind it.
+LAYOUT = Layout(steps=((*catalogue.STATEMENTS, *records.STATEMENTS, *searching.STATEMENTS),))
+VERSION = LAYOUT.version
+
+
+def database(
+    url: str,
+    schema: str,
+    *,
+    credentials: Credentials | None = None,
+    ca: Path | None = None,
+    time_limit: float = TIME_LIMIT,
+    connect_limit: float = CONNECT_LIMIT,
+) -> Database:
+    """One whose tables are made, or brought up to date, before the first call is answered."""
+    return Database(
+        url,
+        schema,
+        layout=LAYOUT,
+        credentials=credentials,
+        ca=ca,
+        time_limit=time_limit,
+        connect_limit=connect_limit,
+    )

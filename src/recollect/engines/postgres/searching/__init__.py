@@ -1,0 +1,1 @@
+"""Finding records by words and by meaning."""

@@ -1,0 +1,125 @@
+"""Sees to it, in the background, that large stores have what makes their answers quick."""
+
+import asyncio
+import logging
+from typing import NamedTuple
+
+from recollect.engines.postgres.connecting.database import Cursor, Database
+from recollect.engines.postgres.connecting.dialing import Connection
+from recollect.engines.postgres.connecting.failures import Pooled
+from recollect.engines.postgres.records.statistics import gather, is_stale
+from recollect.engines.postgres.searching import trigrams
+from recollect.engines.postgres.searching.vector_index import (
+    MANY,
+    IndexedVectors,
+    build,
+    orphans,
+    remove_orphans,
+    unindexed,
+)
+from recollect.errors import RecollectError
+
+EVERY = 1_000  # vectors that came, after which a store is looked at again
+LATER = 8  # times as many after a failure, and again after each that follows it
+MOST_FAILURES = 4  # that are told apart
+
+log = logging.getLogger(__name__)
+
+
+class IndexKeeper:
+    """One for all stores of a library: they get their indexes one after the other."""
+
+    def __init__(self, database: Database, *, many: int = MANY, every: int = EVERY) -> None:
+        self._database = database
+        self._many = many
+        self._every = every
+        self._came: dict[int, int] = {}  # vectors of each store since it was looked at
+        self._failures: dict[int, int] = {}  # of each store since it last went well
+        self._waiting: dict[int, None] = {}
+        self._keeping: asyncio.Task[None] | None = None
+
+    def note(self, store: int, vectors: int) -> None:
+        """So many have come there. Returns at once."""
+        enough = self._every * int(LATER ** self._failures.get(store, 0))
+        came = self._came.get(store, enough) + vectors  # others may have stored many before
+        self._came[store] = came
+        if vectors and came >= enough:
+            self._came[store] = 0
+            self._look_soon(store)
+
+    def note_gone(self, store: int) -> None:
+        """It is no more. Returns at once."""
+        self._came.pop(store, None)
+        self._failures.pop(store, None)
+        self._look_soon(store)
+
+    def note_doubling(self, store: int) -> None:
+        """It has twice as much as when this was said before. Returns at once."""
+        self._look_soon(store)
+
+    async def settled(self) -> None:
+        """Waits until nothing is left to do."""
+        while self._keeping is not None and not self._keeping.done():
+            await asyncio.wait([self._keeping])
+
+    async def close(self) -> None:
+        """What is half made is made anew by whoever looks next."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
+        self._waiting.clear()
+        self._came.clear()
+
+    def _look_soon(self, store: int) -> None:
+        self._waiting[store] = None
+        if self._keeping is None or self._keeping.done():
+            self._keeping = asyncio.create_task(self._keep())
+
+    async def _keep(self) -> None:
+        while self._waiting:
+            store = next(iter(self._waiting))
+            del self._waiting[store]
+            try:
+                await self._look_at(store)
+                self._failures.pop(store, None)
+            except Pooled:
+                self._waiting.clear()  # the database has said so, once
+            except (RecollectError, RuntimeError) as error:  # nobody waits who could be told
+                # Without them answers take longer, and are as right.
+                failures = self._failures.get(store, 0) + 1
+                self._failures[store] = min(failures, MOST_FAILURES)
+                log.warning("The indexes of store %d are not kept: %s", store, error)
+
+    async def _look_at(self, store: int) -> None:
+        wanted = await self._database.read(lambda cursor: _wanted(cursor, store, self._many))
+        if any(wanted):
+            await self._database.apart(lambda connection: _make(connection, wanted))
+
+
+class _Wanted(NamedTuple):
+    """What is to be made."""
+
+    statistics: bool
+    orphans: list[str]
+    vectors: list[IndexedVectors]
+    trigrams: bool
+
+
+def _wanted(cursor: Cursor, store: int, many: int) -> _Wanted:
+    return _Wanted(
+        is_stale(cursor),
+        orphans(cursor),
+        unindexed(cursor, store, many),
+        trigrams.is_wanted(cursor),
+    )
+
+
+def _make(connection: Connection, wanted: _Wanted) -> None:
+    """What is quick first."""
+    if wanted.statistics:
+        gather(connection)
+    remove_orphans(connection)
+    for vectors in wanted.vectors:
+        build(connection, vectors)
+    if wanted.trigrams:
+        trigrams.build(connection)

@@ -1,0 +1,26 @@
+"""Of all servers one makes an index, beside whoever reads and writes."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.records.asking import ask
+
+_TURN = "SELECT pg_try_advisory_lock(hashtextextended(current_schema() || %s, 0))"
+_TURN_OVER = "SELECT pg_advisory_unlock(hashtextextended(current_schema() || %s, 0))"
+
+
+@contextmanager
+def turn(cursor: Cursor, index: str) -> Generator[bool, None, None]:
+    """Gives False where another is just making it."""
+    if not ask(cursor, _TURN, index).fetchall()[0][0]:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        ask(cursor, _TURN_OVER, index)
+
+
+def drop(cursor: Cursor, index: str) -> None:
+    ask(cursor, f"DROP INDEX CONCURRENTLY IF EXISTS {index}")

@@ -1,0 +1,242 @@
+"""Taking over what another library has, with names traded and others at work."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from making import DAY_ONE, batch, entity
+from postgres_libraries import Shelf, outcomes, shelf_of
+from recollect.core.copies import PASSING, Holdings
+from recollect.core.ports import Library, Token
+from recollect.core.projects import Project
+from recollect.core.records import Where
+from recollect.core.switching import Switching
+from recollect.engines.postgres.library import PostgresLibrary
+from recollect.errors import Conflict, InvalidInput, NotFound, ProjectArchived
+
+SERVERS = 4
+
+
+@pytest.fixture
+async def shelf() -> AsyncIterator[Shelf]:
+    async with shelf_of() as shelf:
+        yield shelf
+
+
+@pytest.fixture
+def libraries(shelf: Shelf) -> list[PostgresLibrary]:
+    return [shelf.library() for _ in range(SERVERS)]
+
+
+def project(name: str, **more: object) -> Project:
+    made = Project(f"id of {name}", name, f"About {name}.", "active", DAY_ONE, DAY_ONE + 1)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def everything() -> Holdings:
+    off = Switching(((1, 2), (5, None)))
+    gone = Switching(((3, 4),), ("/work/gone", "/work/läden"), 9)
+    return Holdings(
+        projects=[project("archived", status="archived"), project("shop", off_since=5)],
+        workspaces={"/work/shop": "id of shop", "/work/日本": "id of archived"},
+        switching={"id of shop": off, "id of gone": gone},
+        notes={"default": "shop", "empty": "", "größe 100%": "`'\"\\"},
+        tokens=[(Token("2", "phone", 10), "hash b"), (Token("1", "laptop", 20), "hash a")],
+    )
+
+
+async def put_something_in(library: Library, name: str) -> None:
+    _, store = await library.open(name)
+    await store.commit(batch(entity(f"in {name}")))
+
+
+async def found_in(library: Library, name: str) -> list[str]:
+    _, store = await library.open(name)
+    return [record.id for record in await store.scan(Where())]
+
+
+async def test_what_was_taken_over_is_what_is_given_out(shelf: Shelf) -> None:
+    library = shelf.library()
+    for _ in range(2):
+        await library.take_over(everything())
+        assert await shelf.library().holdings() == everything()
+    assert [silence.folder for silence in await library.silences()] == [
+        "/work/gone",
+        "/work/läden",
+        "/work/shop",
+        "/work/shop",
+    ]
+    await library.take_over(Holdings())
+    assert await library.holdings() == Holdings(projects=[], tokens=[])
+    assert await library.silences() == []
+
+
+async def test_projects_that_stay_keep_their_records_and_others_have_none(shelf: Shelf) -> None:
+    library = shelf.library()
+    await library.take_over(Holdings(projects=[project("a"), project("b"), project("c")]))
+    for name in "abc":
+        await put_something_in(library, name)
+    traded = [replace(project("a"), name="b"), replace(project("b"), name="a"), project("d")]
+    await library.take_over(Holdings(projects=traded))
+    found = {name: await found_in(library, name) for name in "abd"}
+    assert found == {"a": ["in b"], "b": ["in a"], "d": []}
+    await library.take_over(Holdings(projects=[project("c")]))
+    assert await found_in(library, "c") == []
+    assert shelf.ask("SELECT count(*) FROM records") == [(0,)]
+    assert shelf.ask("SELECT count(*) FROM stores") == [(3,)]
+
+
+async def test_a_new_project_may_have_the_name_of_one_that_is_renamed(shelf: Shelf) -> None:
+    library = shelf.library()
+    await library.take_over(Holdings(projects=[project("a")]))
+    await put_something_in(library, "a")
+    renamed, new = replace(project("a"), name="b"), replace(project("new"), name="a")
+    await library.take_over(Holdings(projects=[new, renamed]))
+    assert await found_in(library, "a") == []
+    assert await found_in(library, "b") == ["in a"]
+
+
+async def test_who_has_a_project_open_learns_what_became_of_it(shelf: Shelf) -> None:
+    ours, theirs = shelf.library(), shelf.library()
+    both = [project("a"), project("b")]
+    await ours.take_over(Holdings(projects=both))
+    stores = [(await ours.open(name))[1] for name in "ab"]
+    renamed = replace(both[0], name="renamed", status="archived")
+    await theirs.take_over(Holdings(projects=[renamed]))
+    for store, refusal in zip(stores, (ProjectArchived, NotFound), strict=True):
+        with pytest.raises(refusal):
+            await store.commit(batch(entity("again")))
+    await theirs.take_over(Holdings(projects=both))
+    await stores[0].commit(batch(entity("again")))
+    with pytest.raises(NotFound):
+        await stores[1].commit(batch(entity("again")))
+
+
+async def test_notes_that_hold_for_a_moment_stay_where_they_are(shelf: Shelf) -> None:
+    library = shelf.library()
+    await library.set_note(f"{PASSING}work", "ours")
+    await library.set_note("default", "shop")
+    assert (await library.holdings()).notes == {"default": "shop"}
+    await library.take_over(Holdings(notes={f"{PASSING}work": "theirs", "other": "x"}))
+    assert await library.notes("") == {f"{PASSING}work": "ours", "other": "x"}
+
+
+async def test_hashes_may_be_traded(shelf: Shelf) -> None:
+    library = shelf.library()
+    one, two = Token("1", "laptop", 1), Token("2", "phone", 2)
+    await library.take_over(Holdings(tokens=[(one, "a"), (two, "b")]))
+    await library.take_over(Holdings(tokens=[(one, "b"), (two, "a")]))
+    assert (await library.holdings()).tokens == [(one, "b"), (two, "a")]
+
+
+@pytest.mark.parametrize(
+    ("bad", "refusal"),
+    [
+        (Holdings(projects=[project("a"), replace(project("b"), name="a")]), InvalidInput),
+        (Holdings(projects=[project("a"), replace(project("b"), id="id of a")]), InvalidInput),
+        (Holdings(projects=[project("a", description="a\0b")]), InvalidInput),
+        (Holdings(workspaces={"\ud800": "id of a"}), InvalidInput),
+        (Holdings(switching={"a": Switching(((1, 2),), ("\0",), 3)}), InvalidInput),
+        (Holdings(projects=[replace(project("a"), id="user")]), Conflict),
+        (Holdings(tokens=[(Token("1", "", 1), "h"), (Token("2", "", 1), "h")]), Conflict),
+    ],
+)
+async def test_what_no_library_could_hold_is_refused_and_changes_nothing(
+    shelf: Shelf, bad: Holdings, refusal: type[Exception]
+) -> None:
+    library = shelf.library()
+    await library.take_over(everything())
+    await put_something_in(library, "shop")
+    with pytest.raises(refusal):
+        await library.take_over(bad)
+    assert await library.holdings() == everything()
+    assert await found_in(library, "shop") == ["in shop"]
+
+
+async def test_a_folder_of_a_project_that_there_is_not_is_left_out(shelf: Shelf) -> None:
+    library = shelf.library()
+    await library.take_over(Holdings([project("a")], {"/a": "id of a", "/b": "id of b"}))
+    assert (await library.holdings()).workspaces == {"/a": "id of a"}
+
+
+async def test_taking_over_what_is_there_waits_for_nobody(shelf: Shelf) -> None:
+    """No store that stays as it is is touched: whoever commits to it need not wait."""
+    library = shelf.library()
+    await library.take_over(everything())
+    [before] = shelf.ask("SELECT array_agg(xmin::text ORDER BY number) FROM stores")
+    await library.take_over(everything())
+    assert shelf.ask("SELECT array_agg(xmin::text ORDER BY number) FROM stores") == [before]
+
+
+async def test_who_reads_meanwhile_sees_all_that_was_taken_over_or_nothing(shelf: Shelf) -> None:
+    ours, theirs = shelf.library(), shelf.library()
+    worlds: list[Holdings] = []
+    for name in ("one", "two"):
+        project = await ours.create(name, "")
+        await ours.assign_workspace(f"/work/{name}", project)
+        await ours.set_note("here", name)
+        worlds.append(await ours.holdings())
+        await ours.take_over(Holdings())
+    is_over = asyncio.Event()
+
+    async def look() -> int:
+        looks = 0
+        while not is_over.is_set():
+            assert await theirs.holdings() in (*worlds, Holdings(projects=[], tokens=[]))
+            looks += 1
+        return looks
+
+    looking = asyncio.create_task(look())
+    for _ in range(5):
+        for world in worlds:
+            await ours.take_over(world)
+    is_over.set()
+    assert await looking > 0
+    assert await theirs.holdings() == worlds[-1]
+
+
+async def test_of_several_that_take_over_at_once_one_is_the_last(
+    libraries: list[PostgresLibrary],
+) -> None:
+    worlds: list[Holdings] = []
+    for number, library in enumerate(libraries):
+        project = await library.create("shop", f"{number}")
+        await library.assign_workspace("/work/shop", project)
+        await library.set_note("here", f"{number}")
+        await library.add_token(Token("1", f"{number}", DAY_ONE), "hash")
+        worlds.append(await library.holdings())
+        await library.take_over(Holdings())
+    for _ in range(5):
+        await asyncio.gather(
+            *(each.take_over(world) for each, world in zip(libraries, worlds, strict=True))
+        )
+        assert await libraries[0].holdings() in worlds
+
+
+async def test_taking_over_while_others_change_everything_ends(
+    libraries: list[PostgresLibrary],
+) -> None:
+    first, *others = libraries
+    kept = await first.create("kept", "")
+    holdings = await first.holdings()
+    _, store = await first.open("kept")
+
+    async def change(number: int, library: PostgresLibrary) -> None:
+        name = f"project {number}"
+        for time in range(5):
+            await store.commit(batch(entity(f"{number} {time}")))
+            await outcomes(library.create(name, ""))
+            await outcomes(library.switch(name, off=True))
+            await outcomes(library.assign_workspace(f"/work/{number}", kept))
+            await outcomes(library.archive(name), library.set_note(name, "x"))
+            await outcomes(library.delete(name))
+
+    changing = asyncio.gather(*(change(*each) for each in enumerate(others)))
+    for _ in range(5):
+        await first.take_over(holdings)
+    await changing
+    await first.take_over(holdings)
+    assert await first.holdings() == holdings
+    assert len(await store.scan(Where())) == 5 * len(others)

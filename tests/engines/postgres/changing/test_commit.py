@@ -1,0 +1,136 @@
+"""How often a commit goes to the server and back, whatever its steps are."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pytest
+
+from making import batch, entity, link, memory, note, record_ref
+from postgres_libraries import library_over
+from postgresing import PATIENCE, Proxy, shared
+from proxying import running
+from recollect.core.records import Batch, Delete, Restore, Update, Where
+from recollect.engines.postgres.connecting.news import CHANNEL
+from recollect.engines.postgres.store import PostgresStore
+from recollect.errors import Conflict
+
+BEGIN_AND_COMMIT = 2
+
+
+_connection: ContextVar[object] = ContextVar("connection")
+
+
+class Ways(dict[str, int]):
+    """Bytes in each direction, and how often that turned from there to here on one connection."""
+
+    def __init__(self) -> None:
+        super().__init__(up=0, down=0)
+        self._turns: Counter[object] = Counter()
+        self._last: dict[object, str] = {}
+
+    @property
+    def trips(self) -> int:
+        """Of the connection that had most: whoever tells others by another has fewer."""
+        return max(self._turns.values(), default=0)
+
+    def __setitem__(self, direction: str, count: int) -> None:
+        connection = _connection.get()
+        self._turns[connection] += (self._last.get(connection), direction) == ("up", "down")
+        self._last[connection] = direction
+        super().__setitem__(direction, count)
+
+
+class Way(Proxy):
+    """Knows its connections apart."""
+
+    async def _is_let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        _connection.set(object())
+        return await super()._is_let_in(reader, writer)
+
+
+@dataclass
+class Distant:
+    """A store that is reached by a way on which trips are counted."""
+
+    store: PostgresStore
+    proxy: Proxy
+    told: int = 0
+
+    async def trips(self, made: Batch) -> int:
+        with shared().connect() as listening:
+            listening.execute(f"LISTEN {CHANNEL}".encode())
+            ways = self.proxy.passed = Ways()
+            change = await self.store.commit(made)
+            trips = ways.trips - BEGIN_AND_COMMIT
+            if change.seq > self.told:  # others are told beside it, by the same way
+                self.told = change.seq
+                notices = listening.notifies(timeout=PATIENCE, stop_after=1)
+                assert await asyncio.to_thread(list, notices)
+        return trips
+
+
+@pytest.fixture
+async def distant() -> AsyncGenerator[Distant, None]:
+    async with running(Way(shared())) as proxy:
+        library = library_over(proxy.database())
+        store = await library.user()
+        # Connections enough that none is opened while trips are counted.
+        await asyncio.gather(*(store.revision() for _ in range(4)))
+        yield Distant(store, proxy)
+        await library.close()
+
+
+async def test_a_record_takes_one_trip_to_read_and_one_to_write(distant: Distant) -> None:
+    assert await distant.trips(batch(entity("Ada"), key="first")) == 2
+    assert await distant.trips(batch(note("Ada", "lived in London"))) == 2
+    assert await distant.trips(batch(entity("Bob"), link("Ada", "knows", "Bob"))) == 2
+    assert await distant.trips(batch(Delete(record_ref("Ada")))) == 2
+
+
+async def test_a_turn_of_a_conversation_takes_one_more_for_those_beside_it(
+    distant: Distant,
+) -> None:
+    for place in range(3):
+        turn = memory(f"turn {place}", session="s", position=place)
+        assert await distant.trips(batch(turn)) == 3
+
+
+async def test_many_steps_take_no_more_trips_than_one(distant: Distant) -> None:
+    people = [entity(f"person {number}") for number in range(200)]
+    said = [note(person.id, f"says {person.id}") for person in people]
+    known = [link(one.id, "knows", two.id) for one, two in pairwise(people)]
+    assert await distant.trips(batch(*people, *said, *known)) == 2
+    renamed = [Update(p.id, {"name": f"{p.name}!", "name_key": f"{p.name}!"}, 1) for p in people]
+    # Of names that are to come, and of the children that are found by them.
+    assert await distant.trips(batch(*renamed)) <= 4
+    gone = [Delete(record_ref(person.id)) for person in people]
+    assert await distant.trips(batch(*gone)) == 2
+    assert await distant.trips(batch(*(Restore(record_ref(p.id)) for p in people))) <= 3
+    assert len(await distant.store.scan(Where())) == 200
+
+
+async def test_the_same_batch_again_takes_two(distant: Distant) -> None:
+    said = batch(memory("once"), key="once")
+    await distant.trips(said)
+    assert await distant.trips(said) <= 3
+
+
+async def test_things_can_trade_names_in_one_batch(store: PostgresStore) -> None:
+    await store.commit(batch(entity("Ada"), entity("Bob"), entity("Eve")))
+    names = [
+        Update("Eve", {"name": "x", "name_key": "x"}, 1),
+        Update("Ada", {"name": "Eve", "name_key": "eve", "text": "was Ada"}, 1),
+        Update("Bob", {"name": "Ada", "name_key": "ada"}, 1),
+        Delete(record_ref("Eve")),
+        entity("Bob", id="another Bob"),
+    ]
+    await store.commit(batch(*names))
+    found = {record.name: record.id for record in await store.scan(Where())}
+    assert found == {"Eve": "Ada", "Ada": "Bob", "Bob": "another Bob"}
+    with pytest.raises(Conflict):
+        await store.commit(batch(Restore(record_ref("Eve")), entity("X", id="y")))
+    assert await store.check() == []

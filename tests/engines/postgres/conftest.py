@@ -1,0 +1,53 @@
+"""Servers of PostgreSQL that differ from the shared one."""
+
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import pytest
+
+from certifying import certificate
+from postgresing import Encrypted, Server, encrypted, served, shared
+
+PASSWORD = "correct horse"
+
+
+@pytest.fixture
+async def server() -> AsyncGenerator[Server, None]:
+    """One of its own, to be killed, frozen or spoilt."""
+    async with served() as server:
+        yield server
+
+
+@pytest.fixture
+async def common() -> AsyncGenerator[Server, None]:
+    """The shared one; what a test opens there is closed behind it."""
+    server = shared()
+    yield server
+    await server.disconnect()
+
+
+@pytest.fixture(scope="session")
+def guarded_server() -> Generator[Server, None, None]:
+    server = Server(password=PASSWORD)
+    server.start()
+    yield server
+    server.end()
+
+
+@pytest.fixture
+async def guarded(guarded_server: Server) -> AsyncGenerator[Server, None]:
+    """One that wants a password."""
+    yield guarded_server
+    await guarded_server.disconnect()
+
+
+@pytest.fixture
+def proof(tmp_path: Path) -> Path:
+    return certificate(tmp_path)
+
+
+@pytest.fixture
+async def secure(guarded: Server, proof: Path) -> AsyncGenerator[Encrypted, None]:
+    """The one that wants a password, by a way that wants TLS."""
+    async with encrypted(guarded, proof) as proxy:
+        yield proxy

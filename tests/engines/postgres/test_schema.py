@@ -1,0 +1,34 @@
+"""The tables of a library as they are given out."""
+
+from postgres_openers import open_and_count
+from postgresing import Server, fresh_schema
+from processes import Actor
+from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.schema import VERSION, database
+
+
+def version(cursor: Cursor) -> str:
+    row = cursor.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+    assert row is not None
+    return row[0]
+
+
+async def test_the_tables_say_their_version(common: Server) -> None:
+    opened = database(common.url, fresh_schema())
+    try:
+        assert int(await opened.read(version)) == VERSION
+    finally:
+        await opened.close()
+
+
+async def test_ten_programs_may_be_the_first_in_an_empty_database(server: Server) -> None:
+    name = f"postgres_openers:{open_and_count.__name__}"
+    actors = [Actor(name, server.url, "memory") for _ in range(10)]
+    try:
+        assert [actor.hear() for actor in actors] == ["there"] * 10
+        for actor in actors:
+            actor.tell()
+        assert [actor.finish() for actor in actors] == [[2]] * 10
+    finally:
+        for actor in actors:
+            actor.process.kill()
