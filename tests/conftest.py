@@ -3,6 +3,11 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# No test is about time: a busy machine must not change what one says.
+settings.register_profile("whatever it takes", deadline=None)
+settings.load_profile("whatever it takes")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from recollect.engines.sqlite.reading_room import SqliteReadingRoom
 from recollect.engines.sqlite.store import SqliteStore
 
 # What a store is asked to change; all else it is asked for.
-CHANGES = {"commit", "purge", "redact", "put_vectors", "note_accesses"}
+CHANGES = {"commit", "purge", "redact", "put_vectors", "note_accesses", "restock"}
 
 
 def read_by_room(library: SqliteLibrary, folder: Path) -> Library:

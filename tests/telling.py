@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from making import DAY_ONE
+from recollect.core.peers import Peers
 from recollect.core.ports import Embedded, Embedder, Library, RecordStore
 from recollect.core.records import Batch, Insert, Link, Record, Step
 from recollect.core.searching import Finder
@@ -214,6 +215,7 @@ class Historian:
         indexing: PromptIndexing | None = None,
         options: HistoryOptions | None = None,
         finders: Sequence[Finder] = (),
+        peers: Peers | None = None,
     ) -> None:
         self.book = Book()
         self.session = Session("test")
@@ -221,7 +223,9 @@ class Historian:
         settings = options or HistoryOptions(time_limit=None)
         unified = UnifiedSearch(library, finders, self._indexing, clock, settings)
         self.tools = Toolset(
-            HistoryTools(library, self._indexing, self.book, clock, settings, unified).tools()
+            HistoryTools(
+                library, self._indexing, self.book, clock, settings, unified, peers
+            ).tools()
         )
 
     async def __call__(self, tool: str, **arguments: Any) -> dict[str, Any]:

@@ -6,17 +6,60 @@ from pathlib import Path
 
 import pytest
 
+import postgres_libraries
+import postgresing
 from making import DAY_ONE, MILLISECOND
 from reading import read_by_room
 from recollect.core.ports import Library, RecordStore
 from recollect.core.times import Clock
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.engines.standby.journal.journal import Journal
+from recollect.engines.standby.library import StandbyLibrary
+from recollect.engines.surreal.connecting.embedded import EmbeddedConnection
+from recollect.engines.surreal.library import SurrealLibrary
+from surreal_libraries import library_over
+from surrealing import fresh_namespace, shared
+
+
+def surreal_within(place: Path | None, clock: Clock) -> Library:
+    connection = EmbeddedConnection(place, "test", time_limit=60)
+    mode = "embedded-memory" if place is None else "embedded-file"
+    return SurrealLibrary(connection, mode=mode, place=str(place or ""), clock=clock)
+
+
+def surreal_served(core: int, clock: Clock) -> Library:
+    """One server for all tests; each has a namespace of its own there."""
+    return library_over(shared(core).connection(fresh_namespace()), clock=clock)
+
+
+SCHEMAS = postgresing.Schemas()
+
+
+def postgres_served(clock: Clock) -> Library:
+    """One server for all tests; each has a schema to itself there."""
+    database = postgresing.shared().database(SCHEMAS.lend())
+    return postgres_libraries.library_over(database, clock=clock)
+
+
+def standing_by(folder: Path, clock: Clock) -> Library:
+    """A database that never goes away, with what would stand in for it."""
+    replica = SqliteLibrary(folder / "replica", clock=clock)
+    return StandbyLibrary(
+        MemoryLibrary(clock), replica, Journal(folder / "journal.db"), clock=clock
+    )
+
 
 ENGINES: dict[str, Callable[[Path, Clock], Library]] = {
     "memory": lambda _, clock: MemoryLibrary(clock),
+    "memory-standby": standing_by,
     "sqlite": lambda folder, clock: SqliteLibrary(folder, clock=clock),
     "room": lambda folder, clock: read_by_room(SqliteLibrary(folder, clock=clock), folder),
+    "surreal": lambda _, clock: surreal_within(None, clock),
+    "surreal-file": lambda folder, clock: surreal_within(folder, clock),
+    "surreal-2": lambda _, clock: surreal_served(2, clock),
+    "surreal-3": lambda _, clock: surreal_served(3, clock),
+    "postgres": lambda _, clock: postgres_served(clock),
 }
 
 
@@ -34,6 +77,7 @@ async def library(
     library = ENGINES[request.param](tmp_path / "data", clock)
     yield library
     await library.close()
+    SCHEMAS.take_back()
 
 
 @pytest.fixture

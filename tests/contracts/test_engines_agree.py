@@ -4,16 +4,39 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+import postgresing
+from drafting import (
+    DELETIONS,
+    DRAFTS,
+    FAMILY,
+    KINDS,
+    LATER,
+    LINKS,
+    LIVE,
+    MODELS,
+    NEW_LINKS,
+    NEW_RECORDS,
+    QUERIES,
+    RECORDS,
+    RESTORATIONS,
+    SCOPES,
+    UPDATES,
+    WHERES,
+    WORDS,
+    Draft,
+    Pick,
+)
 from making import DAY_ONE
+from postgres_libraries import library_over
 from recollect.core.ports import Embedded, Purged, RecordStore
 from recollect.core.records import (
     Batch,
@@ -25,7 +48,6 @@ from recollect.core.records import (
     Ref,
     Restore,
     Step,
-    Subject,
     Update,
     Weights,
     Where,
@@ -37,161 +59,41 @@ from recollect.engines.sqlite.connections import create
 from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.schema import PROJECT
 from recollect.engines.sqlite.store import SqliteStore
+from recollect.engines.surreal.connecting.embedded import EmbeddedConnection
+from recollect.engines.surreal.store import SurrealStore
 from recollect.errors import RecollectError
+from surrealing import fresh_namespace, shared
 
 T = TypeVar("T")
 
-# Few of each, so that steps meet.
-RECORDS = [f"r{number}" for number in range(12)]
-LINKS = [f"l{number}" for number in range(8)]
-WORDS = ["red", "Blue", "parser", "parsing", "getUserName", "Größe", "日本語", "C++", "a_b", "50%"]
-QUERIES = [
-    "red",
-    "blue parser",
-    "parse OR blue",
-    "red NOT blue",
-    '"red blue"',
-    "par*",
-    "user name",
-    "日本",
-    "groesse OR größe",
-    "c++",
-]
-
-
-@dataclass(frozen=True)
-class Pick:
-    """One of those that are in a certain state when a batch begins, whichever they are."""
-
-    state: Literal["live", "deleted", "unused", "any"]
-    which: int
-
-    def among(self, choices: Mapping[str, Sequence[str]]) -> str:
-        pool = choices[self.state] or choices["any"]
-        return pool[self.which % len(pool)]
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A step before it is known which things it is about."""
-
-    make: Literal["record", "link", "update", "delete", "restore"]
-    subject: Subject
-    first: Pick
-    second: Pick | None
-    third: Pick
-    values: Mapping[str, Any]
-
-
-def picks(*states: Literal["live", "deleted", "unused", "any"]) -> st.SearchStrategy[Pick]:
-    return st.builds(Pick, st.sampled_from(states), st.integers(0, 20))
-
-
-SCOPES = st.sampled_from(["", "session", "project"])
-names = st.sampled_from(["red", "blue", "parser", None, None, None])
-texts = st.lists(st.sampled_from(WORDS), max_size=3).map(" ".join)
-values = st.fixed_dictionaries(
-    {"name": names, "text": texts},
-    optional={
-        "facets": st.sampled_from([{}, {"n": 1}, {"tags": ["a", "b"]}]),
-        "type": st.sampled_from(["red", None]),
-        "variant": st.sampled_from(["", "x"]),
-        "scope": SCOPES,
-        "session": st.sampled_from(["s1", "s1", "s2", None]),
-        "position": st.sampled_from([1, 2, 3, None]),
-        "author": st.sampled_from(["Ada", "Zoë", "", None]),
-        "importance": st.sampled_from([0.0, 0.5, 1.0, None]),
-        "occurred_at": st.sampled_from([DAY_ONE - 1, DAY_ONE + 1, None]),
-        "tags": st.lists(st.sampled_from("xyz"), max_size=3).map(tuple),
-    },
-).map(lambda drawn: drawn | {"name_key": drawn["name"]})
-subjects = st.sampled_from(["record", "record", "link"])
-LIVE = picks("live")
-ANY = picks("any")
-
-
-def drafted(make: str, subject: Any, first: Any, second: Any = ANY) -> st.SearchStrategy[Draft]:
-    return st.builds(Draft, st.just(make), subject, first, second, picks("live", "any"), values)
-
-
-RECORD, LINK = st.just("record"), st.just("link")
-NEW_RECORDS = drafted("record", RECORD, picks("unused"), st.none() | LIVE)
-NEW_LINKS = drafted("link", LINK, picks("unused"), LIVE)
-UPDATES = drafted("update", RECORD, LIVE)
-DELETIONS = drafted("delete", subjects, LIVE)
-RESTORATIONS = drafted("restore", subjects, picks("deleted"))
-# Mostly what fits, and now and then what does not.
-DRAFTS = st.one_of(
-    NEW_RECORDS,
-    NEW_LINKS,
-    UPDATES,
-    DELETIONS,
-    RESTORATIONS,
-    drafted("record", RECORD, ANY),
-    drafted("link", LINK, ANY),
-    drafted("delete", subjects, ANY),
-    drafted("restore", subjects, ANY),
-)
-LATER = st.integers(-1, 2)
-TIMES = st.none() | st.integers(DAY_ONE - 1, DAY_ONE + 4)
-WHERES = st.builds(
-    Where,
-    kinds=st.sampled_from([(), ("note",), ("note", "entity")]),
-    ids=st.none() | st.lists(st.sampled_from(RECORDS), max_size=4).map(tuple),
-    types=st.sampled_from([(), (), ("red",)]),
-    scopes=st.sampled_from([(), ("project",), ("session", "")]),
-    sessions=st.sampled_from([None, None, ("s1",), ("s1", "s2")]),
-    places=st.sampled_from([None, None, (("s1", 1), ("s2", 2)), ()]),
-    visible_to=st.sampled_from([None, "s1", "s3"]),
-    tags=st.sampled_from([(), (), ("x",), ("y", "z")]),
-    min_importance=st.sampled_from([None, None, 0.0, 0.5]),
-    after=TIMES,
-    before=TIMES,
-    created_before=TIMES,
-    touched_after=TIMES,
-    deleted=st.sampled_from([False, True, None]),
-)
-MODELS = st.sampled_from(["one", "two"])
-KINDS = ("entity", "note")
-TURNS = [
-    {"text": text, "session": "s1", "position": position}
-    for position, text in enumerate(("parser", "Größe"), start=1)
-]
-FAMILY = [
-    Draft("record", "record", Pick("any", 0), None, Pick("any", 0), {"name": "red"}),
-    Draft("record", "record", Pick("any", 1), None, Pick("any", 0), {"name": "blue"}),
-    Draft("record", "record", Pick("any", 2), Pick("any", 0), Pick("any", 0), TURNS[0]),
-    Draft("record", "record", Pick("any", 3), Pick("any", 2), Pick("any", 0), TURNS[1]),
-    Draft("link", "link", Pick("any", 0), Pick("any", 0), Pick("any", 1), {}),
-]
-
 
 class Engines(RuleBasedStateMachine):
-    """Runs everything on both engines and compares all that they say."""
+    """Runs everything on the reference engine and on another, and compares all that they say."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        path = Path(self.folder.name) / "project.db"
-        create(path, PROJECT)
-        self.database = Database(path, PROJECT)
         self.runner = asyncio.Runner()
         self.at = DAY_ONE
         self.memory: RecordStore = MemoryStore(lambda: self.at)
-        self.sqlite: RecordStore = SqliteStore(self.database, "project", 1, lambda: self.at)
-        # The same file, as if it were large.
-        self.arrays = SqliteStore(self.database, "project", 1, lambda: self.at, many=0)
+        self.other = self.opened()
+        self.searched: list[RecordStore] = []  # more ways to find words in the other
+
+    def opened(self) -> RecordStore:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
 
     def teardown(self) -> None:
-        with self.folder, self.runner:
-            found = self.runner.run(self.sqlite.check())
-            self.runner.run(self.database.close())
+        with self.runner:
+            found = self.runner.run(self.other.check())
+            self.runner.run(self.close())
         assert found == []
 
     def both(self, ask: Callable[[RecordStore], Awaitable[T]]) -> T | str:
         """The answer or the code of the error, which must be one and the same."""
         first = self.runner.run(outcome(ask(self.memory)))
-        second = self.runner.run(outcome(ask(self.sqlite)))
+        second = self.runner.run(outcome(ask(self.other)))
         assert first == second
         return first
 
@@ -307,7 +209,8 @@ class Engines(RuleBasedStateMachine):
 
     def find(self, words: Any, where: Where) -> None:
         first = self.both(lambda store: found(store, words, where))
-        assert self.runner.run(found(self.arrays, words, where)) == first
+        for another in self.searched:
+            assert self.runner.run(found(another, words, where)) == first
 
     @rule(where=WHERES, limit=st.none() | st.integers(0, 5))
     def choose(self, where: Where, limit: int | None) -> None:
@@ -431,13 +334,88 @@ async def nearby(store: RecordStore, model: str, where: Where) -> dict[str, floa
     return {match.id: round(match.score, 3) for match in matches}
 
 
-# More by environment for a long night; this many take some twenty seconds.
+class WithSqlite(Engines):
+    def opened(self) -> RecordStore:
+        self.folder = tempfile.TemporaryDirectory()
+        path = Path(self.folder.name) / "project.db"
+        create(path, PROJECT)
+        self.database = Database(path, PROJECT)
+        return SqliteStore(self.database, "project", 1, lambda: self.at)
+
+    @initialize()
+    def search_as_in_a_large_file(self) -> None:
+        self.searched = [SqliteStore(self.database, "project", 1, lambda: self.at, many=0)]
+
+    async def close(self) -> None:
+        with self.folder:
+            await self.database.close()
+
+
+class WithSurreal(Engines):
+    core = 2
+
+    def opened(self) -> RecordStore:
+        self.connection = shared(self.core).connection(fresh_namespace())
+        return SurrealStore(self.connection, "project", lambda: self.at)
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+
+class WithNewSurreal(WithSurreal):
+    core = 3
+
+
+class WithEmbeddedSurreal(Engines):
+    def opened(self) -> RecordStore:
+        self.folder = tempfile.TemporaryDirectory()
+        self.connection = EmbeddedConnection(self.place(), "memory", time_limit=60)
+        return SurrealStore(self.connection, "project", lambda: self.at)
+
+    def place(self) -> Path | None:
+        return Path(self.folder.name) / "surreal"
+
+    async def close(self) -> None:
+        with self.folder:
+            await self.connection.close()
+
+
+class WithSurrealInMemory(WithEmbeddedSurreal):
+    def place(self) -> Path | None:
+        return None
+
+
+class WithPostgres(Engines):
+    def opened(self) -> RecordStore:
+        self.library = library_over(postgresing.shared().database(), clock=lambda: self.at)
+        return self.runner.run(self.library.user())
+
+    async def close(self) -> None:
+        await self.library.close()
+
+
+# More by environment for a long night; this many take some twenty seconds for each engine.
 EXAMPLES = int(os.environ.get("RECOLLECT_TEST_EXAMPLES", "60"))
 
-TestEngines = Engines.TestCase
-TestEngines.settings = settings(
-    max_examples=EXAMPLES,
-    stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+
+def chosen(examples: int) -> settings:
+    return settings(
+        max_examples=max(examples, 1),
+        stateful_step_count=25,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+TestSqlite = WithSqlite.TestCase
+TestSqlite.settings = chosen(EXAMPLES)
+TestSurreal = WithSurreal.TestCase
+TestSurreal.settings = chosen(EXAMPLES // 6)
+TestNewSurreal = WithNewSurreal.TestCase
+TestNewSurreal.settings = chosen(EXAMPLES // 6)
+TestEmbeddedSurreal = WithEmbeddedSurreal.TestCase
+TestEmbeddedSurreal.settings = chosen(EXAMPLES // 12)
+TestSurrealInMemory = WithSurrealInMemory.TestCase
+TestSurrealInMemory.settings = chosen(EXAMPLES // 12)
+TestPostgres = WithPostgres.TestCase
+TestPostgres.settings = chosen(EXAMPLES // 6)

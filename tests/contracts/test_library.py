@@ -6,6 +6,8 @@ from recollect.core.projects import Project
 from recollect.core.records import Where
 from recollect.errors import Conflict, InvalidInput, NotFound, ProjectArchived
 
+SHOP_ID = "99999999-8888-4777-8666-555555555555"
+
 
 async def names(library: Library, *status: str) -> list[str]:
     return [project.name for project in await library.projects(*status)]
@@ -26,6 +28,13 @@ async def test_a_project_is_created_active_and_empty(library: Library) -> None:
     assert opened == created
     assert await store.scan(Where(deleted=None)) == []
     assert await store.changes() == []
+
+
+async def test_a_project_that_was_made_before_now_has_its_own_time(library: Library) -> None:
+    earlier = DAY_ONE - 3 * MILLISECOND
+    created = await library.create("shop", "", project_id=SHOP_ID, at=earlier)
+    assert created == Project(SHOP_ID, "shop", "", "active", earlier, earlier)
+    assert await library.projects() == [created]
 
 
 async def test_projects_are_listed_by_name(library: Library) -> None:

@@ -153,3 +153,12 @@ async def test_a_library_that_is_opened_again_knows_it(tmp_path: Path) -> None:
     await second.close()
     assert await off_times(first) == [(FOLDER, True)]
     await first.close()
+
+
+async def test_what_was_switched_off_before_now_was_off_since_then(library: Library) -> None:
+    project = await library.create("late", "")
+    await library.assign_workspace("/late", project)
+    assert (await library.switch("late", off=True, at=DAY_ONE - 5)).off_since == DAY_ONE - 5
+    assert [(each.folder, each.since) for each in await library.silences()] == [
+        ("/late", DAY_ONE - 5)
+    ]
