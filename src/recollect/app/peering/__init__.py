@@ -1,0 +1,1 @@
+"""Asking other people's servers, and answering them."""

@@ -1,0 +1,129 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certifying import certificate
+from recollect.core.peers import shown_fingerprint
+from recollect.peers.identity import fingerprint_of
+
+Run = Callable[..., Any]
+
+ADDRESS = "https://anna.example:8443"
+PINNED = ("--fingerprint", "sha256:" + "ab" * 32)
+
+
+def peers_in(tmp_path: Path) -> dict[str, Any]:
+    return json.loads((tmp_path / "data" / "peers.json").read_text(encoding="utf-8"))["peers"]
+
+
+def add(recollect: Run, name: str = "anna", *more: str, token: str = "rcl_secret\n") -> Any:
+    arguments = more or PINNED
+    return recollect("peer", "add", name, ADDRESS, "--token-file", "-", *arguments, stdin=token)
+
+
+def test_a_peer_is_added_listed_and_removed(recollect: Run, tmp_path: Path) -> None:
+    assert "No peers" in recollect("peer", "list").out
+    assert add(recollect).status == 0
+    assert peers_in(tmp_path)["anna"]["token"] == "rcl_secret"
+    listed = recollect("peer", "list")
+    assert ADDRESS in listed.out
+    assert "rcl_secret" not in listed.out + recollect("peer", "list", "--json").out
+    assert recollect("peer", "list", "--json").json["peers"][0]["name"] == "anna"
+    assert recollect("peer", "remove", "anna").status == 0
+    assert peers_in(tmp_path) == {}
+    assert recollect("peer", "remove", "anna").status == 2
+
+
+def test_a_token_comes_from_a_file_and_a_fingerprint_from_a_certificate(
+    recollect: Run, tmp_path: Path
+) -> None:
+    token, pem = tmp_path / "token", certificate(tmp_path)
+    token.write_text("rcl_of_a_file\n", encoding="utf-8")
+    done = recollect(
+        *("peer", "add", "anna", ADDRESS, "--token-file", str(token)),
+        *("--certificate", str(pem), "--time-limit", "2", "--json"),
+    )
+    assert done.json["fingerprint"] == shown_fingerprint(fingerprint_of(pem))
+    kept = peers_in(tmp_path)["anna"]
+    assert (kept["token"], kept["time_limit"]) == ("rcl_of_a_file", 2.0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("anna", "http://anna.example", "--token-file", "-", *PINNED),
+        ("anna", "https://anna.example/mcp", "--token-file", "-", *PINNED),
+        ("a b", ADDRESS, "--token-file", "-", *PINNED),
+        ("anna", ADDRESS, "--token-file", "-"),
+        ("anna", ADDRESS, "--token-file", "-", "--fingerprint", "sha256:00"),
+        ("anna", ADDRESS, "--token-file", "-", *PINNED, "--certificate", "x.pem"),
+        ("anna", ADDRESS, "--token-file", "-", "--certificate", "no/such.pem"),
+        ("anna", ADDRESS, "--token-file", "no/such/file", *PINNED),
+        ("anna", ADDRESS, "--token-file", "-", *PINNED, "--time-limit", "0"),
+        ("anna", ADDRESS, *PINNED),
+    ],
+)
+def test_a_mistake_is_told_and_changes_nothing(
+    recollect: Run, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    done = recollect("peer", "add", *arguments, stdin="rcl_secret\n")
+    assert done.status == 2
+    assert done.err
+    assert "rcl_secret" not in done.err
+    assert not (tmp_path / "data" / "peers.json").exists()
+
+
+def test_an_empty_token_and_a_name_that_is_taken_are_mistakes(
+    recollect: Run, tmp_path: Path
+) -> None:
+    assert add(recollect, token="\n").status == 2
+    assert add(recollect).status == 0
+    assert add(recollect, token="rcl_other\n").status == 2
+    assert peers_in(tmp_path)["anna"]["token"] == "rcl_secret"
+
+
+def test_where_only_reading_is_allowed_nobody_is_added(
+    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_READ_ONLY", "true")
+    assert add(recollect).status == 2
+    assert recollect("peer", "identity").status == 2
+    assert not (tmp_path / "data").exists()
+    assert recollect("peer", "list").status == 0
+
+
+def test_a_list_that_cannot_be_read_is_told(recollect: Run, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "peers.json").write_text("nonsense", encoding="utf-8")
+    for command in (("list",), ("check",), ("remove", "anna")):
+        done = recollect("peer", *command)
+        assert done.status == 2
+        assert "peers.json" in done.err
+
+
+def test_checking_asks_those_who_are_known(recollect: Run) -> None:
+    assert recollect("peer", "check").status == 0
+    assert recollect("peer", "check", "anna").status == 2
+    recollect(
+        *("peer", "add", "gone", "https://127.0.0.1:1", "--token-file", "-", *PINNED),
+        stdin="rcl_secret\n",
+    )
+    done = recollect("peer", "check", "--json")
+    assert done.status == 1
+    assert done.json["peers"][0]["error"] == "peer_unreachable"
+    assert "gone" in recollect("peer", "check", "gone").out
+
+
+def test_an_identity_is_made_once_and_says_how_to_serve_with_it(
+    recollect: Run, tmp_path: Path
+) -> None:
+    first = recollect("peer", "identity")
+    assert first.out.startswith("sha256:")
+    assert "--certificate-key" in first.err
+    again = recollect("peer", "identity", "--json").json
+    assert (again["fingerprint"], again["is_new"]) == (first.out.strip(), False)
+    assert Path(again["certificate"]).parent == tmp_path / "data"
+    assert fingerprint_of(Path(again["certificate"])) == first.out.strip().removeprefix("sha256:")
