@@ -1,11 +1,10 @@
-import logging
 import os
 from pathlib import Path
 
 import pytest
 
 from recollect.errors import InvalidInput, RecollectError, Refused
-from recollect.settings import Settings, chosen_toolsets, load
+from recollect.settings import Settings, chosen_toolsets, load, warnings_of
 
 AS_DOCUMENTED = """---
 deployment_mode: embedded-file
@@ -47,6 +46,7 @@ def error(file: Path, text: str) -> RecollectError:
     with pytest.raises(RecollectError) as caught:
         read(file, text)
     assert str(file) in str(caught.value)
+    assert "hunter2" not in f"{caught.value} {caught.value.envelope()}"
     return caught.value
 
 
@@ -58,6 +58,33 @@ def test_the_documented_file_of_surrealdb_memory_is_honoured(file: Path) -> None
     assert settings.max_memories_per_session == 100
     assert settings.consolidation_on_shutdown is True
     assert settings.log_level == "info"
+    assert (settings.engine, settings.namespace, settings.database) == (
+        "sqlite",
+        "memory",
+        "default",
+    )
+    assert settings.database_url is None
+
+
+@pytest.mark.parametrize("mode", ["remote", "local-server"])
+def test_the_block_in_the_body_counts_in_the_modes_of_a_server(file: Path, mode: str) -> None:
+    settings = read(file, AS_DOCUMENTED.replace("embedded-file", mode))
+    assert (settings.engine, settings.deployment_mode) == ("surreal", mode)
+    assert settings.database_url == "ws://localhost:8000"
+    assert (settings.database_user, settings.database_password) == ("root", "root")
+
+
+def test_the_block_in_the_body_asks_for_no_server(file: Path) -> None:
+    settings = read(file, AS_DOCUMENTED.replace("deployment_mode: embedded-file\n", ""))
+    assert (settings.engine, settings.deployment_mode) == ("sqlite", "embedded-file")
+    assert settings.database_url is None
+
+
+@pytest.mark.parametrize("key", ["remote_url", "database_url"])
+def test_what_stands_in_the_body_must_not_stand_at_the_top_too(file: Path, key: str) -> None:
+    found = error(file, AS_DOCUMENTED.replace("---\n", f"---\n{key}: ws://a\n", 1))
+    assert (found.facts["line"], found.facts["argument"]) == (19, "remote_url")
+    assert f"`{key}` in line 2" in found.message
 
 
 @pytest.mark.parametrize(
@@ -75,6 +102,12 @@ def test_the_documented_file_of_surrealdb_memory_is_honoured(file: Path) -> None
         ("toolsets: [memories, graph]", "toolsets", "memories,graph"),
         ("toolsets:\n  - graph", "toolsets", "graph"),
         ("read-only: on", "read_only", True),
+        ("engine: surreal", "engine", "surreal"),
+        ("engine: surreal\nnamespace: other", "namespace", "other"),
+        ("engine: surreal\ndatabase: my-own_1", "database", "my-own_1"),
+        ("remote_url: wss://a.example", "database_url", "wss://a.example"),
+        ("database_url: wss://a.example", "deployment_mode", "remote"),
+        ("database_timeout: 3", "database_timeout", 3.0),
     ],
 )
 def test_each_key_is_honoured(file: Path, line: str, name: str, value: object) -> None:
@@ -86,38 +119,30 @@ def test_each_key_is_honoured(file: Path, line: str, name: str, value: object) -
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("deployment_mode: remote", "SurrealDB"),
-        ("deployment_mode: local-server", "SurrealDB"),
-        ("namespace: other", "memory"),
-        ("database: other", "project"),
+        ("namespace: other", "engine to surreal"),
+        ("database: other", "engine to surreal"),
         ("embedding_dimensions: 768", "384"),
-        ("remote_url: ws://localhost:8000", "remote"),
-        ("remote_user: root", "remote"),
-        ("remote_pass: hunter2", "remote"),
+        ("remote_user: root", "database_url"),
+        ("remote_pass: hunter2", "database_url"),
+        ("database_ca: ca.pem", "database_url"),
     ],
 )
-def test_what_this_version_does_not_have_is_refused(file: Path, line: str, reason: str) -> None:
+def test_what_would_have_no_effect_is_refused(file: Path, line: str, reason: str) -> None:
     refused = error(file, f"---\n{line}\n---\n")
     assert isinstance(refused, Refused)
     assert refused.facts["line"] == 2
     assert refused.facts["argument"] == line.split(":")[0]
     assert reason in refused.message
-    assert "hunter2" not in str(refused.envelope())
-
-
-def test_the_mode_is_refused_before_what_belongs_to_it(file: Path) -> None:
-    text = AS_DOCUMENTED.replace("embedded-file", "remote")
-    assert error(file, text).facts["argument"] == "deployment_mode"
-    text = "---\nremote_url: ws://x\ndeployment_mode: remote\n---\n"
-    assert error(file, text).facts["argument"] == "deployment_mode"
 
 
 def test_beside_an_embedded_mode_the_remote_keys_are_left_alone(file: Path) -> None:
     text = "---\ndeployment_mode: embedded-file\nremote_url: ws://x\nremote_pass: x\n---\n"
-    assert read(file, text).deployment_mode == "embedded-file"
+    settings = read(file, text)
+    assert (settings.deployment_mode, settings.engine) == ("embedded-file", "sqlite")
+    assert settings.database_url is None
 
 
-def test_a_flag_can_take_the_place_of_a_mode_that_is_refused(file: Path) -> None:
+def test_a_flag_can_take_the_place_of_a_mode_that_lacks_its_address(file: Path) -> None:
     file.write_text("---\ndeployment_mode: remote\n---\n", encoding="utf-8")
     assert load({"config": file, "deployment_mode": "embedded-memory"}, {}).config == file
 
@@ -134,6 +159,10 @@ def test_a_flag_can_take_the_place_of_a_mode_that_is_refused(file: Path) -> None
         ("---\ndata_dir: a\ndb_path: b\n---\n", 3, "db_path"),
         ("---\nembeding_model: none\n---\n", 2, "embeding_model"),
         ("---\nconfig: other.md\n---\n", 2, "config"),
+        ("---\ndeployment_mode: remote\n---\n", 2, "deployment_mode"),
+        ("---\nremote_url: ws://a\ndatabase_url: ws://b\n---\n", 3, "database_url"),
+        ("---\nremote_url: localhost:8000\n---\n", 2, "remote_url"),
+        ("---\nremote_pass: [hunter2, b]\n---\n", 2, "remote_pass"),
     ],
 )
 def test_a_bad_entry_is_named_with_its_line(file: Path, text: str, line: int, key: str) -> None:
@@ -180,17 +209,18 @@ def test_a_relative_folder_belongs_to_the_file(file: Path) -> None:
     assert read(file, "---\ndata_dir: data\n---\n").data_dir == file.parent / "data"
 
 
-def test_a_password_that_others_can_read_is_warned_of(
-    file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize("text", [AS_DOCUMENTED, AS_DOCUMENTED.replace("remote_", "database_")])
+def test_a_password_that_others_can_read_is_warned_of(file: Path, text: str) -> None:
     if os.name != "posix":
         return  # other systems have no such bits
-    caplog.set_level(logging.WARNING)
-    read(file, AS_DOCUMENTED)
-    assert caplog.messages == []
-    file.chmod(0o644)
-    load({"config": file}, {})
-    assert [str(file) in message for message in caplog.messages] == [True]
-    file.write_text("---\nport: 1\n---\n", encoding="utf-8")
-    load({"config": file}, {})
-    assert len(caplog.messages) == 1
+    settings = read(file, text.replace("database_pass", "database_password"))
+    assert warnings_of(settings) == ()
+    for mode in (0o640, 0o604, 0o644):
+        file.chmod(mode)
+        (warning,) = warnings_of(settings)
+        assert f"chmod 600 {file}" in warning
+        assert "root" not in warning.replace(str(file), "")
+    file.write_text("---\nport: 1\nremote_pass:\n---\n", encoding="utf-8")
+    assert warnings_of(load({"config": file}, {})) == ()
+    file.unlink()
+    assert warnings_of(settings) == ()

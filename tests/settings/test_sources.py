@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.errors import Refused
 from recollect.settings import TOOLSETS, Settings, explained, load, unset_environment
 from recollect.settings.sources import REMOTE_FLAGS
 from recollect.settings.values import choices_of
 
-NAMES = [field.name for field in fields(Settings) if field.name != "config"]
+# The file with certificates must be there; it has tests of its own.
+NAMES = [f.name for f in fields(Settings) if f.name not in ("config", "database_ca")]
 HINTS = get_type_hints(Settings)
 PATHS = [name for name, kind in HINTS.items() if Path in (kind, *get_args(kind))]
 
@@ -19,10 +19,14 @@ PATHS = [name for name, kind in HINTS.items() if Path in (kind, *get_args(kind))
 def spelled(name: str, index: int) -> str:
     """One of several values of a setting, as a person writes it."""
     kind = HINTS[name]
+    if name == "engine":  # PostgreSQL needs an address beside it; it has tests of its own
+        return ("sqlite", "surreal", "sqlite")[index]
     if choices := choices_of(kind):
         return choices[index % len(choices)]
     if name == "toolsets":
         return ("all", *TOOLSETS)[index]
+    if name == "database_url":
+        return ("ws://a.example", "wss://b.example:1", "http://127.0.0.1/rpc")[index]
     return {
         bool: ("true", "false", "on"),
         int: ("11", "12", "13"),
@@ -39,6 +43,16 @@ def understood(name: str, text: str, folder: Path) -> Any:
     return folder / text if name in PATHS else text
 
 
+def needed_beside(name: str, *, is_given: bool) -> dict[str, str]:
+    """Variables without which a setting is refused."""
+    if name in ("namespace", "database"):
+        return {"RECOLLECT_ENGINE": "surreal"}
+    pair = {"database_user": "DATABASE_PASSWORD", "database_password": "DATABASE_USER"}
+    if name in pair and is_given:
+        return {"RECOLLECT_DATABASE_URL": "ws://a", f"RECOLLECT_{pair[name]}": "x"}
+    return {}
+
+
 @given(
     name=st.sampled_from(NAMES),
     indexes=st.permutations([0, 1, 2]),
@@ -52,6 +66,7 @@ def test_a_flag_goes_before_the_environment_that_before_the_file_that_before_the
     file = tmp_path / "config.md"
     file.write_text(f"---\n{name}: {entry}\n---\n" if present[2] else "", encoding="utf-8")
     environment = {"RECOLLECT_CONFIG": str(file)}
+    environment |= needed_beside(name, is_given=any(present))
     if present[1]:
         environment[f"RECOLLECT_{name.upper()}"] = variable
     flags = {name: flag} if present[0] else {}
@@ -98,6 +113,7 @@ def test_the_working_folder_is_the_clients_project_where_it_says_so(tmp_path: Pa
         ("MEMORY_LOG_LEVEL", "debug", "log_level", "debug"),
         ("MEMORY_DEPLOYMENT_MODE", "embedded-memory", "deployment_mode", "embedded-memory"),
         ("MEMORY_DB_PATH", "~/memories", "data_dir", Path.home() / "memories"),
+        ("MEMORY_REMOTE_URL", "wss://a", "database_url", "wss://a"),
         ("MEMORY_SESSION_ID", "s-1", "session_id", "s-1"),
         ("CLAUDE_CODE_SESSION_ID", "s-2", "session_id", "s-2"),
     ],
@@ -116,46 +132,30 @@ def test_our_own_variable_goes_before_the_others() -> None:
     assert load({}, environment | {"RECOLLECT_SESSION_ID": "a"}).session_id == "a"
 
 
-@pytest.mark.parametrize("mode", ["remote", "local-server"])
-def test_a_mode_that_needs_surrealdb_is_refused(mode: str) -> None:
-    environment = {"MEMORY_DEPLOYMENT_MODE": mode, "MEMORY_REMOTE_URL": "ws://x"}
-    with pytest.raises(Refused) as caught:
-        load({}, environment)
-    assert caught.value.facts["argument"] == "MEMORY_DEPLOYMENT_MODE"
-    assert caught.value.facts["allowed"] == ["embedded-file", "embedded-memory"]
-
-
-def test_a_remote_address_is_refused_unless_the_mode_says_that_it_is_not_used() -> None:
-    with pytest.raises(Refused) as caught:
-        load({}, {"MEMORY_REMOTE_URL": "ws://x"})
-    assert caught.value.facts["argument"] == "MEMORY_REMOTE_URL"
-    environment = {"MEMORY_REMOTE_URL": "ws://x", "MEMORY_DEPLOYMENT_MODE": "embedded-file"}
-    assert load({}, environment).deployment_mode == "embedded-file"
-
-
 def test_every_setting_is_explained_and_a_password_is_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "config.md"
     text = "---\ndeployment_mode: embedded-file\nremote_pass: hunter2\nport: 1\n---\n"
     file.write_text(text, encoding="utf-8")
     file.chmod(0o600)
     told = explained({"config": file, "project": "shop"}, {"MEMORY_LOG_LEVEL": "warn"})
-    assert [item.name for item in told][: len(NAMES) + 1] == [f.name for f in fields(Settings)]
+    assert [item.name for item in told] == [field.name for field in fields(Settings)]
     by_name = {item.name: (item.value, item.source) for item in told}
     assert by_name["port"] == (1, f"config file {file} line 4")
     assert by_name["project"] == ("shop", "flag --project")
     assert by_name["log_level"] == ("warning", "environment MEMORY_LOG_LEVEL")
     assert by_name["config"] == (str(file), "flag --config")
     assert by_name["host"] == ("127.0.0.1", "default")
-    assert by_name["remote_pass"] == ("***", f"config file {file} line 3")
+    assert by_name["database_password"] == ("***", f"config file {file} line 3")
     assert "hunter2" not in str(told)
 
 
 def test_a_child_with_flags_alone_inherits_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("RECOLLECT_PORT", "MEMORY_LOG_LEVEL", "MEMORY_DB_PATH", "OTHER"):
+    ours = ("RECOLLECT_PORT", "RECOLLECT_DATABASE_PASSWORD", "MEMORY_DB_PATH", "MEMORY_REMOTE_URL")
+    for name in (*ours, "OTHER"):
         monkeypatch.setenv(name, "debug")
     environment = unset_environment()
     assert environment["OTHER"] == "debug"
-    assert {"RECOLLECT_PORT", "MEMORY_LOG_LEVEL", "MEMORY_DB_PATH"}.isdisjoint(environment)
+    assert environment.keys().isdisjoint(ours)
     assert load({}, environment).config is None
 
 

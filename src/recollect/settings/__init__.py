@@ -5,11 +5,14 @@ The only reader of the environment.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from recollect.errors import InvalidInput
+from recollect.settings.model import DEFAULT_TOOLSETS, GATEWAY, TOOLSETS, Settings
+from recollect.settings.model import OWN_TOOLSETS as OWN_TOOLSETS
+from recollect.settings.model import BankMode as BankMode
 from recollect.settings.places import (
     CONFIG_VARIABLE,
     NO_FILE,
@@ -19,22 +22,13 @@ from recollect.settings.places import (
     located,
     target,
 )
+from recollect.settings.servers import database_key, kind_of, wire_warnings
+from recollect.settings.servers import title_of as title_of
 from recollect.settings.sources import OTHER_VARIABLES, PREFIX, REMOTE_FLAGS, Gathered, gather
+from recollect.settings.storage import SERVER_MODES
+from recollect.settings.storage import Engine as Engine
 from recollect.settings.values import Given, parsed, shown
 
-Transport = Literal["stdio", "http"]
-Dialect = Literal["recollect", "server-memory"]
-LogLevel = Literal["debug", "info", "warning", "error"]
-Synchronous = Literal["normal", "full"]
-DeploymentMode = Literal["embedded-file", "embedded-memory"]
-EmbeddingModel = Literal["all-MiniLM-L6-v2", "none"]
-BankMode = Literal["architect", "ask", "code", "debug", "test"]
-
-OWN_TOOLSETS = ("memories", "graph", "history", "bank")
-GATEWAY = "gateway"
-TOOLSETS = (*OWN_TOOLSETS, GATEWAY)
-# A list of tools stands in every conversation's context, so not all are offered unasked.
-DEFAULT_TOOLSETS = ("memories", "graph", "history")
 # Whoever sets one of these wants the memory bank.
 OF_THE_BANK = frozenset(
     {
@@ -62,91 +56,8 @@ CLIENT_VARIABLES = (
 )
 HOOK_GUARD = "RECOLLECT_INSIDE_HOOK"
 AUTO = "auto"
+REPLICA = "replica"  # inside the folder of what stands in for a server
 DEFAULT = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Every setting, with its default. The comments are the text of docs/settings.md."""
-
-    #: Folder that holds all data; made when missing. Default: the platform's data folder.
-    data_dir: Path
-    #: File to read settings from, `none` for no file. Default: `config.md` in the config folder.
-    config: Path | None = None
-    #: Project to work in, made at the first write; `auto` takes the one of the working folder.
-    project: str | None = None
-    #: Working folder. Default: CLAUDE_PROJECT_DIR, else the current one; over HTTP none.
-    path: Path | None = None
-    #: Where everything is kept: in the data folder, or in memory until the program ends.
-    deployment_mode: DeploymentMode = "embedded-file"
-    #: Toolsets, with commas, or `all`. Settings of the bank and a gateway's file add theirs.
-    toolsets: str = ",".join(DEFAULT_TOOLSETS)
-    #: Offer only the tools that change nothing.
-    read_only: bool = False
-    #: Names and shapes of the tools: our own, or those of the official memory server.
-    dialect: Dialect = "recollect"
-    #: How clients connect.
-    transport: Transport = "stdio"
-    #: Address that the HTTP transport listens on.
-    host: str = "127.0.0.1"
-    #: Port that the HTTP transport listens on.
-    port: int = 8081
-    #: Serve HTTP on the loopback address without asking for a token.
-    no_token: bool = False
-    #: Session that memories belong to. Default: CLAUDE_CODE_SESSION_ID, else a new one.
-    session_id: str | None = None
-    #: Memories that one session may store on its own; explicit ones past it get a warning.
-    max_memories_per_session: int = 100
-    #: Write a summary of the session when the server ends.
-    consolidation_on_shutdown: bool = True
-    #: Let an assistant's hooks give context and take in what happened.
-    hooks: bool = True
-    #: Hooks: tokens that the context at the start of a session may take.
-    session_token_budget: int = 2000
-    #: Hooks: tokens that what is recalled for one prompt may take.
-    prompt_token_budget: int = 1500
-    #: Hooks: remember failures and edits by themselves, as memories that fade.
-    automatic_memories: bool = True
-    #: What finds memories by meaning; `none` leaves the search by words.
-    embedding_model: EmbeddingModel = "all-MiniLM-L6-v2"
-    #: Replace keys, tokens and passwords in texts before they are stored.
-    mask_secrets: bool = True
-    #: Seconds after which a search answers with what it has found so far.
-    recall_time_limit: float = 2.0
-    #: History: folders whose conversations are left out, with commas; `*` stands for anything.
-    history_exclude: str = ""
-    #: Memory bank: the mode of working to begin with.
-    mode: BankMode = "code"
-    #: Memory bank: name of its folder inside the working folder.
-    folder: str = "memory-bank"
-    #: Memory bank: who made an entry; a name or the address of a GitHub profile.
-    username: str = "Unknown User"
-    #: Memory bank: offer the eight tools that came after the original's specification too.
-    bank_extras: bool = False
-    #: Memory bank: offer only the tools that the mode of the start is for.
-    mode_tools: bool = False
-    #: Memory bank: it lies on another machine, reached over SSH. Needs the three next ones.
-    remote: bool = False
-    #: Memory bank on another machine: the user there. The flag is `--remote-user`.
-    ssh_user: str | None = None
-    #: Memory bank on another machine: its name, with `:port` where needed. `--remote-host`.
-    ssh_host: str | None = None
-    #: Memory bank on another machine: the folder of the project, or the bank's. `--remote-path`.
-    ssh_path: str | None = None
-    #: Private key for SSH. Default: those of the agent and of `~/.ssh`.
-    ssh_key: Path | None = None
-    #: File with the keys of known hosts. Default: `~/.ssh/known_hosts`.
-    known_hosts: Path | None = None
-    #: Gateway: the file of its tools, or `none`. Default: `tools.json` in the config folder.
-    gateway_config: Path | None = None
-    #: When a commit counts as written: `full` survives a power cut, `normal` any crash.
-    synchronous: Synchronous = "normal"
-    #: What is written to standard error.
-    log_level: LogLevel = "warning"
-    #: What clients should start, where it is not this program itself. `./run` sets it.
-    launcher: str | None = None
-    #: Offer the fixtures of the protocol's conformance suite. For developers.
-    conformance: bool = False
 
 
 class Explained(NamedTuple):
@@ -188,7 +99,7 @@ def explained(
             )
             for field in fields(Settings)
         ),
-        *(Explained(item.name, _shown(item.value), item.source) for item in gathered.others),
+        *(Explained(item.key, _shown(item.told), item.source) for item in gathered.others),
     ]
 
 
@@ -212,6 +123,66 @@ def chosen_toolsets(settings: Settings) -> tuple[str, ...]:
     if settings.toolsets.strip() != "all" or settings.gateway_config is not None:
         return chosen
     return tuple(name for name in chosen if name != GATEWAY)
+
+
+def is_server(settings: Settings) -> bool:
+    """Whether everything is kept by a server, which may be away."""
+    return settings.deployment_mode in SERVER_MODES
+
+
+def server_engine(scheme: str) -> str | None:
+    """Of a server whose address begins with that; None where it is the address of none."""
+    kind = kind_of(scheme)
+    return None if kind is None else kind.engine
+
+
+def surreal_folder(settings: Settings) -> Path:
+    """Where SurrealDB keeps its files, where it runs inside this program."""
+    return settings.data_dir / "surreal"
+
+
+def standby_folder(settings: Settings) -> Path:
+    """What stands in for a server that is away; no two databases share it."""
+    key = database_key(settings.database_url or "", settings.namespace, settings.database)
+    return settings.data_dir / "standby" / key
+
+
+def engine_flags(settings: Settings) -> list[str]:
+    """What leads another process to the same engine, where nothing but flags named it."""
+    flags = ["--engine", settings.engine] if settings.engine != "sqlite" else []
+    for flag, value in (
+        ("--database-url", settings.database_url),
+        ("--database-user", settings.database_user),
+    ):
+        flags += [flag, value] if is_server(settings) and value else []
+    return flags
+
+
+def files_folder(settings: Settings) -> Path | None:
+    """The SQLite files that are read where there is no time for a server to answer."""
+    if is_server(settings):
+        return standby_folder(settings) / REPLICA
+    on_disk = settings.engine == "sqlite" and settings.deployment_mode != "embedded-memory"
+    return settings.data_dir if on_disk else None
+
+
+def keep_surreal_commits() -> None:
+    """A commit of the embedded engine is on the disk; said before its module is loaded."""
+    os.environ.setdefault("SURREAL_SYNC_DATA", "true")
+
+
+def warnings_of(settings: Settings) -> tuple[str, ...]:
+    """What works and is not safe: sentences for whoever starts a server or asks."""
+    told: list[str] = []
+    if settings.config is not None:
+        # Most have no file, and load no reader.
+        from recollect.settings.config_file import reader_warnings
+
+        told += reader_warnings(settings.config)
+    if is_server(settings) and settings.database_url:
+        address, password = settings.database_url, settings.database_password
+        told += wire_warnings(address, password, settings.database_ca)
+    return tuple(told)
 
 
 def gateway_target(settings: Settings) -> Path:

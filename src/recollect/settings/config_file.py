@@ -1,6 +1,5 @@
 """The config file: markdown whose settings stand in YAML at its top."""
 
-import logging
 import os
 import re
 import stat
@@ -9,8 +8,7 @@ from pathlib import Path
 
 from recollect.errors import InvalidInput
 from recollect.settings.flat_yaml import Entry, Unreadable, parse
-
-log = logging.getLogger(__name__)
+from recollect.settings.places import is_there
 
 _FENCE = re.compile(r"-{3}[ \t]*$")
 _END = re.compile(r"(?:-{3}|\.{3})[ \t]*$")
@@ -19,6 +17,7 @@ _HEADING = re.compile(r"#+[ \t]")
 _YAML_BLOCK = re.compile(r"[ \t]*```[ \t]*ya?ml[ \t]*$", re.IGNORECASE)
 _BLOCK_END = re.compile(r"[ \t]*```[ \t]*$")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_PASSWORDS = ("remote_pass", "database_password")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +39,18 @@ def read(path: Path) -> ConfigFile:
     if end is None:
         raise _unreadable(path, len(lines), "The settings are not closed by a line of `---`.")
     try:
-        found = ConfigFile(path, parse(lines[1:end], 2), _remote(lines, end + 1))
+        return ConfigFile(path, parse(lines[1:end], 2), _remote(lines, end + 1))
     except Unreadable as error:
         raise _unreadable(path, error.line, error.reason) from None
-    _warn_of_readers(found)
-    return found
+
+
+def reader_warnings(path: Path) -> list[str]:
+    """Whether a password in the file can be read by others than its owner."""
+    if os.name != "posix" or not is_there(path) or not path.stat().st_mode & _OTHERS:
+        return []
+    found = read(path)
+    held = [e.key for e in (*found.settings, *found.remote) if e.key in _PASSWORDS and e.value]
+    return [f"{path} holds {key}, and others can read it: chmod 600 {path}" for key in held[:1]]
 
 
 def _lines(path: Path) -> list[str]:
@@ -78,11 +84,3 @@ def _unreadable(path: Path, line: int, reason: str) -> InvalidInput:
     return InvalidInput(
         f"{path}, line {line}, cannot be read.", hint=reason, file=str(path), line=line
     )
-
-
-def _warn_of_readers(found: ConfigFile) -> None:
-    has_password = any(e.key == "remote_pass" for e in [*found.settings, *found.remote])
-    if has_password and os.name == "posix" and found.path.stat().st_mode & _OTHERS:
-        log.warning(
-            "%s holds remote_pass and others can read it: chmod 600 %s", found.path, found.path
-        )

@@ -6,22 +6,29 @@ from typing import Any, NamedTuple
 
 from recollect.errors import InvalidInput
 from recollect.settings.places import located
-from recollect.settings.values import HIDDEN, Given
+from recollect.settings.storage import OF_A_SERVER, completed
+from recollect.settings.values import Given
 
 PREFIX = "RECOLLECT_"
 
 # Variables beside ours, in their order: those of surrealdb-memory, and of the client.
 VARIABLES: dict[str, tuple[str, ...]] = {
+    "database_url": ("MEMORY_REMOTE_URL",),
     "data_dir": ("MEMORY_DB_PATH",),
     "deployment_mode": ("MEMORY_DEPLOYMENT_MODE",),
     "log_level": ("MEMORY_LOG_LEVEL",),
     "path": ("CLAUDE_PROJECT_DIR",),
     "session_id": ("MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID"),
 }
-REMOTE_URL_VARIABLE = "MEMORY_REMOTE_URL"
-OTHER_VARIABLES = frozenset({REMOTE_URL_VARIABLE}.union(*VARIABLES.values()))
+OTHER_VARIABLES = frozenset[str]().union(*VARIABLES.values())
 
-KEYS = {"db_path": "data_dir"}  # other names in a file
+# Other names in a file: those of surrealdb-memory.
+REMOTE_KEYS = {
+    "remote_url": "database_url",
+    "remote_user": "database_user",
+    "remote_pass": "database_password",
+}
+KEYS = {"db_path": "data_dir", **REMOTE_KEYS}
 # The flags of settings whose names a file uses for something else.
 REMOTE_FLAGS = {
     "ssh_user": "--remote-user",
@@ -30,16 +37,8 @@ REMOTE_FLAGS = {
 }
 NOT_IN_A_FILE = frozenset({"config"})
 LISTS = frozenset({"toolsets", "history_exclude"})
-PASSWORDS = frozenset({"remote_pass"})
-REMOTE_KEYS = ("remote_url", "remote_user", "remote_pass")
-REMOTE_MODES = ("local-server", "remote")
-NO_SURREALDB = "this version has no SurrealDB engine"
 # Keys that have only one value here, and why.
-FIXED = {
-    "namespace": ("memory", "Recollect keeps a database for each project and has no namespaces"),
-    "database": ("default", "Recollect keeps a database for each project: set `project` instead"),
-    "embedding_dimensions": ("384", "that is what all-MiniLM-L6-v2 gives"),
-}
+FIXED = {"embedding_dimensions": ("384", "that is what all-MiniLM-L6-v2 gives")}
 
 
 class Gathered(NamedTuple):
@@ -53,7 +52,7 @@ class Gathered(NamedTuple):
 def gather(
     names: Collection[str], flags: Mapping[str, Any], environment: Mapping[str, str]
 ) -> Gathered:
-    """Raises Refused for what this version does not have."""
+    """Raises InvalidInput and Refused for what cannot be, and what does not go together."""
     from_flags = {given.name: given for given in _from_flags(names, flags)}
     config = from_flags.get("config")
     path = located(None if config is None else str(config.value), environment)
@@ -61,11 +60,11 @@ def gather(
     from_environment = list(_from_environment(names, environment))
     by_name = {given.name: given for given in (*at_top, *from_environment)} | from_flags
     others = [given for name, given in by_name.items() if name not in names]
-    settings = {name: given for name, given in by_name.items() if name in names}
-    _check_mode(settings.get("deployment_mode"))
     for given in others:
-        _check_other(given, mode_is_given="deployment_mode" in settings)
-    return Gathered(settings, [*others, *in_body], path)
+        _check_fixed(given)
+    known = {name: given for name, given in by_name.items() if name in names}
+    settings, unused = completed(known, in_body)
+    return Gathered(settings, [*others, *unused], path)
 
 
 def _from_flags(names: Collection[str], flags: Mapping[str, Any]) -> Iterator[Given]:
@@ -78,7 +77,7 @@ def _from_flags(names: Collection[str], flags: Mapping[str, Any]) -> Iterator[Gi
 def _from_environment(names: Collection[str], environment: Mapping[str, str]) -> Iterator[Given]:
     """A variable that is empty counts as not set."""
     candidates = {name: (PREFIX + name.upper(), *VARIABLES.get(name, ())) for name in names}
-    for name, variables in (candidates | {"remote_url": (REMOTE_URL_VARIABLE,)}).items():
+    for name, variables in candidates.items():
         for variable in variables:
             if value := environment.get(variable):
                 yield Given(name, value, variable, f"environment {variable}")
@@ -91,21 +90,22 @@ def _from_file(names: Collection[str], path: Path) -> tuple[list[Given], list[Gi
     from recollect.settings.config_file import Entry, read
 
     def given(entry: Entry) -> Given:
-        value = HIDDEN if entry.key in PASSWORDS and entry.value else entry.value
         name, source = KEYS.get(entry.key, entry.key), f"config file {path} line {entry.line}"
-        return Given(name, value, entry.key, source, path, entry.line)
+        return Given(name, entry.value, entry.key, source, path, entry.line)
 
     found = read(path)
     at_top = [given(entry) for entry in found.settings]
     in_body = [given(entry) for entry in found.remote]
-    known = [*(name for name in names if name not in NOT_IN_A_FILE), *KEYS, *FIXED, *REMOTE_KEYS]
-    _check_keys(at_top, known)
-    _check_keys(in_body, REMOTE_KEYS)
-    return [item for item in at_top if item.value is not None], in_body
+    _check_keys(at_top, [*(name for name in names if name not in NOT_IN_A_FILE), *KEYS, *FIXED])
+    at_top = [item for item in at_top if item.value is not None]
+    _check_keys(in_body, [*REMOTE_KEYS, *OF_A_SERVER], at_top)
+    return at_top, [item for item in in_body if item.value is not None]
 
 
-def _check_keys(entries: Sequence[Given], known: Sequence[str]) -> None:
-    seen: dict[str, Given] = {}
+def _check_keys(
+    entries: Sequence[Given], known: Sequence[str], before: Sequence[Given] = ()
+) -> None:
+    seen = {given.name: given for given in before}
     for given in entries:
         if given.key not in known:
             raise _unknown(given, known)
@@ -129,20 +129,7 @@ def _unknown(given: Given, known: Sequence[str]) -> InvalidInput:
     )
 
 
-def _check_mode(mode: Given | None) -> None:
-    if mode is not None and mode.value in REMOTE_MODES:
-        embedded = ("embedded-file", "embedded-memory")
-        reason = f"{NO_SURREALDB}, which that needs. It can be one of {', '.join(embedded)}."
-        raise mode.refused(reason, embedded)
-
-
-def _check_other(given: Given, *, mode_is_given: bool) -> None:
-    if given.name in FIXED:
-        only, reason = FIXED[given.name]
-        if str(given.value) != only:
-            raise given.refused(f"it can only be {only} here: {reason}.", (only,))
-    elif not mode_is_given:
-        # Beside an embedded mode they are the rest of a file that once had another.
-        raise given.refused(
-            f"it belongs to deployment_mode remote, and {NO_SURREALDB}. Leave it out."
-        )
+def _check_fixed(given: Given) -> None:
+    only, reason = FIXED[given.name]
+    if str(given.value) != only:
+        raise given.refused(f"it can only be {only} here: {reason}.", (only,))

@@ -15,12 +15,23 @@ BOUNDS: dict[str, tuple[int, int | None]] = {
 # Other spellings that people know from elsewhere.
 ALIASES: dict[str, dict[str, str]] = {"log_level": {"warn": "warning"}}
 HIDDEN = "***"
+# What nobody may read anywhere.
+SECRETS = frozenset({"database_password"})
 
 # Up to the last "@": a password may hold one, and whatever else should not be in an address.
 _URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@?#]*:).+(?=@)")
 _URL_PARAMETER = re.compile(
     r"(?i)(?<=[?&])([^\s=&#]*(?:pass|pwd|password|passwd|secret|token|key)=)[^\s&#]+"
 )
+
+
+class Secret(str):
+    """A text that only whoever uses it sees: it hides where a value is shown as it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(HIDDEN)
 
 
 class Given(NamedTuple):
@@ -33,6 +44,17 @@ class Given(NamedTuple):
     file: Path | None = None
     line: int | None = None
 
+    @property
+    def is_flag(self) -> bool:
+        return self.source.startswith("flag")
+
+    @property
+    def told(self) -> Any:
+        """The value as others may read it."""
+        if self.name in SECRETS:
+            return HIDDEN
+        return _address(self.value) if self.name == "database_url" else shown(self.value)
+
     def refused(self, reason: str, allowed: Sequence[str] = ()) -> RecollectError:
         return Refused(f"{self._stands()}; {reason}", **self._facts(allowed))
 
@@ -41,10 +63,10 @@ class Given(NamedTuple):
 
     def _stands(self) -> str:
         where = "" if self.file is None else f" in {self.file}, line {self.line},"
-        return f"`{self.key}`{where} is {shown(self.value)!r}"
+        return f"`{self.key}`{where} is {self.told!r}"
 
     def _facts(self, allowed: Sequence[str]) -> dict[str, Any]:
-        facts: dict[str, Any] = {"argument": self.key, "value": shown(self.value)}
+        facts: dict[str, Any] = {"argument": self.key, "value": self.told}
         if self.file is not None:
             facts |= {"file": str(self.file), "line": self.line}
         return facts | ({"allowed": list(allowed)} if allowed else {})
@@ -52,9 +74,21 @@ class Given(NamedTuple):
 
 def shown(value: Any) -> Any:
     """A value that others may read: without the passwords inside its addresses."""
+    if isinstance(value, Secret):
+        return HIDDEN
     if not isinstance(value, str) or "://" not in value:
         return value
     return _URL_PARAMETER.sub(rf"\1{HIDDEN}", _URL_PASSWORD.sub(rf"\1{HIDDEN}", value))
+
+
+def _address(value: Any) -> Any:
+    """An address may be written so badly that what is secret in it is not where it belongs."""
+    told = shown(value)
+    if not isinstance(told, str) or told != value:
+        return told
+    start = told.rfind("@")
+    told = told if start < 0 else HIDDEN + told[start:]
+    return told if "://" in told or "?" not in told else told[: told.index("?") + 1] + HIDDEN
 
 
 def parsed(kind: Any, given: Given) -> Any:
@@ -127,4 +161,4 @@ def _path(given: Given) -> Path:
 def _text(given: Given) -> str:
     if isinstance(given.value, list):
         return ",".join(cast(list[str], given.value))
-    return str(given.value)
+    return Secret(given.value) if given.name in SECRETS else str(given.value)

@@ -1,0 +1,246 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recollect.errors import InvalidInput, RecollectError, Refused
+from recollect.settings import engine_flags, explained, is_server, load, standby_folder, warnings_of
+
+WHO = {"RECOLLECT_DATABASE_USER": "anna"}
+HERE = "postgresql://127.0.0.1:5432/recollect"
+THERE = "postgresql://db.example.com/recollect"
+SIGNED_IN = WHO | {"RECOLLECT_DATABASE_PASSWORD": "hunter2"}
+
+
+def error(environment: dict[str, str], **flags: object) -> RecollectError:
+    with pytest.raises(RecollectError) as caught:
+        load(flags, environment)
+    assert "hunter2" not in f"{caught.value} {caught.value.envelope()}"
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("address", "mode"),
+    [
+        (HERE, "local-server"),
+        ("postgresql://[::1]/recollect", "local-server"),
+        ("postgresql://localhost:1/recollect?sslmode=require", "local-server"),
+        (THERE, "remote"),
+        ("postgresql://127.evil.example/recollect", "remote"),
+    ],
+)
+@pytest.mark.parametrize("engine", [None, "postgres"])
+def test_an_address_of_postgresql_implies_its_engine_and_its_mode(
+    address: str, mode: str, engine: str | None
+) -> None:
+    environment = WHO | {"RECOLLECT_DATABASE_URL": address}
+    settings = load({"engine": engine}, environment)
+    assert (settings.engine, settings.deployment_mode) == ("postgres", mode)
+    assert (settings.database_url, settings.database) == (address, "recollect")
+    assert is_server(settings)
+    told = {each.name: each.source for each in explained({}, environment)}
+    for name in ("engine", "deployment_mode", "database"):
+        assert told[name] == "follows from RECOLLECT_DATABASE_URL"
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "POSTGRES", "PostgreSQL"])
+def test_a_scheme_of_postgresql_is_written_in_one_way(scheme: str) -> None:
+    settings = load({"database_url": f"{scheme}://db.example.com/recollect"}, WHO)
+    assert settings.database_url == THERE
+
+
+def test_a_mode_that_was_said_stays_beside_an_address() -> None:
+    settings = load({"deployment_mode": "remote", "database_url": HERE}, WHO)
+    assert (settings.engine, settings.deployment_mode) == ("postgres", "remote")
+
+
+@pytest.mark.parametrize("mode", [None, "local-server", "remote"])
+def test_postgresql_needs_an_address(mode: str | None) -> None:
+    wrong = error(WHO, engine="postgres", deployment_mode=mode)
+    assert isinstance(wrong, InvalidInput)
+    assert "set database_url, as in postgresql://" in wrong.message
+
+
+@pytest.mark.parametrize("mode", ["embedded-file", "embedded-memory"])
+def test_postgresql_is_never_embedded(mode: str) -> None:
+    refused = error({"RECOLLECT_DEPLOYMENT_MODE": mode}, engine="postgres")
+    assert isinstance(refused, Refused)
+    assert "PostgreSQL is always a server" in refused.message
+    assert "`RECOLLECT_DEPLOYMENT_MODE`" in refused.message
+    assert not is_server(load({}, {"RECOLLECT_DEPLOYMENT_MODE": mode, "MEMORY_REMOTE_URL": HERE}))
+    assert is_server(load({"database_url": HERE}, WHO | {"RECOLLECT_DEPLOYMENT_MODE": mode}))
+
+
+@pytest.mark.parametrize(
+    ("engine", "address", "other"),
+    [
+        ("sqlite", HERE, "PostgreSQL"),
+        ("surreal", HERE, "PostgreSQL"),
+        ("postgres", "ws://db.example.com", "SurrealDB"),
+    ],
+)
+def test_an_engine_is_refused_beside_the_address_of_another(
+    engine: str, address: str, other: str
+) -> None:
+    refused = error(WHO | {"RECOLLECT_DATABASE_URL": address}, engine=engine)
+    assert isinstance(refused, Refused)
+    assert refused.facts["argument"] == "--engine"
+    assert f"`RECOLLECT_DATABASE_URL` asks for a server of {other}." in refused.message
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "postgresql:///recollect",
+        "postgresql://:5432/recollect",
+        "postgresql://a:port/recollect",
+        "postgresql://a:0/recollect",
+        "postgresql://a,b/recollect",
+        "postgresql://a:1,b:2/recollect",
+        "postgresql://a/recollect#x",
+        "postgresql://a/re collect",
+        "postgresql://a/one/two",
+        "postgresql://a/%00",
+        "postgresql://a/" + "x" * 64,
+        "postgresql://a/recollect?",
+        "postgresql://a/recollect?sslmode=",
+        "postgresql://a/recollect?sslmode=sometimes",
+        "postgresql://a/recollect?sslmode=require&password=hunter2",
+        "postgresql://a/recollect?host=b",
+    ],
+)
+def test_what_is_no_address_of_postgresql_is_told(address: str) -> None:
+    if address.endswith("?"):  # nothing is asked for behind it
+        assert load({"database_url": address}, WHO).database_url == address[:-1]
+        return
+    wrong = error(WHO, database_url=address)
+    assert isinstance(wrong, InvalidInput)
+    assert wrong.facts["argument"] == "--database-url"
+
+
+def test_all_that_may_stand_behind_an_address_is_named() -> None:
+    wrong = error(WHO, database_url=f"{HERE}?connect_timeout=3")
+    assert "sslmode" in wrong.message
+    assert "verify-full" in wrong.message
+
+
+@pytest.mark.parametrize("who", ["anna", "anna:hunter2", ":hunter2"])
+def test_a_user_or_password_in_an_address_of_postgresql_is_sent_to_its_place(who: str) -> None:
+    wrong = error(WHO, database_url=f"postgresql://{who}@a/recollect")
+    for place in ("database_user", "RECOLLECT_DATABASE_PASSWORD"):
+        assert place in wrong.message
+
+
+def test_a_database_is_named_by_the_address_or_by_its_setting() -> None:
+    bare = {"database_url": "postgresql://db.example.com"}
+    assert "names no database" in error(WHO, **bare).message
+    for address in (bare["database_url"], f"{bare['database_url']}/", THERE):
+        settings = load({"database_url": address}, WHO | {"RECOLLECT_DATABASE": "recollect"})
+        assert (settings.database_url, settings.database) == (THERE, "recollect")
+    for name in ("", "a/b", "x" * 64):
+        wrong = error(WHO, **bare, database=name)
+        assert wrong.facts["argument"] == "--database"
+
+
+def test_two_names_of_a_database_are_refused_unless_the_address_is_for_this_run() -> None:
+    named = WHO | {"RECOLLECT_DATABASE": "other"}
+    refused = error({**named, "RECOLLECT_DATABASE_URL": THERE})
+    assert isinstance(refused, Refused)
+    assert refused.facts["argument"] == "RECOLLECT_DATABASE"
+    assert load({"database_url": THERE}, named).database == "recollect"
+
+
+@given(name=st.text(st.characters(codec="utf-8", exclude_characters="/?#"), min_size=1))
+def test_a_database_may_have_any_name_that_postgresql_allows(name: str) -> None:
+    from urllib.parse import quote, unquote
+
+    address = f"postgresql://a/{quote(name, safe='')}"
+    if not name.isprintable() or len(name.encode("utf-8")) > 63:
+        assert isinstance(error(WHO, database_url=address), InvalidInput)
+        return
+    settings = load({"database_url": address}, WHO)
+    assert settings.database == name
+    assert unquote(settings.database_url or "").endswith(f"/{name}")
+
+
+def test_a_user_of_postgresql_is_named_and_may_be_known_without_a_password() -> None:
+    settings = load({"database_url": HERE}, SIGNED_IN)
+    assert (settings.database_user, settings.database_password) == ("anna", "hunter2")
+    assert load({"database_url": HERE}, WHO).database_password is None
+    unnamed = error({}, database_url=HERE)
+    assert unnamed.facts["argument"] == "--database-url"
+    assert "set database_user" in unnamed.message
+    alone = {"RECOLLECT_DATABASE_PASSWORD": "hunter2"}
+    assert "needs a user" in error(alone, database_url=HERE).message
+    assert "must not be empty" in error({}, database_url=HERE, database_user="").message
+
+
+def test_a_schema_has_a_name_that_postgresql_takes() -> None:
+    assert load({"database_url": HERE}, WHO).namespace == "memory"
+    for good in ("a", "My-own_1", "x" * 63, "history"):
+        assert load({"database_url": HERE, "namespace": good}, WHO).namespace == good
+    for bad in ("", "a b", 'a"b', "x" * 64, "pg_own", "PG_own", "information_schema"):
+        wrong = error(WHO, database_url=HERE, namespace=bad)
+        assert wrong.facts["argument"] == "--namespace"
+
+
+@pytest.mark.parametrize(
+    ("address", "warned_of"),
+    [
+        (THERE, ""),
+        (f"{THERE}?sslmode=verify-full", ""),
+        (f"{THERE}?sslmode=verify-ca", ""),
+        (f"{THERE}?sslmode=disable", "unencrypted"),
+        (f"{THERE}?sslmode=require", "Nobody checks"),
+        (f"{HERE}?sslmode=disable", ""),
+        (f"{HERE}?sslmode=require", ""),
+    ],
+)
+def test_an_open_or_unchecked_way_to_postgresql_is_warned_of(address: str, warned_of: str) -> None:
+    told = warnings_of(load({"database_url": address}, SIGNED_IN))
+    assert [warned_of in each for each in told] == [True] * bool(warned_of)
+    assert "hunter2" not in str(told)
+
+
+def test_certificates_for_an_open_way_to_postgresql_are_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").touch()
+    flags = {"database_url": f"{HERE}?sslmode=disable", "database_ca": tmp_path / "ca.pem"}
+    [told] = warnings_of(load(flags, WHO))
+    assert "database_ca" in told
+    checked = load({**flags, "database_url": f"{THERE}?sslmode=require"}, WHO)
+    assert warnings_of(checked) == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        (THERE, "postgres://DB.example.com:5432/recollect?sslmode=require", True),
+        (HERE, "postgresql://localhost/recollect", True),
+        (HERE, "postgresql://[::1]/recollect?sslmode=disable", True),
+        (HERE, "postgresql://127.0.0.1:5433/recollect", False),
+        (HERE, "postgresql://127.0.0.1/Recollect", False),
+        (HERE, "ws://127.0.0.1:5432/recollect", False),
+        (HERE, THERE, False),
+    ],
+)
+def test_what_stands_in_for_postgresql_is_found_however_its_address_is_written(
+    one: str, other: str, is_same: bool
+) -> None:
+    folders = [standby_folder(load({"database_url": each}, SIGNED_IN)) for each in (one, other)]
+    assert (folders[0] == folders[1]) == is_same
+
+
+def test_no_two_schemas_share_what_stands_in_for_them() -> None:
+    settings = load({"database_url": HERE}, WHO)
+    assert standby_folder(settings) != standby_folder(replace(settings, namespace="other"))
+
+
+def test_another_process_is_led_to_postgresql_by_flags() -> None:
+    flags = {"database_url": f"{THERE}?sslmode=require", "database_user": "anna"}
+    led = engine_flags(load(flags, WHO))
+    assert led == [
+        *("--engine", "postgres", "--database-url", f"{THERE}?sslmode=require"),
+        *("--database-user", "anna"),
+    ]
