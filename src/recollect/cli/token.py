@@ -4,26 +4,43 @@ from typing import Any
 
 import click
 
+from recollect.app.accounts.accounts import User
 from recollect.app.app import App
 from recollect.app.tokens import create_token, revoke_token
 from recollect.cli.options import common
 from recollect.cli.running import print_json, run_with_app
 from recollect.core.ports import Token
 from recollect.core.times import iso
+from recollect.errors import InvalidInput
 
 
 @click.group(invoke_without_command=True)
 @common
 @click.option("--label", default="", help="What the token is for.")
+@click.option("--user", metavar="NAME", help="Whose it is: somebody with an account of their own.")
+@click.option("--peer", metavar="NAME", help="Another server, which reads what it is granted.")
 @click.pass_context
-def token(context: click.Context, as_json: bool, label: str, **flags: Any) -> None:
+def token(
+    context: click.Context,
+    as_json: bool,
+    label: str,
+    user: str | None,
+    peer: str | None,
+    **flags: Any,
+) -> None:
     """Make a token for HTTP and print it, once; `list` and `revoke` manage the rest.
 
-    A client sends it as `Authorization: Bearer TOKEN`.
+    A client sends it as `Authorization: Bearer TOKEN`. Whoever has one sees everything, as you do.
+    With --user it opens that user's memories alone, and the projects that `recollect grant` shares.
     """
     context.obj = flags
+    if user is not None and peer is not None:
+        raise InvalidInput("A token is a user's or a peer's.", hint="Leave one of them out.")
+    whose = peer if user is None else user  # one that is empty is nobody's, and so a mistake
+    if context.invoked_subcommand is not None and whose is not None:
+        raise InvalidInput("--user and --peer are for a new token alone.", hint="Leave them out.")
     if context.invoked_subcommand is None:
-        _make(label, as_json=as_json, **flags)
+        _make(label, whose, is_peer=peer is not None, as_json=as_json, **flags)
 
 
 @token.command("list")
@@ -32,17 +49,19 @@ def token(context: click.Context, as_json: bool, label: str, **flags: Any) -> No
 def list_(context: click.Context, as_json: bool, **flags: Any) -> None:
     """List tokens: ids and labels, never the secrets."""
 
-    async def work(app: App) -> list[Token]:
-        return await app.library.tokens()
+    async def work(app: App) -> tuple[list[Token], dict[str, User]]:
+        return await app.library.tokens(), await app.accounts.users_of_tokens()
 
-    tokens = [_row(item) for item in run_with_app(work, **_merged(context, flags))]
+    found, users = run_with_app(work, **_merged(context, flags))
+    tokens = [_row(item, users.get(item.id)) for item in found]
     if as_json:
         print_json({"tokens": tokens})
         return
     if not tokens:
         click.echo("No tokens. `recollect token` makes one.")
     for row in tokens:
-        click.echo(f"{row['id']}  {row['created_at'][:10]}  {row['label']}".rstrip())
+        whose = row.get("user") or (f"{row['peer']} (peer)" if "peer" in row else "")
+        click.echo("  ".join((row["id"], row["created_at"][:10], whose, row["label"])).rstrip())
 
 
 @token.command()
@@ -60,24 +79,30 @@ def revoke(context: click.Context, as_json: bool, token_id: str, **flags: Any) -
         click.echo(f"Revoked {token_id}.")
 
 
-def _make(label: str, *, as_json: bool, **flags: Any) -> None:
-    made, secret = run_with_app(
-        lambda app: create_token(app.library, label, app.clock), writes=True, **flags
-    )
+def _make(label: str, user: str | None, *, is_peer: bool, as_json: bool, **flags: Any) -> None:
+    async def work(app: App) -> tuple[Token, str, User | None]:
+        if user is None:
+            return *await create_token(app.library, label, app.clock), None
+        made, secret = await app.accounts.create_token(user, label, peer=is_peer)
+        return made, secret, await app.accounts.user(user)
+
+    made, secret, owner = run_with_app(work, writes=True, **flags)
     if as_json:
-        print_json(_row(made) | {"token": secret})
+        print_json(_row(made, owner) | {"token": secret})
         return
     # The secret alone on stdout, so that a script can take it from there.
     click.echo(secret)
+    whose = "the owner's, who sees everything" if owner is None else f"{owner.name}'s"
     click.echo(
-        f"This is shown once. Clients send `Authorization: Bearer {secret[:8]}...`; "
-        f"`recollect token revoke {made.id}` ends it.",
+        f"This token is {whose}, and shown once. Clients send it as "
+        f"`Authorization: Bearer {secret[:8]}...`; `recollect token revoke {made.id}` ends it.",
         err=True,
     )
 
 
-def _row(item: Token) -> dict[str, str]:
-    return {"id": item.id, "label": item.label, "created_at": iso(item.created_at)}
+def _row(item: Token, owner: User | None) -> dict[str, str]:
+    row = {"id": item.id, "label": item.label, "created_at": iso(item.created_at)}
+    return row if owner is None else row | {"peer" if owner.is_peer else "user": owner.name}
 
 
 def _merged(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,211 @@
+"""Users, their tokens, and what they are granted."""
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from recollect.app.accounts.grants import (
+    GRANT,
+    USER,
+    Access,
+    Grant,
+    ended_text,
+    grant_key,
+    grant_text,
+    grants_in,
+    grants_key,
+    number_in,
+    settled_name,
+)
+from recollect.app.accounts.homes import homes_of, is_home, no_project
+from recollect.app.tokens import WHOSE, fields_of, hashed, kind_of, made_token, revoke_token
+from recollect.core.accounts import Account, checked_account_name, sessions_of
+from recollect.core.ports import Library, Token
+from recollect.core.projects import Project
+from recollect.core.searching import KEPT_SEARCHES
+from recollect.core.times import Clock
+from recollect.errors import Conflict, NotFound, Refused
+
+
+class Unknown:
+    """What the account of a token is that nobody has."""
+
+
+UNKNOWN: Final = Unknown()
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Somebody who has an account."""
+
+    name: str
+    is_peer: bool
+    created_at: int
+
+
+class Accounts:
+    """Who may come in, and what each of them sees. It takes effect at the next call, in running
+    servers too: all of it is in notes of the library."""
+
+    def __init__(self, library: Library, clock: Clock) -> None:
+        self._library = library
+        self._clock = clock
+
+    async def admitted(self, secret: str) -> Account | Unknown | None:
+        """Who comes in with this secret; None: the owner.
+
+        One of an account's form is never the owner's, whatever became of its note.
+        """
+        account = await self.account_of(hashed(secret))
+        return UNKNOWN if account is None and kind_of(secret) != "owner" else account
+
+    async def account_of(self, secret_hash: str) -> Account | Unknown | None:
+        """Whose token it is; None: the owner's."""
+        key = WHOSE + secret_hash
+        # The note is looked at before the token and, where there is none, behind it too: whoever
+        # makes a token writes the note first, and whoever ends one removes it last.
+        note = await self._library.note(key)
+        if not await self._library.knows_token(secret_hash):
+            return UNKNOWN
+        note = note or await self._library.note(key)
+        return None if note is None else _account(note)
+
+    async def create_token(self, user: str, label: str, *, peer: bool = False) -> tuple[Token, str]:
+        """A new token of that user and its secret, which cannot be had again.
+
+        The first token makes the user.
+        """
+        token, secret, secret_hash = made_token(label, self._clock, "peer" if peer else "account")
+        name = await self._made_user(user, is_peer=peer)
+        # First, so that nobody meets the token without it.
+        note = {"user": name, "token": token.id, "peer": peer}
+        await self._library.set_note(WHOSE + secret_hash, json.dumps(note))
+        await self._library.add_token(token, secret_hash)
+        return token, secret
+
+    async def users_of_tokens(self) -> dict[str, User]:
+        """By the ids of tokens; those that are not in it are the owner's."""
+        users = {user.name: user for user in await self.users()}
+        found: dict[str, User] = {}
+        for note in (await self._library.notes(WHOSE)).values():
+            fields = fields_of(note) or {}
+            name, token_id = fields.get("user"), fields.get("token")
+            if isinstance(name, str) and isinstance(token_id, str):
+                gone = User(name, is_peer=bool(fields.get("peer")), created_at=0)
+                found[token_id] = users.get(name) or gone
+        return found
+
+    async def users(self) -> list[User]:
+        found: list[User] = []
+        for key, note in (await self._library.notes(USER)).items():
+            fields = fields_of(note) or {}
+            created_at = number_in(fields, "created_at")
+            found.append(User(key.removeprefix(USER), bool(fields.get("peer")), created_at))
+        return sorted(found, key=lambda user: user.name)
+
+    async def user(self, name: str) -> User:
+        wanted = checked_account_name(name)
+        found = next((user for user in await self.users() if user.name == wanted), None)
+        if found is None:
+            hint = f"`recollect token --user {wanted}` makes it, with a token."
+            raise NotFound("user", wanted, hint=hint)
+        return found
+
+    async def grant(self, user: str, project: Project, access: Access) -> Grant:
+        """Lets a user see a project; who sees it already, in this way from now on.
+
+        The name that the user knows it by is settled here, and stays.
+        """
+        if is_home(project.name):  # it is a user's alone
+            raise no_project(project.name)
+        owner = await self.user(user)
+        if owner.is_peer and access != "read":
+            raise Refused(
+                f"{owner.name} is another server, which reads and never writes.",
+                hint="Grant it `read`.",
+                user=owner.name,
+            )
+        before = await self._grant(owner.name, project)
+        if before is not None and before.access == "own":
+            raise Conflict(f'"{project.name}" is {owner.name}\'s own project.', user=owner.name)
+        notes = await self._library.notes(grants_key(owner.name))
+        name = settled_name(project.name, project.id, notes)
+        granted = Grant(
+            owner.name, project.id, access, name, before.at if before else self._clock()
+        )
+        await self._library.set_note(grant_key(owner.name, project.id), grant_text(granted))
+        return granted
+
+    async def revoke(self, user: str, project: Project) -> str:
+        """Gives the user's name as it is kept; NotFound where nothing is granted."""
+        name = (await self.user(user)).name
+        grant = await self._grant(name, project)
+        if grant is None:
+            raise NotFound(
+                "grant",
+                project.name,
+                message=f'"{project.name}" is not granted to {name}.',
+                hint="`recollect account list` shows what is.",
+            )
+        if grant.access == "own":
+            raise Refused(
+                f'"{project.name}" is {name}\'s own project, which is not taken away.',
+                hint="`recollect delete-project` deletes it, `recollect account remove` makes "
+                "the projects of an account yours.",
+                user=name,
+            )
+        await self._library.set_note(grant_key(name, project.id), ended_text(grant))
+        return name
+
+    async def grants(self) -> list[Grant]:
+        """Those of all users, the oldest first."""
+        return grants_in(await self._library.notes(GRANT))
+
+    async def grants_of(self, user: str) -> list[Grant]:
+        """The oldest first."""
+        name = checked_account_name(user)
+        return grants_in(await self._library.notes(grants_key(name)))
+
+    async def remove_user(self, name: str) -> None:
+        """With tokens, grants and what is the user's alone; projects stay, the owner's then."""
+        user = await self.user(name)
+        for token_id, owner in (await self.users_of_tokens()).items():
+            if owner.name == user.name:
+                await revoke_token(self._library, token_id)
+        homes = homes_of(user.name)
+        for project in await self._library.projects():
+            if project.name in homes:
+                await self._library.delete(project.name)
+        await self._forget_searches(user.name)
+        for key in await self._library.notes(grants_key(user.name)):
+            await self._library.set_note(key, None)
+        await self._library.set_note(USER + user.name, None)  # last: who was cut short tries again
+
+    async def _forget_searches(self, user: str) -> None:
+        kept = await self._library.searches(limit=KEPT_SEARCHES)
+        others = [s for s in kept if not (s.session or "").startswith(sessions_of(user))]
+        if len(others) < len(kept):
+            await self._library.forget_searches()
+            await self._library.add_searches(list(reversed(others)))
+
+    async def _made_user(self, name: str, *, is_peer: bool) -> str:
+        name = checked_account_name(name)
+        note = await self._library.note(USER + name)
+        if note is None:
+            made = {"created_at": self._clock(), "peer": is_peer}
+            await self._library.set_note(USER + name, json.dumps(made))
+        elif bool((fields_of(note) or {}).get("peer")) != is_peer:
+            kind = "a person's account" if is_peer else "another server's account"
+            raise Conflict(f"{name} is {kind} already.", hint="Choose another name.", user=name)
+        return name
+
+    async def _grant(self, user: str, project: Project) -> Grant | None:
+        of_user = await self.grants_of(user)
+        return next((grant for grant in of_user if grant.project_id == project.id), None)
+
+
+def _account(note: str) -> Account | Unknown:
+    """A note that cannot be read lets nobody in."""
+    fields = fields_of(note) or {}
+    name = fields.get("user")
+    return Account(name, bool(fields.get("peer"))) if isinstance(name, str) else UNKNOWN

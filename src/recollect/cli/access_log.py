@@ -1,0 +1,77 @@
+"""`recollect access-log`: who read and changed what over HTTP."""
+
+from typing import Any
+
+import click
+
+from recollect.app.access_log import FOLDER, Access, AccessLog, accesses
+from recollect.cli.moments import moment
+from recollect.cli.options import Count, common, settings_from
+from recollect.cli.running import print_json
+from recollect.core.accounts import checked_account_name
+from recollect.core.text import counted
+from recollect.core.times import iso, now
+from recollect.errors import visible
+
+MOST = 100_000
+DAY = 86_400 * 1_000_000  # microseconds
+
+
+@click.command("access-log")
+@common
+@click.option("--user", metavar="NAME", help="Only what this user did.")
+@click.option("--since", metavar="TIME", help="Only from then on, as `yesterday`.")
+@click.option("--limit", type=Count(1, MOST), default=100, show_default=True)
+def access_log(
+    as_json: bool,
+    project: str | None,
+    user: str | None,
+    since: str | None,
+    limit: int,
+    **flags: Any,
+) -> None:
+    """Show who read and changed what: the newest calls of accounts and of other servers.
+
+    --project is a name as they called it, or an id. What the owner changed is in `recollect log`.
+    """
+    settings = settings_from(**flags)
+    written = AccessLog(settings.data_dir / FOLDER)
+    found, broken = accesses(
+        written,
+        user=None if user is None else checked_account_name(user),
+        project=project,
+        since=moment(since, "--since"),
+        most=limit,
+    )
+    _warn_of_haste(written)
+    if as_json:
+        print_json({"accesses": [access.as_json() for access in found], "broken_lines": broken})
+        return
+    for access in found:
+        click.echo(_line(access))
+    click.echo(f"{counted(len(found), 'call')}.", err=True)
+    if broken:
+        click.echo(f"{counted(broken, 'line')} cannot be read and left out.", err=True)
+
+
+def _warn_of_haste(written: AccessLog) -> None:
+    """Whoever makes very many calls would push out the lines of what came before."""
+    at = written.cut_off_at()
+    if at is not None and now() - at < DAY:
+        click.echo(
+            f"So much is called that the log goes back to {iso(at)[:19].replace('T', ' ')} alone: "
+            "older lines had to make room.",
+            err=True,
+        )
+
+
+def _line(access: Access) -> str:
+    """Whatever a caller made up is shown so that it cannot look like another line."""
+    who = f"{access.user} (a server)" if access.is_peer else access.user
+    parts = [iso(access.at)[:19].replace("T", " "), who, visible(access.what)]
+    parts += [f"in {visible(access.project)}"] if access.project else []
+    parts += [access.outcome]
+    parts += [counted(access.count, "id")] if access.count else []
+    parts += [f"from {visible(access.address)}"] if access.address else []
+    parts += [f"with {visible(access.client)}"] if access.client else []
+    return "  ".join(parts)

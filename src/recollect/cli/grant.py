@@ -1,0 +1,55 @@
+"""`recollect grant` and `recollect revoke`: which projects a user sees."""
+
+from typing import Any, cast
+
+import click
+
+from recollect.app.accounts.grants import Access, Grant
+from recollect.app.app import App
+from recollect.cli.options import common
+from recollect.cli.running import print_json, run_with_app
+
+ALLOWED = {"read": "read", "write": "read and change", "own": "do everything with"}
+
+
+@click.command()
+@common
+@click.argument("name", metavar="PROJECT")
+@click.option("--user", required=True, metavar="NAME", help="Who is to see it.")
+@click.option(
+    "--access", type=click.Choice(("read", "write")), default="read", help="Default: read."
+)
+def grant(as_json: bool, name: str, user: str, access: str, **flags: Any) -> None:
+    """Let a user see PROJECT, at once; without --access write, to read alone.
+
+    `recollect token --user NAME` makes a user; `recollect account list` shows who sees what.
+    """
+
+    async def work(app: App) -> Grant:
+        project = await app.library.project(name)
+        return await app.accounts.grant(user, project, cast(Access, access))
+
+    granted = run_with_app(work, writes=True, **flags)
+    if as_json:
+        row = {"user": granted.user, "project": name, "access": granted.access}
+        print_json(row | {"shown_as": granted.name})
+    else:
+        known_as = "" if granted.name == name else f', as "{granted.name}"'
+        click.echo(f'{granted.user} may {ALLOWED[granted.access]} "{name}"{known_as} from now on.')
+
+
+@click.command()
+@common
+@click.argument("name", metavar="PROJECT")
+@click.option("--user", required=True, metavar="NAME", help="Who is to see it no longer.")
+def revoke(as_json: bool, name: str, user: str, **flags: Any) -> None:
+    """Hide PROJECT from a user again, at once. What the user has written in it stays."""
+
+    async def work(app: App) -> str:
+        return await app.accounts.revoke(user, await app.library.project(name))
+
+    hidden_from = run_with_app(work, writes=True, **flags)
+    if as_json:
+        print_json({"user": hidden_from, "project": name, "access": None})
+    else:
+        click.echo(f'{hidden_from} no longer sees "{name}".')

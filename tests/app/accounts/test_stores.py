@@ -1,0 +1,35 @@
+from pathlib import Path
+
+import pytest
+
+from calling import Client
+from recollect.app.app import App
+from recollect.core.accounts import Account
+from recollect.core.sessions import Session
+from recollect.embedders.hashing import HashingEmbedder
+from recollect.errors import Refused
+from recollect.settings import load
+
+
+async def test_what_is_shared_is_not_taken_from_the_others(tmp_path: Path) -> None:
+    app = App(load({"data_dir": tmp_path, "transport": "http"}, {}), embedder=HashingEmbedder())
+    owner = Client(app, Session(client="editor"))
+    anna = Client(app, Session(client="editor", account=Account("anna")))
+    try:
+        await app.accounts.create_token("anna", "")
+        await owner("create_project", name="shop")
+        await app.accounts.grant("anna", await app.library.project("shop"), "write")
+        await anna("create_project", name="mine")
+        for project in ("shop", "mine"):
+            said = {"content": f"a fact of {project}", "type": "semantic", "scope": "project"}
+            stored = await anna("store_memory", project=project, **said)
+            asked = {"memory_id": stored["memory_id"], "target_scope": "user", "project": project}
+            if project == "mine":
+                assert (await anna("promote_memory", **asked))["new_scope"] == "user"
+                continue
+            with pytest.raises(Refused, match="gone for all others"):
+                await anna("promote_memory", **asked)
+            found = await owner("recall_memories", query="fact", project="shop")
+            assert [memory["content"] for memory in found["memories"]] == ["a fact of shop"]
+    finally:
+        await app.close()

@@ -1,0 +1,95 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from making import DAY_ONE
+from recollect.app.access_log import FOLDER, MOST_FILES, Access, AccessLog
+from recollect.core.times import now
+
+Run = Callable[..., Any]
+
+READ = Access("1", DAY_ONE, "anna", False, "editor 2", "192.0.2.1", "search_nodes", "p", 3, "ok", 2)
+ASKED = Access("2", DAY_ONE, "office", True, "", "", "/peers/search", None, 9, "ok")
+FORGED = Access("3", DAY_ONE, "anna", False, "a\nb", "", "\x1b[2J", "x\ny", 0, "not_found")
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> AccessLog:
+    return AccessLog(tmp_path / "data" / FOLDER)
+
+
+def test_where_nobody_called_it_says_so_and_makes_nothing(recollect: Run, tmp_path: Path) -> None:
+    shown = recollect("access-log")
+    assert (shown.status, shown.out, shown.err) == (0, "", "0 calls.\n")
+    assert recollect("access-log", "--json").json == {"accesses": [], "broken_lines": 0}
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_line_says_who_did_what_where_and_how_it_ended(
+    recollect: Run, written: AccessLog
+) -> None:
+    written.write(READ)
+    written.write(ASKED)
+    first, second = recollect("access-log").out.splitlines()
+    for told in ("2023-11-14 22:13:20", "anna", "search_nodes", "in p", "ok", "2 ids", "editor 2"):
+        assert told in first
+    assert "office (a server)  /peers/search  ok" in second
+
+
+def test_what_a_caller_made_up_cannot_look_like_a_line(recollect: Run, written: AccessLog) -> None:
+    written.write(FORGED)
+    shown = recollect("access-log").out
+    assert len(shown.splitlines()) == 1
+    assert "\x1b" not in shown
+
+
+def test_calls_are_chosen_by_user_project_time_and_number(
+    recollect: Run, written: AccessLog
+) -> None:
+    for access in (READ, ASKED, FORGED):
+        written.write(access)
+
+    def calls(*options: str) -> list[str]:
+        shown = recollect("access-log", "--json", *options).json
+        return [access["call"] for access in shown["accesses"]]
+
+    assert calls("--user", "Anna") == ["1", "3"]
+    assert calls("--project", "p") == ["1"]
+    assert calls("--since", "2023-11-15") == []
+    assert calls("--since", "2023-11-01") == ["1", "2", "3"]
+    assert calls("--limit", "1") == ["3"]
+
+
+def test_lines_that_cannot_be_read_are_told_of(
+    recollect: Run, written: AccessLog, tmp_path: Path
+) -> None:
+    written.write(READ)
+    with (tmp_path / "data" / FOLDER / "access.jsonl").open("a", encoding="utf-8") as file:
+        file.write("nonsense\n")
+    shown = recollect("access-log")
+    assert len(shown.out.splitlines()) == 1
+    assert "1 line cannot be read" in shown.err
+
+
+@pytest.mark.parametrize("options", [("--since", "whenever"), ("--user", "a b"), ("--limit", "0")])
+def test_a_mistake_is_told(recollect: Run, options: tuple[str, str]) -> None:
+    refused = recollect("access-log", *options)
+    assert refused.status == 2
+    assert options[1] in refused.err
+
+
+@pytest.mark.parametrize(("days", "is_warned"), [(0.5, True), (2, False)])
+def test_a_log_that_goes_back_less_than_a_day_is_told_of(
+    recollect: Run, written: AccessLog, tmp_path: Path, days: float, is_warned: bool
+) -> None:
+    at = now() - int(days * 86_400 * 1_000_000)
+    written.write(replace(READ, at=at))
+    assert "make room" not in recollect("access-log").err
+    folder = tmp_path / "data" / FOLDER
+    for number in range(MOST_FILES - 1):
+        (folder / f"access-{number}.jsonl").touch()
+    assert ("make room" in recollect("access-log").err) == is_warned
+    assert recollect("access-log", "--json").json["accesses"]
