@@ -1,0 +1,1 @@
+"""Moving everything from one engine to another."""

@@ -1,0 +1,55 @@
+"""How a command names a place where everything is kept, or can be."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from recollect.errors import InvalidInput
+from recollect.settings import Settings, is_server, load, server_engine
+
+HINT = (
+    "It can be sqlite:FOLDER, surreal:FOLDER, or the address of a server such as "
+    "ws://127.0.0.1:8000 (SurrealDB) or postgresql://127.0.0.1:5432/recollect."
+)
+_FOLDERS = ("sqlite", "surreal")
+
+
+def settings_of(
+    address: str, flags: Mapping[str, Any], environment: Mapping[str, str] | None = None
+) -> Settings:
+    """What the settings would be with that place in them; the rest stays as it is."""
+    kind, _, rest = address.partition(":")
+    if engine := server_engine(kind):
+        place = {"engine": engine, "database_url": address}
+        return load({**flags, **place}, environment)
+    if kind in _FOLDERS and rest.strip():
+        place = {
+            "engine": kind,
+            "deployment_mode": "embedded-file",
+            "data_dir": Path(rest).expanduser(),
+            "database_url": None,
+        }
+        return load({**flags, **place}, environment)
+    raise InvalidInput(
+        f"{address!r} names no place that everything can be kept in.",
+        hint=HINT,
+        argument="address",
+        value=address,
+    )
+
+
+def name_of(settings: Settings) -> str:
+    """The place that settings name, as the address that would name it."""
+    if settings.engine == "postgres":
+        return f"{settings.database_url} ({settings.namespace})"
+    if is_server(settings):
+        return f"{settings.database_url} ({settings.namespace}/{settings.database})"
+    if settings.deployment_mode == "embedded-memory":
+        return "memory"
+    return f"{settings.engine}:{settings.data_dir}"
+
+
+def address_in(name: str) -> str:
+    """Of such a name what a command takes."""
+    kind = name.partition(":")[0]
+    return name.partition(" (")[0] if server_engine(kind) else name

@@ -1,0 +1,31 @@
+"""A `recollect migrate` that goes on page by page, when it is told to."""
+
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from actors import heard, say
+from recollect.app.migrating import copying
+from recollect.cli import migrate
+from recollect.cli.main import main
+
+PAGE = 2
+
+
+@contextmanager
+def _told(_title: str) -> Generator[Callable[[int, int], None], None, None]:
+    """In place of the progress bar: says how far it is, and waits for a line."""
+
+    def progress(done: int, total: int) -> None:
+        say([done, total])
+        heard()
+
+    yield progress
+
+
+def migrate_in_steps(*arguments: str) -> None:
+    # Whoever started the tests in the background lets none of their children be interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    copying.PAGE = PAGE
+    migrate.bar = _told
+    main(["migrate", *arguments])
