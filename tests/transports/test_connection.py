@@ -1,9 +1,19 @@
 import asyncio
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.transports.connection import Notices, Turns
+from recollect.core.sessions import Session
+from recollect.errors import Refused
+from recollect.transports.connection import (
+    MOST_SUBSCRIPTIONS,
+    Connection,
+    Notices,
+    Turns,
+    different_uris,
+)
 
 
 async def test_reads_run_side_by_side_and_a_write_waits_for_them() -> None:
@@ -77,3 +87,47 @@ async def test_a_notice_is_told_once_however_often_a_thing_changed() -> None:
     assert await notices.next() == ("notifications/tools/list_changed", {})
     notices.end()
     assert await notices.next() is None
+
+
+async def test_a_connection_has_so_many_subscriptions_and_no_more() -> None:
+    connection, running = Connection(Session()), set[str]()
+
+    async def subscribe(uri: str) -> None:
+        async def begin() -> Callable[[], None]:
+            await asyncio.sleep(0)
+            running.add(uri)
+            return lambda: running.discard(uri)
+
+        await connection.subscribe(uri, begin)
+
+    some = [f"memory://projects/p{n}/knowledge-graph" for n in range(2 * MOST_SUBSCRIPTIONS)]
+    outcomes = await asyncio.gather(*map(subscribe, some), return_exceptions=True)
+    refused = [uri for uri, outcome in zip(some, outcomes, strict=True) if outcome is not None]
+    assert refused == some[MOST_SUBSCRIPTIONS:]
+    assert running == set(some[:MOST_SUBSCRIPTIONS])
+    with pytest.raises(Refused, match="100 subscriptions"):
+        await subscribe(some[-1])
+    connection.unsubscribe(some[0])
+    await subscribe(some[-1])
+    assert len(running) == MOST_SUBSCRIPTIONS
+    connection.close()
+    assert not running
+
+
+async def test_two_ways_to_write_an_address_are_one_subscription() -> None:
+    connection, begun = Connection(Session()), list[str]()
+
+    async def subscribe(uri: str) -> None:
+        async def begin() -> Callable[[], None]:
+            begun.append(uri)
+            return lambda: begun.remove(uri)
+
+        await connection.subscribe(uri, begin)
+
+    ways = ["memory://projects/a%20b", "memory://projects/%61%20b", "memory://projects/a b"]
+    for uri in ways:
+        await subscribe(uri)
+    assert begun == ways[:1]
+    assert different_uris([*ways, 5, "memory://x"]) == [ways[0], "memory://x"]
+    connection.unsubscribe(ways[1])
+    assert begun == []

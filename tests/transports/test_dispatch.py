@@ -13,10 +13,12 @@ from fronting import actor, mapped, write
 from recollect.app.app import App
 from recollect.core.sessions import Session
 from recollect.core.upstreams import GATEWAY_CLIENT
+from recollect.families.memories.resources import PREFERENCES
 from recollect.settings import Settings
 from recollect.transports.connection import Connection
 from recollect.transports.dispatch import Dispatcher, ProtocolError, Request, progress_of
 from serving import HANG, META
+from standing_by import standing_by
 
 ERAS = pytest.mark.parametrize("meta", [None, META], ids=["handshake", "stateless"])
 CURRENT = "memory://knowledge-graph"
@@ -314,3 +316,18 @@ async def test_a_call_that_hangs_elsewhere_holds_up_none_of_ours(fronted: Dispat
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+@ERAS
+async def test_a_resource_of_what_was_last_seen_is_marked(
+    tmp_path: Path, meta: dict[str, Any] | None
+) -> None:
+    async with standing_by(tmp_path / "standby") as standing:
+        app = App(Settings(tmp_path), library=standing.library)
+        client = Client(Dispatcher(app), meta)
+        [content] = (await client("resources/read", uri=PREFERENCES))["contents"]
+        assert "_meta" not in content
+        await standing.goes()
+        [content] = (await client("resources/read", uri=PREFERENCES))["contents"]
+        assert content["_meta"] == {"degraded": True}
+        await app.close()

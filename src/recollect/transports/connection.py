@@ -1,18 +1,22 @@
 """One client for as long as it is connected, and the notices that wait for it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
 
 from recollect.core.sessions import Session
+from recollect.errors import Refused
 
 JSON = dict[str, Any]
 Notify = Callable[[str, JSON], Awaitable[None]]
+End = Callable[[], None]
 Follow = Callable[[Callable[[], None]], Callable[[], None]]
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
+MOST_SUBSCRIPTIONS = 100  # of one connection, and of one stream
 
 
 class Notice(NamedTuple):
@@ -87,13 +91,34 @@ class Connection:
     """A client's session and its subscriptions."""
 
     session: Session
-    subscriptions: dict[str, Callable[[], None]] = field(
-        default_factory=dict[str, Callable[[], None]]
-    )
+    subscriptions: dict[str, End] = field(default_factory=dict[str, End])
     notices: Notices = field(default_factory=Notices)
     turns: Turns = field(default_factory=Turns)
     _teller: asyncio.Task[None] | None = None
     _leave_tools: Callable[[], None] | None = None
+
+    async def subscribe(self, uri: str, begin: Callable[[], Awaitable[End]]) -> None:
+        """Begins it where there is none yet: two ways to write an address are one."""
+        key = _normalised(uri)
+        if key in self.subscriptions:
+            return
+        self._check_room()
+        end = await begin()
+        # Other requests may have been quicker while this one waited.
+        if key in self.subscriptions:
+            end()
+            return
+        try:
+            self._check_room()
+        except Refused:
+            end()
+            raise
+        self.subscriptions[key] = end
+
+    def unsubscribe(self, uri: str) -> None:
+        end = self.subscriptions.pop(_normalised(uri), None)
+        if end is not None:
+            end()
 
     def tell_by(self, announce: Notify) -> None:
         """Starts to pass the notices on, if that has not begun."""
@@ -116,6 +141,27 @@ class Connection:
         if self._teller is not None:
             self._teller.cancel()
 
+    def _check_room(self) -> None:
+        if len(self.subscriptions) >= MOST_SUBSCRIPTIONS:
+            raise Refused(
+                f"A connection may have {MOST_SUBSCRIPTIONS} subscriptions at most.",
+                hint="resources/unsubscribe makes room.",
+            )
+
     async def _tell(self, announce: Notify) -> None:
         while (notice := await self.notices.next()) is not None:
             await announce(notice.method, notice.params)
+
+
+def different_uris(uris: Sequence[object]) -> list[str]:
+    """Those that name different things, each as it was written first."""
+    first: dict[str, str] = {}
+    for uri in uris:
+        if isinstance(uri, str):
+            first.setdefault(_normalised(uri), uri)
+    return list(first.values())
+
+
+def _normalised(uri: str) -> str:
+    """The same for all the ways in which percent signs can write one address."""
+    return quote(unquote(uri), safe=":/", errors="surrogatepass")

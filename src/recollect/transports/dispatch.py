@@ -9,23 +9,27 @@ from typing import TYPE_CHECKING, Any, cast
 
 from recollect import __version__
 from recollect.app.app import App
+from recollect.core.accounts import Account, acting_as
 from recollect.core.protocol import HANDSHAKE_VERSIONS, META, STATELESS_VERSION
 from recollect.core.sessions import Report, Session
 from recollect.core.upstreams import GATEWAY_CLIENT
-from recollect.errors import NotFound, RecollectError, Unavailable
+from recollect.errors import NotFound, RecollectError, Unavailable, visible
 from recollect.tools.tool import Effect, Tool
 from recollect.tools.toolset import Toolset, combined
 from recollect.transports.connection import (
     JSON,
+    MOST_SUBSCRIPTIONS,
     TOOLS_CHANGED,
     Connection,
     Notices,
     Notify,
+    different_uris,
 )
+from recollect.transports.listing import described, resource
+from recollect.transports.plain_errors import told_to
 
 if TYPE_CHECKING:  # loaded when they are asked for
     from recollect.app.gateway.gateway import Gateway
-    from recollect.app.resources import ResourceInfo
 
 Ask = Callable[[str, JSON], Awaitable[JSON]]
 
@@ -78,7 +82,8 @@ class ProtocolError(Exception):
 class Request:
     """One request: `notify` reaches the client beside the answer, `announce` at any later time.
 
-    `ask` puts a question to the client and waits for its answer, where the transport can.
+    `ask` puts a question to the client and waits for its answer, where the transport can;
+    `address` is the machine that it came from, where it came over a network.
     """
 
     id: str | int
@@ -89,6 +94,7 @@ class Request:
     notify: Notify
     announce: Notify
     ask: Ask | None = None
+    address: str = ""
 
 
 Handler = Callable[[Request], Awaitable[JSON]]
@@ -126,6 +132,7 @@ class Dispatcher:
         notify: Notify,
         announce: Notify,
         ask: Ask | None = None,
+        address: str = "",
     ) -> JSON:
         """The result of one request. Raises ProtocolError and nothing else."""
         try:
@@ -133,16 +140,19 @@ class Dispatcher:
             if stateless:
                 check_stateless(params)
             handler = self._handler(method, stateless=stateless)
-            session = _stateless_session(params) if stateless else connection.session
+            account = connection.session.account
+            session = _stateless_session(params, account) if stateless else connection.session
             request = Request(
-                request_id, params, connection, session, stateless, notify, announce, ask
+                request_id, params, connection, session, stateless, notify, announce, ask, address
             )
-            result = await handler(request)
+            with acting_as(account):
+                result = await handler(request)
             return self._finished(method, result) if stateless else result
         except ProtocolError:
             raise
         except RecollectError as error:
-            raise _protocol_error(error, params) from error
+            told = told_to(connection.session.account, error)
+            raise _protocol_error(told, params) from error
         except Exception as error:
             raise _bug(method, error) from error
 
@@ -219,11 +229,7 @@ class Dispatcher:
                     request.session, name, cast(JSON, arguments), progress_of(request)
                 )
         except RecollectError as error:
-            return {
-                "content": [{"type": "text", "text": str(error)}],
-                "structuredContent": error.envelope(),
-                "isError": True,
-            }
+            return failed(error, request.session.account)
         if result.wire is not None:
             return _passed_on(result.wire, request)
         return {
@@ -259,34 +265,32 @@ class Dispatcher:
     async def _list_resources(self, request: Request) -> JSON:
         _refuse_cursor(request)
         listed = await self.app.resources.listed(request.session)
-        return {"resources": [_resource(info, "uri") for info in listed]}
+        return {"resources": [resource(info, "uri") for info in listed]}
 
     async def _list_templates(self, request: Request) -> JSON:
         _refuse_cursor(request)
         templates = self.app.resources.templates()
-        return {"resourceTemplates": [_resource(info, "uriTemplate") for info in templates]}
+        return {"resourceTemplates": [resource(info, "uriTemplate") for info in templates]}
 
     async def _read_resource(self, request: Request) -> JSON:
         uri = _uri(request.params)
         document = await self.app.resources.read(request.session, uri)
-        content = {"uri": uri, "mimeType": document.mime_type, "text": document.text}
+        content: JSON = {"uri": uri, "mimeType": document.mime_type, "text": document.text}
+        if document.is_degraded:
+            content["_meta"] = {"degraded": True}
         return {"contents": [content]}
 
     async def _subscribe(self, request: Request) -> JSON:
         uri, connection = _uri(request.params), request.connection
-        if uri not in connection.subscriptions:
-            end = await self.app.watcher.subscribe(request.session, uri, connection.notices.add)
-            # Another request may have been quicker while this one waited.
-            connection.subscriptions.setdefault(uri, end)
-            if connection.subscriptions[uri] is not end:
-                end()
-            connection.tell_by(request.announce)
+        subscribe = self.app.watcher.subscribe
+        await connection.subscribe(
+            uri, lambda: subscribe(request.session, uri, connection.notices.add)
+        )
+        connection.tell_by(request.announce)
         return {}
 
     async def _unsubscribe(self, request: Request) -> JSON:
-        end = request.connection.subscriptions.pop(_uri(request.params), None)
-        if end is not None:
-            end()
+        request.connection.unsubscribe(_uri(request.params))
         return {}
 
     async def _listen(self, request: Request) -> JSON:
@@ -304,11 +308,11 @@ class Dispatcher:
         if self._is_closing:
             stream.end()
         try:
-            for uri in dict.fromkeys(uri for uri in uris if isinstance(uri, str)):
+            for uri in different_uris(uris)[:MOST_SUBSCRIPTIONS]:
                 try:
                     ends[uri] = await self.app.watcher.subscribe(request.session, uri, stream.add)
                 except RecollectError as error:
-                    log.info("not subscribed to %s: %s", uri, error)
+                    log.info("not subscribed to %s: %s", visible(uri), visible(str(error)))
             granted: JSON = {"resourceSubscriptions": list(ends)} if ends else {}
             if gateway is not None and cast(JSON, wanted).get("toolsListChanged") is True:
                 ends[TOOLS_CHANGED] = gateway.on_change(stream.add_tools)
@@ -330,19 +334,6 @@ class Dispatcher:
         return {"resultType": "complete", **caching, **result, "_meta": meta}
 
 
-def described(tool: Tool) -> JSON:
-    """A tool as tools/list shows it."""
-    if tool.listing is not None:
-        return tool.listing
-    listed: JSON = {
-        "name": tool.name,
-        "description": tool.description,
-        "inputSchema": tool.input_schema,
-        "annotations": tool.annotations,
-    }
-    return listed if tool.output_schema is None else listed | {"outputSchema": tool.output_schema}
-
-
 def is_stateless(params: Mapping[str, Any]) -> bool:
     meta = params.get("_meta")
     return isinstance(meta, dict) and PROTOCOL_VERSION in meta
@@ -361,9 +352,10 @@ def check_stateless(params: Mapping[str, Any]) -> None:
         raise ProtocolError(INVALID_PARAMS, f"`_meta` lacks `{CLIENT_CAPABILITIES}`.")
 
 
-def _stateless_session(params: JSON) -> Session:
+def _stateless_session(params: JSON, account: Account | None) -> Session:
     meta = cast(JSON, params["_meta"])
-    return Session(client=_client_name(meta.get(CLIENT_INFO)), stateful=False)
+    client = _client_name(meta.get(CLIENT_INFO))
+    return Session(client=client, stateful=False, account=account)
 
 
 def _client_name(info: Any) -> str:
@@ -391,6 +383,16 @@ def progress_of(request: Request) -> Report | None:
     return report
 
 
+def failed(error: RecollectError, account: Account | None) -> JSON:
+    """What a tool answers that could not do what it was called for."""
+    told = told_to(account, error)
+    return {
+        "content": [{"type": "text", "text": str(told)}],
+        "structuredContent": told.envelope(),
+        "isError": True,
+    }
+
+
 def _passed_on(wire: JSON, request: Request) -> JSON:
     """Another server's answer; what stands under our era's own key there is no part of it."""
     kept = {key: value for key, value in wire.items() if key != "resultType"}
@@ -415,15 +417,6 @@ def _refuse_cursor(request: Request) -> None:
     """Every list fits one page, so no cursor was ever given out."""
     if request.params.get("cursor") is not None:
         raise ProtocolError(INVALID_PARAMS, "Unknown cursor.")
-
-
-def _resource(info: "ResourceInfo", key: str) -> JSON:
-    return {
-        key: info.uri,
-        "name": info.name,
-        "description": info.description,
-        "mimeType": info.mime_type,
-    }
 
 
 def _protocol_error(error: RecollectError, params: JSON) -> ProtocolError:

@@ -1,38 +1,32 @@
 """Who may talk to the HTTP server: the checks that come before the protocol."""
 
 import asyncio
-import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-
-from recollect.app.tokens import hashed
+from recollect.core.accounts import acting_as
 from recollect.core.protocol import MESSAGE_LIMIT
-from recollect.errors import RecollectError
-from recollect.transports.dispatch import INVALID_REQUEST
+from recollect.errors import visible
+from recollect.transports.asgi import (
+    ASGIApp,
+    Message,
+    Receive,
+    Refusal,
+    Send,
+    account_in,
+    refuse,
+)
+from recollect.transports.entrance import Entrance
 from recollect.transports.listening import is_loopback
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
-KnowsToken = Callable[[str], Awaitable[bool]]
+from recollect.transports.proxies import NOBODY, Proxies
+from recollect.transports.revoking import while_known
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    status: int
-    message: str
-    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class Guard:
@@ -43,9 +37,22 @@ class Guard:
     a token is always needed; there, pages that came from the same name pass.
     """
 
-    def __init__(self, app: ASGIApp, host: str, knows_token: KnowsToken | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        entrance: Entrance | None,
+        *,
+        open_paths: Collection[str] = (),
+        tell: Callable[[Refusal], None] | None = None,
+        proxies: Proxies = NOBODY,
+    ) -> None:
+        """Without an `entrance`, and on `open_paths`, nobody is asked for a token."""
         self._app = app
-        self._knows_token = knows_token
+        self._entrance = entrance
+        self._open_paths = open_paths
+        self._tell = tell
+        self._proxies = proxies
         self._names = LOOPBACK_NAMES | {host.lower()} if is_loopback(host) else None
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -55,43 +62,39 @@ class Guard:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
-        refusal = (
-            self._wrong_name(headers)
-            or await self._wrong_token(scope, headers)
-            or _wrong_size(headers)
-        )
+        self._proxies.settle(scope, headers)
+        entrance = None if scope["path"] in self._open_paths else self._entrance
+        refusal = await self._refusal(scope, headers, entrance)
         if refusal is None:
-            await self._app(scope, receive, send)
+            with acting_as(account_in(scope)):
+                if entrance is None:
+                    await self._app(scope, receive, send)
+                else:
+                    is_known = partial(entrance.knows, headers)
+                    await while_known(self._app, scope, receive, send, is_known)
         else:
-            log.info("refused %s %s: %s", scope["method"], scope["path"], refusal.message)
-            await _answer(refusal, send)
+            asked = visible(f"{scope['method']} {scope['path']}")
+            log.info("refused %s: %s", asked, visible(refusal.message))
+            if self._tell is not None:
+                self._tell(refusal)
+            await refuse(send, refusal)
 
-    def _wrong_name(self, headers: dict[str, str]) -> _Refusal | None:
+    async def _refusal(
+        self, scope: Message, headers: dict[str, str], entrance: Entrance | None
+    ) -> Refusal | None:
+        wrong = self._wrong_name(headers)
+        if wrong is None and entrance is not None:
+            wrong = await entrance.refusal(scope, headers)
+        return wrong or _wrong_size(headers)
+
+    def _wrong_name(self, headers: dict[str, str]) -> Refusal | None:
         host = headers.get("host", "")
         name = _name("//" + host)
         if not name or (self._names is not None and name not in self._names):
-            return _Refusal(421, f"This server does not answer to the Host {host!r}.")
+            return Refusal(421, f"This server does not answer to the Host {host!r}.")
         origin = headers.get("origin")
         if origin is not None and _name(origin) not in (self._names or {name}):
-            return _Refusal(403, f"Pages of the Origin {origin!r} may not use this server.")
-        return None
-
-    async def _wrong_token(self, scope: Message, headers: dict[str, str]) -> _Refusal | None:
-        if self._knows_token is None:
-            return None
-        scheme, _, secret = headers.get("authorization", "").partition(" ")
-        secret_hash = hashed(secret.strip())
-        if scheme.lower() != "bearer" or not secret.strip():
-            return _unauthorized("This server wants a bearer token.", "")
-        try:
-            is_known = await self._knows_token(secret_hash)
-        except RecollectError as error:
-            return _Refusal(503, str(error))
-        if not is_known:
-            return _unauthorized("This bearer token is not known.", ', error="invalid_token"')
-        # The SDK lets a session be used only with the credential that opened it.
-        token = AccessToken(token=secret_hash, client_id=secret_hash, scopes=[])
-        scope["user"] = AuthenticatedUser(token)
+            return Refusal(403, f"Pages of the Origin {origin!r} may not use this server.")
         return None
 
 
@@ -102,6 +105,9 @@ class OpenRequests:
         self._app = app
         self._tasks: dict[asyncio.Task[Any], str] = {}
         self._is_stopping = False
+
+    def __len__(self) -> int:
+        return len(self._tasks)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
@@ -124,7 +130,7 @@ class OpenRequests:
                 raise
             task.uncancel()
             if not is_begun:
-                await _answer(_Refusal(503, "The server is stopping."), send)
+                await refuse(send, Refusal(503, "The server is stopping."))
             elif not is_ended:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
@@ -143,17 +149,11 @@ class OpenRequests:
                 task.cancel()
 
 
-def _wrong_size(headers: dict[str, str]) -> _Refusal | None:
+def _wrong_size(headers: dict[str, str]) -> Refusal | None:
     declared = headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > MESSAGE_LIMIT:
-        return _Refusal(413, f"A message may have {MESSAGE_LIMIT:,} bytes at most.")
+        return Refusal(413, f"A message may have {MESSAGE_LIMIT:,} bytes at most.")
     return None
-
-
-def _unauthorized(message: str, detail: str) -> _Refusal:
-    challenge = f'Bearer realm="recollect"{detail}'
-    hint = "`recollect token` on the server's machine makes one."
-    return _Refusal(401, f"{message} {hint}", ((b"www-authenticate", challenge.encode()),))
 
 
 def _name(url: str) -> str:
@@ -161,15 +161,3 @@ def _name(url: str) -> str:
         return (urlsplit(url).hostname or "").lower()
     except ValueError:
         return ""
-
-
-async def _answer(refusal: _Refusal, send: Send) -> None:
-    error = {"code": INVALID_REQUEST, "message": refusal.message}
-    body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        *refusal.headers,
-    ]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": False})

@@ -4,8 +4,10 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Callable, Generator
+import ssl
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import uvicorn
@@ -20,8 +22,10 @@ from mcp.types import methods
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from recollect import __version__
+from recollect.core.accounts import Account
 from recollect.core.protocol import MESSAGE_LIMIT
 from recollect.core.sessions import Session
+from recollect.transports.asgi import ASGIApp, Message, account_in, address_in, by_path
 from recollect.transports.connection import JSON, Connection, Notify
 from recollect.transports.dispatch import (
     INTERNAL_ERROR,
@@ -29,12 +33,16 @@ from recollect.transports.dispatch import (
     Dispatcher,
     ProtocolError,
 )
-from recollect.transports.guard import ASGIApp, Guard, KnowsToken, OpenRequests
+from recollect.transports.entrance import Entrance
+from recollect.transports.guard import Guard, OpenRequests
+from recollect.transports.metrics import Metrics
+from recollect.transports.proxies import NOBODY, Proxies
 from recollect.transports.signals import on_signals
 
 GRACE = 0.3  # seconds that calls under way get when we are told to stop
 IDLE_SESSION = 8 * 60 * 60  # seconds; not every client can begin anew, so a working day
 OURS = "recollect"
+METRICS_PATH = "/metrics"
 
 Context = ServerRequestContext[Any, Any]
 
@@ -47,17 +55,37 @@ _ANSWERS: dict[str, type[types.Result]] = {
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the HTTP server does beside the protocol, and how."""
+
+    #: Applications behind the guard, by their paths: each finds the account in its scope.
+    routes: Mapping[str, ASGIApp] = field(default_factory=dict[str, ASGIApp])
+    #: The same, for everybody: no token is asked for.
+    open_routes: Mapping[str, ASGIApp] = field(default_factory=dict[str, ASGIApp])
+    #: Where it is counted what happens, if anywhere.
+    metrics: Metrics | None = None
+    #: With it HTTPS is spoken.
+    tls: ssl.SSLContext | None = None
+    #: Whose word is taken for where a request came from.
+    proxies: Proxies = NOBODY
+
+
+NOTHING_MORE = Offer()
+
+
 async def serve_http(
     dispatcher: Dispatcher,
     listening: socket.socket,
     *,
     host: str,
     path: str,
-    knows_token: KnowsToken | None,
+    entrance: Entrance | None,
     on_ready: Callable[[], None],
+    offer: Offer = NOTHING_MORE,
 ) -> None:
-    """Serves clients until a signal comes. Without `knows_token` nobody is asked for one."""
-    app = OpenRequests(Guard(sdk_app(dispatcher, path), host, knows_token))
+    """Serves clients until a signal comes. Without an `entrance` nobody is asked for a token."""
+    app = guarded(dispatcher, host, path, entrance, offer)
     server = _Server(
         uvicorn.Config(
             app,
@@ -66,7 +94,9 @@ async def serve_http(
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # the guard knows whose word to take
             timeout_graceful_shutdown=1,
+            ssl_context_factory=None if offer.tls is None else _always(offer.tls),
         )
     )
     stop = asyncio.Event()
@@ -80,6 +110,34 @@ async def serve_http(
     server.should_exit = True
     await app.stop(GRACE)
     await serving
+
+
+def guarded(
+    dispatcher: Dispatcher, host: str, path: str, entrance: Entrance | None, offer: Offer
+) -> OpenRequests:
+    """Everything that is served, behind the guard."""
+    metrics = offer.metrics
+    routes = {**offer.routes, **offer.open_routes}
+    if metrics is not None:
+        routes[METRICS_PATH] = metrics.page
+    app = by_path(sdk_app(dispatcher, path, metrics), routes)
+    count = None if metrics is None else metrics.count_refusal
+    guard = Guard(
+        app,
+        host,
+        entrance,
+        open_paths=offer.open_routes,
+        tell=count,
+        proxies=offer.proxies,
+    )
+    requests = OpenRequests(guard)
+    if metrics is not None:
+        metrics.open_requests = lambda: len(requests)
+    return requests
+
+
+def _always(context: ssl.SSLContext) -> Callable[[uvicorn.Config, Any], ssl.SSLContext]:
+    return lambda _config, _default: context
 
 
 class _Server(uvicorn.Server):
@@ -97,14 +155,14 @@ class _Server(uvicorn.Server):
             self.on_ready()
 
 
-def sdk_app(dispatcher: Dispatcher, path: str) -> ASGIApp:
+def sdk_app(dispatcher: Dispatcher, path: str, metrics: Metrics | None = None) -> ASGIApp:
     """The dispatch table as an ASGI application, open to everybody."""
     server = Server[Any](
         "recollect", version=__version__, get_tool_input_schema=_input_schemas(dispatcher)
     )
     # The SDK's own handlers would check and trim what ours have made; from here every request,
     # the handshake among them, goes to the same table as on stdio.
-    server.middleware[:] = [_Projection(dispatcher)]
+    server.middleware[:] = [_Projection(dispatcher, metrics)]
     app = server.streamable_http_app(
         streamable_http_path=path,
         max_request_body_size=MESSAGE_LIMIT,
@@ -118,29 +176,41 @@ def sdk_app(dispatcher: Dispatcher, path: str) -> ASGIApp:
 class _Projection:
     """Answers the SDK's requests from the dispatch table."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, metrics: Metrics | None) -> None:
         self._dispatcher = dispatcher
+        self._metrics = metrics
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         if ctx.request_id is None:
             return await call_next(ctx)
         # The context has no public way to its connection, which alone lives as long as the client.
         sdk = ctx.session._connection  # pyright: ignore[reportPrivateUsage]
+        scope: Message = cast(Any, ctx.request).scope
         try:
             result = await self._dispatcher.handle(
-                _connection(sdk),
+                self._connection(ctx, sdk, account_in(scope)),
                 ctx.request_id,
                 ctx.method,
                 dict(ctx.params or {}),
                 notify=_notify(ctx),
                 announce=sdk.notify,
                 ask=_ask(ctx),
+                address=address_in(scope),
             )
         except ProtocolError as error:
             raise MCPError(error.code, error.message, error.data) from error
         if self._dispatcher.app.gateway is not None and ctx.method == "tools/call":
             _check_writable(result)
         return result
+
+    def _connection(self, ctx: Context, sdk: SdkConnection, account: Account | None) -> Connection:
+        """Ours for this client; in the stateless era there is a new one for each request."""
+        if OURS not in sdk.state:
+            sdk.state[OURS] = connection = Connection(Session(account=account))
+            sdk.exit_stack.callback(connection.close)
+            if self._metrics is not None and ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
+                sdk.exit_stack.enter_context(self._metrics.open_session())
+        return sdk.state[OURS]
 
 
 def _check_writable(result: JSON) -> None:
@@ -149,14 +219,6 @@ def _check_writable(result: JSON) -> None:
         json.dumps(result, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except ValueError as error:
         raise MCPError(INTERNAL_ERROR, "The answer cannot be written.") from error
-
-
-def _connection(sdk: SdkConnection) -> Connection:
-    """Ours for this client; in the stateless era there is a new one for each request."""
-    if OURS not in sdk.state:
-        sdk.state[OURS] = connection = Connection(Session())
-        sdk.exit_stack.callback(connection.close)
-    return sdk.state[OURS]
 
 
 def _notify(ctx: Context) -> Notify:

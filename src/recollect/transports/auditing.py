@@ -1,0 +1,234 @@
+"""Puts the access log before every tool and resource that an account may use."""
+
+import asyncio
+import json
+import logging
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+from urllib.parse import unquote
+
+from recollect.app.access_log import LONGEST, Access, AccessLog, clipped_ids, clipped_name
+from recollect.app.resources import PROJECT_GRAPH
+from recollect.core.accounts import Account
+from recollect.core.sessions import Call
+from recollect.errors import RecollectError, Unavailable, visible
+from recollect.tools.tool import Effect
+from recollect.transports.connection import JSON
+from recollect.transports.dispatch import Dispatcher, Handler, ProtocolError, Request, failed
+from recollect.transports.metrics import outcome_of
+
+INVALID = "invalid_request"
+MOST_IN_ONE = 5  # addresses of one stream that its line begins with
+
+log = logging.getLogger(__name__)
+
+
+def audit(dispatcher: Dispatcher, access_log: AccessLog) -> None:
+    """From now on what an account reads and changes is noted before it is answered.
+
+    What changes something is noted before it is done too: an answer can be held back, a change
+    cannot be. What the owner changes is in the change log alone.
+    """
+    auditor = _Auditor(dispatcher, access_log)
+    methods = dispatcher.methods
+    methods["tools/call"] = auditor.calls(methods["tools/call"])
+    methods["resources/read"] = auditor.reads(methods["resources/read"])
+    methods["resources/list"] = auditor.lists(methods["resources/list"])
+    methods["resources/subscribe"] = auditor.subscribes(methods["resources/subscribe"])
+    methods["subscriptions/listen"] = auditor.listens(methods["subscriptions/listen"])
+
+
+class _Auditor:
+    def __init__(self, dispatcher: Dispatcher, access_log: AccessLog) -> None:
+        self._dispatcher = dispatcher
+        self._log = access_log
+
+    def calls(self, handler: Handler) -> Handler:
+        async def call(request: Request) -> JSON:
+            account = request.session.account
+            if account is None:
+                return await handler(request)
+            access = self._call(request, account)
+            try:
+                access = await self._placed(request, access)
+                if self._changes_something(access.what):
+                    return await self._changed(handler, request, access)
+                return await self._noted(handler, request, access)
+            except RecollectError as error:
+                return failed(error, account)
+
+        return call
+
+    def reads(self, handler: Handler) -> Handler:
+        async def read(request: Request) -> JSON:
+            account = request.session.account
+            if account is None:
+                return await handler(request)
+            uri = request.params.get("uri")
+            access = self._of_resource(request, account, uri, "")
+            return await self._noted(handler, request, access)
+
+        return read
+
+    def lists(self, handler: Handler) -> Handler:
+        async def show(request: Request) -> JSON:
+            account = request.session.account
+            if account is None:
+                return await handler(request)
+            access = self._access(request, account, "resources/list")
+            return await self._noted(handler, request, access)
+
+        return show
+
+    def subscribes(self, handler: Handler) -> Handler:
+        async def subscribe(request: Request) -> JSON:
+            account = request.session.account
+            if account is None:
+                return await handler(request)
+            uri = request.params.get("uri")
+            access = self._of_resource(request, account, uri, "resources/subscribe ")
+            # It begins before it is answered, so it is noted before it begins.
+            return await self._changed(handler, request, access)
+
+        return subscribe
+
+    def listens(self, handler: Handler) -> Handler:
+        async def listen(request: Request) -> JSON:
+            account = request.session.account
+            if account is None:
+                return await handler(request)
+            wanted = request.params.get("notifications")
+            asked = cast(JSON, wanted) if isinstance(wanted, dict) else {}
+            uris = [*_texts(asked.get("resourceSubscriptions"))]
+            what = " ".join(["subscriptions/listen", *uris[:MOST_IN_ONE]])
+            access = self._access(request, account, clipped_name(what) or "")
+            access = replace(access, count=len(uris))
+            return await self._changed(handler, request, access)
+
+        return listen
+
+    async def _changed(self, handler: Handler, request: Request, access: Access) -> JSON:
+        await asyncio.to_thread(self._log.write, access)
+        ended, answer = await self._ended(handler, request, access)
+        try:
+            await asyncio.to_thread(self._log.write, ended)
+        except Unavailable:
+            # It is done, and its beginning is noted: an error would have it done once more.
+            log.info("the end of %s by %s is not noted", visible(access.what), access.user)
+        return _given(answer)
+
+    async def _noted(self, handler: Handler, request: Request, access: Access) -> JSON:
+        ended, answer = await self._ended(handler, request, access)
+        await asyncio.to_thread(self._log.write, ended)
+        return _given(answer)
+
+    async def _ended(
+        self, handler: Handler, request: Request, access: Access
+    ) -> tuple[Access, JSON | Exception]:
+        """How it ended, and what is to be answered: a result, or the error that came instead."""
+        try:
+            result = await handler(request)
+        except ProtocolError as error:
+            return replace(access, outcome=INVALID), error
+        except RecollectError as error:
+            return replace(access, outcome=error.code), error
+        access = await self._placed(request, access)  # it may be there since
+        # A large answer takes a moment to look through.
+        ids = await asyncio.to_thread(lambda: list(dict.fromkeys(_ids(result))))
+        ended = replace(access, outcome=outcome_of(result), count=len(ids) or access.count)
+        return replace(ended, ids=clipped_ids(ids)), result
+
+    def _call(self, request: Request, account: Account) -> Access:
+        name = clipped_name(request.params.get("name")) or ""
+        asked = request.params.get("arguments")
+        arguments = cast(JSON, asked) if isinstance(asked, dict) else {}
+        named = clipped_name(arguments.get("project") or arguments.get("project_filter"))
+        if named is None and name.endswith("_project"):
+            named = clipped_name(arguments.get("name"))
+        access = self._access(request, account, name)
+        project = named or access.project
+        return replace(access, project=project, length=sum(map(len, _texts(arguments))))
+
+    def _of_resource(self, request: Request, account: Account, uri: object, what: str) -> Access:
+        named = clipped_name(uri) or ""
+        access = self._access(request, account, what + named)
+        before, _, after = PROJECT_GRAPH.partition("{name}")
+        if not named.startswith(before):
+            return access
+        name = clipped_name(unquote(named.removeprefix(before).removesuffix(after)))
+        return replace(access, project=name or access.project)
+
+    async def _placed(self, request: Request, access: Access) -> Access:
+        """With the project that the call means, where there is one already."""
+        is_cut = access.project is not None and len(access.project) >= LONGEST
+        if access.project_id is not None or is_cut:
+            return access
+        session = replace(request.session, project=access.project)
+        try:
+            project = await self._dispatcher.app.choice.current(Call(session, access.what))
+        except RecollectError:
+            return access  # what is wrong with it is told where it is used
+        if project is None:
+            return access
+        name = access.project or clipped_name(project.name)
+        return replace(access, project=name, project_id=project.id)
+
+    def _access(self, request: Request, account: Account, what: str) -> Access:
+        return Access(
+            call=uuid.uuid4().hex,
+            at=self._dispatcher.app.clock(),
+            user=account.name,
+            is_peer=account.is_peer,
+            client=request.session.client,
+            address=request.address,
+            what=what,
+            project=clipped_name(request.session.project),
+        )
+
+    def _changes_something(self, name: str) -> bool:
+        tools = self._dispatcher.tools
+        reading = (Effect.READS, Effect.SELECTS)
+        return name in tools and tools.get(name).effect not in reading
+
+
+def _given(answer: JSON | Exception) -> JSON:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _ids(result: JSON) -> Iterator[str]:
+    """Of records, projects and whatever else has one, in the order in which they came out."""
+    if result.get("isError") is not True:
+        yield from _ids_in(result.get("structuredContent"))
+    for content in cast(list[JSON], result.get("contents") or []):
+        if content.get("mimeType") == "application/json":
+            yield from _ids_in(json.loads(content["text"]))
+
+
+def _ids_in(value: Any, key: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, item in cast(JSON, value).items():
+            yield from _ids_in(item, name)
+    elif isinstance(value, list):
+        for item in cast(list[Any], value):
+            yield from _ids_in(item, key)
+    elif isinstance(value, str) and value and _holds_ids(key):
+        yield value
+
+
+def _holds_ids(key: str) -> bool:
+    return key in ("id", "ids") or key.endswith(("_id", "_ids"))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for item in cast(JSON, value).values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in cast(list[Any], value):
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value

@@ -1,0 +1,135 @@
+"""Whose token it is, and how often its holder may come."""
+
+import ipaddress
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from math import ceil
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+
+from recollect.app.accounts.accounts import Unknown
+from recollect.app.tokens import hashed
+from recollect.core.accounts import Account
+from recollect.core.peers import PEER_PATHS
+from recollect.errors import RecollectError
+from recollect.transports.asgi import ACCOUNT, Message, Refusal, address_in
+from recollect.transports.limits import MOST_KEYS, Buckets, Seconds
+
+PEER_LIMIT = 60  # requests a minute with the token of another server
+WRONG_TOKENS = 20  # a minute from one address
+NETWORK_BITS = 64  # of an address of IPv6: within them one machine may have as many as it likes
+
+log = logging.getLogger(__name__)
+
+#: Whose secret it is; None: the owner's.
+Admitted = Callable[[str], Awaitable[Account | Unknown | None]]
+
+
+class Entrance:
+    """Asks every request for a token that is known at that moment, so a revoked one is refused.
+
+    The owner comes as often as they like. An address that brought too many wrong tokens is
+    answered without looking for another one; tokens that were right lately still are looked for,
+    since many people may share an address.
+    """
+
+    def __init__(
+        self, admitted: Admitted, *, rate_limit: int, clock: Seconds = time.monotonic
+    ) -> None:
+        """`rate_limit` is for accounts, in requests a minute of each token; 0: none."""
+        self._admitted = admitted
+        self._accounts = Buckets(rate_limit, clock) if rate_limit else None
+        self._peers = Buckets(min(rate_limit or PEER_LIMIT, PEER_LIMIT), clock)
+        self._wrong = Buckets(WRONG_TOKENS, clock)
+        self._right: OrderedDict[str, None] = OrderedDict()
+
+    async def refusal(self, scope: Message, headers: Mapping[str, str]) -> Refusal | None:
+        """Why the request may not come in; None: it may, and its scope says whose it is."""
+        secret = _secret(headers)
+        if not secret:
+            return _unauthorized("This server wants a bearer token.", "")
+        secret_hash, network = hashed(secret), _network(address_in(scope))
+        is_new = secret_hash not in self._right
+        # Before it is looked for: of many that come at once each counts.
+        if is_new and (wait := self._wrong.take(network)):
+            return _too_often("Too many wrong tokens came from this address.", wait)
+        try:
+            account = await self._admitted(secret)
+        except RecollectError as error:
+            self._give_back(network, is_new=is_new)
+            log.warning("a token cannot be looked for: %s", error)
+            return Refusal(503, "Tokens cannot be looked for at the moment.")
+        if isinstance(account, Unknown):
+            if not is_new:
+                self._wrong.take(network)
+            self._right.pop(secret_hash, None)
+            return _unauthorized("This bearer token is not known.", ', error="invalid_token"')
+        self._give_back(network, is_new=is_new)
+        self._note(secret_hash)
+        # The SDK lets a session be used only with the credential that opened it.
+        token = AccessToken(token=secret_hash, client_id=secret_hash, scopes=[])
+        scope["user"] = AuthenticatedUser(token)
+        scope[ACCOUNT] = account
+        return self._over_limit(account, secret_hash) or _wrong_path(account, scope["path"])
+
+    async def knows(self, headers: Mapping[str, str]) -> bool:
+        """Whether the token that a request came in with still would do."""
+        return not isinstance(await self._admitted(_secret(headers)), Unknown)
+
+    def _give_back(self, network: str, *, is_new: bool) -> None:
+        if is_new:
+            self._wrong.give_back(network)
+
+    def _note(self, secret_hash: str) -> None:
+        self._right[secret_hash] = None
+        self._right.move_to_end(secret_hash)
+        if len(self._right) > MOST_KEYS:
+            self._right.popitem(last=False)
+
+    def _over_limit(self, account: Account | None, secret_hash: str) -> Refusal | None:
+        if account is None:
+            return None
+        buckets = self._peers if account.is_peer else self._accounts
+        wait = 0 if buckets is None else buckets.take(secret_hash)
+        return _too_often("This token is used too often.", wait) if wait else None
+
+
+def _secret(headers: Mapping[str, str]) -> str:
+    """What a request shows; empty where it shows none."""
+    scheme, _, secret = headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""
+
+
+def _wrong_path(account: Account | None, path: str) -> Refusal | None:
+    if account is None or not account.is_peer or path.startswith(PEER_PATHS):
+        return None
+    return Refusal(403, f"The token of another server is for {PEER_PATHS} alone.")
+
+
+def _network(address: str) -> str:
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return address
+    return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
+
+
+def _too_often(message: str, wait: float) -> Refusal:
+    seconds = ceil(wait)
+    return Refusal(
+        429,
+        f"{message} Try again in {seconds} s.",
+        ((b"retry-after", str(seconds).encode()),),
+        {"error": "rate_limited", "retry_possible": True, "retry_after_seconds": seconds},
+    )
+
+
+def _unauthorized(message: str, detail: str) -> Refusal:
+    challenge = f'Bearer realm="recollect"{detail}'
+    hint = "`recollect token` on the server's machine makes one."
+    return Refusal(401, f"{message} {hint}", ((b"www-authenticate", challenge.encode()),))

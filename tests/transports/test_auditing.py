@@ -1,0 +1,209 @@
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.app.access_log import BEGUN, MOST_IDS, Access, AccessLog, accesses
+from recollect.app.app import App
+from recollect.core.accounts import Account
+from recollect.core.sessions import Session
+from recollect.settings import Settings
+from recollect.transports.auditing import audit
+from recollect.transports.connection import JSON, Connection
+from recollect.transports.dispatch import Dispatcher, ProtocolError, Request
+from serving import META
+
+ANNA = Account("anna")
+CLIENT = {"io.modelcontextprotocol/clientInfo": {"name": "editor", "version": "2"}}
+TEA = {"name": "Tea", "entity_type": "drink", "observations": ["a private text"]}
+
+
+class Place:
+    """An application whose log can be looked at, and broken."""
+
+    def __init__(self, app: App, folder: Path) -> None:
+        self.dispatcher = Dispatcher(app)
+        self._folder = folder
+        self.log = AccessLog(folder)
+        audit(self.dispatcher, self.log)
+
+    async def __call__(self, account: Account | None, method: str, **params: Any) -> JSON:
+        connection = Connection(Session(account=account))
+        return await self.on(connection, method, _meta=META | CLIENT, **params)
+
+    async def on(self, connection: Connection, method: str, **params: Any) -> JSON:
+        async def unheard(_method: str, _params: JSON) -> None: ...
+
+        return await self.dispatcher.handle(
+            connection,
+            1,
+            method,
+            params,
+            notify=unheard,
+            announce=unheard,
+            address="192.0.2.7",
+        )
+
+    async def tool(self, account: Account | None, name: str, /, **arguments: Any) -> JSON:
+        return await self(account, "tools/call", name=name, arguments=arguments)
+
+    @property
+    def noted(self) -> list[Access]:
+        return accesses(self.log, most=1000)[0]
+
+    @property
+    def raw(self) -> str:
+        return (self._folder / "access.jsonl").read_text(encoding="utf-8")
+
+    def spoil(self) -> None:
+        """From now on nothing can be written."""
+        if self._folder.exists():
+            shutil.rmtree(self._folder)
+        self._folder.write_text("in the way", encoding="utf-8")
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    app = App(Settings(tmp_path / "data", embedding_model="none"))
+    yield Place(app, tmp_path / "access")
+    await app.close()
+
+
+async def test_a_change_is_noted_with_who_what_where_and_which_ids(place: Place) -> None:
+    await place.tool(ANNA, "create_project", name="kitchen")
+    made = await place.tool(ANNA, "create_entities", entities=[TEA], project="kitchen")
+    project, change = place.noted
+    assert (project.what, project.project, project.outcome) == ("create_project", "kitchen", "ok")
+    assert (change.user, change.client, change.address) == ("anna", "editor 2", "192.0.2.7")
+    assert (change.what, change.project, change.outcome) == ("create_entities", "kitchen", "ok")
+    [kitchen] = await place.dispatcher.app.library.projects("active")
+    assert project.project_id == change.project_id == kitchen.id
+    [entity] = made["structuredContent"]["entities"]
+    assert change.ids == (entity["id"], entity["observations"][0]["id"])
+    assert change.count == 2
+    assert place.raw.count(BEGUN) == 2
+
+
+async def test_no_text_and_no_question_is_in_the_log(place: Place) -> None:
+    await place.tool(ANNA, "create_project", name="kitchen")
+    await place.tool(ANNA, "create_entities", entities=[TEA], project="kitchen")
+    found = await place.tool(ANNA, "search_nodes", query="private text", project="kitchen")
+    assert found["structuredContent"]["entities"]
+    read = place.noted[-1]
+    assert read.length == len("private text") + len("kitchen")
+    assert read.count == 2
+    assert "private" not in place.raw
+    assert "Tea" not in place.raw
+
+
+async def test_a_call_that_fails_is_noted_with_its_code(place: Place) -> None:
+    answer = await place.tool(ANNA, "switch_project", name="nowhere")
+    assert answer["isError"]
+    with pytest.raises(ProtocolError):
+        await place.tool(ANNA, "no_such_tool")
+    first, second = place.noted
+    assert (first.outcome, first.project, first.ids) == ("not_found", "nowhere", ())
+    assert (second.what, second.outcome) == ("no_such_tool", "invalid_request")
+
+
+async def test_resources_are_noted_with_the_ids_that_came_out(place: Place) -> None:
+    await place.tool(ANNA, "create_project", name="kitchen")
+    await place.tool(ANNA, "create_entities", entities=[TEA], project="kitchen")
+    uri = "memory://projects/kitchen/knowledge-graph"
+    [content] = (await place(ANNA, "resources/read", uri=uri))["contents"]
+    [entity] = json.loads(content["text"])["entities"]
+    read = place.noted[-1]
+    assert (read.what, read.outcome) == (uri, "ok")
+    assert entity["id"] in read.ids
+    assert read.project == "kitchen"
+    assert read.project_id == place.noted[0].project_id is not None
+    with pytest.raises(ProtocolError):
+        await place(ANNA, "resources/read", uri="memory://nothing")
+    assert (place.noted[-1].what, place.noted[-1].outcome) == ("memory://nothing", "not_found")
+
+
+async def test_many_ids_are_counted_and_some_are_named(place: Place) -> None:
+    await place.tool(ANNA, "create_project", name="kitchen")
+    entities = [{"name": f"Cup {n}", "entity_type": "thing"} for n in range(MOST_IDS + 10)]
+    await place.tool(ANNA, "create_entities", entities=entities, project="kitchen")
+    change = place.noted[-1]
+    assert (change.count, len(change.ids)) == (MOST_IDS + 10, MOST_IDS)
+
+
+async def test_what_the_owner_does_is_not_noted(place: Place) -> None:
+    await place.tool(None, "create_project", name="kitchen")
+    await place(None, "resources/read", uri="memory://projects/kitchen/knowledge-graph")
+    assert place.noted == []
+    place.spoil()
+    assert not (await place.tool(None, "list_projects"))["isError"]
+
+
+@pytest.mark.parametrize("account", [ANNA, Account("office", is_peer=True)])
+async def test_what_cannot_be_noted_is_not_done_and_not_told(
+    place: Place, account: Account
+) -> None:
+    place.spoil()
+    answer = await place.tool(account, "list_projects")
+    assert answer["isError"]
+    assert answer["structuredContent"]["error"] == "unavailable"
+    assert "projects" not in answer["structuredContent"]
+    answer = await place.tool(account, "create_project", name="kitchen")
+    assert answer["isError"]
+    assert await place.dispatcher.app.library.projects() == []
+    with pytest.raises(ProtocolError) as caught:
+        await place(account, "resources/read", uri="memory://status")
+    assert caught.value.code == -32603
+
+
+async def test_a_change_that_is_done_is_answered_although_its_end_is_not_noted(
+    place: Place,
+) -> None:
+    async def change(request: Request) -> JSON:
+        place.spoil()
+        return {"structuredContent": {"id": "x"}, "isError": False}
+
+    place.dispatcher.methods["tools/call"] = change
+    audit(place.dispatcher, place.log)
+    answer = await place.tool(ANNA, "create_project", name="kitchen")
+    assert answer["structuredContent"] == {"id": "x"}
+
+
+async def test_a_project_that_is_deleted_is_noted_with_the_id_it_had(place: Place) -> None:
+    await place.tool(ANNA, "create_project", name="kitchen")
+    made = place.noted[-1].project_id
+    gone = await place.tool(ANNA, "delete_project", name="kitchen")
+    assert not gone["isError"], gone
+    assert place.noted[-1].project_id == made is not None
+
+
+async def test_lists_and_subscriptions_are_noted_too(place: Place) -> None:
+    await place.tool(ANNA, "create_project", name="kitchen")
+    uri = "memory://projects/kitchen/knowledge-graph"
+    await place(ANNA, "resources/list")
+    assert (place.noted[-1].what, place.noted[-1].outcome) == ("resources/list", "ok")
+    place.dispatcher.close()  # so that the stream ends at once
+    wanted = {"resourceSubscriptions": [uri]}
+    await place(ANNA, "subscriptions/listen", notifications=wanted)
+    listened = place.noted[-1]
+    assert (listened.what, listened.outcome) == (f"subscriptions/listen {uri}", "ok")
+    assert listened.count == 1
+    await place(None, "resources/list")
+    assert len(place.noted) == 3
+
+
+async def test_a_subscription_that_cannot_be_noted_does_not_begin(place: Place) -> None:
+    await place.tool(ANNA, "create_project", name="kitchen")
+    uri = "memory://projects/kitchen/knowledge-graph"
+    connection = Connection(Session(account=ANNA))
+    await place.on(connection, "resources/subscribe", uri=uri)
+    assert place.noted[-1].what == f"resources/subscribe {uri}"
+    assert place.noted[-1].project == "kitchen"
+    await place.on(connection, "resources/unsubscribe", uri=uri)
+    place.spoil()
+    with pytest.raises(ProtocolError):
+        await place.on(connection, "resources/subscribe", uri=uri)
+    assert not connection.subscriptions
+    connection.close()

@@ -1,0 +1,122 @@
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from asgi_asking import asked
+from recollect.app.app import App
+from recollect.core.accounts import Account
+from recollect.core.conditions import Condition
+from recollect.core.sessions import Session
+from recollect.settings import Settings
+from recollect.transports.asgi import ACCOUNT, Refusal
+from recollect.transports.connection import JSON, Connection
+from recollect.transports.dispatch import Dispatcher, ProtocolError
+from recollect.transports.metrics import BUCKETS, MOST_OUTCOMES, Metrics
+
+AWAY = Condition("surreal", "remote", "degraded", place="wss://db.example", waiting=7)
+LINE = re.compile(r'[a-z_]+(\{([a-z]+="(\\.|[^"\\])*",?)+\})? [0-9.e+-]+')
+
+
+@pytest.fixture
+async def dispatcher(tmp_path: Path) -> AsyncIterator[Dispatcher]:
+    app = App(Settings(tmp_path, embedding_model="none"))
+    yield Dispatcher(app)
+    await app.close()
+
+
+async def handled(dispatcher: Dispatcher, name: str, /, **arguments: object) -> JSON:
+    async def unheard(_method: str, _params: JSON) -> None: ...
+
+    connection = Connection(Session())
+    params = {"name": name, "arguments": arguments}
+    return await dispatcher.handle(
+        connection, 1, "tools/call", params, notify=unheard, announce=unheard
+    )
+
+
+def sample(text: str, name: str) -> float:
+    """The value of the one line that begins so."""
+    [value] = [line.split()[-1] for line in text.splitlines() if line.startswith(f"{name} ")]
+    return float(value)
+
+
+async def test_calls_are_counted_by_tool_and_outcome(dispatcher: Dispatcher) -> None:
+    metrics = Metrics(lambda: dispatcher.app.library.condition)
+    metrics.watch(dispatcher)
+    await handled(dispatcher, "list_projects")
+    await handled(dispatcher, "list_projects")
+    await handled(dispatcher, "switch_project", name="a secret name")
+    with pytest.raises(ProtocolError):
+        await handled(dispatcher, "made_up")
+    text = metrics.text()
+    assert sample(text, 'recollect_calls_total{tool="list_projects",outcome="ok"}') == 2
+    assert sample(text, 'recollect_calls_total{tool="switch_project",outcome="not_found"}') == 1
+    assert sample(text, 'recollect_calls_total{tool="unknown",outcome="invalid_request"}') == 1
+    assert sample(text, 'recollect_call_duration_seconds_count{tool="list_projects"}') == 2
+    assert "made_up" not in text
+    assert "secret" not in text
+
+
+async def test_every_line_is_one_that_prometheus_reads(dispatcher: Dispatcher) -> None:
+    metrics = Metrics(lambda: dispatcher.app.library.condition)
+    metrics.watch(dispatcher)
+    await handled(dispatcher, "list_projects")
+    metrics.count_refusal(Refusal(401, "no"))
+    text = metrics.text()
+    assert text.endswith("\n")
+    told: set[str] = set()
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            told.add(line.split()[2])
+        elif not line.startswith("# HELP "):
+            assert LINE.fullmatch(line), line
+            assert re.sub(r"_(bucket|sum|count)\b.*|[ {].*", "", line) in told
+    assert sample(text, "process_start_time_seconds") > 0
+
+
+def test_a_duration_is_counted_in_every_bucket_that_holds_it() -> None:
+    metrics = Metrics(lambda: AWAY)
+    for seconds in (0.005, 0.006, 99.0):
+        metrics.count_call("t", "ok", seconds)
+    text = metrics.text()
+    counts = [
+        sample(text, f'recollect_call_duration_seconds_bucket{{tool="t",le="{bound}"}}')
+        for bound in (*BUCKETS, "+Inf")
+    ]
+    assert counts == [1] + [2] * (len(BUCKETS) - 1) + [3]
+    assert sample(text, 'recollect_call_duration_seconds_sum{tool="t"}') == pytest.approx(99.011)
+
+
+def test_labels_cannot_grow_without_end() -> None:
+    metrics = Metrics(lambda: AWAY)
+    for number in range(10 * MOST_OUTCOMES):
+        metrics.count_call("t", f"code {number}", 0)
+    lines = [line for line in metrics.text().splitlines() if line.startswith("recollect_calls")]
+    assert len(lines) == MOST_OUTCOMES + 1
+    assert sample(metrics.text(), 'recollect_calls_total{tool="t",outcome="other"}') > 0
+
+
+def test_what_waits_and_who_is_there_is_shown_and_not_where() -> None:
+    metrics = Metrics(lambda: AWAY)
+    metrics.open_requests = lambda: 3
+    metrics.count_refusal(Refusal(429, "too often"))
+    with metrics.open_session():
+        text = metrics.text()
+    assert sample(text, "recollect_journal_waiting") == 7
+    assert sample(text, "recollect_degraded") == 1
+    assert sample(text, "recollect_open_requests") == 3
+    assert sample(text, "recollect_open_sessions") == 1
+    assert sample(text, 'recollect_refused_total{status="429"}') == 1
+    assert sample(metrics.text(), "recollect_open_sessions") == 0
+    assert "example" not in text
+
+
+async def test_the_page_is_the_owners_alone() -> None:
+    metrics = Metrics(lambda: AWAY)
+    shown = await asked(metrics.page)
+    assert shown.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert shown.body.decode().startswith("# HELP")
+    refused = await asked(metrics.page, scope={ACCOUNT: Account("anna")})
+    assert (refused.status, b"HELP" in refused.body) == (403, False)
