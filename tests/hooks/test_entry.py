@@ -1,8 +1,10 @@
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
+from calling_hooks import KNOWN, Hooks, listed, remember
 from recollect.clients.hook_entries import EVENTS, TIMEOUT
 from recollect.errors import InvalidInput
 from recollect.hooks.entry import (
@@ -13,7 +15,10 @@ from recollect.hooks.entry import (
     handler_of,
     parsed,
 )
+from recollect.settings import files_folder, load
 
+SIGNED_IN = {"RECOLLECT_DATABASE_USER": "anna", "RECOLLECT_DATABASE_PASSWORD": "hunter2"}
+NOBODY = "ws://127.0.0.1:1"  # where nothing listens
 PLUGIN = Path(__file__).parents[2] / "plugin" / "hooks" / "hooks.json"
 
 
@@ -28,6 +33,9 @@ PLUGIN = Path(__file__).parents[2] / "plugin" / "hooks" / "hooks.json"
         (["X", "--json"], Call("X", {})),
         (["X", "--config="], Call("X", {"config": ""})),
         (["X", "--log-level"], Call("X", {"log_level": ""})),
+        (["X", "--engine=surreal"], Call("X", {"engine": "surreal"})),
+        (["X", "--database-url", "ws://a"], Call("X", {"database_url": "ws://a"})),
+        (["X", "--database-user", "root"], Call("X", {"database_user": "root"})),
         (["--worker", "--path", "/p"], Call("", {"path": "/p"}, is_worker=True)),
     ],
 )
@@ -71,3 +79,40 @@ def test_a_hook_ends_itself_before_a_client_ends_it(event: str) -> None:
         for hook in group["hooks"]
     ]
     assert LIMITS.get(event, LIMIT) + LAST_WORDS < min(TIMEOUT, *of_plugin)
+
+
+@pytest.fixture
+def hooks(tmp_path: Path) -> Hooks:
+    """Those of a folder whose project has a memory, in SQLite files of the data folder."""
+    (tmp_path / "shop" / ".git").mkdir(parents=True)
+    called = Hooks(tmp_path / "data", tmp_path / "shop")
+    asyncio.run(remember(called))
+    return called
+
+
+@pytest.mark.parametrize("address", [NOBODY, "postgresql://127.0.0.1:1/team"])
+def test_hooks_of_a_server_read_the_copy_of_it_that_is_here(
+    hooks: Hooks, tmp_path: Path, address: str
+) -> None:
+    flags = {"data_dir": tmp_path / "elsewhere", "database_url": address, "config": "none"}
+    copy = files_folder(load(flags, SIGNED_IN))
+    assert copy is not None
+    copy.parent.mkdir(parents=True)
+    hooks.data.rename(copy)
+    served = Hooks(tmp_path / "elsewhere", hooks.folder)
+    assert KNOWN in served.call("SessionStart", RECOLLECT_DATABASE_URL=address, **SIGNED_IN).context
+    asked = served.told(prompt="How did we limit logins last time?", session_id="other")
+    told = served.call("UserPromptSubmit", asked, "--database-url", address, **SIGNED_IN)
+    assert KNOWN in told.context
+    other = "ws://127.0.0.1:2"  # another database, of which nothing was seen here
+    assert served.call("SessionStart", RECOLLECT_DATABASE_URL=other).is_silent
+    assert served.faults == []
+
+
+@pytest.mark.parametrize("event", ["SessionStart", "UserPromptSubmit", "SessionEnd"])
+def test_hooks_are_silent_where_the_database_is_another_programs(hooks: Hooks, event: str) -> None:
+    before = listed(hooks.data)
+    assert hooks.call(event, None, "--engine", "surreal").is_silent
+    in_memory = {"RECOLLECT_DEPLOYMENT_MODE": "embedded-memory"}
+    assert hooks.call(event, **in_memory).is_silent
+    assert listed(hooks.data) == before

@@ -16,7 +16,7 @@ from typing import NamedTuple, NoReturn
 from recollect.errors import InvalidInput, RecollectError
 from recollect.hooks.ending import end_after
 from recollect.hooks.model import Answer, Around, Handler, HookEvent
-from recollect.settings import NO_FILE, Settings, is_inside_hook, load
+from recollect.settings import NO_FILE, Settings, files_folder, is_inside_hook, load
 
 LEAVING = ("PreCompact", "SessionEnd")
 HANDLED = ("SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure", *LEAVING)
@@ -29,7 +29,16 @@ LIMIT = 3.0  # for all others
 LAST_WORDS = 0.5  # in addition: to end an answer that is being written, or to note a fault
 LAST_RESORT = 30.0  # where not even that is possible; no machine is so busy by itself
 
-_FLAGS = ("--config", "--data-dir", "--log-level", "--path", "--project")
+_FLAGS = (
+    "--config",
+    "--data-dir",
+    "--database-url",
+    "--database-user",
+    "--engine",
+    "--log-level",
+    "--path",
+    "--project",
+)
 _SWITCHES = ("--json", "--worker")  # an answer is JSON in any case
 
 
@@ -148,8 +157,8 @@ def _handled(event: HookEvent, call: Call) -> Answer | None:
     if handler is None:
         return None
     settings = load(call.flags, folder=event.folder)
-    if not settings.hooks or settings.deployment_mode == "embedded-memory":
-        return None
+    if not settings.hooks or files_folder(settings) is None:
+        return None  # an embedded SurrealDB belongs to the one process that has it open
     session = event.session or settings.session_id or ""
     return _asked(handler, replace(event, folder=settings.path, session=session), settings)
 
@@ -160,7 +169,8 @@ def _asked(handler: Handler, event: HookEvent, settings: Settings) -> Answer | N
     from recollect.hooks.files.ledger import Ledger
     from recollect.hooks.places import hooks_folder, project_of
 
-    room = reading_room(settings.data_dir)
+    folder = files_folder(settings)
+    room = None if folder is None else reading_room(folder)
     try:
         project = None if room is None else driven(project_of(event.folder, settings, room))
     except RecollectError:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a hook loads only what it uses
-    from recollect.core.ports import ReadingRoom
+    from recollect.core.reading_room import ReadingRoom
     from recollect.hooks.files.ledger import Ledger
     from recollect.settings import Settings
 

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # a hook loads only what it uses
-    from recollect.core.ports import ReadingRoom, RecordStore
+    from recollect.core.ports import RecordStore
+    from recollect.core.reading_room import ReadingRoom
 
 
 async def past_of(room: "ReadingRoom") -> "RecordStore | None":

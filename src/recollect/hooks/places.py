@@ -8,8 +8,8 @@ from recollect.errors import NotFound
 from recollect.settings import AUTO, Settings
 
 if TYPE_CHECKING:
-    from recollect.core.ports import ReadingRoom
     from recollect.core.projects import Project
+    from recollect.core.reading_room import ReadingRoom
 
 
 def hooks_folder(settings: Settings) -> Path:

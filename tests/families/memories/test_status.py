@@ -1,5 +1,8 @@
 from making import batch, memory
+from recollect.core.conditions import Condition
 from recollect.core.ports import Library
+from recollect.core.times import iso
+from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import ModelUnavailable
 from recollect.families.memories.model import MEMORY, Options
 from remembering import DAY_ONE, Assistant, PromptIndexing
@@ -24,22 +27,40 @@ async def test_counts_cover_both_stores_and_all_sessions(assistant: Assistant) -
 
 
 async def test_the_connection_and_the_session_are_described(library: Library) -> None:
-    options = Options(
-        mode="embedded-file", path="/data", engine_version="1.2", started_at=DAY_ONE - 60_000_000
-    )
-    assistant = Assistant(library, options=options)
+    assistant = Assistant(library, options=Options(started_at=DAY_ONE - 60_000_000))
     await assistant.store("One", "session")
     await assistant.store("Two", "user")
     await assistant.beside("two").store("Three", "session")
     await assistant("forget_memory", memory_id=await assistant.stored("Four"))
     status = await assistant("get_memory_status")
-    connection = status["connection"]
-    assert (connection["status"], connection["mode"]) == ("connected", "embedded-file")
-    assert (connection["path"], connection["version"]) == ("/data", "1.2")
+    connection, condition = status["connection"], library.condition
+    assert (connection["status"], connection["engine"]) == ("connected", condition.engine)
+    assert (connection["mode"], connection["version"]) == (condition.mode, condition.version)
+    assert connection.get("path") == (condition.place or None)
+    assert {"since", "reason", "waiting_writes", "writes_set_aside"}.isdisjoint(connection)
     assert connection["uptime_seconds"] >= 60
     session = status["current_session"]
     assert (session["session_id"], session["memories_this_session"]) == ("session:one", 2)
     assert session["started_at"].startswith("2023-11-14")
+
+
+async def test_a_database_that_is_away_is_described_with_what_waits_for_it() -> None:
+    away = Condition(
+        "surreal",
+        "remote",
+        "degraded",
+        place="wss://db.example.com",
+        since=DAY_ONE,
+        reason="It does not answer.",
+        waiting=3,
+        set_aside=1,
+    )
+    status = await Assistant(MemoryLibrary(condition=away))("get_memory_status")
+    told = status["connection"]
+    assert (told["status"], told["engine"], told["mode"]) == ("degraded", "surreal", "remote")
+    assert told["path"] == "wss://db.example.com"
+    assert (told["since"], told["reason"]) == (iso(DAY_ONE), "It does not answer.")
+    assert (told["waiting_writes"], told["writes_set_aside"]) == (3, 1)
 
 
 async def test_embeddings_are_counted_as_they_follow(assistant: Assistant) -> None:

@@ -107,7 +107,7 @@ class ProjectTools(Family):
 
     @tool(Effect.ERASES)
     async def delete_project(self, call: Call, name: ProjectName) -> Deleted:
-        """Delete a project and all its data for good. Irreversible."""
+        """Delete a project and all its data for good."""
         await self._library.delete(name)
         _deselected(call, name)
         return Deleted(1, f'Project "{name}" permanently deleted.')
@@ -159,7 +159,7 @@ class GraphTools(Family):
         observations: Annotated[list[NewObservations], Field("By entity.", max_items=BATCH_LIMIT)],
         project: InProject | None = None,
     ) -> AddedObservations:
-        """Add facts to existing entities; those they have already are skipped."""
+        """Add facts to existing entities; known ones are skipped."""
         graph = self._graph(call, project)
         made = await graph.add_observations(observations)
         added = [ObservationView.of(record) for entry in made for record in entry.observations]
@@ -206,7 +206,7 @@ class GraphTools(Family):
         ],
         project: InProject | None = None,
     ) -> OpenedNodes:
-        """Get entities by exact name with observations and relations; unknown ones are left out."""
+        """Get entities by exact name, with observations and relations."""
         store = await self._choice.to_read(call, project)
         found = await candidates(store, list(dict.fromkeys(names)))
         entities = {record.id: record for meant in found.values() for record in meant}

@@ -1,5 +1,6 @@
 """The five tools: past conversations, searched and read."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -9,6 +10,7 @@ from time import perf_counter
 from typing import Annotated, Any, Literal
 from weakref import WeakSet
 
+from recollect.core.peers import NoPeers, Peers
 from recollect.core.ports import Indexing, Library, RecordStore
 from recollect.core.searching import Search, SearchBook
 from recollect.core.secrets import masked, masked_json
@@ -21,7 +23,8 @@ from recollect.families.history.search import markdown
 from recollect.families.history.search.answers import ConversationPage, MemorySearchResult
 from recollect.families.history.search.caching import LIFETIME, AnswerCache
 from recollect.families.history.search.conversations import Opened, opened, page_of, read
-from recollect.families.history.search.filters import TimeRange
+from recollect.families.history.search.filters import TimeRange, bounds
+from recollect.families.history.search.foreign import Meant, joined
 from recollect.families.history.search.reachable import Reachable, project_off, reachable
 from recollect.families.history.search.recalling import Asking
 from recollect.families.history.search.searching import Answered, Kind, coded, recalled, solved
@@ -37,7 +40,6 @@ NAME_LIMIT = 1_000
 MOST_RESULTS, DEFAULT_RESULTS = 50, 10
 MOST_TURNS, DEFAULT_TURNS = 100, 20
 LONGEST_NOTED = 500  # characters of a question that the log keeps
-NO_PEERS = Warned("no_peers", "No team members' servers are configured; this machine was searched.")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -53,6 +55,7 @@ class UnifiedOptions:
     limit: Limit | None = None
     merge_results: Annotated[bool, Field("Merge.")] | None = None
     include_graph: Annotated[bool, Field("Graph.")] | None = None
+    include_peers: Annotated[bool, Field("Peers.")] | None = None
 
 
 class HistoryTools(Family):
@@ -66,7 +69,10 @@ class HistoryTools(Family):
         clock: Clock,
         options: HistoryOptions,
         unified: UnifiedSearch,
+        peers: Peers | None = None,
     ) -> None:
+        """Without `peers` there is nobody else to be asked."""
+        self._peers = peers or NoPeers()
         self._library = library
         self._indexing = indexing
         self._searches = searches
@@ -105,8 +111,16 @@ class HistoryTools(Family):
             "time_range": when,
             "limit": most,
         }
-        answer = await self._answer(call, _Asked(query, filters, period=self._period(when)), make)
-        return await self._told(call, answer, query, form, *([NO_PEERS] if include_peers else []))
+        asked = _Asked(query, filters, period=self._period(when))
+        if not include_peers:
+            answer = await self._answer(call, asked, make)
+            return await self._told(call, answer, query, form)
+        after, before = bounds(when, asking.now, asking.zone)
+        meant = Meant(query, wanted, most, project_filter, after, before)
+        own, elsewhere = await asyncio.gather(
+            self._answer(call, asked, make), self._peers.ask(meant.question)
+        )
+        return await self._told(call, joined(own, elsewhere, meant), query, form)
 
     @tool()
     async def find_similar_problems(
@@ -170,12 +184,20 @@ class HistoryTools(Family):
         # What is seen of memories and graph depends on who asks.
         asker = (call.session.id, call.session.project, call.session.bank)
         asked = _Asked(query, filters, period=(*self._period(), *asker))
-        answer = await self._everything.get(
-            asked.key(call.tool),
-            lambda: self._unified.stamp(call),
-            lambda: self._unified.search(
-                call, query, limit=limit, merge=merge, include_graph=graph
-            ),
+        peers = self._peers if given.include_peers else None
+
+        async def make() -> UnifiedAnswer:
+            return await self._unified.search(
+                call, query, limit=limit, merge=merge, include_graph=graph, peers=peers
+            )
+
+        # What others have may be another thing with each question.
+        answer = (
+            await self._everything.get(
+                asked.key(call.tool), lambda: self._unified.stamp(call), make
+            )
+            if peers is None
+            else await make()
         )
         await self._note(call, asked, len(answer.found), started)
         if form == "json":
@@ -270,13 +292,13 @@ class HistoryTools(Family):
         )
 
     async def _told(
-        self, call: Call, answer: Answered, query: str, form: str, *warnings: Warned
+        self, call: Call, answer: Answered, query: str, form: str
     ) -> MemorySearchResult:
         now = self._clock()
         name = await self._options.switched_off(call)
         off = [] if name is None else [ProjectOff(name)]
         said = [Warned(each.code, str(each)) for each in off]
-        told = answer.told(query, now, *warnings, *said, is_all=not off)
+        told = answer.told(query, now, *said, is_all=not off)
         return told if form == "json" else told.worded(markdown.searched(told, now))
 
     def _asking(self) -> Asking:

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from recollect.core.accounts import signed
 from recollect.core.ports import Indexing, RecordStore
 from recollect.core.records import Delete, Insert, Record, Step, Update
 from recollect.core.text import clipped
-from recollect.core.writing import Planned
+from recollect.core.writing import Planned, check_writable
 from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, Refused
 from recollect.families.memories.amending import (
     Amendment,
@@ -237,7 +238,7 @@ class Memories:
         if replaced is not None:
             steps += await supersession(store, record.id, replaced, new.created_at)
         if wanted.session is not None and wanted.scope != "user":
-            client = self._stores.call.session.client
+            client = signed(self._stores.call.session.client)
             steps += await session_steps(store, wanted.session, client, new.created_at)
         unlike = [name for name in told_apart(record, new) if name not in updated]
         return steps, _Kept(record, there is None, links_made(links), updated, unlike)
@@ -245,7 +246,8 @@ class Memories:
     async def _replaced(self, wanted: NewMemory) -> str | None:
         if wanted.supersedes is None:
             return None
-        _, record = await self._holding(wanted.supersedes)
+        store, record = await self._holding(wanted.supersedes)
+        check_writable(store)  # it is marked once the new one is stored
         return record.id
 
     async def _mark_superseded(self, old: str, new: str) -> None:

@@ -67,9 +67,6 @@ class Options:
     max_per_session: int = 100
     time_limit: float | None = 2.0  # seconds for a search
     session_id: str | None = None  # of the one client of a process
-    mode: str = "embedded-file"
-    path: str = ""
-    engine_version: str = ""
     started_at: int = 0
     zone: tzinfo = UTC  # in which "yesterday" is meant
 

@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from recollect.core.accounts import check_own
 from recollect.core.ports import AccessBook, Indexing, RecordStore
 from recollect.core.records import Record, Update, Where
 from recollect.core.times import Clock
-from recollect.core.writing import Planned, Writer
+from recollect.core.writing import Planned, Writer, check_writable
 from recollect.errors import Conflict, InvalidInput, NotFound
 from recollect.families.memories.masking import Masking
 from recollect.families.memories.model import (
@@ -89,6 +90,8 @@ class Promotion:
         return await self._stores.commit(store, plan)
 
     async def _to_user(self, source: RecordStore, found: Record, reason: str | None) -> str:
+        check_writable(source)  # the user's copy is made first
+        check_own(source)
         user = await self._stores.user()
         access = (await self._accesses.of(source, [found.id])).get(found.id)
         kept = await Move(source, user, self._stores.writer).make(found.id, reason)

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from recollect.core.accounts import Account, acting, acting_as
 from recollect.core.ports import RecordStore
 from recollect.core.records import Batch, Insert, Record, Restore, Step, Update, Where
 from recollect.core.sessions import Call, conversation_of
@@ -113,7 +114,8 @@ class Uses:
     """How each session is used; it is no knowledge, so it lives as long as the process."""
 
     def __init__(self) -> None:
-        self._by_session: OrderedDict[str, Use] = OrderedDict()
+        # Two who call their sessions the same know nothing of each other.
+        self._by_session: OrderedDict[tuple[Account | None, str], Use] = OrderedDict()
 
     def recalled(self, session: str | None, ids: Sequence[str]) -> None:
         if session is not None:
@@ -123,16 +125,18 @@ class Uses:
 
     async def close(self, at: int) -> None:
         """Writes what every session came to that stored something here."""
-        for session, use in list(self._by_session.items()):
+        for (account, session), use in list(self._by_session.items()):
             for store in list(use.stores):
                 try:
-                    await close_session(store, session, at, use)
+                    with acting_as(account):
+                        await close_session(store, session, at, use)
                 except RecollectError:
                     continue  # an archived project, a full disk: the others get theirs
 
     def of(self, session: str) -> Use:
-        use = self._by_session.setdefault(session, Use())
-        self._by_session.move_to_end(session)
+        key = acting(), session
+        use = self._by_session.setdefault(key, Use())
+        self._by_session.move_to_end(key)
         if len(self._by_session) > MOST_SESSIONS:
             self._by_session.popitem(last=False)
         return use

@@ -17,10 +17,16 @@ _SECOND = 1_000_000  # microseconds
 @dataclass(frozen=True, slots=True)
 class Connection:
     status: str
+    engine: str
     mode: str
     uptime_seconds: int
     version: str
     path: str | None = None
+    since: str | None = None  # when it went, where it is away
+    reason: str | None = None
+    waiting_writes: int | None = None  # that are kept here until it is back
+    writes_set_aside: int | None = None  # that could not be made there
+    copy_kept: str | None = None  # what it had, where it came back with less
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +91,25 @@ async def memory_status(
     stores: Stores, indexing: Indexing, options: Options, session: str | None
 ) -> MemoryStatus:
     uptime = (stores.clock() - options.started_at) // _SECOND
+    counts, storage = await _counts(stores), await _storage(stores, indexing)
+    own = await _current_session(stores, options, session) if session is not None else None
+    condition = stores.condition  # as those questions have found it
+    well = condition.status != "connected" or indexing.fault is None
+    is_away = condition.since is not None and not condition.is_catching_up
     connection = Connection(
-        status="connected" if indexing.fault is None else "degraded",
-        mode=options.mode,
-        path=options.path or None,
+        status=condition.status if well else "degraded",
+        engine=condition.engine,
+        mode=condition.mode,
         uptime_seconds=max(uptime, 0),
-        version=options.engine_version,
+        version=condition.version,
+        path=condition.place or None,
+        since=iso(condition.since or 0) if is_away else None,
+        reason=condition.reason or None,
+        waiting_writes=condition.waiting or None,
+        writes_set_aside=condition.set_aside or None,
+        copy_kept=condition.copy_kept or None,
     )
-    return MemoryStatus(
-        connection,
-        await _counts(stores),
-        await _storage(stores, indexing),
-        await _current_session(stores, options, session) if session is not None else None,
-    )
+    return MemoryStatus(connection, counts, storage, own)
 
 
 async def _counts(stores: Stores) -> Counts:

@@ -1,5 +1,6 @@
 """The two stores that a call reaches, and the commits that are made in them."""
 
+from recollect.core.conditions import Condition
 from recollect.core.ports import Library, ProjectChoice, RecordStore
 from recollect.core.records import SESSION_SCOPE, Record
 from recollect.core.sessions import Call
@@ -34,6 +35,11 @@ class Stores:
         self.clock = clock
         self.call = call
         self.writer = Writer(clock, call.tool, call.session.client)
+
+    @property
+    def condition(self) -> Condition:
+        """What everything is kept in, and how that is doing."""
+        return self._library.condition
 
     async def user(self) -> RecordStore:
         return await self._library.user()

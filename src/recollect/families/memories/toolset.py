@@ -2,6 +2,7 @@
 
 from typing import Annotated
 
+from recollect.core.accounts import signed
 from recollect.core.entities import NAME_LIMIT
 from recollect.core.ports import AccessBook, Indexing, Library, ProjectChoice
 from recollect.core.records import SESSION_SCOPE
@@ -130,7 +131,7 @@ class MemoryTools(Family):
             tags=tags or (),
             source=source or Source(),
             entities=related_entities or (),
-            author=author,
+            author=signed(author or "") or None,
             occurred_at=occurred_at,
             pinned=bool(pinned),
             supersedes=supersedes,
@@ -251,7 +252,7 @@ class MemoryTools(Family):
         dry_run: Annotated[bool, Field("Only report.")] = False,
         project: InProject | None = None,
     ) -> Reflected:
-        """Sum up a session's memories by topic, and find themes that recur across sessions."""
+        """Sum up a session's memories by topic and find recurring themes."""
         stores = self._stores(call, project)
         places = (await stores.project(), await stores.user())
         reflected = await reflect(

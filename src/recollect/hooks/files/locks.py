@@ -6,6 +6,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from recollect.core.locking import locked, unlock
+
 # Whether a process can be born with the lock that its parent took.
 IS_INHERITED = sys.platform != "win32"
 
@@ -42,7 +44,7 @@ class Lock:
         """Never waits; False where another process holds it."""
         if self._descriptor is None:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        if _locked(self._descriptor):
+        if locked(self._descriptor):
             return True
         self.leave()
         return False
@@ -50,7 +52,7 @@ class Lock:
     def release(self) -> None:
         """Lets the next one take it, whoever was handed it too."""
         if self._descriptor is not None:
-            _unlock(self._descriptor)
+            unlock(self._descriptor)
             self.leave()
 
     def leave(self) -> None:
@@ -91,32 +93,3 @@ def _is_standard_input(path: Path) -> bool:
         return os.path.samestat(os.fstat(0), path.stat())
     except (OSError, ValueError):
         return False
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _locked(descriptor: int) -> bool:
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(descriptor: int) -> None:
-        with suppress(OSError):
-            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
-
-else:
-    import fcntl
-
-    def _locked(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(descriptor: int) -> None:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -6,7 +6,7 @@ from pathlib import Path
 from recollect.hooks.files.jobs import Jobs
 from recollect.hooks.files.locks import IS_INHERITED, Lock, Turn
 from recollect.hooks.places import hooks_folder
-from recollect.settings import NO_FILE, Settings, environment_of_hook
+from recollect.settings import NO_FILE, Settings, engine_flags, environment_of_hook
 
 WORKER = "--worker"  # what `recollect hook` is told in place of an event
 STARTING = 30.0  # seconds that a worker may take until it has its lock
@@ -70,6 +70,7 @@ def _start(settings: Settings, standard_input: int | None) -> None:
     # Variables that are meant for the assistant's own Python are not for this one.
     command = [sys.executable, "-E", "-P", "-m", "recollect", "hook", WORKER]
     command += ["--data-dir", str(settings.data_dir), "--config", str(settings.config or NO_FILE)]
+    command += engine_flags(settings)
     # One thread for arithmetic: the worker is to be felt by nobody, and its memory is bounded.
     environment = {**environment_of_hook(), "OPENBLAS_NUM_THREADS": "1"}
     inherited = subprocess.DEVNULL if standard_input is None else standard_input

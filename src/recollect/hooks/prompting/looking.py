@@ -19,7 +19,8 @@ from recollect.hooks.prompting.rarity import Rarity
 from recollect.hooks.prompting.wording import Word
 
 if TYPE_CHECKING:  # a hook loads only what it uses
-    from recollect.core.ports import ReadingRoom, RecordStore
+    from recollect.core.ports import RecordStore
+    from recollect.core.reading_room import ReadingRoom
     from recollect.hooks.model import HookEvent
     from recollect.settings import Settings
 

@@ -21,7 +21,8 @@ from recollect.hooks.todos import is_todo, open_todos
 from recollect.settings import chosen_toolsets
 
 if TYPE_CHECKING:
-    from recollect.core.ports import ReadingRoom, RecordStore
+    from recollect.core.ports import RecordStore
+    from recollect.core.reading_room import ReadingRoom
     from recollect.settings import Settings
 
 COMPACT = "compact"

@@ -19,7 +19,8 @@ from recollect.hooks.starting.gist import decided_in, decisions_of, prompt_line,
 from recollect.hooks.starting.transcript_tail import Said, said_of_late
 
 if TYPE_CHECKING:
-    from recollect.core.ports import ReadingRoom, RecordStore
+    from recollect.core.ports import RecordStore
+    from recollect.core.reading_room import ReadingRoom
 
 LOOKED_AT = 200  # memories of the session
 MOST_DECISIONS, MOST_PROMPTS, MOST_STATED, MOST_NOTICED, MOST_FILES = 10, 6, 20, 8, 40

@@ -26,6 +26,7 @@ WITHHELD = {
     "purge",
     "put_vectors",
     "redact",
+    "restock",
     "revision",
     "scan_links",
     "size",

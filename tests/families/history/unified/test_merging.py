@@ -1,6 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recollect.families.history.search.foreign import same_text
 from recollect.families.history.unified.answers import UnifiedResult, Whereabouts
 from recollect.families.history.unified.merging import (
     GOOD,
@@ -20,6 +21,7 @@ def result(name: str, score: float, part: str = "memories", **more: str) -> Unif
         relevance_score=score,
         search_type="semantic",
         found_in=part,
+        source=more.pop("source", "local"),
         context=Whereabouts(timestamp=more.pop("timestamp", None)),
     )
 
@@ -48,6 +50,18 @@ def test_one_thing_or_one_text_stands_once_where_it_is_better() -> None:
     ]
     assert ids(each_once(found)) == ["c", "a"]
     assert each_once(found)[1].content == "other"
+
+
+def test_what_is_kept_here_goes_before_the_same_elsewhere_and_names_it() -> None:
+    found = [
+        result("said twice", 0.9, id="anna:a", source="peer:anna"),
+        result("Said  twice", 0.5, id="b"),
+        result("said twice", 0.7, id="bert:a", source="peer:bert"),
+        result("elsewhere", 0.4, id="anna:b", source="peer:anna"),
+        result("Elsewhere", 0.6, id="bert:b", source="peer:bert"),
+    ]
+    once = [(one.id, one.also_in) for one in each_once(found)]
+    assert once == [("bert:b", ["peer:anna"]), ("b", ["peer:anna", "peer:bert"])]
 
 
 def test_relations_of_one_piece_of_code_all_stand() -> None:
@@ -100,6 +114,7 @@ RESULTS = st.lists(
         st.text(max_size=3),
         st.floats(0, 1),
         st.sampled_from(["memories", "bank", "graph", "code"]),
+        source=st.sampled_from(["local", "peer:anna", "peer:bert"]),
     ),
     max_size=20,
 )
@@ -116,3 +131,18 @@ def test_a_page_is_in_order_without_doubles_and_has_the_best(
     assert each_once(page) == page
     if page:
         assert page[0] == each_once(found)[0]
+
+
+@given(RESULTS)
+def test_nobody_who_has_something_is_left_out(found: list[UnifiedResult]) -> None:
+    def named(results: list[UnifiedResult]) -> set[tuple[str, str]]:
+        return {
+            (same_text(one.content), source)
+            for one in results
+            for source in (one.source, *(one.also_in or ()))
+        }
+
+    assert named(each_once(found)) == named(found)
+    own = {same_text(one.content) for one in found if one.source == "local"}
+    shown = {same_text(one.content) for one in each_once(found) if one.source != "local"}
+    assert not own & shown

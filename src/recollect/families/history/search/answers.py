@@ -54,7 +54,10 @@ class Resolution:
 
 @dataclass(frozen=True, slots=True)
 class MemoryResult:
-    """Something that was said or written; `content` is an excerpt around what was asked."""
+    """Something that was said or written; `content` is an excerpt around what was asked.
+
+    `also_in` names the other servers that have the same.
+    """
 
     id: str
     type: ResultType
@@ -67,6 +70,7 @@ class MemoryResult:
     language: str | None = None
     file: str | None = None
     resolution: Resolution | None = None
+    also_in: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

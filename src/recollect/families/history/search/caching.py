@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from recollect.core.accounts import acting
 from recollect.core.times import Clock
 
 LARGEST = 1_000  # answers
@@ -56,6 +57,7 @@ class AnswerCache(Generic[A]):
     ) -> A:
         """The answer to `key`, made where there is none that holds. `stamp` is asked each time,
         and before the answer is made: what changes meanwhile makes it invalid."""
+        key = acting(), key  # what another account was told is no answer to this one
         current = await stamp()
         entry = self._valid(key, current)
         if entry is not None:

@@ -60,6 +60,11 @@ def projects_meant(wanted: str, known: Iterable[str]) -> list[str]:
     return [folder for folder, parts in folders.items() if _holds(parts, asked)]
 
 
+def last_part(path: str) -> str:
+    """The name of a folder, for who has it elsewhere."""
+    return next(iter(_parts(path)[-1:]), "")
+
+
 def projects_named(wanted: str, known: Iterable[str]) -> list[str]:
     """The folders that somebody names who wants to remove them, with all below them.
 

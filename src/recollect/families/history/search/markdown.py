@@ -1,13 +1,16 @@
 """Results as Markdown for people, with what conversations hold fenced as data."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from recollect.core.fencing import as_code, as_data, as_quotation, fenced
+from recollect.core.peers import peer_of
 from recollect.core.text import clipped
 from recollect.core.times import ago, iso, parsed
 from recollect.families.history.search.answers import (
+    LOCAL,
     CodeView,
     ConversationPage,
     MemoryResult,
@@ -45,6 +48,7 @@ class Shown:
     language: str | None = None
     title: str | None = None
     about: tuple[str, ...] = ()  # who said it, what it is, and with which program
+    sources: tuple[str, ...] = (LOCAL,)  # who has it, and whose text this is first
 
 
 def page(
@@ -55,7 +59,6 @@ def page(
     explanation: str | None = None,
     suggestions: Sequence[str] = (),
     warnings: Sequence[Warned] = (),
-    source: str = "this machine",
 ) -> str:
     """The whole presentation: what was found under its headings, how, and what to ask next."""
     sections = [summary]
@@ -68,7 +71,7 @@ def page(
         sections.append(f"**You could ask next:**\n{listed}")
     sections += [f"**Note:** {as_data(warning.message)}" for warning in warnings]
     if shown:
-        sections.append(f"*Sources: {len(shown)} from {source}*")
+        sections.append(f"*Sources: {_counted(shown)}*")
     return "\n\n".join(sections) + "\n"
 
 
@@ -103,22 +106,40 @@ def _listed(shown: Sequence[Shown], now: int) -> str:
     return "\n\n".join(sections)
 
 
+def _counted(shown: Sequence[Shown]) -> str:
+    counts = Counter(one.sources[0] for one in shown)
+    return ", ".join(f"{count} from {_place(source)}" for source, count in counts.items())
+
+
+def _place(source: str) -> str:
+    peer = peer_of(source)
+    return "this machine" if peer is None else f"the peer {as_data(peer)}"
+
+
 def _item(one: Shown, now: int) -> str:
     when = ago(one.when, now).capitalize() if one.when is not None else ""
     place = as_data(clipped(one.place, LONGEST_PLACE))
     head = " in ".join(part for part in (when, place) if part) or as_data(one.title or one.kind)
-    view = f"*[View full context]({as_data(one.id)})*"
+    # What another server has cannot be read here.
+    view = f"*[View full context]({as_data(one.id)})*" if one.sources[0] == LOCAL else ""
+    elsewhere = [f"also {_place(s)}" if s != one.sources[0] else _place(s) for s in _others(one)]
     if one.kind == "relation":
         text = as_data(clipped(one.text, PREVIEW))
-        return f"- {text} ({head[:1].lower()}{head[1:]}) {view}"
+        about = "; ".join([f"{head[:1].lower()}{head[1:]}", *elsewhere])
+        return f"- {text} ({about}) {view}".rstrip()
     day = iso(one.when)[:DAY] if one.when is not None else ""
-    facts = [day, *one.about, clipped(_title(one), LONGEST_PLACE)]
+    facts = [day, *one.about, *elsewhere, clipped(_title(one), LONGEST_PLACE)]
     about = "".join(f" · {as_data(fact)}" for fact in facts if fact)
     if one.kind == "code":
         body = as_code(one.text[:LONGEST_CODE], one.language)
     else:
         body = as_data(clipped(on_one_line(one.text), PREVIEW))
-    return f"**{head}**{about}\n{body}\n{view}"
+    return f"**{head}**{about}\n{body}\n{view}".rstrip()
+
+
+def _others(one: Shown) -> list[str]:
+    """The servers that have it, but for this one."""
+    return [source for source in one.sources if source != LOCAL]
 
 
 def _title(one: Shown) -> str:
@@ -144,6 +165,7 @@ def _shown(result: MemoryResult) -> Shown:
         language=result.language,
         title=result.file if is_code else result.title,
         about=tuple(fact for fact in (context.author, decided, context.program) if fact),
+        sources=(result.source, *(result.also_in or ())),
     )
 
 

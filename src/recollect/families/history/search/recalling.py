@@ -110,7 +110,16 @@ def shown_score(score: float) -> float:
     return round(score, 3)
 
 
+def bucket_of(score: float) -> int:
+    """Of what is shown, so that whoever reads the scores finds them in order."""
+    return int(shown_score(score) / BUCKET + 1e-9)
+
+
 def _place(hit: Hit, preferred: Container[str]) -> tuple[int, bool, int, float, str]:
-    # Of what is shown, so that whoever reads the scores finds them in order.
-    bucket = int(shown_score(hit.score) / BUCKET + 1e-9)
-    return -bucket, hit.record.id not in preferred, -hit.record.at, -hit.score, hit.record.id
+    return (
+        -bucket_of(hit.score),
+        hit.record.id not in preferred,
+        -hit.record.at,
+        -hit.score,
+        hit.record.id,
+    )

@@ -178,14 +178,14 @@ async def _answered(
         return Answered(warnings=(Warned("no_history", NO_HISTORY),), noun=noun)
     return Answered(
         results,
-        topics_of([result.content for result in _good(results) if result.type != "code"], query),
+        topics_of([result.content for result in good(results) if result.type != "code"], query),
         _warned(answer.notices),
         noun,
         lasting=not answer.notices,
     )
 
 
-def _good(results: Sequence[MemoryResult]) -> list[MemoryResult]:
+def good(results: Sequence[MemoryResult]) -> list[MemoryResult]:
     best = max((result.relevance_score for result in results), default=0.0)
     return [result for result in results if result.relevance_score >= GOOD * best]
 

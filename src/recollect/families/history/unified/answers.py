@@ -28,7 +28,8 @@ class UnifiedResult:
     """Something that was found, whoever keeps it.
 
     `type` is `conversation`, `decision` or `code`, or what another family calls it: `memory`,
-    `section`, `entity`, `relation`. `found_in` names the part that was searched.
+    `section`, `entity`, `relation`. `found_in` names the part that was searched, and `also_in` the
+    other servers that have the same.
     """
 
     id: str
@@ -42,6 +43,7 @@ class UnifiedResult:
     title: str | None = None
     language: str | None = None
     file: str | None = None
+    also_in: list[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

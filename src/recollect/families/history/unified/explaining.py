@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from itertools import islice
 
+from recollect.core.peers import peer_of
 from recollect.core.searching import SearchType
 from recollect.core.text import clipped
+from recollect.families.history.search.answers import LOCAL
 from recollect.families.history.unified.answers import (
     CODE_PIECES,
     CONVERSATIONS,
@@ -63,9 +65,14 @@ def explanation(course: Course, found: Sequence[UnifiedResult] = ()) -> str:
         taken += ", as nothing points to anything else"
     if not course.parts:
         return f"{taken}, but nothing could be searched."
-    searched = _row([_PARTS.get(part, part) for part in course.parts])
+    searched = _row([_named_part(part) for part in course.parts])
     sentence = f"{taken}, and searched {searched}, {_by(course)}."
     return " ".join((sentence, *_times(course), *_only_near(course, found)))
+
+
+def _named_part(part: str) -> str:
+    peer = peer_of(part)
+    return _PARTS.get(part, part) if peer is None else f"the peer {peer}"
 
 
 def _only_near(course: Course, found: Sequence[UnifiedResult]) -> Iterator[str]:
@@ -108,7 +115,8 @@ def _times(course: Course) -> Iterator[str]:
 
 
 def suggestions(course: Course, found: Sequence[UnifiedResult]) -> list[str]:
-    """Questions and calls that follow from the best of what was found; none finds nothing."""
+    """Questions and calls that follow from the best of what was found here; none finds nothing."""
+    found = [result for result in found if result.source == LOCAL]
     best = max((result.relevance_score for result in found), default=0.0)
     found = [result for result in found if result.relevance_score >= TELLING * best]
     return list(islice(dict.fromkeys(_suggested(course, found)), MOST_SUGGESTIONS))

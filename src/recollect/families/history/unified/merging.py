@@ -3,17 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from recollect.core.text import normalised
+from recollect.families.history.search.answers import LOCAL
+from recollect.families.history.search.comparing import compared_text, shares
+from recollect.families.history.search.foreign import same_text
 from recollect.families.history.unified.answers import Group, UnifiedResult
-from recollect.retrieval.coverage import coverage
-from recollect.retrieval.excerpts import stems
 
-# A search calls the best that it has good, however little that is. How many of the asked words
-# are in it tells searches apart: what has none of those that another has keeps this much.
-LEAST = 0.6
-COMPARED = 3  # of the best of each
 GOOD = 0.6  # share of the best score of all, from which the best of a part stays in the page
-SAME_TEXT = 2_000  # characters that are compared
 
 
 def on_one_scale(
@@ -23,16 +18,13 @@ def on_one_scale(
 
     What stands for relations or for words as they were typed is scored by that already.
     """
-    asked = stems(question)
-    covered = {
-        name: max((_coverage(asked, result) for result in _by_meaning(results)), default=0.0)
+    texts = {
+        name: [compared_text(one.title, one.content) for one in results if _is_by_meaning(one)]
         for name, results in found.items()
     }
-    most = max(covered.values(), default=0.0)
-    if not most:
-        return {name: list(results) for name, results in found.items()}
+    share = shares(question, texts)
     return {
-        name: [_scaled(result, LEAST + (1 - LEAST) * covered[name] / most) for result in results]
+        name: [_scaled(result, share[name]) for result in results]
         for name, results in found.items()
     }
 
@@ -61,17 +53,30 @@ def grouped(results: Sequence[UnifiedResult], limit: int) -> list[Group]:
 
 
 def each_once(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
-    """Best first, without what has the id or the text of a better one."""
+    """Best first, without what has the id or the text of a better one.
+
+    What is kept here too goes before what another server has, which is named beside it.
+    """
     kept: dict[tuple[str, str], UnifiedResult] = {}
-    texts: set[str] = set()
-    for result in _ordered(results):
+    texts: dict[str, tuple[str, str]] = {}
+    for result in sorted(_ordered(results), key=lambda result: result.source != LOCAL):
         # One piece of code shows many relations, and has its own text besides.
         key = (result.id, result.content if result.type == "relation" else "")
-        text = normalised(result.content[:SAME_TEXT])
-        if key not in kept and text not in texts:
+        text = same_text(result.content)
+        known = key if key in kept else texts.get(text)
+        if known is None:
             kept[key] = result
-            texts.add(text)
-    return list(kept.values())
+            texts[text] = key
+        else:
+            kept[known] = _with_source(kept[known], result.source)
+    return _ordered(list(kept.values()))
+
+
+def _with_source(result: UnifiedResult, source: str) -> UnifiedResult:
+    known = result.also_in or []
+    if source == result.source or source in known:
+        return result
+    return replace(result, also_in=[*known, source])
 
 
 def _ordered(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
@@ -94,15 +99,11 @@ def _weakest_of_many(page: Sequence[UnifiedResult]) -> UnifiedResult | None:
     return min(many, key=lambda result: result.relevance_score, default=None)
 
 
-def _by_meaning(results: Sequence[UnifiedResult]) -> list[UnifiedResult]:
-    return [result for result in results if result.search_type == "semantic"][:COMPARED]
-
-
-def _coverage(asked: frozenset[str], result: UnifiedResult) -> float:
-    return coverage(asked, f"{result.title or ''}\n{result.content}")
+def _is_by_meaning(result: UnifiedResult) -> bool:
+    return result.search_type == "semantic"
 
 
 def _scaled(result: UnifiedResult, factor: float) -> UnifiedResult:
-    if result.search_type != "semantic":
+    if not _is_by_meaning(result):
         return result
     return replace(result, relevance_score=round(result.relevance_score * factor, 3))

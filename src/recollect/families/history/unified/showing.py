@@ -46,6 +46,7 @@ def _shown(result: UnifiedResult) -> Shown:
         language=result.language,
         title=result.file or result.title,
         about=("decision",) if result.type == "decision" else (),
+        sources=(result.source, *(result.also_in or ())),
     )
 
 

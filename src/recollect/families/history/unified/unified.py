@@ -5,12 +5,14 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from recollect.core.peers import PeerQuestion, Peers, source_of
 from recollect.core.ports import Indexing, Library
 from recollect.core.searching import Finder, Finding, SearchType
 from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
 from recollect.errors import RecollectError
 from recollect.families.history.model import HistoryOptions
+from recollect.families.history.search.foreign import warnings_of
 from recollect.families.history.search.reachable import reachable
 from recollect.families.history.search.searching import NO_HISTORY as NOTHING_TAKEN_IN
 from recollect.families.history.unified.answers import (
@@ -26,6 +28,7 @@ from recollect.families.history.unified.explaining import (
     explanation,
     suggestions,
 )
+from recollect.families.history.unified.foreign import counted, results_of
 from recollect.families.history.unified.merging import grouped, merged, on_one_scale
 from recollect.families.history.unified.relations import relations
 from recollect.retrieval.deadline import Deadline
@@ -75,22 +78,27 @@ class UnifiedSearch:
         limit: int = 10,
         merge: bool = True,
         include_graph: bool = True,
+        peers: Peers | None = None,
     ) -> UnifiedAnswer:
-        """The best of all parts. One that fails or is late is a warning, and never an error."""
+        """The best of all parts. One that fails or is late is a warning, and never an error.
+
+        With `peers` the servers of others are asked too.
+        """
         intent = analysed(query)
         ways = tuple[SearchType, ...](
             way for way in intent.search_types if include_graph or way != "graph"
         )
         wanted = max(limit, FEWEST)
         asked = [self._asked(finder, call, query, ways, wanted) for finder in self._finders]
-        (history, recalled), related, others = await asyncio.gather(
+        (history, recalled), related, others, elsewhere = await asyncio.gather(
             self._history(query, intent, ways, wanted),
             self._related(intent, ways, wanted, include_graph=include_graph),
             asyncio.gather(*asked),
+            _elsewhere(peers, query, wanted),
         )
-        parts = [history, *others]
+        parts = [history, *others, *elsewhere]
         comparable = on_one_scale(query, {part.name: part.results for part in parts})
-        results = [result for some in comparable.values() for result in some]
+        results = [counted(result) for some in comparable.values() for result in some]
         if "graph" in ways:
             if intent.primary_intent == "trace_dependencies" and related.results:
                 results = [_about_relations(result) for result in results]
@@ -169,6 +177,16 @@ class UnifiedSearch:
             message = f"Without {name}: no answer within {limit:g} seconds."
             return Warned("partial_results", message)
         return found
+
+
+async def _elsewhere(peers: Peers | None, query: str, limit: int) -> list[_Part]:
+    """What other servers have; those that failed are one part, which found nothing."""
+    if peers is None:
+        return []
+    asked = await peers.ask(PeerQuestion(query, (), limit))
+    answered = [_Part(source_of(answer.peer), results_of(answer)) for answer in asked.answers]
+    warnings = warnings_of(asked)
+    return [*answered, _Part("", warnings=warnings, is_searched=False)] if warnings else answered
 
 
 def _about_relations(result: UnifiedResult) -> UnifiedResult:
