@@ -336,3 +336,15 @@ async def test_a_project_that_is_off_is_left_out_and_refused_where_it_is_named(
     assert (audit.findings, audit.left_out) == ([], ["shop"])
     with pytest.raises(ProjectOff):
         await find_secrets(library, "shop")
+
+
+async def test_of_what_is_an_accounts_alone_no_words_are_shown(library: MemoryLibrary) -> None:
+    await library.create("@user (anna)", "")
+    _, store = await library.open("@user (anna)")
+    await store.commit(batch(memory(f"my diary: {TOKEN}", id="one")))
+    await store.commit(batch(Update("one", {"text": f"the illness: {TOKEN}"}, 1)))
+    audit = await find_secrets(library)
+    assert len(audit.findings) == 2
+    assert not any(word in repr(audit) for word in ("diary", "illness"))
+    assert (await mask_secrets(library, audit.findings)).records == 1
+    assert (await find_secrets(library)).findings == []

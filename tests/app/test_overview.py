@@ -159,3 +159,21 @@ async def test_conversations_of_no_project_are_counted_apart(
     found = await overview(library, tmp_path)
     assert (found.projects[0].conversations, found.elsewhere) == (1, 2)
     assert found.totals.conversations == 3
+
+
+async def test_what_is_an_accounts_alone_is_counted_and_never_shown(
+    library: Library, tmp_path: Path
+) -> None:
+    for name in ("shop", "@user (anna)", "@history (anna)", "@user (bob)"):
+        await library.create(name, "")
+        _, store = await library.open(name)
+        own = memory(f"quokka of {name}", scope="user" if "@" in name else "project")
+        await store.commit(batch(own))
+        await store.note_accesses({own.id: 5}, DAY_ONE)
+    found = await overview(library, tmp_path)
+    assert (found.accounts.accounts, found.accounts.memories) == (2, 3)
+    assert (found.totals.memories, found.totals.projects) == (4, 1)
+    assert [share.name for share in found.projects] == ["shop"]
+    assert [each.content for each in found.recalled] == ["quokka of shop"]
+    assert {file.project for file in found.files} <= {None, "shop"}
+    assert "anna" not in repr(found)

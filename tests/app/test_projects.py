@@ -7,10 +7,14 @@ import pytest
 
 from making import batch, entity
 from processes import acting
+from recollect.app.accounts.accounts import Accounts
+from recollect.app.accounts.guarding import GuardedLibrary
 from recollect.app.projects import DEFAULT_PROJECT, ProjectRule
+from recollect.core.accounts import Account, acting_as
 from recollect.core.ports import Library
 from recollect.core.records import Where
 from recollect.core.sessions import Call, Session
+from recollect.core.times import now
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import NoActiveProject, NotFound, ProjectArchived, ProjectOff
@@ -242,3 +246,31 @@ async def test_the_project_of_a_folder_is_made_for_who_needs_one(
     assert made.name == "shop"
     assert await rule.standing(call()) == made
     assert (await rule.standing(call("session"))).name == "session"
+
+
+async def test_an_account_is_not_told_how_folders_are_called(
+    library: Library, workspace: Path
+) -> None:
+    rule = ProjectRule(GuardedLibrary(library, now), workspace=workspace)
+    with acting_as(Account("anna")):
+        assert rule.pending(call()) == DEFAULT_PROJECT
+        made = await rule.standing(call())
+        again = await rule.standing(call())
+    assert (made.name, made.description, again.id) == (DEFAULT_PROJECT, "", made.id)
+    assert (await rule.standing(call())).description == f"Workspace {workspace}"
+
+
+async def test_an_account_that_is_made_again_gets_one_project_for_the_folder(
+    library: Library, workspace: Path
+) -> None:
+    accounts = Accounts(library, now)
+    rule = ProjectRule(GuardedLibrary(library, now), workspace=workspace)
+    before: set[str] = set()
+    for _ in range(2):
+        await accounts.create_token("anna", "")
+        with acting_as(Account("anna")):
+            made = {(await rule.standing(call())).id for _ in range(3)}
+        assert len(made) == 1
+        assert not made & before
+        before |= made
+        await accounts.remove_user("anna")

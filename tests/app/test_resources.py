@@ -7,10 +7,13 @@ import pytest
 from calling import Client
 from recollect.app.app import App
 from recollect.app.resources import CURRENT_GRAPH, project_uri
+from recollect.core.accounts import Account
 from recollect.core.sessions import Session
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import NoActiveProject, NotFound, ProjectOff
+from recollect.families.memories.resources import PREFERENCES, STATUS
 from recollect.settings import load
+from standing_by import standing_by
 
 PATIENCE = 10  # seconds; only a hang takes as long
 
@@ -103,3 +106,44 @@ async def test_a_project_that_is_off_shows_no_graph(tmp_path: Path) -> None:
     for uri in (CURRENT_GRAPH, project_uri("one")):
         with pytest.raises(ProjectOff):
             await app.resources.read(client.session, uri)
+
+
+async def test_a_document_of_what_was_last_seen_says_so(tmp_path: Path) -> None:
+    async with standing_by(tmp_path / "standby") as standing:
+        app = App(load({"data_dir": tmp_path}, {}), library=standing.library)
+        session = Session()
+        await standing.library.user()
+        [before] = [await app.resources.read(session, PREFERENCES)]
+        assert not before.is_degraded
+        await standing.goes()
+        document = await app.resources.read(session, PREFERENCES)
+        assert document.is_degraded
+        assert document.text.startswith("> The database cannot be reached.")
+        status = await app.resources.read(session, STATUS)
+        assert status.is_degraded
+        assert json.loads(status.text)
+        await app.close()
+
+
+async def test_a_subscriber_hears_only_of_what_the_account_may_see(tmp_path: Path) -> None:
+    app = App(load({"data_dir": tmp_path}, {}), library=MemoryLibrary())
+    owner = Client(app)
+    for name in ("one", "two"):
+        await owner("create_project", name=name)
+    await app.accounts.create_token("anna", "")
+    one = await app.library.project("one")
+    await app.accounts.grant("anna", one, "read")
+    anna = Session(account=Account("anna"))
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    # The owner's own watch begins first: whose it is must not decide what anna's sees.
+    await app.watcher.subscribe(owner.session, project_uri("two"), lambda _: asyncio.sleep(0))
+    with pytest.raises(NotFound):
+        await app.watcher.subscribe(anna, project_uri("two"), heard.put)
+    uri = project_uri("one")
+    await app.watcher.subscribe(anna, uri, heard.put)
+    await owner("create_entities", entities=[entity("a")], project="one")
+    assert await asyncio.wait_for(heard.get(), PATIENCE) == uri
+    await app.accounts.revoke("anna", one)
+    assert await asyncio.wait_for(heard.get(), PATIENCE) == uri
+    assert await app.resources.state(anna, uri) == NotFound.code
+    await app.close()

@@ -4,6 +4,7 @@ from typing import Any
 
 from making import DAY_ONE
 from recollect.app.search_log import BatchedSearches
+from recollect.core.accounts import Account, acting_as
 from recollect.core.searching import Search
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import StoreBusy
@@ -76,3 +77,31 @@ async def test_who_asks_does_not_suffer_when_the_log_fails() -> None:
 
 async def test_a_book_without_notes_closes() -> None:
     await BatchedSearches(MemoryLibrary()).close()
+
+
+async def test_an_account_sees_what_it_asked_itself_and_the_owner_all_of_it() -> None:
+    library = MemoryLibrary()
+    book = BatchedSearches(library)
+    for at, name in enumerate(("anna", "bob")):
+        with acting_as(Account(name)):
+            book.note(asked(f"{name} in a session", DAY_ONE + at, "s1"))
+            book.note(asked(f"{name} in none", DAY_ONE + 2 + at))
+    book.note(asked("owner", DAY_ONE + 9, "s1"))
+
+    async def seen() -> None:
+        with acting_as(Account("anna")):
+            assert [(s.query, s.session) for s in await book.newest()] == [
+                ("anna in none", None),
+                ("anna in a session", "s1"),
+            ]
+            assert [s.query for s in await book.newest(session="s1")] == ["anna in a session"]
+            assert len(await book.newest(limit=1)) == 1
+            assert await book.newest(session="account:bob/s1") == []
+        with acting_as(Account("ann")):
+            assert await book.newest() == []
+        assert len(await book.newest()) == 5
+        assert [s.query for s in await book.newest(session="s1")] == ["owner"]
+
+    await seen()
+    await book.close()
+    await seen()

@@ -7,6 +7,7 @@ from calling import Client
 from making import DAY_ONE, batch, entity, link, note, record_ref
 from recollect.app.app import App
 from recollect.app.closing import Closing
+from recollect.app.engines import Standby
 from recollect.app.timeline import Timeline
 from recollect.core.projects import Project
 from recollect.core.records import Batch, Change, Delete, Update, Where
@@ -26,6 +27,7 @@ from recollect.families.memories.fading import FADING
 from recollect.families.memories.new_memory import HOOKS
 from recollect.families.memories.sessions import CLOSING
 from recollect.settings import load
+from standing_by import Standing, standing_by
 
 
 @pytest.fixture
@@ -387,3 +389,37 @@ async def test_what_the_end_of_a_session_did_is_not_what_undo_means(tmp_path: Pa
     undone = await app.timeline.undo(None, "shop", "test", or_user=True)
     assert undone.change.tool == "forget_memory"
     await app.close()
+
+
+def shop_away(standing: Standing, folder: Path) -> Timeline:
+    """As it is with a journal that another process may look into."""
+    ticks = count(DAY_ONE + 1_000_000)
+    return Timeline(standing.library, lambda: next(ticks), Standby(folder).numbered_here)
+
+
+async def test_a_number_that_holds_here_alone_is_shown_as_such_and_names_nothing_else_later(
+    tmp_path: Path,
+) -> None:
+    async with standing_by(tmp_path) as standing:
+        await standing.library.create("shop", "")
+        store = await standing.store("shop")
+        await store.commit(batch(entity("A")))
+        await standing.followed()
+        timeline = shop_away(standing, tmp_path)
+        await standing.goes()
+        await store.commit(batch(entity("B")))
+        await store.commit(batch(entity("C")))
+        shown = [entry.reference for entry in await timeline.entries("shop", 9)]
+        assert shown == ["shop:~3", "shop:~2", "shop:1"]
+        taken_back = await timeline.undo("shop:~3", None, "test")
+        assert taken_back.reference == "shop:~3"
+        others = await standing.stored("shop")
+        await others.commit(batch(entity("Others")))  # which is number 2 there
+        await standing.returns()
+        for number in ("shop:~2", "shop:~9"):
+            with pytest.raises(Refused, match="while its database was away"):
+                await timeline.undo(number, None, "test")
+        assert await others.get(["Others"])
+        shown = [entry.reference for entry in await timeline.entries("shop", 9)]
+        assert "shop:2" in shown
+        assert not any("~" in reference for reference in shown)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from homing import DIARY, kept_at_home, recalled_at_home
 from serving import HANG, environment
 
 Run = Callable[..., Any]
@@ -114,7 +115,7 @@ def test_what_was_decided_since_the_backup_still_holds(stored: Run, file: Path) 
     assert stored("off", "--project", "shop").status == 0
     back = stored("restore", str(file), "--replace", "--yes")
     assert back.status == 0
-    assert "Tokens are those of now" in back.out
+    assert "Tokens are those of now, with accounts and grants" in back.out
     assert "Switched off: shop." in back.out
     assert stored("list", "--project", "shop").status == 2
     assert revoked not in stored("token", "list").out
@@ -179,3 +180,17 @@ def test_who_gives_up_a_restore_is_told_what_is_left(stored: Run, file: Path) ->
     assert told.status == 130
     assert "is whole: as it was" in told.err
     assert listed(stored) == [SAID]
+
+
+def test_what_is_an_accounts_alone_comes_back_with_everything_and_never_as_a_project(
+    stored: Run, file: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    kept_at_home(data)
+    assert stored("backup", str(file), "--json").json["projects"] == ["shop"]
+    refused = stored("restore", str(file), "--project", "@user (anna)")
+    assert (refused.status, "keeps for itself" in refused.err) == (2, True)
+    assert "anna" not in stored("list-projects", "--status", "all").out
+    assert "anna" not in stored("restore", str(file), "--project", "none").err
+    assert "1 project," in stored("restore", str(file), "--replace", "--yes").out
+    assert recalled_at_home(data) == [DIARY]

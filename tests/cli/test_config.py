@@ -137,6 +137,51 @@ def test_passwords_are_not_shown_wherever_they_stand(written: Path, recollect: R
     with written.open("a", encoding="utf-8") as file:
         file.write(remote)
     assert settings(recollect)["remote_url"][0] == "ws://u:***@a"
+    line = f"config file {written} line 3"
+    assert settings(recollect)["database_password"] == ("***", line)
     for shown in (recollect("config"), recollect("config", "--json")):
         assert shown.status == 0
         assert "hunter2" not in shown.out + shown.err
+
+
+def test_what_is_not_safe_is_said(written: Path, recollect: Run) -> None:
+    write(written, "remote_url: ws://db.example\nremote_user: root\nremote_pass: hunter2")
+    written.chmod(0o600)
+    (wire,) = recollect("config", "--json").json["warnings"]
+    assert "ws://db.example" in wire
+    shown = recollect("config")
+    assert f"recollect: {wire}" in shown.err
+    assert "hunter2" not in shown.out + shown.err
+    if os.name == "posix":
+        written.chmod(0o644)
+        assert f"chmod 600 {written}" in recollect("config").err
+
+
+def test_the_engine_is_chosen_by_options_of_every_command(file: Path, recollect: Run) -> None:
+    told = settings(recollect, "--engine", "surreal")
+    assert told["engine"] == ("surreal", "flag --engine")
+    told = settings(recollect, "--database-url", "ws://localhost")
+    assert told["database_url"] == ("ws://localhost", "flag --database-url")
+    assert told["deployment_mode"] == ("local-server", "follows from --database-url")
+    for command in (
+        ["config"],
+        ["list"],
+        ["read-graph"],
+        ["hook"],
+        ["migrate"],
+        ["gateway", "call"],
+    ):
+        help_ = recollect(*command, "--help").out
+        assert all(f" {flag} " in help_ for flag in ("--engine", "--database-url"))
+        assert "--database-password" not in help_
+        assert " --database-user " in help_
+
+
+def test_an_engine_that_does_not_go_with_the_address_is_told(file: Path, recollect: Run) -> None:
+    outcome = recollect("list", "--engine", "sqlite", "--database-url", "ws://localhost")
+    assert outcome.status != 0
+    assert "`--engine` is 'sqlite'; `--database-url` asks for a server" in outcome.err
+    outcome = recollect("list", "--database-url", "localhost")
+    assert outcome.status == 2
+    assert "ws://127.0.0.1:8000" in outcome.err
+    assert recollect("list", "--database-password", "hunter2").status == 2

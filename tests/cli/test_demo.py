@@ -2,6 +2,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Run = Callable[..., Any]
 
 
@@ -17,3 +19,12 @@ def test_the_demo_speaks_json(recollect: Run) -> None:
     steps = recollect("demo", "--json").json["steps"]
     assert steps[0]["tool"] == "create_project"
     assert [e["name"] for e in steps[-1]["result"]["entities"]] == ["Orders DB"]
+
+
+def test_the_demo_reaches_no_database_that_is_in_use(
+    recollect: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMORY_DEPLOYMENT_MODE", "remote")
+    monkeypatch.setenv("MEMORY_REMOTE_URL", "ws://127.0.0.1:1")
+    monkeypatch.setenv("RECOLLECT_NAMESPACE", "other")
+    assert recollect("demo").status == 0

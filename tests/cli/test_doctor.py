@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from homing import kept_at_home
 from processes import said_by
+from surrealing import PASSWORD, USER, fresh_namespace, shared
 
 Run = Callable[..., Any]
 
@@ -96,3 +98,58 @@ def test_where_only_reading_is_allowed_nothing_is_mended(
 def test_one_project_alone_is_not_looked_at(stored: Run) -> None:
     refused = stored("doctor", "--project", "shop", "--json")
     assert (refused.status, refused.json["error"]) == (2, "invalid_input")
+
+
+def test_a_server_that_is_away_is_a_problem_and_what_is_not_safe_is_told(
+    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.write_text("", encoding="utf-8")
+    monkeypatch.setenv("RECOLLECT_DATABASE_CA", str(ca))
+    looked = recollect("doctor", "--database-url", "ws://127.0.0.1:1", "--json")
+    assert looked.status == 1
+    [(severity, what)] = of(looked.json, "database")
+    assert severity == "problem"
+    assert "ws://127.0.0.1:1" in what
+    assert [s for s, what in of(looked.json, "settings") if "database_ca" in what] == ["advice"]
+    assert of(looked.json, "databases") == []
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_server_that_answers_is_no_problem(
+    recollect: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_DATABASE_URL", shared(3).url)
+    monkeypatch.setenv("RECOLLECT_NAMESPACE", fresh_namespace())
+    monkeypatch.setenv("RECOLLECT_DATABASE_USER", USER)
+    monkeypatch.setenv("RECOLLECT_DATABASE_PASSWORD", "hunter2")
+    refused = recollect("doctor")
+    assert refused.status == 1
+    assert "hunter2" not in refused.out + refused.err
+    monkeypatch.setenv("RECOLLECT_DATABASE_PASSWORD", PASSWORD)
+    looked = recollect("doctor", "--json")
+    assert (looked.status, looked.json["ok"]) == (0, True)
+    [(severity, what)] = of(looked.json, "database")
+    assert (severity, "answers" in what) == ("ok", True)
+
+
+def test_an_engine_inside_the_program_is_looked_at_too(recollect: Run, tmp_path: Path) -> None:
+    places = ("--engine", "surreal")
+    looked = recollect("doctor", *places, "--json")
+    assert (looked.status, of(looked.json, "database")) == (0, [("ok", "Nothing is stored yet.")])
+    assert not (tmp_path / "data").exists()
+    assert recollect("remember", "Prefers tea", "--project", "shop", *places).status == 0
+    [(severity, what)] = of(recollect("doctor", *places, "--json").json, "database")
+    assert (severity, "1 project." in what) == ("ok", True)
+
+
+def test_no_account_is_named(recollect: Run, tmp_path: Path) -> None:
+    kept_at_home(tmp_path / "data")
+    [own] = (tmp_path / "data" / "projects").glob("*.db")
+    told = recollect("doctor", "--json", "--full")
+    assert "0 projects and 1 store of accounts alone" in told.out
+    assert "anna" not in told.out
+    own.write_bytes(b"nothing" * 1_000)
+    told = recollect("doctor", "--json")
+    assert "what an account keeps for itself" in told.out
+    assert "anna" not in told.out

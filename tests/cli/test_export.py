@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from homing import ANNA, DIARY, kept_at_home, recalled_at_home
+from recollect.core.accounts import Account
+
 Run = Callable[..., Any]
 
 
@@ -80,3 +83,66 @@ def test_no_text_at_all_is_not_the_folder_one_is_in(
     told = recollect(command, "")
     assert (told.status, "No folder is named" in told.err) == (2, True)
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_what_is_an_accounts_alone_comes_back_to_it_alone(
+    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recollect("remember", "We deploy on Fridays", "--project", "shop")
+    kept_at_home(tmp_path / "data")
+    folder, other = tmp_path / "out", tmp_path / "elsewhere"
+    told = recollect("export", str(folder))
+    assert "of 1 project" in told.out
+    assert "theirs alone of 1 account" in told.out
+    monkeypatch.setenv("RECOLLECT_DATA_DIR", str(other))
+    taken = recollect("import", str(folder))
+    assert (taken.status, "Added 2 records" in taken.out) == (0, True)
+    assert "recollect token --user anna" in taken.err
+    assert recalled_at_home(other) == [DIARY]
+    assert recalled_at_home(other, Account("bela")) == []
+    assert "quokka" not in recollect("list", "--all-projects").out
+    assert recollect("import", str(folder), "--json").json["unchanged"] == 2
+
+
+def test_no_page_for_people_shows_what_is_an_accounts_alone(recollect: Run, tmp_path: Path) -> None:
+    kept_at_home(tmp_path / "data", Account("con."))  # a name that no file system takes
+    told = recollect("export", str(tmp_path / "out"), "--json").json
+    assert (told["projects"], told["accounts"]) == (0, ["con."])
+    holding = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    holding = [path for path in holding if "quokka" in path.read_text("utf-8")]
+    [found] = [path.relative_to(tmp_path / "out").as_posix() for path in holding]
+    assert found == "accounts/con%2E/user/records.jsonl"
+    recollect("import", str(tmp_path / "out"))
+    assert recalled_at_home(tmp_path / "data", Account("con.")) == [DIARY]
+
+
+def test_a_home_is_exported_as_no_project(recollect: Run, tmp_path: Path) -> None:
+    kept_at_home(tmp_path / "data")
+    told = recollect("export", str(tmp_path / "out"), "--project", "@user (anna)")
+    assert (told.status, "anna" in told.err) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_home_among_the_projects_of_an_export_is_not_taken_in(
+    recollect: Run, tmp_path: Path
+) -> None:
+    kept_at_home(tmp_path / "data")
+    folder = tmp_path / "out"
+    recollect("export", str(folder))
+    (folder / "projects").mkdir()
+    (folder / "accounts" / "anna" / "user").rename(folder / "projects" / "hers")
+    facts = '{"name": "@user (anna)"}'
+    (folder / "projects" / "hers" / "project.json").write_text(facts, encoding="utf-8")
+    told = recollect("import", str(folder))
+    assert (told.status, "accounts/anna/user" in told.err) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["Anna", "%61nna", "an na"])
+def test_a_folder_that_is_no_accounts_is_named(recollect: Run, tmp_path: Path, name: str) -> None:
+    kept_at_home(tmp_path / "data", ANNA)
+    folder = tmp_path / "out"
+    recollect("export", str(folder))
+    (folder / "accounts" / "anna").rename(folder / "accounts" / name)
+    told = recollect("import", str(folder))
+    assert (told.status, "Traceback" in told.err) == (2, False)
+    assert "name of a user" in told.err or "is not called as" in told.err

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from homing import ANNA, called
 from serving import command, environment, run
 
 Run = Callable[..., Any]
@@ -218,3 +219,14 @@ def test_conversations_count_among_what_is_stored_and_what_waits(taken_in: Run) 
     assert (told["conversations"], told["turns"]) == (1, 2)
     assert "Embedded 2 texts." in taken_in("index").out
     assert taken_in("status", "--json").json["history"]["without_vectors"] == 0
+
+
+def test_what_accounts_have_asked_is_not_shown_to_the_owner(
+    recollect: Run, home: Path, tmp_path: Path
+) -> None:
+    recollect("recall-previous-discussions", "invoices")
+    asked = ("unified_memory_search", {"query": "my illness"})
+    called(tmp_path / "data", ANNA, *[asked] * 3)
+    rows = recollect("history", "searches", "--limit", "2", "--json").json["searches"]
+    assert [row["query"] for row in rows] == ["invoices"]
+    assert "illness" not in recollect("history", "searches").out

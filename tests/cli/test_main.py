@@ -30,7 +30,13 @@ def test_the_version_is_told(recollect: Run) -> None:
 
 
 def test_every_command_can_be_loaded_and_takes_the_common_options(recollect: Run) -> None:
-    groups = {"import": "server-memory", "history": "list", "gateway": "check"}
+    groups = {
+        "account": "list",
+        "import": "server-memory",
+        "history": "list",
+        "gateway": "check",
+        "peer": "list",
+    }
     for name in COMMANDS:
         words = [name, groups[name]] if name in groups else [name]
         page = recollect(*words, "--help")

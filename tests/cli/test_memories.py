@@ -284,3 +284,15 @@ def test_what_could_not_be_embedded_is_told_beside_the_rest(
     assert "broken" in told.err
     [problem] = recollect("index", "--json").json["problems"]
     assert problem["error"] == "store_damaged"
+
+
+def test_what_is_kept_in_memory_alone_is_said_not_to_stay(
+    recollect: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert recollect("remember", "Prefers tea", "--scope", "user").err == ""
+    monkeypatch.setenv("RECOLLECT_DEPLOYMENT_MODE", "embedded-memory")
+    for command in (("remember", "Prefers tea"), ("create-project", "shop")):
+        told = recollect(*command)
+        assert told.status == 0
+        assert "nothing of it is left once the command ends" in told.err
+    assert recollect("recall", "tea").err == ""

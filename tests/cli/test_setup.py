@@ -279,3 +279,23 @@ def test_a_folder_whose_name_is_no_text_is_told(setup: Run, home: Path) -> None:
     outcome = setup("cursor", "--yes", "--data-dir", "/tmp/caf\udce9")
     assert (outcome.status, state(home)) == (2, {})
     assert "file of text" in outcome.err
+
+
+def test_the_engine_of_this_command_is_the_engine_of_the_client(setup: Run, home: Path) -> None:
+    engine = ["--engine", "surreal", "--database-url", "ws://db.example", "--database-user", "me"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RECOLLECT_DATABASE_PASSWORD", "hunter2")
+        patch.setenv("RECOLLECT_NAMESPACE", "other")
+        outcome = setup("claude-code", "--yes", *engine)
+    assert outcome.status == 0
+    server = servers(home / ".claude.json")["recollect"]
+    assert [*server["args"]][-len(engine) :] == engine
+    hooks = json.loads((home / ".claude" / "settings.json").read_text(encoding="utf-8"))["hooks"]
+    assert " ".join(engine) in hooks["SessionEnd"][0]["hooks"][0]["command"]
+    assert "RECOLLECT_DATABASE_PASSWORD, RECOLLECT_NAMESPACE" in outcome.err
+    written = b"".join(state(home).values()).decode("utf-8")
+    assert "hunter2" not in written + outcome.out + outcome.err
+
+
+def test_nothing_is_said_of_variables_that_a_client_sees(setup: Run, home: Path) -> None:
+    assert setup("claude-code", "--yes").err == ""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from homing import kept_at_home
 from recollect.cli.status import counted, size
 from recollect.core.times import iso, now
 from recollect.core.usage import Usage
@@ -287,3 +288,77 @@ def test_calls_are_no_part_of_what_is_exported(recollect: Run, data: Path, tmp_p
     written = "".join(path.read_text("utf-8") for path in files)
     assert "tox" in written
     assert "memory__search" not in written
+
+
+def test_the_engine_is_told_where_it_is_not_the_usual_one(
+    recollect: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    assert "SQLite" not in recollect("status").out
+    assert recollect("status", "--json").json["connection"]["engine"] == "sqlite"
+    shown = recollect("status", "--engine", "surreal")
+    assert f"SurrealDB (embedded-file) at {data / 'surreal'}" in shown.out
+    assert not data.exists()
+
+
+@pytest.mark.parametrize(
+    ("address", "title"),
+    [("ws://127.0.0.1:1", "SurrealDB"), ("postgresql://127.0.0.1:1/team", "PostgreSQL")],
+)
+def test_a_server_that_is_away_is_told_with_what_waits_for_it(
+    recollect: Run, data: Path, monkeypatch: pytest.MonkeyPatch, address: str, title: str
+) -> None:
+    monkeypatch.setenv("RECOLLECT_DATABASE_URL", address)
+    monkeypatch.setenv("RECOLLECT_DATABASE_USER", "anna")
+    monkeypatch.setenv("RECOLLECT_DATABASE_PASSWORD", "hunter2")
+    monkeypatch.setenv("COLUMNS", "300")
+    assert recollect("remember", "Prefers tea", "--scope", "user").status == 0
+    told = recollect("status", "--json").json["connection"]
+    assert told["status"] in ("reconnecting", "degraded")
+    assert (told["mode"], told["path"]) == ("local-server", address)
+    assert told["waiting_writes"] >= 1
+    shown = recollect("status")
+    assert shown.status == 0
+    assert f"{title} (local-server) at {address} cannot be reached since 20" in shown.out
+    assert f"{told['waiting_writes']} write" in shown.out
+    assert "waiting here" in shown.out
+    assert shown.out.startswith("1 memory")
+
+
+def test_a_mistyped_project_is_a_mistake_while_the_server_is_away_too(
+    recollect: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_DATABASE_URL", "ws://127.0.0.1:1")
+    outcome = recollect("status", "--project", "mistyped")
+    assert outcome.status == 2
+    assert "mistyped" in outcome.err
+
+
+def test_what_waits_for_a_server_of_before_is_told(
+    recollect: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    server = ("--database-url", "ws://127.0.0.1:1")
+    assert recollect("remember", "Prefers tea", "--scope", "user", *server).status == 0
+    shown = recollect("status")
+    assert "Writes for ws://127.0.0.1:1 (memory/default) are still on this machine" in shown.out
+    assert "`recollect status --database-url ws://127.0.0.1:1` brings over" in shown.out
+    [left] = recollect("status", "--json").json["left_elsewhere"]
+    assert left["address"] == "ws://127.0.0.1:1 (memory/default)"
+    assert left["waiting"] >= 1
+    assert "left_elsewhere" not in recollect("status", "--json", *server).json
+
+
+def test_of_what_is_an_accounts_alone_the_owner_sees_how_much_there_is(
+    recollect: Run, data: Path
+) -> None:
+    recollect("remember", "Tests run with tox")
+    kept_at_home(data)
+    out = recollect("status").out
+    assert "theirs alone" in next(line for line in out.splitlines() if "(1 account)" in line)
+    assert "in 1 project" in out
+    told = recollect("status", "--json")
+    assert told.json["accounts"]["memories"] == 1
+    for shown in (out, told.out):
+        assert "quokka" not in shown
+        assert "anna" not in shown

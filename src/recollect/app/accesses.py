@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from recollect.core.accounts import acting_as
 from recollect.core.ports import Access, RecordStore
 from recollect.core.times import Clock
 from recollect.errors import RecollectError
@@ -27,7 +28,8 @@ class BatchedAccesses:
             return
         self._counts.setdefault(store, Counter()).update(ids)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._store_later(), name="accesses")
+            with acting_as(None):
+                self._task = asyncio.create_task(self._store_later(), name="accesses")
 
     async def of(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, Access]:
         known = dict(await store.accesses(ids))

@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from recollect.core.accounts import acting, acting_as
+from recollect.core.conditions import answering
 from recollect.core.sessions import Call, Report, Session
 from recollect.core.times import Clock, now
 from recollect.errors import ReadOnly, RecollectError
@@ -16,13 +18,16 @@ from recollect.tools.tool import Effect, Result
 from recollect.tools.toolset import Toolset
 
 if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
+    from recollect.app.accounts.accounts import Accounts
     from recollect.app.bank_mirrors import Mirrors
     from recollect.app.build import Parts
+    from recollect.app.degraded import Telling
     from recollect.app.gateway.gateway import Gateway
     from recollect.app.gateway.usage import BatchedUsage
     from recollect.app.keeping import Shelf
     from recollect.app.overview import Overviews
     from recollect.app.past import Past
+    from recollect.app.peering.sharing import SharedSearch
     from recollect.app.projects import ProjectRule
     from recollect.app.resources import AllResources, Watcher
     from recollect.app.timeline import Timeline
@@ -47,6 +52,7 @@ READ_BANK = "get_context_digest tells the state of the project's memory bank; re
 KEEP_BANK = "Keep it current with track_progress, log_decision and update_tasks."
 CHOOSE = "These need a project: {tools} first when none is active."
 
+OWNERS = ("bank", GATEWAY)  # toolsets that reach what is the owner's alone
 SUMMING_UP = 0.5  # seconds that the end of a server may take for it
 
 
@@ -77,12 +83,29 @@ class App:
         return self._parts.library
 
     @property
+    def accounts(self) -> "Accounts":
+        """Who has a token of their own, and what they may see."""
+        from recollect.app.accounts.accounts import Accounts
+
+        return Accounts(self.library, self.clock)
+
+    @property
+    def sharing(self) -> "SharedSearch":
+        """What other servers are answered, as whoever is acting may see it."""
+        from recollect.app.peering.sharing import SharedSearch, options_of
+
+        parts = self._parts
+        options = options_of(self.settings)
+        return SharedSearch(parts.guarded, parts.library, parts.keeper.indexer, self.clock, options)
+
+    @property
     def choice(self) -> "ProjectRule":
         return self._parts.choice
 
     @property
     def tools(self) -> Toolset:
-        """Those that are offered: where only reading is allowed, the ones that read."""
+        """Those that are offered: where only reading is allowed, the ones that read; to an
+        account no other server's, and none that reach what is the owner's."""
         own, gateway = self.own_tools, self.gateway
         only_reads = self.settings.read_only
         return own if gateway is None else gateway.beside(own, only_reads=only_reads)
@@ -90,7 +113,12 @@ class App:
     @property
     def own_tools(self) -> Toolset:
         """Those of them that are no other server's. A gateway alone needs no part of ours."""
-        return self._parts.offered if self._has_own else Toolset()
+        if not self._has_own:
+            return Toolset()
+        account = acting()
+        if account is None:
+            return self._parts.offered
+        return self._parts.for_peers if account.is_peer else self._parts.for_accounts
 
     async def fresh_tools(self) -> Toolset:
         """The same, after the servers have been asked that only know themselves what they have."""
@@ -98,14 +126,24 @@ class App:
             await self.gateway.refresh()
         return self.tools
 
-    @cached_property
+    @property
     def gateway(self) -> "Gateway | None":
-        """None where no tools of other servers are offered."""
+        """None where no tools of other servers are offered: to an account none are."""
+        return self._gateway if acting() is None else None
+
+    @cached_property
+    def _gateway(self) -> "Gateway | None":
         if self.settings.dialect != "recollect" or GATEWAY not in chosen_toolsets(self.settings):
             return None
         from recollect.app.gateway.building import build_gateway
 
         return build_gateway(self.settings, lambda: self._every_own_tool, self._usage, self.clock)
+
+    @cached_property
+    def _telling(self) -> "Telling":
+        from recollect.app.degraded import Telling
+
+        return Telling()
 
     @cached_property
     def _usage(self) -> "BatchedUsage":
@@ -116,11 +154,13 @@ class App:
     @property
     def _every_own_tool(self) -> Toolset:
         """Also those that are not offered, where only reading is allowed."""
-        return self._parts.tools if self._has_own else Toolset()
+        if not self._has_own:
+            return Toolset()
+        return self._parts.tools if acting() is None else self._parts.shared
 
     @property
     def _has_own(self) -> bool:
-        return self.gateway is None or chosen_toolsets(self.settings) != (GATEWAY,)
+        return self._gateway is None or chosen_toolsets(self.settings) != (GATEWAY,)
 
     def start(self, *, at_once: bool = False) -> None:
         """For a server: begins what goes on beside the calls; `at_once` before a client came."""
@@ -172,7 +212,10 @@ class App:
         settings = self.settings
         ours = settings.dialect == "recollect"
         families = chosen_toolsets(settings) if ours else ("graph",)
-        writes = not settings.read_only
+        account = acting()
+        if account is not None:
+            families = tuple(name for name in families if name not in OWNERS)
+        writes = not settings.read_only and not (account and account.is_peer)
         sentences = [ABOUT if families != (GATEWAY,) else ABOUT_OTHERS]
         if "memories" in families:
             sentences += [RECALL_MEMORIES] + [KEEP_MEMORIES] * writes
@@ -197,6 +240,12 @@ class App:
         report: Report | None = None,
     ) -> Result:
         """Runs one tool and logs one line about it. Deliberate errors come out as they are."""
+        with acting_as(session.account or acting()):
+            return await self._called(session, name, arguments, report)
+
+    async def _called(
+        self, session: Session, name: str, arguments: Mapping[str, Any], report: Report | None
+    ) -> Result:
         own, gateway = self._every_own_tool, self.gateway
         everything = own if gateway is None else gateway.beside(own, only_reads=False)
         tool = everything.get(name)
@@ -209,7 +258,11 @@ class App:
         started = time.perf_counter()
         outcome = "failed"
         try:
-            result = await tool.run(call, arguments)
+            with answering() as noted:
+                result = await tool.run(call, arguments)
+            if noted.is_degraded:
+                place = self._parts.guarded.condition.place
+                result = self._telling.marked(result, session, noted, place)
             outcome = "refused there" if result.is_error else "ok"
             if tool.effect is not Effect.OUTSIDE and self._parts.bank is not None:
                 wrote = tool.effect not in (Effect.READS, Effect.SELECTS)
@@ -237,8 +290,8 @@ class App:
             log.info("no summary of the session: %s", error or "out of time")
 
     async def close(self) -> None:
-        if "gateway" in vars(self) and self.gateway is not None:
-            await self.gateway.close()
+        if "_gateway" in vars(self) and self._gateway is not None:
+            await self._gateway.close()
         if "_usage" in vars(self):
             await self._usage.close()
         if "_parts" in vars(self):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, cast
 
+from recollect.core.homes import is_home
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import USER
 from recollect.core.records import SESSION_SCOPE, Edit, Link, Record, Ref, Where
@@ -42,7 +43,8 @@ Values = Mapping[str, Any]
 class Finding:
     """Where a secret stands, what kind it is, and the words around it.
 
-    Never the secret itself, unless it is an id: masking leaves those as they are.
+    Never the secret itself, unless it is an id: masking leaves those as they are. Of what is an
+    account's alone, no words.
     """
 
     project: str
@@ -165,15 +167,21 @@ class _Found(NamedTuple):
 
 async def _findings(store: RecordStore, project: str) -> AsyncIterator[Finding]:
     """The log knows all that was ever stored, so a page of it leads to a page of things."""
+    is_private = is_home(project)
     after = 0
     while changes := await store.changes(after=after, limit=CHANGES):
         after = changes[-1].seq
         edits = [edit for change in changes for edit in change.edits]
         async for thing in _inserted(store, edits):
             kind = LINK if isinstance(thing, Link) else thing.kind
-            for found in _in_values(_values(thing)):
+            for found in _in_values(_values(thing), is_private=is_private):
                 yield Finding(project, kind, thing.id, *found, in_id=found.place in IDS)
-        old = [(e.id, found) for e in edits if e.id for found in _in_values(e.before or {})]
+        old = [
+            (edit.id, found)
+            for edit in edits
+            if edit.id
+            for found in _in_values(edit.before or {}, is_private=is_private)
+        ]
         owners = await store.get([record_id for record_id, _ in old], include_deleted=True)
         kinds = {record.id: record.kind for record in owners}
         for record_id, found in old:
@@ -201,16 +209,21 @@ def _values(thing: Record | Link) -> dict[str, Any]:
     return {name: getattr(thing, name) for name in wanted if hasattr(thing, name)}
 
 
-def _in_values(values: Values) -> Iterator[_Found]:
+def _in_values(values: Values, *, is_private: bool) -> Iterator[_Found]:
+    shown = _hidden if is_private else _excerpt
     in_texts = False
     for name in (*TEXTS, *IDS):
         value, kinds = _masked(values.get(name))
         if kinds:
             in_texts = in_texts or name in TEXTS
-            yield _Found(name, kinds, _excerpt(value))
+            yield _Found(name, kinds, shown(value))
     if not in_texts and values.get("variant") not in (None, _variant(values, values)):
         variant, kinds = masked(values["variant"])
-        yield _Found("variant", kinds, _excerpt(variant))
+        yield _Found("variant", kinds, shown(variant))
+
+
+def _hidden(_value: Any) -> str:
+    return "(an account's own)"
 
 
 def _excerpt(value: Any) -> str:

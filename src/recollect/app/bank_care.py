@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Protocol
 
+from recollect.core.accounts import acting_as
 from recollect.core.sessions import Call, Session
 from recollect.errors import RecollectError
 from recollect.families.bank.banks import SSH, Bank, BankRecords, Banks, exists
@@ -55,7 +56,8 @@ class BankCare:
         if wrote:  # whoever reads all the time must not keep the view from being written
             self._news.set()
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="bank care")
+            with acting_as(None):
+                self._task = asyncio.create_task(self._run(), name="bank care")
 
     async def close(self) -> None:
         self._closing = True

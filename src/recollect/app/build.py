@@ -7,19 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from recollect import __version__
 from recollect.app.accesses import BatchedAccesses
+from recollect.app.accounts.guarding import GuardedLibrary
+from recollect.app.accounts.owners import OwnersFinder, OwnersSections
+from recollect.app.engines import make_library, standby_of
 from recollect.app.indexing import Indexer
 from recollect.app.keeping import Keeper, Shelf
 from recollect.app.leases import Lease
 from recollect.app.memory_resources import MemoryResources
+from recollect.app.numbered import NumberedHere, nothing_numbered_here
 from recollect.app.past import Past
+from recollect.app.peering.asking import OwnersPeers
 from recollect.app.projects import DEFAULT_PROJECT, ProjectRule
 from recollect.app.resources import AllResources, GraphResources, Render, Resources, Watcher
 from recollect.app.search_log import BatchedSearches
 from recollect.app.timeline import Timeline
 from recollect.app.workspaces import key_of_workspace
-from recollect.core.ports import Embedder, Library
+from recollect.core.peers import Peers
+from recollect.core.ports import Embedder, Library, RecordStore
 from recollect.core.searching import Finder
 from recollect.core.times import Clock, LocalZone
 from recollect.families.bank.model import SECTION
@@ -52,9 +57,13 @@ EMBEDDED_KINDS = (MEMORY, SECTION, TURN, CODE)
 @dataclass(frozen=True, slots=True)
 class Parts:
     library: Library
+    guarded: Library  # the same, as whoever is acting may see it
     choice: ProjectRule
     tools: Toolset
     offered: Toolset
+    shared: Toolset  # those that reach nothing which is the owner's alone
+    for_accounts: Toolset
+    for_peers: Toolset
     timeline: Timeline
     resources: AllResources
     watcher: Watcher
@@ -83,45 +92,61 @@ def build(
     settings: Settings, library: Library | None, embedder: Embedder | None, clock: Clock
 ) -> Parts:
     """Touches no file: the library opens its databases at the first call."""
-    library = library or _library(settings, clock)
-    choice = _graph_rule(settings, library)
+    library = library or make_library(settings, clock, on_return=lambda: indexer.wake_all())
+    guarded = GuardedLibrary(library, clock)
+    choice = _graph_rule(settings, guarded)
     lease = Lease(library, "vectors", clock)
     indexer = Indexer(embedder or _embedder(settings), EMBEDDED_KINDS, lease)
     keeper = Keeper(library, indexer, BatchedAccesses(clock), clock)
-    rule = _memory_rule(settings, library, keeper)
+    rule = _memory_rule(settings, guarded, keeper)
     options = _options(settings, clock)
-    bank = _bank(settings, library, keeper, clock) if "bank" in _families(settings) else None
-    sections = bank.family.sections if bank else None
-    memories = MemoryTools(rule, library, indexer, keeper.accesses, clock, options, sections)
+    bank = _bank(settings, guarded, keeper, clock) if "bank" in _families(settings) else None
+    sections = OwnersSections(bank.family.sections) if bank else None
+    memories = MemoryTools(rule, guarded, indexer, keeper.accesses, clock, options, sections)
     searches = BatchedSearches(library)
     history = _history_options(settings, rule)
     past = Past(library, _transcripts, indexer, clock, history)
     families = {
         "memories": memories.tools,
-        "graph": lambda: _graph_tools(settings, library, choice, clock),
+        "graph": lambda: _graph_tools(settings, guarded, choice, clock),
         "history": lambda: _history_tools(
-            library, indexer, searches, clock, history, _finders(library, rule, memories, bank)
+            guarded,
+            indexer,
+            searches,
+            clock,
+            history,
+            _finders(guarded, rule, memories, bank),
+            OwnersPeers(settings.data_dir),
         ),
         "bank": lambda: _bank_tools(settings, bank),
     }
-    tools = combined(*(families[name]() for name in _families(settings)))
+    made = {name: families[name]() for name in _families(settings)}
+    tools = combined(*made.values())
+    shared = combined(*(each for name, each in made.items() if name != "bank"))
     documents: dict[str, Resources] = {
-        "memories": MemoryResources(memories, rule, library, options, searches),
-        "graph": GraphResources(library, choice, _graph_document(settings)),
+        "memories": MemoryResources(memories, rule, guarded, options, searches),
+        "graph": GraphResources(guarded, choice, _graph_document(settings)),
     }
     if bank is not None:
         documents["bank"] = _bank_documents(bank, clock)
-    resources = AllResources([documents[n] for n in _families(settings) if n in documents])
+    resources = AllResources(
+        [documents[n] for n in _families(settings) if n in documents],
+        owners=[documents["bank"]] if bank else [],
+    )
     return Parts(
         library=library,
+        guarded=guarded,
         choice=choice,
         tools=tools,
         offered=_readers(tools) if settings.read_only else tools,
-        timeline=Timeline(library, clock),
+        shared=shared,
+        for_accounts=_readers(shared) if settings.read_only else shared,
+        for_peers=_readers(shared),
+        timeline=Timeline(guarded, clock, _numbered_here(settings)),
         resources=resources,
-        watcher=Watcher(resources),
+        watcher=Watcher(resources, library),
         keeper=keeper,
-        shelf=Shelf(library, rule, keeper, bank.family.sections.take_in if bank else None),
+        shelf=Shelf(guarded, rule, keeper, bank.family.sections.take_in if bank else None),
         memories=memories,
         searches=searches,
         past=past,
@@ -129,14 +154,9 @@ def build(
     )
 
 
-def _library(settings: Settings, clock: Clock) -> Library:
-    if settings.deployment_mode == "embedded-memory":
-        from recollect.engines.memory.library import MemoryLibrary
-
-        return MemoryLibrary(clock)
-    from recollect.engines.sqlite.library import SqliteLibrary
-
-    return SqliteLibrary(settings.data_dir, clock=clock, synchronous=settings.synchronous)
+def _numbered_here(settings: Settings) -> NumberedHere:
+    standby = standby_of(settings)
+    return nothing_numbered_here if standby is None else standby.numbered_here
 
 
 def _embedder(settings: Settings) -> Embedder | None:
@@ -149,16 +169,12 @@ def _embedder(settings: Settings) -> Embedder | None:
 
 
 def _options(settings: Settings, clock: Clock) -> Options:
-    in_memory = settings.deployment_mode == "embedded-memory"
     return Options(
         mask_secrets=settings.mask_secrets,
         max_per_session=settings.max_memories_per_session,
         time_limit=settings.recall_time_limit,
         # Over HTTP there are many clients, each with a session of its own.
         session_id=settings.session_id if settings.transport == "stdio" else None,
-        mode=settings.deployment_mode,
-        path="" if in_memory else str(settings.data_dir),
-        engine_version=__version__,
         started_at=clock(),
         zone=LocalZone(),
     )
@@ -243,13 +259,17 @@ def _graph_rule(settings: Settings, library: Library) -> ProjectRule:
     return ProjectRule(library, configured=settings.project)
 
 
-def _memory_rule(settings: Settings, library: Library, keeper: Keeper) -> ProjectRule:
+def _memory_rule(settings: Settings, library: GuardedLibrary, keeper: Keeper) -> ProjectRule:
     """Memories always have a project; where none is configured, it is the working folder's."""
+
+    def meet(store: RecordStore) -> None:
+        keeper.meet(store, library.home())
+
     if settings.project not in (None, AUTO):
-        return ProjectRule(library, configured=settings.project, on_open=keeper.meet)
+        return ProjectRule(library, configured=settings.project, on_open=meet)
     # Like the home folder, no folder at all is no workspace.
     folder = _working_folder(settings) or Path.home()
-    return ProjectRule(library, workspace=folder, on_open=keeper.meet)
+    return ProjectRule(library, workspace=folder, on_open=meet)
 
 
 def _graph_tools(
@@ -285,12 +305,13 @@ def _history_tools(
     clock: Clock,
     options: HistoryOptions,
     finders: Sequence[Finder],
+    peers: Peers,
 ) -> list[Tool]:
     from recollect.families.history.toolset import HistoryTools
     from recollect.families.history.unified.unified import UnifiedSearch
 
     unified = UnifiedSearch(library, finders, indexer, clock, options)
-    return HistoryTools(library, indexer, searches, clock, options, unified).tools()
+    return HistoryTools(library, indexer, searches, clock, options, unified, peers).tools()
 
 
 def _finders(
@@ -302,7 +323,8 @@ def _finders(
     finders: list[Finder] = [MemoryFinder(memories, rule, library), GraphFinder(rule)]
     if bank is not None:
         family = bank.family
-        finders.append(BankFinder(family.sections, family.banks, family.records))
+        of_bank = BankFinder(family.sections, family.banks, family.records)
+        finders.append(OwnersFinder(of_bank))
     return finders
 
 

@@ -1,16 +1,24 @@
 """What a data folder holds in which nothing was ever stored."""
 
+from recollect.app.engines import make_library
 from recollect.core.ports import Library
-from recollect.settings import Settings
+from recollect.core.times import now
+from recollect.settings import Settings, surreal_folder
 
 
 def empty_library(settings: Settings) -> Library | None:
-    """One that makes no file; None where something is stored."""
-    if settings.deployment_mode == "embedded-memory":
-        return None
-    folder = settings.data_dir
-    if any(any((folder / part).glob("*.db")) for part in (".", "projects", "archive")):
+    """One that makes no file; None where something is stored, or where it is in no files here."""
+    if settings.deployment_mode != "embedded-file" or _holds_files(settings):
         return None
     from recollect.engines.memory.library import MemoryLibrary
 
-    return MemoryLibrary()
+    # What it says of itself is what the engine would, which has not been asked for anything.
+    return MemoryLibrary(condition=make_library(settings, now).condition)
+
+
+def _holds_files(settings: Settings) -> bool:
+    if settings.engine == "surreal":
+        folder = surreal_folder(settings)
+        return folder.is_dir() and any(folder.iterdir())
+    places = (settings.data_dir / part for part in (".", "projects", "archive"))
+    return any(any(place.glob("*.db")) for place in places)

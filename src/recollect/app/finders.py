@@ -1,6 +1,6 @@
 """What a search over everything asks of each family: memories, the graph, the memory bank."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 from weakref import ref
 
@@ -70,30 +70,7 @@ class GraphFinder:
         self, call: Call, query: str, ways: Sequence[SearchType], limit: int
     ) -> Findings:
         store = await self._store(call)
-        if store is None:
-            return Findings([])
-        found = await search([Place(store)], query, ENTITIES, limit=limit)
-        entities = [hit.record for hit in found.hits]
-        described = await _described(store, entities)
-        asked = stems(query)
-        names = f" {normalised(query)} "
-        way: SearchType = "graph" if "graph" in ways else "keyword"
-        hits = [
-            Finding(
-                id=record.id,
-                type=ENTITY,
-                content=text,
-                score=_score(record, text, names, asked),
-                search_type=way,
-                title=record.name,
-                at=record.updated_at,
-            )
-            for record, text in zip(entities, described, strict=True)
-        ]
-        if way == "graph":
-            hits += await _relations(store, entities, {hit.id: hit.score for hit in hits})
-        hits.sort(key=lambda hit: -hit.score)
-        return Findings(hits[:limit])
+        return Findings([] if store is None else await in_graph(store, query, ways, limit))
 
     async def stamp(self, call: Call) -> object:
         store = await self._store(call)
@@ -142,15 +119,46 @@ class BankFinder:
         return (bank.address, listed, ref(store), await store.stamp())
 
 
+async def in_graph(
+    store: RecordStore, query: str, ways: Sequence[SearchType], limit: int
+) -> list[Finding]:
+    """Entities of one store, with their relations where these are asked for, best first."""
+    found = await search([Place(store)], query, ENTITIES, limit=limit)
+    entities = [hit.record for hit in found.hits]
+    described = await _described(store, entities)
+    asked = stems(query)
+    names = f" {normalised(query)} "
+    way: SearchType = "graph" if "graph" in ways else "keyword"
+    hits = [
+        Finding(
+            id=record.id,
+            type=ENTITY,
+            content=text,
+            score=_score(record, text, names, asked),
+            search_type=way,
+            title=record.name,
+            at=record.updated_at,
+        )
+        for record, text in zip(entities, described, strict=True)
+    ]
+    if way == "graph":
+        hits += await _relations(store, entities, {hit.id: hit.score for hit in hits})
+    hits.sort(key=lambda hit: -hit.score)
+    return hits[:limit]
+
+
+def fit_of(why: Mapping[str, float] | None) -> float:
+    """How well a memory fits alone: what is important to remember fits no better."""
+    fit = sum(value for part, value in (why or {}).items() if part not in _BROUGHT_ALONG)
+    return min(max(fit / MEMORIES.shares.relevance, 0.0), 1.0)
+
+
 def _memory(memory: MemoryView, way: SearchType) -> Finding:
-    """Its score is how well it fits alone: what is important to remember fits no better."""
-    parts = memory.why or {}
-    fit = sum(value for part, value in parts.items() if part not in _BROUGHT_ALONG)
     return Finding(
         id=memory.id,
         type="memory",
         content=memory.content,
-        score=min(max(fit / MEMORIES.shares.relevance, 0.0), 1.0),
+        score=fit_of(memory.why),
         search_type=way,
         at=parsed(memory.occurred_at or memory.created_at),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from recollect.app.leases import Lease
+from recollect.core.accounts import acting_as
 from recollect.core.freeing import return_freed_memory
 from recollect.core.ports import Embedded, Embedder, RecordStore
 from recollect.core.records import Record
@@ -73,7 +74,13 @@ class Indexer:
         if store not in self._waiting:
             self._waiting.append(store)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="indexer")
+            with acting_as(None):
+                self._task = asyncio.create_task(self._run(), name="indexer")
+
+    def wake_all(self) -> None:
+        """Every store that is known may have texts again that wait: a database is back."""
+        for store in list(self._met):
+            self.wake(store)
 
     def meet(self, store: RecordStore) -> None:
         """Looks once at a store that another process may have left in the middle of its queue."""

@@ -11,6 +11,7 @@ from weakref import WeakSet
 from recollect.app.accesses import BatchedAccesses
 from recollect.app.indexing import Indexer
 from recollect.app.projects import ProjectRule
+from recollect.core.accounts import acting_as
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import USER, Project
 from recollect.core.records import Record, Where
@@ -60,16 +61,21 @@ class Keeper:
     ) -> None:
         self._library = library
         self.clock = clock
-        self._met: WeakSet[RecordStore] = WeakSet()
+        self._met: dict[RecordStore | None, WeakSet[RecordStore]] = {}  # by what is the user's
         self._tasks: set[asyncio.Task[None]] = set()
         self.indexer = indexer
         self.accesses = accesses
 
-    def meet(self, store: RecordStore) -> None:
-        """At the first use of a store, finishes what a crash may have left in it."""
-        if store not in self._met:
-            self._met.add(store)
-            task = asyncio.create_task(self._mend(store), name="mend")
+    def meet(self, store: RecordStore, home: RecordStore | None = None) -> None:
+        """At the first use of a store, finishes what a crash may have left in it.
+
+        `home` is what is the user's there, where that is an account's and not the owner's.
+        """
+        met = self._met.setdefault(home, WeakSet())
+        if store not in met:
+            met.add(store)
+            with acting_as(None):
+                task = asyncio.create_task(self._mend(store, home), name="mend")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -85,9 +91,9 @@ class Keeper:
         await self.indexer.close()
         await self.accesses.close()
 
-    async def _mend(self, store: RecordStore) -> None:
+    async def _mend(self, store: RecordStore, home: RecordStore | None) -> None:
         try:
-            user = await self._library.user()
+            user = home or await self._library.user()
             await finish_promotions(store, user, self.clock)
             await finish_supersessions(store, user, self.clock)
             self.indexer.meet(store)

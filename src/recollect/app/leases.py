@@ -2,6 +2,7 @@
 
 from uuid import uuid4
 
+from recollect.core.copies import PASSING
 from recollect.core.ports import Library
 from recollect.core.times import Clock
 
@@ -17,7 +18,7 @@ class Lease:
 
     def __init__(self, library: Library, name: str, clock: Clock) -> None:
         self._library = library
-        self._key = f"lease.{name}"
+        self._key = PASSING + name
         self._clock = clock
         self._owner = uuid4().hex
         self._until = 0

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from recollect.app.engines import make_library
 from recollect.app.projects import ProjectRule
 from recollect.core.ports import Embedder, Library, RecordStore
 from recollect.core.sessions import Call, Session
@@ -16,6 +17,7 @@ from recollect.families.memories.stores import Stores
 from recollect.settings import AUTO, Settings
 
 CLIENT = "hooks"  # in whose name it is stored
+PATIENCE = 0.3  # seconds for a database that has just gone: who waits is an assistant at work
 
 
 class Later:
@@ -52,7 +54,7 @@ async def note(
 
     Raises Refused where the session has stored all that it may.
     """
-    opened = library or _library(settings, clock)
+    opened = library or make_library(settings, clock, patience=PATIENCE)
     try:
         named = None if settings.project in (None, AUTO) else settings.project
         # Like the home folder, no folder at all is no workspace.
@@ -66,9 +68,3 @@ async def note(
     finally:
         if library is None:
             await opened.close()
-
-
-def _library(settings: Settings, clock: Clock) -> Library:
-    from recollect.engines.sqlite.library import SqliteLibrary
-
-    return SqliteLibrary(settings.data_dir, clock=clock, synchronous=settings.synchronous)

@@ -12,6 +12,7 @@ from recollect.app.past import Overview as PastOverview
 from recollect.app.past import Past
 from recollect.app.workspaces import key_of_workspace
 from recollect.core.entities import ENTITY
+from recollect.core.homes import home_of, is_home
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import USER, Project
 from recollect.core.records import Record, Where
@@ -80,6 +81,16 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class Accounts:
+    """What is theirs alone, of all of them together; no more is told of it."""
+
+    accounts: int = 0
+    memories: int = 0
+    size_bytes: int = 0
+    unreadable: int = 0  # stores
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     totals: Totals
     types: Mapping[str, int]  # of memories
@@ -90,6 +101,7 @@ class Overview:
     history: PastOverview
     elsewhere: int  # conversations in folders that are no project's
     files: list[StoredFile]
+    accounts: Accounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +130,9 @@ class Overviews:
         self._folder = folder
 
     async def now(self) -> Overview:
-        projects = await self._library.projects()
+        every = await self._library.projects()
+        projects = [project for project in every if not is_home(project.name)]
+        homes = [project for project in every if is_home(project.name)]
         files = await asyncio.to_thread(_files, self._folder, projects)
         talks = await self._conversations(projects)
         user = await self._counted(await self._library.user(), USER)
@@ -133,6 +147,8 @@ class Overviews:
             except RecollectError as error:
                 share = replace(share, problem=error.message)
             shares.append(share)
+        private, accounts = await self._private(homes, files)
+        counted += private
         types = sum((each.types for each in counted), Counter[str]())
         turns = await self._weekly(await self._library.history(), TURN)
         past = await self._past.overview()
@@ -163,7 +179,25 @@ class Overviews:
             past,
             past.conversations - talks.total(),
             files,
+            accounts,
         )
+
+    async def _private(
+        self, homes: Sequence[Project], files: Sequence[StoredFile]
+    ) -> tuple[list[_Counted], Accounts]:
+        """Counted as everything is, and nothing of it shown."""
+        counted, unreadable = list[_Counted](), 0
+        for home in homes:
+            try:
+                own = await self._counted_project(home)
+                counted.append(replace(own, recalled=[]))
+            except RecollectError:
+                unreadable += 1
+        ids = {home.id for home in homes}
+        size = sum(file.size_bytes for file in files if Path(file.file).stem in ids)
+        users = {found.user for home in homes if (found := home_of(home.name))}
+        memories = sum(each.types.total() for each in counted)
+        return counted, Accounts(len(users), memories, size, unreadable)
 
     async def _counted_project(self, project: Project) -> _Counted:
         _, store = await self._library.open(project.name)

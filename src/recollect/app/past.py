@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.app.indexing import Indexer
+from recollect.core.accounts import is_of_account
 from recollect.core.ports import Library, RecordStore
 from recollect.core.records import Record, Where
 from recollect.core.searching import KEPT_SEARCHES, Search
@@ -191,15 +192,17 @@ class Past:
         return kept[:limit]
 
     async def searches(self, limit: int) -> list[Search]:
-        """The newest first, but those of sessions that were held in a project that is off."""
+        """The newest first, but those of sessions that were held in a project that is off, and
+        those that accounts have asked, which are theirs alone."""
         from recollect.families.history.search.reachable import reachable
 
         past = await reachable(self._library, self._options)
+        every = await self._library.searches(limit=KEPT_SEARCHES)
+        every = [search for search in every if not is_of_account(search.session)]
         if not past.hidden:
-            return await self._library.searches(limit=limit)
+            return every[:limit]
         where = Where(kinds=(CONVERSATION,), scopes=tuple(sorted(past.hidden)))
         held_there = {each.session for each in await (await self._library.history()).scan(where)}
-        every = await self._library.searches(limit=KEPT_SEARCHES)
         told = [each for each in every if each.session is None or each.session not in held_there]
         return told[:limit]
 

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from recollect.app.workspaces import DEFAULT_PROJECT, Home, home_of
+from recollect.core.accounts import acting
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import Project
 from recollect.core.sessions import Call
@@ -76,8 +77,12 @@ class ProjectRule:
         return home.name if home else DEFAULT_PROJECT
 
     def _home(self) -> Home | None:
-        """Looked for anew: a folder may have become a repository meanwhile."""
-        return home_of(self._workspace) if isinstance(self._workspace, Path) else self._workspace
+        """Looked for anew: a folder may have become a repository meanwhile.
+
+        To an account it has another name: how folders are called here is the owner's alone.
+        """
+        home = home_of(self._workspace) if isinstance(self._workspace, Path) else self._workspace
+        return home if home is None or acting() is None else home._replace(name=DEFAULT_PROJECT)
 
     async def _found(self, call: Call, name: str | None) -> RecordStore | None:
         """None for a project that is chosen but not made yet."""
@@ -126,9 +131,13 @@ class ProjectRule:
         while True:
             try:
                 name = home.name if number == 1 else f"{home.name}-{number}"
-                return await self._library.create(name, f"Workspace {home.key}")
+                return await self._library.create(name, _description(home))
             except Conflict:
                 number += 1
+
+
+def _description(home: Home) -> str:
+    return f"Workspace {home.key}" if acting() is None else ""
 
 
 @cache

@@ -4,10 +4,14 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
+from recollect.app.degraded import told_of
+from recollect.core.accounts import Account, acting, acting_as
+from recollect.core.conditions import Absence, answering
 from recollect.core.ports import Library, ProjectChoice, RecordStore
 from recollect.core.sessions import Call, Session
 from recollect.errors import NotFound, ProjectOff, RecollectError
@@ -16,6 +20,8 @@ from recollect.tools.schema import to_json
 CURRENT_GRAPH = "memory://knowledge-graph"
 PROJECT_GRAPH = "memory://projects/{name}/knowledge-graph"
 WATCH_INTERVAL = 0.2  # seconds; a look costs microseconds
+# Where the library tells of changes a look costs more, and files change without a word of it.
+TOLD_INTERVAL = 1.0
 
 Notify = Callable[[str], Awaitable[None]]
 Render = Callable[[RecordStore], Awaitable[Any]]
@@ -37,6 +43,7 @@ class Document:
 
     mime_type: str
     text: str
+    is_degraded: bool = False  # it is what was last seen of a database that is away
 
 
 class Resources(Protocol):
@@ -60,32 +67,51 @@ class Resources(Protocol):
 
 
 class AllResources:
-    """The documents of all families."""
+    """The documents of all families; those of the `owners` are no account's."""
 
-    def __init__(self, families: Sequence[Resources]) -> None:
-        self._families = families
+    def __init__(self, families: Sequence[Resources], owners: Sequence[Resources] = ()) -> None:
+        self._every = families
+        self._owners = owners
+
+    @property
+    def _families(self) -> Sequence[Resources]:
+        if acting() is None:
+            return self._every
+        return [family for family in self._every if family not in self._owners]
 
     async def listed(self, session: Session) -> list[ResourceInfo]:
-        return [info for family in self._families for info in await family.listed(session)]
+        with acting_as(session.account or acting()):
+            return [info for family in self._families for info in await family.listed(session)]
 
     def templates(self) -> list[ResourceInfo]:
         return [info for family in self._families for info in family.templates()]
 
     def has(self, uri: str) -> bool:
-        return any(family.has(uri) for family in self._families)
+        return self._family(uri) is not None
 
     async def read(self, session: Session, uri: str) -> Document:
-        family = self._family(uri)
-        if family is None:
-            raise NotFound("resource", uri, hint="resources/list names what there is.")
-        return await family.read(session, uri)
+        with acting_as(session.account or acting()), answering() as noted:
+            family = self._family(uri)
+            if family is None:
+                raise NotFound("resource", uri, hint="resources/list names what there is.")
+            document = await family.read(session, uri)
+        return _marked(document, noted.absence) if noted.is_degraded else document
 
     async def state(self, session: Session, uri: str) -> object:
-        family = self._family(uri)
-        return NotFound.code if family is None else await family.state(session, uri)
+        with acting_as(session.account or acting()):
+            family = self._family(uri)
+            return NotFound.code if family is None else await family.state(session, uri)
 
     def _family(self, uri: str) -> Resources | None:
         return next((family for family in self._families if family.has(uri)), None)
+
+
+def _marked(document: Document, absence: Absence) -> Document:
+    """A text says so itself: not every client shows what comes beside it."""
+    text = document.text
+    if document.mime_type == "text/markdown":
+        text = f"> {told_of(absence)}\n\n{text}"
+    return replace(document, text=text, is_degraded=True)
 
 
 class GraphResources:
@@ -163,26 +189,32 @@ class _Watch:
     session: Session
     uri: str
     notify: Notify
+    account: Account | None  # whose it is
     seen: object = field(default=None)
 
 
 class Watcher:
     """Tells subscribers of changes, whoever made them. Runs only while somebody listens."""
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, library: Library | None = None) -> None:
         self._resources = resources
+        self._library = library
+        self._news = asyncio.Event()
+        self._is_told: bool | None = None  # by the library, of changes; None: it was not asked
         self._watches: set[_Watch] = set()
         self._task: asyncio.Task[None] | None = None
 
     async def subscribe(self, session: Session, uri: str, notify: Notify) -> Callable[[], None]:
         """Returns the way to end it. An unknown resource is an error."""
-        watch = _Watch(session, uri, notify)
+        watch = _Watch(session, uri, notify, session.account or acting())
         watch.seen = await self._resources.state(session, uri)
         if watch.seen == NotFound.code:
             raise NotFound("resource", uri, hint="resources/list names what there is.")
         self._watches.add(watch)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="resource watcher")
+            # It looks for others too, each time as the account whose session it is.
+            with acting_as(None):
+                self._task = asyncio.create_task(self._run(), name="resource watcher")
         return lambda: self._watches.discard(watch)
 
     async def close(self) -> None:
@@ -193,8 +225,14 @@ class Watcher:
             self._task = None
 
     async def _run(self) -> None:
+        if self._is_told is None and self._library is not None:
+            self._is_told = await self._library.on_change(self._news.set)
         while self._watches:
             await asyncio.sleep(WATCH_INTERVAL)
+            if self._is_told:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), TOLD_INTERVAL)
+                self._news.clear()
             for watch in list(self._watches):
                 try:
                     await self._look(watch)
@@ -203,7 +241,8 @@ class Watcher:
                     log.exception("could not look at %s", watch.uri)
 
     async def _look(self, watch: _Watch) -> None:
-        now = await self._resources.state(watch.session, watch.uri)
+        with acting_as(watch.account):
+            now = await self._resources.state(watch.session, watch.uri)
         if now != watch.seen and watch in self._watches:
             watch.seen = now
             await self._tell(watch)

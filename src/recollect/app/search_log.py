@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
+from recollect.core.accounts import Account, acting, acting_as, sessions_of
 from recollect.core.ports import Library
-from recollect.core.searching import Search
+from recollect.core.searching import KEPT_SEARCHES, Search
 from recollect.errors import RecollectError
 
 INTERVAL = 2.0  # seconds between the first note and its being stored
@@ -13,7 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class BatchedSearches:
-    """What a crash loses of it are the questions of two seconds."""
+    """What a crash loses of it are the questions of two seconds.
+
+    An account's are kept under sessions that say whose they are; it sees its own alone.
+    """
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -22,11 +27,26 @@ class BatchedSearches:
         self._task: asyncio.Task[None] | None = None
 
     def note(self, search: Search) -> None:
+        account = acting()
+        if account is not None:
+            search = replace(search, session=_session_of(account, search.session))
         self._waiting.append(search)
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._store_later(), name="searches")
+            with acting_as(None):
+                self._task = asyncio.create_task(self._store_later(), name="searches")
 
     async def newest(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
+        account = acting()
+        if account is None:
+            return await self._newest(session, limit)
+        if session is not None:
+            found = await self._newest(_session_of(account, session), limit)
+        else:
+            every = await self._newest(None, KEPT_SEARCHES)
+            found = [s for s in every if (s.session or "").startswith(_session_of(account, None))]
+        return [_as_asked(search, account) for search in found[:limit]]
+
+    async def _newest(self, session: str | None, limit: int) -> list[Search]:
         waiting = [
             search
             for search in reversed(self._waiting)
@@ -61,3 +81,12 @@ class BatchedSearches:
                 log.info("searches are not kept: %s", error)  # whoever asked must not suffer for it
             finally:
                 del self._waiting[: len(batch)]
+
+
+def _session_of(account: Account, session: str | None) -> str:
+    return sessions_of(account.name) + (session or "")
+
+
+def _as_asked(search: Search, account: Account) -> Search:
+    own = (search.session or "").removeprefix(_session_of(account, None))
+    return replace(search, session=own or None)

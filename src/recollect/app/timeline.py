@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from recollect.app.numbered import Numbered, NumberedHere, nothing_numbered_here
 from recollect.app.summaries import PURGE, REDACT, summaries
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import USER
@@ -21,6 +22,7 @@ from recollect.errors import (
 )
 from recollect.families.bank.model import INDEX_BANK, TAKE_IN
 from recollect.families.memories.fading import FADING
+from recollect.families.memories.kinds import SESSION
 from recollect.families.memories.new_memory import HOOKS
 from recollect.families.memories.sessions import CLOSING
 
@@ -29,6 +31,7 @@ from recollect.families.memories.sessions import CLOSING
 # faded did so by itself.
 BOOKKEEPING = (REDACT, CLOSING, INDEX_BANK, TAKE_IN, FADING)
 PROMOTE = "promote_memory"
+HERE = "~"  # before the number of a change that waits: it is that of the local copy
 LONGEST_NUMBER = 18  # digits; a longer one is no number of the log's
 RECENT = 1_000  # changes looked through for the newest one that can be undone
 ATTEMPTS = 20  # times an undo is planned anew because somebody else has committed meanwhile
@@ -44,10 +47,11 @@ class Entry:
     change: Change
     summary: str
     is_undone: bool
+    is_numbered_here: bool = False
 
     @property
     def reference(self) -> str:
-        return f"{self.project}:{self.change.seq}"
+        return f"{self.project}:{HERE * self.is_numbered_here}{self.change.seq}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,18 @@ class _Head:
     store: RecordStore
     change: Change
     is_undone: bool
+    is_numbered_here: bool
 
 
 class Timeline:
     """Of all projects but those that are switched off; where one is named, it is refused."""
 
-    def __init__(self, library: Library, clock: Clock) -> None:
+    def __init__(
+        self, library: Library, clock: Clock, numbered_here: NumberedHere = nothing_numbered_here
+    ) -> None:
         self._library = library
         self._clock = clock
+        self._numbered_here = numbered_here
 
     async def entries(self, project: str | None, limit: int) -> list[Entry]:
         """The newest changes of one project or of all, newest first."""
@@ -72,6 +80,7 @@ class Timeline:
             try:
                 store = await self._opened(name)
                 changes = await _newest(store, limit)
+                here = await self._waiting(name)
             except RecollectError as error:
                 if project is not None:
                     raise
@@ -79,7 +88,10 @@ class Timeline:
                 log.warning("project %s is left out of the log: %s", name, error)
                 continue
             taken_back = undone(changes)
-            heads += [_Head(name, store, c, c.seq in taken_back) for c in changes]
+            heads += [
+                _Head(name, store, each, each.seq in taken_back, _is_among(here, each))
+                for each in changes
+            ]
         heads.sort(key=lambda head: (head.change.at, head.change.seq), reverse=True)
         return await _told(heads[:limit])
 
@@ -103,12 +115,23 @@ class Timeline:
             if reference is None
             else await self._referenced(reference, project)
         )
+        is_numbered_here = _is_among(await self._waiting(name), change)
         halves = [(name, change), *await self._counterparts(name, change)]
         # The user's last: a crash in between leaves what was promoted in both places, and a
         # project that is off leaves both halves as they are.
         halves.sort(key=lambda half: half[0] == USER)
+        for place, its in halves:  # all of it or nothing, as far as that is known beforehand
+            store = await self._opened(place)
+            await self._plan(store, place, its, client, await store.revision())
         told = {place: await self._take_back(place, its, client) for place, its in halves}
-        return Entry(name, change, told[name], is_undone=True)
+        return Entry(name, change, told[name], True, is_numbered_here)
+
+    async def _waiting(self, name: str) -> Sequence[Numbered]:
+        """What was numbered here of a project or of the user's own."""
+        if not self._library.condition.waiting:
+            return ()
+        place = None if name == USER else (await self._library.project(name)).id
+        return [each for each in await self._numbered_here() if each.project_id == place]
 
     async def _opened(self, name: str) -> RecordStore:
         """To show it or to take something back. Raises ProjectOff."""
@@ -136,9 +159,12 @@ class Timeline:
     async def _plan(
         self, store: RecordStore, name: str, change: Change, client: str, seen: int
     ) -> Batch:
-        if change.seq in undone(await store.changes(after=change.seq - 1, limit=RECENT)):
+        found = await store.changes(after=change.seq - 1, limit=RECENT)
+        if not found or _kept(found[0]) != _kept(change):
+            raise _renumbered(f"{name}:{change.seq}")
+        if change.seq in undone(found):
             raise Refused(f"Change {name}:{change.seq} is undone already.", change=change.seq)
-        steps = await plan_undo(store, change)
+        steps = await plan_undo(store, change, {SESSION})
         return Batch(steps, self._clock(), "undo", client, undoes=change.seq, revision=seen)
 
     async def _names(self, project: str | None) -> list[str]:
@@ -208,6 +234,7 @@ class Timeline:
     async def _referenced(self, reference: str, project: str | None) -> tuple[str, Change]:
         name, _, number = reference.rpartition(":")
         name = name or project or ""
+        is_numbered_here, number = number.startswith(HERE), number.removeprefix(HERE)
         if not number.isdecimal() or len(number) > LONGEST_NUMBER or not name:
             raise InvalidInput(
                 f'"{clipped(reference)}" names no change.',
@@ -218,8 +245,30 @@ class Timeline:
         store = await self._opened(name)
         found = await store.changes(after=int(number) - 1, limit=1)
         if not found or found[0].seq != int(number):
+            if is_numbered_here:
+                raise _renumbered(reference)
             raise NotFound("change", reference, hint="`recollect log` shows what there is.")
+        if is_numbered_here and not _is_among(await self._waiting(name), found[0]):
+            raise _renumbered(reference)
         return name, found[0]
+
+
+def _kept(change: Change) -> tuple[int, int, str]:
+    """What of a change stays as it is, whatever is purged or redacted."""
+    return change.seq, change.at, change.tool
+
+
+def _is_among(waiting: Sequence[Numbered], change: Change) -> bool:
+    return any((each.seq, each.at, each.tool) == _kept(change) for each in waiting)
+
+
+def _renumbered(reference: str) -> Refused:
+    return Refused(
+        f"{clipped(reference)} was the number of a change while its database was away, and is "
+        "none any more.",
+        hint="`recollect log` shows what it is called there.",
+        change=clipped(reference),
+    )
 
 
 def _is_of_hooks(change: Change) -> bool:
@@ -247,4 +296,7 @@ async def _told(heads: Sequence[_Head]) -> list[Entry]:
         for store, changes in by_store.items()
         for change, summary in zip(changes, await summaries(store, changes), strict=True)
     }
-    return [Entry(h.project, h.change, told[h.store, h.change.seq], h.is_undone) for h in heads]
+    return [
+        Entry(h.project, h.change, told[h.store, h.change.seq], h.is_undone, h.is_numbered_here)
+        for h in heads
+    ]

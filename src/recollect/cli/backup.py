@@ -25,7 +25,8 @@ from recollect.errors import InvalidInput, ReadOnly
 NOT_IN_IT = "Not in it: the files of memory banks, the configuration, and what hooks noted."
 
 DECISIONS_KEPT = (
-    "Tokens are those of now; what is switched off or left out of past conversations stays so."
+    "Tokens are those of now, with accounts and grants; what is switched off or left out of past "
+    "conversations stays so."
 )
 DECISIONS_LOST = (
     "Which tokens were revoked, and what was switched off or left out since, could not be read: "
@@ -206,7 +207,7 @@ def _described(made: Backup) -> dict[str, Any]:
         "file": str(made.file),
         "bytes": made.size,
         "created_at": manifest.created_at,
-        "projects": [copied.project for copied in manifest.projects],
+        "projects": manifest.project_names,
         "rows": _rows(manifest),
         "damaged": list(manifest.damaged),
     }
@@ -219,7 +220,7 @@ def _moment(manifest: Manifest) -> str:
 def _contents(manifest: Manifest) -> str:
     rows = _rows(manifest)
     parts = [
-        counted(len(manifest.projects), "project"),
+        counted(len(manifest.project_names), "project"),
         counted(rows["records"], "record"),
         counted(rows["links"], "link"),
         counted(rows["changes"], "change"),

@@ -13,7 +13,7 @@ from recollect.cli.options import common
 from recollect.cli.render import console
 from recollect.cli.running import print_json
 from recollect.errors import Conflict, InvalidInput
-from recollect.settings import Settings, config_paths, explained
+from recollect.settings import Settings, config_paths, explained, load, warnings_of
 from recollect.settings.template import template
 
 OWNER_ONLY = 0o600  # the file may come to hold a password
@@ -28,8 +28,9 @@ def config(context: click.Context, as_json: bool, **flags: Any) -> None:
     if context.invoked_subcommand is not None:
         return
     rows = [{"setting": e.name, "value": e.value, "from": e.source} for e in explained(flags)]
+    warnings = warnings_of(load(flags))
     if as_json:
-        print_json({"settings": rows})
+        print_json({"settings": rows, "warnings": warnings})
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("setting", no_wrap=True)
@@ -38,6 +39,8 @@ def config(context: click.Context, as_json: bool, **flags: Any) -> None:
     for row in rows:
         table.add_row(*(Text(_plain(row[column])) for column in ("setting", "value", "from")))
     console().print(table)
+    for warning in warnings:
+        click.echo(f"recollect: {warning}", err=True)
 
 
 @config.command()

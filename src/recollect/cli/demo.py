@@ -83,7 +83,14 @@ STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
 
 @click.command()
 @common
-def demo(as_json: bool, data_dir: str | None, project: str | None, **flags: Any) -> None:
+def demo(
+    as_json: bool,
+    data_dir: str | None,
+    project: str | None,
+    engine: str | None,
+    database_url: str | None,
+    **flags: Any,
+) -> None:
     """Show store and recall at work, on a temporary folder."""
 
     async def work(app: App) -> list[dict[str, Any]]:
@@ -108,6 +115,7 @@ def demo(as_json: bool, data_dir: str | None, project: str | None, **flags: Any)
         return told
 
     with tempfile.TemporaryDirectory(prefix="recollect-demo-") as folder:
-        told = run_with_app(work, data_dir=Path(folder), **flags)
+        here = {"data_dir": Path(folder), "deployment_mode": "embedded-file"}
+        told = run_with_app(work, **here, engine=engine or "sqlite", **flags)
     if as_json:
         print_json({"steps": told})

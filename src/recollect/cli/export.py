@@ -11,9 +11,20 @@ from recollect.app.exchange.writing import export as write
 from recollect.cli.options import Folder, common
 from recollect.cli.progress import bar
 from recollect.cli.running import print_json, run_with_app, told_if_interrupted
+from recollect.core.conditions import Answering, answering
 from recollect.core.text import counted
-from recollect.errors import InvalidInput
+from recollect.errors import InvalidInput, StoreAway
 from recollect.tools.schema import to_json
+
+
+def _expect_all_of_it(app: App, noted: Answering) -> None:
+    """An export is what people fall back on: what was last seen is not good enough."""
+    if noted.is_degraded or app.library.condition.waiting:
+        raise StoreAway(
+            "The database is away, or is being brought what was written before: not everything "
+            "can be exported now.",
+            hint="Try again when `recollect status` shows that nothing waits.",
+        )
 
 
 @click.command()
@@ -37,10 +48,14 @@ def export(
             raise InvalidInput(
                 f"{folder} lies inside the data folder.", hint="Name a folder outside of it."
             )
-        with bar("Exporting") as progress:
-            return await write(
+        with bar("Exporting") as progress, answering() as noted:
+            await app.library.projects()
+            _expect_all_of_it(app, noted)
+            written = await write(
                 app.library, folder, progress, project=project, history=not no_history
             )
+        _expect_all_of_it(app, noted)
+        return written
 
     left = f"What is in {folder} may be older; the same command again brings it up to date."
     with told_if_interrupted(lambda: left):
@@ -52,6 +67,8 @@ def export(
         f"Wrote {counted(outcome.records, 'record')} and {counted(outcome.links, 'link')} of "
         f"{counted(outcome.projects, 'project')} to {outcome.folder}."
     )
+    if outcome.accounts:
+        click.echo(f"  with what is theirs alone of {counted(len(outcome.accounts), 'account')}")
     if outcome.archived:
         click.echo(
             f"  not written, because archived: {', '.join(outcome.archived)}; "

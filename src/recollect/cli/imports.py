@@ -92,6 +92,12 @@ def folder(as_json: bool, folder: Path, no_folders: bool, **flags: Any) -> None:
         click.echo(f"  left out, because switched off: {', '.join(outcome.off)}", err=True)
     for path, name in outcome.folders.items():
         click.echo(f"  {path} is now the folder of {name}", err=True)
+    for user in outcome.accounts:
+        click.echo(
+            f"  with what is {user}'s alone; `recollect token --user {user}` makes a token where "
+            "they have none here",
+            err=True,
+        )
     if outcome.masked:
         click.echo(f"  masked on the way in: {', '.join(outcome.masked)}", err=True)
 

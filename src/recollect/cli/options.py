@@ -4,14 +4,18 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from recollect.errors import InvalidInput
-from recollect.settings import Settings, load
+from recollect.settings import Engine, Settings, load
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+ENGINES: tuple[str, ...] = get_args(Engine)
+# The password is not among them: others see the options of a program.
+OF_THE_ENGINE = ("engine", "database_url", "database_user")
+COMMON = ("data_dir", "project", "config", *OF_THE_ENGINE, "log_level")  # settings, in all commands
 
 
 class Count(click.IntRange):
@@ -37,6 +41,9 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--data-dir", metavar="PATH", help="Data folder."),
             click.option("--project", help="Project to work in."),
             click.option("--config", metavar="FILE", help="File with settings, or `none`."),
+            click.option("--engine", type=click.Choice(ENGINES), help="What keeps everything."),
+            click.option("--database-url", metavar="URL", help="Address of a database server."),
+            click.option("--database-user", metavar="NAME", help="User of that server."),
             click.option("--json", "as_json", is_flag=True, help="Print JSON."),
             click.option("--log-level", type=click.Choice(LOG_LEVELS), help="Log to stderr."),
         ]

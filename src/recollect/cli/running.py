@@ -45,6 +45,10 @@ NO_PROJECT = (
     "`recollect switch-project NAME` chooses one for this folder; `--project NAME` does for one "
     "command, and `--project auto` makes the folder's own."
 )
+NOT_KEPT = (
+    "Everything is kept in memory here (deployment_mode embedded-memory): nothing of it is left "
+    "once the command ends."
+)
 SELECTIONS = {"bank": "cli.bank", "mode": "cli.mode", "updates_bank": "cli.updates_bank"}
 
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -56,11 +60,14 @@ def run_with_app(
     work: Callable[[App], Awaitable[T]],
     *,
     writes: bool = False,
+    stores: bool = False,
     makes_nothing: bool = False,
     offering: Mapping[str, Any] = EVERY_TOOL,
     **flags: Any,
 ) -> T:
     """Opens the application as the flags say, does the work, closes it again.
+
+    What `writes` is refused where only reading is allowed; a tool that `stores` says so itself.
 
     One that `makes_nothing` leaves a data folder in which nothing is stored yet as it is.
     """
@@ -70,6 +77,8 @@ def run_with_app(
         settings = settings_from(**{**flags, **offering})
         if writes and settings.read_only:
             raise ReadOnly("This command writes, and only reading is allowed here.")
+        if (writes or stores) and settings.deployment_mode == "embedded-memory":
+            click.echo(f"recollect: {NOT_KEPT}", err=True)
         app = App(settings, library=empty_library(settings) if makes_nothing else None)
         try:
             return await work(app)

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import logging
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -22,11 +24,19 @@ from recollect.settings import (
     chosen_toolsets,
     gateway_target,
     remote_bank,
+    standby_folder,
+    warnings_of,
 )
 from recollect.transports.dispatch import Dispatcher
 
 if TYPE_CHECKING:  # not loaded before the handshake is answered
+    from ssl import SSLContext
+
     from recollect.core.ports import Library
+    from recollect.transports.entrance import Entrance
+    from recollect.transports.http import Offer
+
+log = logging.getLogger(__name__)
 
 HTTP_PATH = "/mcp"
 BANK_MODES: tuple[str, ...] = get_args(BankMode)
@@ -56,6 +66,20 @@ def _bank_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _http_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Those of a server for several people."""
+    for option in reversed(
+        [
+            click.option("--certificate", metavar="FILE", help="HTTPS: certificate, in PEM."),
+            click.option("--certificate-key", metavar="FILE", help="HTTPS: its key, in PEM."),
+            click.option("--rate-limit", type=int, help="HTTP: requests a minute of an account."),
+            click.option("--metrics", is_flag=True, default=None, help="HTTP: serve /metrics."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
 @common
 @click.option("--transport", type=click.Choice(["stdio", "http"]), help="Default: stdio.")
@@ -69,6 +93,7 @@ def _bank_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option("--gateway-config", metavar="FILE", help="Gateway: its file, or `none`.")
 @click.option("--no-token", is_flag=True, default=None, help="HTTP on loopback without a token.")
+@_http_options
 @_bank_options
 @click.option("--conformance", is_flag=True, default=None, hidden=True)
 def serve(as_json: bool, debug: bool, **flags: Any) -> None:
@@ -76,6 +101,9 @@ def serve(as_json: bool, debug: bool, **flags: Any) -> None:
     if debug:
         flags["log_level"] = flags["log_level"] or "debug"
     settings = settings_from(**flags)
+    for sentence in warnings_of(settings):
+        log.warning("%s", sentence)
+    _tell_of_left(settings)
     _check_places(settings)
     _check_gateway(settings, flags["gateway_config"])
     if settings.transport == "http":
@@ -84,6 +112,16 @@ def serve(as_json: bool, debug: bool, **flags: Any) -> None:
         _explain(settings)
     else:
         _serve_stdio(settings)
+
+
+def _tell_of_left(settings: Settings) -> None:
+    """What waits for a database that was named before; nearly nobody has such a folder."""
+    if not standby_folder(settings).parent.is_dir():
+        return
+    from recollect.app.engines import left_elsewhere
+
+    for left in asyncio.run(left_elsewhere(settings)):
+        log.warning("%s %s.", left.sentence, left.hint)
 
 
 def _check_places(settings: Settings) -> None:
@@ -136,8 +174,12 @@ def _serve_stdio(settings: Settings) -> None:
 
 def _serve_http(settings: Settings) -> None:
     from recollect.transports.listening import is_loopback, listen
+    from recollect.transports.proxies import Proxies
 
     local = is_loopback(settings.host)
+    tls = _checked_tls(settings)
+    _check_rate(settings)
+    proxies = Proxies.named(settings.trusted_proxies)
 
     async def run() -> None:
         app = App(settings)
@@ -149,19 +191,74 @@ def _serve_http(settings: Settings) -> None:
                 from recollect.transports.http import serve_http
 
                 port = listening.getsockname()[1]
+                dispatcher = _dispatcher(app)
                 await serve_http(
-                    _dispatcher(app),
+                    dispatcher,
                     listening,
                     host=settings.host,
                     path=HTTP_PATH,
-                    knows_token=None if settings.no_token else app.library.knows_token,
+                    entrance=None if settings.no_token else _entrance(app),
                     on_ready=lambda: _tell_address(settings, port, local=local),
+                    offer=replace(_offer(app, dispatcher), tls=tls, proxies=proxies),
                 )
         finally:
             await app.end_sessions()
             await app.close()
 
     asyncio.run(run())
+
+
+def _checked_tls(settings: Settings) -> "SSLContext | None":
+    if settings.certificate is None:
+        if settings.certificate_key is None:
+            return None
+        raise InvalidInput("--certificate-key needs --certificate.", argument="--certificate-key")
+    from recollect.transports.certificates import key_warning, server_context
+
+    context = server_context(settings.certificate, settings.certificate_key)
+    if warning := key_warning(settings.certificate, settings.certificate_key):
+        log.warning("%s", warning)
+    return context
+
+
+def _check_rate(settings: Settings) -> None:
+    if settings.rate_limit < 0:
+        raise InvalidInput(
+            f"rate_limit is {settings.rate_limit}; it is a number of requests a minute.",
+            hint="0 is for any number.",
+            argument="rate_limit",
+            value=settings.rate_limit,
+        )
+
+
+def _entrance(app: App) -> "Entrance":
+    from recollect.app.accounts.accounts import Accounts
+    from recollect.transports.entrance import Entrance
+
+    accounts = Accounts(app.library, app.clock)
+    return Entrance(accounts.admitted, rate_limit=app.settings.rate_limit)
+
+
+def _offer(app: App, dispatcher: Dispatcher) -> "Offer":
+    """What is served beside the protocol, and what watches over it."""
+    from recollect.app.access_log import FOLDER, AccessLog
+    from recollect.transports.auditing import audit
+    from recollect.transports.health import health_routes
+    from recollect.transports.http import Offer
+    from recollect.transports.metrics import Metrics
+    from recollect.transports.peering import peer_routes
+
+    access_log = AccessLog(app.settings.data_dir / FOLDER)
+    audit(dispatcher, access_log)
+    metrics = None
+    if app.settings.metrics:
+        metrics = Metrics(lambda: app.library.condition)
+        metrics.watch(dispatcher)
+    return Offer(
+        routes=peer_routes(lambda: app.sharing, access_log, app.clock),
+        open_routes=health_routes(lambda: app.library),
+        metrics=metrics,
+    )
 
 
 async def _require_token(settings: Settings, library: "Library", *, local: bool) -> None:
@@ -181,12 +278,14 @@ async def _require_token(settings: Settings, library: "Library", *, local: bool)
 
 def _tell_address(settings: Settings, port: int, *, local: bool) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    scheme = "http" if settings.certificate is None else "https"
     asking = "no token asked" if settings.no_token else "token needed"
-    click.echo(f"recollect: serving http://{host}:{port}{HTTP_PATH} ({asking})", err=True)
+    click.echo(f"recollect: serving {scheme}://{host}:{port}{HTTP_PATH} ({asking})", err=True)
     if not local:
+        encrypted = "" if scheme == "https" else "; the traffic is not encrypted"
         click.echo(
             "recollect: other machines can reach this memory, each with a token of "
-            "`recollect token`; the traffic is not encrypted.",
+            f"`recollect token`{encrypted}.",
             err=True,
         )
 

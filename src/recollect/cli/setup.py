@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from recollect.cli.options import common, settings_from
+from recollect.cli.options import OF_THE_ENGINE, common, settings_from
 from recollect.cli.render import console, table_of
 from recollect.cli.running import print_json
 from recollect.clients.changing import Change, Done, made, planned, undone
@@ -24,6 +24,15 @@ from recollect.settings import AUTO, Settings, client_environment, explained
 
 COPIES = "setup-backups"  # in the data folder
 _HERE = ("flag", "environment")  # what a client would not see by itself
+# Of the engine, and without a flag.
+_NOT_WRITTEN = (
+    "deployment_mode",
+    "database_password",
+    "database_ca",
+    "namespace",
+    "database",
+    "database_timeout",
+)
 _FORCE = "Although the client seems not to be here, has the plugin, or another `recollect`."
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -73,6 +82,8 @@ def setup(
         return
     chosen = client_named(client, places)
     parts = _parts(chosen, scope, settings, flags, force=force, hooks=hooks)
+    if not undo:
+        _tell_of_variables(flags)
     if is_printed:
         _print(chosen, parts, as_json=as_json)
     elif undo:
@@ -130,7 +141,25 @@ def _options(settings: Settings, flags: dict[str, Any]) -> list[str]:
         options += ["--data-dir", str(settings.data_dir)]
     if sources["config"].startswith(_HERE) and settings.config is not None:
         options += ["--config", str(settings.config.absolute())]
+    for name in OF_THE_ENGINE:
+        if sources[name].startswith(_HERE):
+            options += [f"--{name.replace('_', '-')}", str(getattr(settings, name))]
     return options
+
+
+def _tell_of_variables(flags: dict[str, Any]) -> None:
+    """A client that is started elsewhere does not see them, and would look into other data."""
+    unseen = [
+        item.source.removeprefix("environment ")
+        for item in explained(flags)
+        if item.name in _NOT_WRITTEN and item.source.startswith("environment")
+    ]
+    if unseen:
+        click.echo(
+            f"recollect: a client may not see {', '.join(unseen)}: write that into the config "
+            "file, which `recollect config init` makes.",
+            err=True,
+        )
 
 
 def _require_text(words: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.app.app import App
+from recollect.app.engines import Left, left_elsewhere
 from recollect.app.gateway.beside import names_beside
 from recollect.app.gateway.overview import GatewayOverview, overview
 from recollect.app.keeping import Pair
@@ -26,7 +27,7 @@ from recollect.errors import Refused
 from recollect.hooks.files.faults import recent
 from recollect.hooks.files.jobs import Jobs
 from recollect.hooks.places import hooks_folder
-from recollect.settings import AUTO, load
+from recollect.settings import AUTO, load, title_of
 from recollect.tools.schema import to_json
 
 Row = Mapping[str, Any]
@@ -52,7 +53,9 @@ def status(as_json: bool, **flags: Any) -> None:
         hooks = {"hooks": _hooks(app), "data_dir": str(app.settings.data_dir)}
         seen = await overview(app.settings.gateway_config, app.library, names_beside(load(flags)))
         gateway = {"gateway": _gateway(seen)} if seen else {}
-        return {**await _own(app, session), **whole, **gateway, **hooks}
+        left = [to_json(each) for each in await left_elsewhere(app.settings)]
+        beside = {"left_elsewhere": left} if left else {}
+        return {**await _own(app, session), **whole, **gateway, **beside, **hooks}
 
     told = run_with_app(work, makes_nothing=True, **flags)
     if as_json:
@@ -167,6 +170,8 @@ def _print_projects(out: Console, told: Row) -> None:
     table.add_column("", overflow="fold")
     user: Row = told["user"]
     _add_row(table, {**user, "name": "(yours, in all projects)"}, "")
+    if (accounts := cast(Row, told["accounts"]))["accounts"]:
+        _add_row(table, _row_of_accounts(accounts), "theirs alone")
     for row in rows[:MOST_PROJECTS]:
         _add_row(table, row, "here" if row["name"] == here else "")
     if told["elsewhere"]:
@@ -177,6 +182,13 @@ def _print_projects(out: Console, told: Row) -> None:
     if len(rows) > MOST_PROJECTS:
         rest = counted(len(rows) - MOST_PROJECTS, "more projects")
         out.print(_text((f"and {rest}; --json has them all.", "dim")))
+
+
+def _row_of_accounts(accounts: Row) -> Row:
+    lost: int = accounts["unreadable"]
+    problem = {"problem": f"{counted(lost, 'databases')} cannot be read"} if lost else {}
+    name = f"({counted(accounts['accounts'], 'accounts')})"
+    return {**accounts, "name": name, "status": "active", **problem}
 
 
 def _add_row(table: Table, row: Row, mark: str) -> None:
@@ -261,12 +273,39 @@ def _print_state(out: Console, told: Row) -> None:
     _heading(out, "State")
     queue = f"{counted(waiting, 'texts')} to be embedded; `recollect index` does it now"
     facts = {
+        "engine": _told_of_engine(told.get("connection") or {}),
+        "left": "\n".join(
+            f"{left.sentence} {left.hint}."
+            for left in (Left(**each) for each in told.get("left_elsewhere", ()))
+        ),
         "data": f"{told['data_dir']} ({_files(told['files']) or 'nothing yet'})",
         "waiting": queue if waiting else "nothing",
         "model": str(embeddings.get("problem") or ""),
         "hooks": _told_of_hooks(hooks),
     }
     out.print(_facts(facts))
+
+
+def _told_of_engine(connection: Row) -> str:
+    """Nothing of SQLite in its files, which is what nearly everybody has and never is away."""
+    engine, mode = connection.get("engine", "sqlite"), connection.get("mode", "")
+    if engine == "sqlite":
+        return ""
+    place = f" at {connection['path']}" if connection.get("path") else ""
+    parts = ["in memory" if engine == "memory" else title_of(engine)]
+    parts[0] += f" ({mode}){place}"
+    if since := connection.get("since"):
+        parts[0] += f" cannot be reached since {since}"
+        parts.append("what is shown is what was last seen of it")
+    elif connection.get("status") == "reconnecting":
+        parts.append("what was written before is being brought over")
+    if waiting := connection.get("waiting_writes"):
+        parts.append(f"{counted(waiting, 'writes')} waiting here")
+    if kept := connection.get("copy_kept"):
+        parts.append(f"it came back with less than it had, which is kept in {kept}")
+    if aside := connection.get("writes_set_aside"):
+        parts.append(f"{counted(aside, 'writes')} set aside, see `recollect journal`")
+    return "; ".join(parts)
 
 
 def _facts(facts: Mapping[str, str]) -> Table:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from recollect.app.app import App
-from recollect.cli.options import common
+from recollect.cli.options import COMMON, common
 from recollect.cli.parameters import argument_from, click_parameter, word_for
 from recollect.cli.render import render
 from recollect.cli.running import (
@@ -27,7 +27,6 @@ from recollect.tools.schema import Parameter
 from recollect.tools.tool import Effect, Result, Tool
 
 PROJECT = "project"  # an option of every command already
-COMMON = ("data_dir", PROJECT, "config", "log_level")
 
 # Of tools that need no argument: the one that a person means by a word without a name.
 OBVIOUS = {
@@ -89,7 +88,7 @@ def command_for(name: str, tool: Tool) -> click.Command:
             await keep_selection(app, session, before)
             return result, _about_choice(app, session, before, _asks(tool, arguments))
 
-        result, note = run_with_app(call, **flags)
+        result, note = run_with_app(call, stores=not tool.only_reads, **flags)
         if as_json:
             print_json(result.structured)
         elif arguments.get(FORMAT) == MARKDOWN:

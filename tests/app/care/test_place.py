@@ -48,6 +48,16 @@ def test_in_memory_there_is_no_folder(patient: Patient) -> None:
     assert finding.severity == "ok"
 
 
+@pytest.mark.parametrize(
+    ("address", "title"), [("ws://there", "SurrealDB"), ("postgresql://there/team", "PostgreSQL")]
+)
+def test_what_a_server_keeps_is_no_folder_of_ours(tmp_path: Path, address: str, title: str) -> None:
+    flags = {"data_dir": tmp_path, "config": "none", "database_url": address}
+    known = {"RECOLLECT_DATABASE_USER": "anna", "RECOLLECT_DATABASE_PASSWORD": "hunter2"}
+    [finding] = check_place(Patient(load(flags, known), now))
+    assert (finding.severity, f"by {title};" in finding.what) == ("ok", True)
+
+
 def test_what_others_may_read_is_closed_to_them(patient: Patient) -> None:
     opened = [patient.folder, patient.folder / "projects", patient.folder / "user.db"]
     for path in opened:

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from making import DAY_ONE, MILLISECOND, batch, entity, link, note, record_ref
+from recollect.app.accounts.homes import home_name
 from recollect.app.exchange.joining import Joined, take_in
 from recollect.app.exchange.writing import export
 from recollect.core.ports import Library
@@ -396,3 +398,22 @@ async def test_a_line_that_cannot_be_read_is_named(
     path.write_bytes(path.read_bytes() + line + b"\n")
     with pytest.raises(InvalidInput, match=f"line 2: .*{problem}"):
         await take_in(other, tmp_path / "one", clock, unheard)
+
+
+async def test_both_homes_of_an_account_come_back_whatever_is_excluded_here(
+    other: Library, shop: Library, tmp_path: Path
+) -> None:
+    """An account's folders are those of another machine."""
+    said = replace(turn(3), parent=None, scope="/hers")
+    homes = {home_name("user", "anna"): memory("m3", "Her own", scope="user")}
+    homes[home_name("history", "anna")] = said
+    for name, own in homes.items():
+        await shop.create(name, "")
+        _, store = await shop.open(name)
+        await store.commit(batch(own))
+    await export(shop, tmp_path / "out", unheard)
+    outcome = await take_in(other, tmp_path / "out", clock, unheard, excluded=["/hers"])
+    assert (outcome.accounts, outcome.projects, outcome.left_out) == (["anna"], ["shop"], 0)
+    for name, own in homes.items():
+        _, store = await other.open(name)
+        assert [record.text for record in await store.scan(Where())] == [own.text]

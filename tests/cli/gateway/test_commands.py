@@ -145,6 +145,13 @@ def test_options_of_every_command_keep_their_names(recollect: Run, offer: Run) -
     assert recollect("memory-find", *words).json == sent
 
 
+def test_a_tool_may_have_an_engine_and_a_database_of_its_own(recollect: Run, offer: Run) -> None:
+    names = ("engine", "database_url", "database_user")
+    offer(entry("memory__find", {name: {"type": "string"} for name in names}))
+    words = ["--engine", "postgres", "--database-url", "pg://a", "--database-user", "me"]
+    assert recollect("memory-find", *words).json == dict(zip(names, words[1::2], strict=True))
+
+
 def test_parameters_that_read_alike_are_told_apart(recollect: Run, offer: Run) -> None:
     offer(entry("memory__find", {name: {"type": "string"} for name in ("max_age", "maxAge", "$")}))
     sent = recollect("memory-find", "--max-age", "1", "--tool-max-age", "2")

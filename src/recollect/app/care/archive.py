@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from recollect.core.care import Care, Facts, Owner
 from recollect.core.disks import usable
+from recollect.core.homes import is_home
 from recollect.core.projects import Status
 from recollect.errors import InvalidInput, StorageFull, StoreDamaged, StoreTooNew
 
@@ -58,6 +59,12 @@ class Manifest:
     @property
     def projects(self) -> list[Copied]:
         return [copied for copied in self.databases if copied.project is not None]
+
+    @property
+    def project_names(self) -> list[str]:
+        """Without what is an account's alone."""
+        names = [copied.project for copied in self.databases if copied.project is not None]
+        return [name for name in names if not is_home(name)]
 
 
 def add_copy(
@@ -147,11 +154,15 @@ def take_out(
     care: Care, archive: zipfile.ZipFile, file: Path, manifest: Manifest, folder: Path
 ) -> None:
     """Every database of a backup under its name in the folder, once all of them are verified."""
-    if shutil.disk_usage(folder).free < manifest.size:
+    free = shutil.disk_usage(folder).free
+    if free < manifest.size:
         raise StorageFull(
-            f"There is no room for the {manifest.size:,} bytes of {file} in {folder}.",
+            f"There is no room for the {manifest.size:,} bytes of {file} in {folder}: {free:,} "
+            "bytes are free.",
             hint="Free some disk space, and try again.",
             path=str(folder),
+            needed=manifest.size,
+            free=free,
         )
     for copied in manifest.databases:
         take_out_one(care, archive, file, copied, folder / copied.name)

@@ -10,6 +10,8 @@ from recollect.app.care.meanings import CHECK as MEANING
 from recollect.app.care.meanings import check_meaning
 from recollect.app.care.place import CHECK as PLACE
 from recollect.app.care.place import check_place
+from recollect.app.care.server import CHECK as DATABASE
+from recollect.app.care.server import check_database
 from recollect.app.care.surroundings import (
     CLIENTS,
     FOLDERS,
@@ -40,6 +42,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     (PLACE, check_place),
     (DATABASES, check_databases),
     (PROJECTS, check_projects),
+    (DATABASE, check_database),
     (MEANING, check_meaning),
     (GATEWAY, check_gateway),
     (CLIENTS, check_clients),

@@ -27,11 +27,13 @@ class Patient:
 
     @property
     def is_on_disk(self) -> bool:
-        return self.settings.deployment_mode != "embedded-memory"
+        """In files of ours; another engine looks after its own."""
+        settings = self.settings
+        return settings.engine == "sqlite" and settings.deployment_mode != "embedded-memory"
 
     @property
     def care(self) -> Care | None:
-        """None where there are no files."""
+        """None where there are no files of ours."""
         return care_of(self.settings) if self.is_on_disk else None
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from recollect.app.care.findings import DOCTOR_FIX, Finding, Patient
 from recollect.core.care import FREE_SPACE, Unfinished
 from recollect.core.text import counted
+from recollect.settings import title_of
 
 CHECK = "data folder"
 LEAST_FREE = 100_000_000  # bytes below which the next import may fail
@@ -39,7 +40,9 @@ def check_place(patient: Patient) -> Iterator[Finding]:
     folder = patient.folder
     care = patient.care
     if care is None:
-        yield Finding(CHECK, "ok", "Everything is kept in memory; there is no data folder.")
+        engine = patient.settings.engine
+        kept = "in memory" if engine == "sqlite" else f"by {title_of(engine)}"
+        yield Finding(CHECK, "ok", f"Everything is kept {kept}; no file here is ours to look at.")
         return
     if not folder.exists():
         what = f"{folder} is not there yet: it is made when something is stored."

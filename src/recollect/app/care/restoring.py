@@ -17,6 +17,7 @@ from recollect.app.care.archive import Manifest
 from recollect.app.care.backups import write_backup
 from recollect.app.past import EXCLUDED
 from recollect.core.care import Added, Care, Progress, refuse_if_unfinished
+from recollect.core.homes import is_home
 from recollect.core.times import Clock, iso
 from recollect.errors import (
     Conflict,
@@ -96,12 +97,20 @@ def restore(
 
 
 def restore_project(care: Care, file: Path, name: str, clock: Clock) -> Added:
-    """One project of the backup beside those that are there."""
+    """One project of the backup beside those that are there. Raises InvalidInput for what is an
+    account's alone: as a project, others would see it."""
+    if is_home(name):
+        raise InvalidInput(
+            f'"{name}" is what an account keeps for itself: it never comes back as a project.',
+            hint="--replace brings everything back, and that with it.",
+            argument="--project",
+            value=name,
+        )
     refuse_if_unfinished(care)
     with archive.opened(care, file) as (backup, manifest), care.stage() as stage:
         wanted = next((copied for copied in manifest.projects if copied.project == name), None)
         if wanted is None:
-            known = ", ".join(f'"{copied.project}"' for copied in manifest.projects[:10])
+            known = ", ".join(f'"{each}"' for each in manifest.project_names[:10])
             raise NotFound(
                 "project",
                 name,

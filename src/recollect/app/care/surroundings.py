@@ -12,7 +12,7 @@ from recollect.app.care.findings import Finding, Patient
 from recollect.clients.launchers import known_launchers
 from recollect.clients.places import Places
 from recollect.clients.survey import Surveyed, surveyed
-from recollect.settings import client_environment, load
+from recollect.settings import client_environment, load, warnings_of
 
 VERSIONS, SETTINGS, CLIENTS, FOLDERS = "versions", "settings", "clients", "data folders"
 OLDEST_PYTHON = (3, 11)
@@ -103,6 +103,8 @@ def check_settings(patient: Patient) -> Iterator[Finding]:
         yield Finding(SETTINGS, "ok", f"They are read from {patient.settings.config}.")
     else:
         yield Finding(SETTINGS, "ok", "There is no config file; none is needed.")
+    for sentence in warnings_of(patient.settings):
+        yield Finding(SETTINGS, "advice", sentence)
 
 
 def check_clients(patient: Patient) -> Iterator[Finding]:

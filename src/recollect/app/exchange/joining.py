@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from recollect.app.accounts.stores import HomeStore
 from recollect.app.exchange.reading import Section, read_export
 from recollect.app.workspaces import key_of_workspace
 from recollect.core.entities import OBSERVATION
@@ -49,11 +50,13 @@ class Joined:
     `forgotten` were forgotten here and stay so; `older` are newer here; `left_out` belong to
     something that is not here, or to a folder that is excluded or switched off. `off` are projects
     that were left out because they are, and `folders` those that have got a project by it.
+    `accounts` are those whose own memories were in it.
     """
 
     projects: list[str] = field(default_factory=list[str])
     off: list[str] = field(default_factory=list[str])
     folders: dict[str, str] = field(default_factory=dict[str, str])
+    accounts: list[str] = field(default_factory=list[str])
     records: int = 0
     links: int = 0
     updated: int = 0
@@ -87,10 +90,17 @@ async def take_in(
     total = sum(section.records + section.links for section in sections)
     for section in sections:
         store = await _store(library, section, outcome, folders=folders)
-        of_section = rules if section.is_history else None
+        of_section = _rules_of(section, rules)
         joining = _Joining(store, clock, outcome, mask=mask, rules=of_section)
         await joining.take_in(section, lambda done: progress(done, total))
     return outcome
+
+
+def _rules_of(section: Section, rules: "_Rules") -> "_Rules | None":
+    """An account's past was in no folder of this machine: nothing is left out of that."""
+    if not section.is_history:
+        return None
+    return rules if section.account is None else _Rules(Exclusion(()), Quiet((), key_of_workspace))
 
 
 async def _is_open(library: Library, section: Section, outcome: Joined) -> bool:
@@ -111,6 +121,10 @@ async def _is_open(library: Library, section: Section, outcome: Joined) -> bool:
 async def _store(
     library: Library, section: Section, outcome: Joined, *, folders: bool
 ) -> RecordStore:
+    if section.account is not None:
+        if section.account not in outcome.accounts:
+            outcome.accounts.append(section.account)
+        return HomeStore(library, "history" if section.is_history else "user", section.account)
     if section.name is None:
         return await (library.history() if section.is_history else library.user())
     try:

@@ -24,6 +24,7 @@ PROJECT = "project.json"
 USER = "user"
 HISTORY = "history"
 PROJECTS = "projects"
+ACCOUNTS = "accounts"  # what is theirs alone
 
 # What can be made again from files, or says only how far something has come.
 LEFT_OUT = frozenset({SECTION, INDEXED_FILE, TRANSCRIPT, GATE, "link"})

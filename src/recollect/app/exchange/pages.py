@@ -19,7 +19,7 @@ TYPES = {
 }
 
 
-def about(projects: Sequence[Project]) -> str:
+def about(projects: Sequence[Project], accounts: Sequence[str] = ()) -> str:
     lines = [
         "# What Recollect remembers",
         "",
@@ -31,6 +31,8 @@ def about(projects: Sequence[Project]) -> str:
         f"- `projects/`: {', '.join(clipped(project.name) for project in projects) or 'none'}",
         "- `history/`: past conversations, where they were wanted",
     ]
+    if accounts:
+        lines.append("- `accounts/`: what is one account's alone, as lines without pages")
     return "\n".join(lines) + "\n"
 
 

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
+from urllib.parse import unquote
 
 from recollect.app.exchange.layout import (
+    ACCOUNTS,
     HISTORY,
     LEFT_OUT,
     LINKS,
@@ -16,9 +18,12 @@ from recollect.app.exchange.layout import (
     PROJECTS,
     RECORDS,
     USER,
+    file_name,
     read_manifest,
 )
 from recollect.app.exchange.lines import link_of, record_of
+from recollect.core.accounts import checked_account_name
+from recollect.core.homes import home_of
 from recollect.core.projects import checked_project_name
 from recollect.core.records import Link, Record
 from recollect.errors import InvalidInput
@@ -36,10 +41,12 @@ HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One store of an export. `name` is that of its project, or None for what has none."""
+    """One store of an export. `name` is that of its project, or None for what has none; `account`
+    that of the one whose alone it is."""
 
     folder: Path
     name: str | None = None
+    account: str | None = None
     description: str = ""
     folders: tuple[str, ...] = ()
     records: int = 0
@@ -70,10 +77,25 @@ def read_export(folder: Path) -> list[Section]:
     sections += [_project(each) for each in projects if each.is_dir()]
     if (folder / HISTORY).is_dir():
         sections.append(Section(folder / HISTORY))
+    sections += _of_accounts(folder / ACCOUNTS)
     names = [section.name for section in sections if section.name is not None]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise InvalidInput(f'{folder} has two folders of the project "{twice}".')
     return [_checked(section) for section in sections]
+
+
+def _of_accounts(folder: Path) -> Iterator[Section]:
+    for each in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if not each.is_dir():
+            continue
+        account = checked_account_name(unquote(each.name))
+        if file_name(account) != each.name:
+            raise InvalidInput(
+                f"{each} is not called as the folder of an account is: {file_name(account)}.",
+                hint="Give it that name, or remove it.",
+            )
+        homes = (each / USER, each / HISTORY)
+        yield from (Section(home, account=account) for home in homes if home.is_dir())
 
 
 def _project(folder: Path) -> Section:
@@ -97,8 +119,14 @@ def _project(folder: Path) -> Section:
         or not all(isinstance(each, str) for each in cast(list[Any], folders))
     ):
         raise InvalidInput(f"{path} does not tell name, description and folders of a project.")
+    if own := home_of(name):
+        raise InvalidInput(
+            f"{path} names {name!r}, which is what an account keeps for itself and no project.",
+            hint=f"Its lines belong in {ACCOUNTS}/{file_name(own.user)}/{own.home}: export anew, "
+            "or remove the folder.",
+        )
     paths = tuple(cast(list[str], folders))
-    return Section(folder, checked_project_name(name), description, paths)
+    return Section(folder, checked_project_name(name), description=description, folders=paths)
 
 
 def _checked(section: Section) -> Section:
@@ -109,9 +137,7 @@ def _checked(section: Section) -> Section:
         for record in chunk:
             _check_place(section, record)
     links = sum(map(len, section.link_chunks(1_000)))
-    return Section(
-        section.folder, section.name, section.description, section.folders, records, links
-    )
+    return replace(section, records=records, links=links)
 
 
 def _check_place(section: Section, record: Record) -> None:

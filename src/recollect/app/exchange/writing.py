@@ -8,9 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
+from recollect.app.accounts.homes import no_project
 from recollect.app.exchange import pages
 from recollect.app.exchange.layout import (
     ABOUT,
+    ACCOUNTS,
     HISTORY,
     LEFT_OUT,
     LINKS,
@@ -25,8 +27,9 @@ from recollect.app.exchange.layout import (
 )
 from recollect.app.exchange.lines import line_of
 from recollect.app.workspaces import key_of_workspace
+from recollect.core.homes import home_of, is_home
 from recollect.core.ports import Library, RecordStore
-from recollect.core.projects import Project
+from recollect.core.projects import Project, Status
 from recollect.core.records import Record, Where
 from recollect.core.times import iso
 from recollect.errors import InvalidInput, ProjectOff
@@ -40,7 +43,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class Exported:
-    """How much was written. `archived` projects are not, and neither are those that are `off`."""
+    """How much was written. `archived` projects are not, and neither are those that are `off`.
+
+    `accounts` are those whose own memories are in it.
+    """
 
     folder: str
     projects: int = 0
@@ -48,6 +54,7 @@ class Exported:
     links: int = 0
     archived: list[str] = field(default_factory=list[str])
     off: list[str] = field(default_factory=list[str])
+    accounts: list[str] = field(default_factory=list[str])
 
 
 async def export(
@@ -90,7 +97,7 @@ class _Writer:
         self.drafts.begin()
         places: list[tuple[str, RecordStore, Project | None]] = []
         # Of all of them, so that one alone has the folder that it has among the others.
-        folders = folder_names(project.name for project in await library.projects())
+        folders = folder_names(project.name for project in await _projects(library))
         for project in projects:
             _, store = await library.open(project.name)
             places.append((f"{PROJECTS}/{folders[project.name]}", store, project))
@@ -98,23 +105,41 @@ class _Writer:
             places.insert(0, (USER, await library.user(), None))
             if history:
                 places.append((HISTORY, await library.history(), None))
+            places += [(place, store, None) async for place, store in self._homes(library, history)]
         self._total = sum([sum((await store.count()).values()) for _, store, _ in places])
         for place, store, project in places:
             await self._write_store(library, place, store, project)
         if only is None:
-            self._put(ABOUT, pages.about(projects))
+            self._put(ABOUT, pages.about(projects, self.outcome.accounts))
         else:
             self.replaces = f"{PROJECTS}/{folders[only]}/"
         self.outcome.projects = len(projects)
 
+    async def _homes(
+        self, library: Library, history: bool
+    ) -> AsyncIterator[tuple[str, RecordStore]]:
+        """What is an account's alone."""
+        users: set[str] = set()
+        for project in await library.projects("active"):
+            found = home_of(project.name)
+            if found is None or (found.home == HISTORY and not history):
+                continue
+            _, store = await library.open(project.name)
+            if await store.count():
+                users.add(found.user)
+                yield f"{ACCOUNTS}/{file_name(found.user)}/{found.home}", store
+        self.outcome.accounts = sorted(users)
+
     async def _chosen(self, library: Library, only: str | None) -> list[Project]:
         if only is not None:
+            if is_home(only):
+                raise no_project(only)
             project, _ = await library.open(only)
             if project.is_off:
                 raise ProjectOff(project.name)
             return [project]
-        self.outcome.archived = [p.name for p in await library.projects("archived")]
-        active = await library.projects("active")
+        self.outcome.archived = [p.name for p in await _projects(library, "archived")]
+        active = await _projects(library, "active")
         self.outcome.off = [project.name for project in active if project.is_off]
         return [project for project in active if not project.is_off]
 
@@ -132,7 +157,7 @@ class _Writer:
                 await self._write_page(store, shown, records, links)
         if place == HISTORY:
             await self._write_conversations(store)
-        else:
+        elif not place.startswith(f"{ACCOUNTS}/"):  # no pages of what others are not to read
             title = "The user" if project is None else project.name
             for name, text in (await pages.of_store(store, title)).items():
                 self._put(f"{place}/{name}", text)
@@ -167,6 +192,11 @@ class _Writer:
     def _put(self, name: str, text: str) -> None:
         with self.drafts.open(name) as file:
             file.write(text)
+
+
+async def _projects(library: Library, status: Status | None = None) -> list[Project]:
+    """Without what is an account's alone."""
+    return [each for each in await library.projects(status) if not is_home(each.name)]
 
 
 async def _pages(store: RecordStore) -> AsyncIterator[list[Record]]:

@@ -10,7 +10,7 @@ from recollect.app.gateway.file import load as load_file
 from recollect.cli.bank import words
 from recollect.cli.gateway.call import called, run_gateway, show
 from recollect.cli.gateway.values import Form, Parameters
-from recollect.cli.options import common
+from recollect.cli.options import OF_THE_ENGINE, common
 from recollect.cli.parameters import SPOKEN
 from recollect.cli.running import harmless
 from recollect.core.text import clipped
@@ -20,7 +20,8 @@ from recollect.settings import load
 from recollect.tools.schema import JSON
 
 WORDS = "words"
-PROJECT = "project"  # ours mean nothing to another server, and it may well have its own
+# Ours mean nothing to another server, and it may well have its own.
+NOT_SHARED = ("project", *OF_THE_ENGINE)
 # Options that every command has; a parameter of the same name gets `tool-` before it.
 RESERVED = frozenset({"config", "data-dir", "help", "json", "log-level"})
 
@@ -81,7 +82,7 @@ def command_for(name: str, tool: ToolConfig) -> click.Command:
         show(result, as_json=as_json)
 
     command = click.command(name, help=tool.description, epilog=EPILOG)(common(run))
-    shared = [option for option in command.params if option.name != PROJECT]
+    shared = [option for option in command.params if option.name not in NOT_SHARED]
     command.params = [*arguments.parameters, *shared]
     return command
 

@@ -1,0 +1,66 @@
+"""Answers while the database is away: each is marked, and in words it is said once."""
+
+import json
+from dataclasses import replace
+from typing import Any, cast
+
+from recollect.core.conditions import Absence, Answering
+from recollect.core.sessions import Session
+from recollect.tools.tool import Result
+
+MARK = "degraded"
+KEPT_SESSIONS = 1_000  # that are remembered to have been told
+QUIET = 3600 * 1_000_000  # microseconds before a session is told again that writes are brought over
+
+
+class Telling:
+    """Who has been told of which absence."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, Absence] = {}  # the last one, by session
+
+    def marked(self, result: Result, session: Session, noted: Answering, place: str) -> Result:
+        """The answer as it is where the database gave it."""
+        if not noted.is_degraded or result.wire is not None:
+            return result
+        is_json = result.text == json.dumps(result.structured, ensure_ascii=False)
+        structured: dict[str, Any] = {**result.structured, MARK: True}
+        text = result.text
+        if self._is_news(session, noted.absence):
+            sentence = told_of(noted.absence, place)
+            known = cast(list[Any], structured.get("warnings") or [])
+            structured["warnings"] = [*known, {"code": MARK, "message": sentence}]
+            text = f"{text}\n\n{sentence}"
+        if is_json:
+            text = json.dumps(structured, ensure_ascii=False)
+        return replace(result, structured=structured, text=text)
+
+    def _is_news(self, session: Session, absence: Absence) -> bool:
+        told = self._told.get(session.id)
+        if told is not None and not _is_another(absence, told):
+            return False
+        while len(self._told) >= KEPT_SESSIONS:
+            del self._told[next(iter(self._told))]
+        self._told[session.id] = absence
+        return True
+
+
+def _is_another(absence: Absence, told: Absence) -> bool:
+    """What is brought over now and then is no news each time, nor is the end of an absence."""
+    if absence.is_catching_up:
+        return (absence.since or 0) - (told.since or 0) >= QUIET
+    return told.is_catching_up or absence.since != told.since
+
+
+def told_of(absence: Absence, place: str = "") -> str:
+    """What a user should know of it, in one or two sentences."""
+    database = f"The database at {place}" if place else "The database"
+    if absence.is_catching_up:
+        return (
+            f"{database} is being brought what was written before. Until that is done, what is "
+            "read is what was last seen of it, with what was written here."
+        )
+    return (
+        f"{database} cannot be reached. What is read is what was last seen of it; what "
+        "is stored is kept on this machine and brought over when it is back."
+    )

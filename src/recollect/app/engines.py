@@ -1,0 +1,283 @@
+"""What settings say of where everything is kept, as a library."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from recollect.app.deferring import deferred
+from recollect.app.migrating.addresses import address_in, name_of
+from recollect.app.migrating.unfinished import finished
+from recollect.app.numbered import Numbered
+from recollect.core.conditions import Condition
+from recollect.core.ports import Library
+from recollect.core.times import Clock
+from recollect.engines.private import make_private
+from recollect.errors import Unavailable
+from recollect.settings import (
+    REPLICA,
+    Settings,
+    is_server,
+    keep_surreal_commits,
+    standby_folder,
+    surreal_folder,
+)
+
+JOURNAL = "journal.db"
+ADDRESS = "address"  # the file that tells which database a folder stands in for
+PATIENCE = 2.0  # seconds that a write waits for a database that has just gone
+WRITING_PATIENCE = 5.0  # seconds that one program waits for others to write to the same server
+
+
+def make_library(
+    settings: Settings,
+    clock: Clock,
+    *,
+    standing_by: bool = True,
+    patience: float = PATIENCE,
+    on_return: Callable[[], None] = lambda: None,
+) -> Library:
+    """Touches no file, and reaches nothing, before the first call.
+
+    Without `standing_by` it is the database itself: one that is away is just that, an error, and
+    an unfinished copy is not refused. `patience` is how long a write waits for one that has just
+    gone, and `on_return` is called when one is back.
+    """
+    waiting = Waiting(patience, on_return) if standing_by else None
+    library = _library(settings, clock, waiting)
+    if not standing_by or settings.deployment_mode == "embedded-memory":
+        return library
+    standby = standby_of(settings)
+
+    async def on_first() -> None:
+        if standby is not None:
+            standby.label(name_of(settings))
+
+    return finished(library, name_of(settings), on_first)
+
+
+def _library(settings: Settings, clock: Clock, waiting: "Waiting | None") -> Library:
+    if settings.engine == "surreal":
+        return _surreal(settings, clock, waiting)
+    if settings.engine == "postgres":
+        served = _postgres(settings, clock)
+        return served if waiting is None else _standing_by(settings, clock, served, waiting)
+    if settings.deployment_mode == "embedded-memory":
+        from recollect.engines.memory.library import MemoryLibrary
+
+        return MemoryLibrary(clock)
+    from recollect.engines.sqlite.library import SqliteLibrary
+
+    return SqliteLibrary(settings.data_dir, clock=clock, synchronous=settings.synchronous)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What becomes of calls while a database is away."""
+
+    patience: float
+    on_return: Callable[[], None]
+
+    def told(self, condition: Condition) -> None:
+        if condition.status == "connected":
+            self.on_return()
+
+
+@dataclass(frozen=True, slots=True)
+class Standby:
+    """Where is kept what a database that is away would have: last seen, and yet to be written."""
+
+    folder: Path
+
+    @property
+    def replica(self) -> Path:
+        return self.folder / REPLICA
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / JOURNAL
+
+    @property
+    def address(self) -> str:
+        """What it stands in for, as far as that was put down."""
+        try:
+            return (self.folder / ADDRESS).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+
+    def label(self, address: str) -> None:
+        """Puts down what it stands in for, for who finds the folder later."""
+        file = self.folder / ADDRESS
+        if self.address == address:
+            return
+        with suppress(OSError):  # a help, and no reason to refuse anything
+            make_private(self.folder)
+            file.write_text(f"{address}\n", encoding="utf-8")
+
+    async def counts(self) -> tuple[int, int]:
+        """How many writes wait, and how many are set aside; nothing is made for it."""
+        if not self.journal.exists():
+            return 0, 0
+        from recollect.engines.standby.journal.journal import Journal
+
+        journal = Journal(self.journal)
+        try:
+            return journal.counts()
+        finally:
+            await journal.close()
+
+    async def numbered_here(self) -> Sequence[Numbered]:
+        """Commits that wait, with the numbers of the copy: the database's will be others."""
+        if not self.journal.exists():
+            return []
+        from recollect.engines.standby.journal.acts import Commit, project_of
+        from recollect.engines.standby.journal.journal import Journal
+
+        journal, found = Journal(self.journal), list[Numbered]()
+        try:
+            last = 0
+            while page := await journal.pending(after=last):
+                found += [
+                    Numbered(project_of(act.store), entry.local_seq, act.batch.at, act.batch.tool)
+                    for entry in page
+                    if isinstance(act := entry.act, Commit) and entry.local_seq is not None
+                ]
+                last = page[-1].seq
+        finally:
+            await journal.close()
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Writes that wait for another database than the one in use."""
+
+    address: str
+    folder: str
+    waiting: int
+    set_aside: int
+
+    @property
+    def sentence(self) -> str:
+        parts = [f"{self.waiting:,} waiting"] * bool(self.waiting)
+        parts += [f"{self.set_aside:,} set aside"] * bool(self.set_aside)
+        place = self.address or "another database"
+        return f"Writes for {place} are still on this machine: {', '.join(parts)} ({self.folder})."
+
+    @property
+    def hint(self) -> str:
+        where = "--database-url " + (address_in(self.address) if self.address else "ADDRESS")
+        return f"`recollect status {where}` brings over what waits, `journal {where}` shows it"
+
+
+async def left_elsewhere(settings: Settings) -> list[Left]:
+    """Of databases that were used before: nobody would ask for it otherwise."""
+    own, found = standby_folder(settings), list[Left]()
+    for journal in sorted(own.parent.glob(f"*/{JOURNAL}")):
+        standby = Standby(journal.parent)
+        if standby.folder == own and is_server(settings):
+            continue
+        waiting, aside = await standby.counts()
+        if waiting or aside:
+            found.append(Left(standby.address, str(standby.folder), waiting, aside))
+    return found
+
+
+def standby_of(settings: Settings) -> Standby | None:
+    """None where what everything is kept in cannot be away."""
+    return Standby(standby_folder(settings)) if is_server(settings) else None
+
+
+def _expect_installed(engine: str, package: str) -> None:
+    """Each engine has an extra of its own name."""
+    if find_spec(package) is None:
+        raise Unavailable(
+            f"The engine {engine} needs the package {package}, which is not installed.",
+            hint=f"pip install 'recollect[{engine}]' installs it.",
+            engine=engine,
+        )
+
+
+def _postgres(settings: Settings, clock: Clock) -> Library:
+    _expect_installed("postgres", "psycopg")
+    place = settings.database_url or ""
+
+    def make() -> Library:
+        from recollect.engines.postgres.connecting.addresses import Credentials
+        from recollect.engines.postgres.library import PostgresLibrary
+        from recollect.engines.postgres.schema import database
+
+        opened = database(
+            place,
+            settings.namespace,
+            credentials=Credentials(settings.database_user or "", settings.database_password or ""),
+            ca=settings.database_ca,
+            time_limit=settings.database_timeout,
+        )
+        return PostgresLibrary(opened, mode=settings.deployment_mode, place=place, clock=clock)
+
+    return deferred(make, Condition("postgres", settings.deployment_mode, place=place))
+
+
+def _surreal(settings: Settings, clock: Clock, waiting: "Waiting | None") -> Library:
+    _expect_installed("surreal", "surrealdb")
+    keep_surreal_commits()
+    from recollect.engines.surreal.library import SurrealLibrary
+
+    if not is_server(settings):
+        from recollect.engines.surreal.connecting.embedded import EmbeddedConnection
+
+        in_memory = settings.deployment_mode == "embedded-memory"
+        folder = None if in_memory else surreal_folder(settings)
+        return SurrealLibrary(
+            EmbeddedConnection(folder, settings.namespace, time_limit=settings.database_timeout),
+            database=settings.database,
+            mode=settings.deployment_mode,
+            place=str(folder or ""),
+            clock=clock,
+        )
+    served = _served(settings, clock)
+    return served if waiting is None else _standing_by(settings, clock, served, waiting)
+
+
+def _standing_by(settings: Settings, clock: Clock, primary: Library, waiting: "Waiting") -> Library:
+    """A database that may go away, with what stands in for it then."""
+    from recollect.engines.sqlite.library import SqliteLibrary
+    from recollect.engines.standby.journal.journal import Journal
+    from recollect.engines.standby.library import StandbyLibrary
+
+    standby = Standby(standby_folder(settings))
+    replica = SqliteLibrary(standby.replica, clock=clock, synchronous=settings.synchronous)
+    return StandbyLibrary(
+        primary,
+        replica,
+        Journal(standby.journal),
+        clock=clock,
+        patience=waiting.patience,
+        on_change=waiting.told,
+    )
+
+
+def _served(settings: Settings, clock: Clock) -> Library:
+    from recollect.engines.locks import Lock
+    from recollect.engines.surreal.connecting.sockets import Credentials, SocketConnection
+    from recollect.engines.surreal.library import SurrealLibrary
+
+    address = settings.database_url or ""
+    folder = standby_folder(settings)
+    connection = SocketConnection(
+        address,
+        settings.namespace,
+        Credentials(settings.database_user or "", settings.database_password or ""),
+        time_limit=settings.database_timeout,
+        ca=settings.database_ca,
+        turns=Lock(folder / "server.lock", "A write", WRITING_PATIENCE).exclusive,
+    )
+    return SurrealLibrary(
+        connection,
+        database=settings.database,
+        mode=settings.deployment_mode,
+        place=address,
+        clock=clock,
+    )

@@ -1,0 +1,104 @@
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from certifying import certificate
+from recollect.app.engines import standby_of
+from recollect.engines.standby.journal.acts import SetNote
+from recollect.engines.standby.journal.journal import Journal
+from recollect.settings import load
+from serving import StdioServer, http_server, run, stdio_server
+
+NOBODY = "ws://127.0.0.1:1"  # where nothing listens
+
+
+@pytest.fixture
+def unsafe(tmp_path: Path) -> dict[str, str]:
+    """Variables of a server whose settings work, and are not what somebody meant."""
+    ca = tmp_path / "ca.pem"
+    ca.write_text("", encoding="utf-8")
+    return {"RECOLLECT_DATABASE_URL": NOBODY, "RECOLLECT_DATABASE_CA": str(ca)}
+
+
+def test_what_is_not_safe_is_said_once_at_the_start_and_not_on_the_wire(
+    tmp_path: Path, unsafe: dict[str, str]
+) -> None:
+    with stdio_server(tmp_path / "data", **unsafe) as server:
+        assert server.ask(1, "ping")["result"] == {}
+        assert _asked(server) == 2
+        assert server.close_input() == 0
+        assert server.rest() == []
+    assert server.finish().count("database_ca is not used") == 1
+
+
+def test_a_server_over_http_says_it_too(tmp_path: Path, unsafe: dict[str, str]) -> None:
+    with http_server(tmp_path / "data", "--no-token", **unsafe) as server:
+        pass
+    assert "".join(server.said).count("database_ca is not used") == 1
+
+
+def test_safe_settings_leave_nothing_to_say(tmp_path: Path) -> None:
+    with stdio_server(tmp_path / "data", "--database-url", NOBODY) as server:
+        assert _asked(server) == 2
+        assert server.close_input() == 0
+    assert server.finish() == ""
+
+
+def _asked(server: StdioServer) -> int:
+    """The number of a second question, once it is answered."""
+    return server.ask(2, "tools/list")["id"]
+
+
+def test_what_waits_for_a_server_of_before_is_said_at_the_start(tmp_path: Path) -> None:
+    settings = load({"data_dir": tmp_path / "data", "config": "none", "database_url": NOBODY}, {})
+    standby = standby_of(settings)
+    assert standby is not None
+
+    async def leave() -> None:
+        journal = Journal(standby.journal)
+        await journal.append(SetNote("key", ""))
+        await journal.close()
+
+    asyncio.run(leave())
+    with stdio_server(tmp_path / "data") as server:
+        assert _asked(server) == 2
+        assert server.close_input() == 0
+    assert server.finish().count("are still on this machine: 1 waiting") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--certificate", "none.pem"), "none.pem, which is no file"),
+        (("--certificate-key", "key.pem"), "--certificate-key needs --certificate"),
+        (("--rate-limit", "-1"), "rate_limit is -1"),
+    ],
+)
+def test_a_mistake_about_http_is_told_before_anything_starts(
+    tmp_path: Path, options: tuple[str, str], told: str
+) -> None:
+    data = tmp_path / "data"
+    refused = run("serve", "--transport", "http", "--no-token", "--data-dir", data, *options)
+    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+    assert told in refused.stderr
+    assert not data.exists()
+
+
+def test_a_proxy_that_is_no_address_is_told_before_anything_starts(tmp_path: Path) -> None:
+    config, data = tmp_path / "config.md", tmp_path / "data"
+    config.write_text('---\ntrusted_proxies: "10.0.0.5, proxy.example"\n---\n', encoding="utf-8")
+    asked = ("--transport", "http", "--no-token", "--data-dir", data, "--config", config)
+    refused = run("serve", *asked)
+    assert (refused.returncode, "Traceback" in refused.stderr) == (2, False)
+    assert "trusted_proxies names 'proxy.example'" in refused.stderr
+    assert not data.exists()
+
+
+def test_a_key_that_others_may_read_is_told_of(tmp_path: Path) -> None:
+    path = certificate(tmp_path)
+    path.chmod(0o644)
+    with http_server(tmp_path / "data", "--no-token", "--certificate", path) as server:
+        assert server.url.startswith("https://127.0.0.1:")
+    assert any(f"chmod 600 {path}" in line for line in server.said) == (os.name == "posix")
