@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -91,16 +91,20 @@ class HttpServer:
             **(headers or {}),
         }
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        connection.request(method, place.path, data, sent)
-        return connection.getresponse(), connection
+        try:
+            connection.request(method, place.path, data, sent)
+            return connection.getresponse(), connection
+        except BaseException:
+            connection.close()
+            raise
 
     def exchange(
         self, body: Any = None, headers: dict[str, str] | None = None, method: str = "POST"
     ) -> tuple[int, dict[str, str], Any]:
         """Status, headers and the last message of the answer."""
         response, connection = self.request(body, headers, method)
-        text = response.read().decode()
-        connection.close()
+        with closing(connection), response:  # a server may die in the middle of its answer
+            text = response.read().decode()
         got = {name.lower(): value for name, value in response.getheaders()}
         return response.status, got, last_message(text)
 

@@ -1,0 +1,29 @@
+"""The first commands of a deployment, in the order in which they are written down."""
+
+import re
+from pathlib import Path
+
+from engine_journeys import Place
+from placing import variables
+
+ROOT = Path(__file__).parents[2]
+
+
+def commands(file: str) -> list[str]:
+    """What is given to compose, without what is said about it."""
+    text = (ROOT / file).read_text("utf-8")
+    return [found.strip() for found in re.findall(r"compose\.yaml ((?:run|up)[^#\n]*)", text)]
+
+
+def test_both_texts_have_the_owners_token_made_before_the_server_starts() -> None:
+    told = commands("deploy/compose.yaml")
+    assert told == commands("docs/deployment.md")
+    assert told[:2] == ["run --rm recollect token", "up -d"]
+
+
+def test_a_token_is_made_in_a_database_that_is_empty_and_has_no_server(tmp_path: Path) -> None:
+    for name in ("home", "work"):
+        (tmp_path / name).mkdir()
+    at = Place("postgres", tmp_path, variables("postgres"))
+    made = at.told("token")
+    assert [token["id"] for token in at.told("token", "list")["tokens"]] == [made["id"]]
