@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
-from recollect import errors, settings
+from recollect import errors
 from recollect.app.app import App
 from recollect.cli.main import COMMANDS, cli
 from recollect.errors import RecollectError
@@ -23,6 +23,7 @@ from recollect.families.gateway.file.file_schema import file_schema
 from recollect.families.gateway.file.reading import read
 from recollect.families.graph import model
 from recollect.settings import PREFIX, Settings, load
+from recollect.settings import model as settings_model
 from recollect.tools.tool import Effect, Tool
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -144,7 +145,7 @@ def _command(command: click.Command, parent: click.Context, name: str) -> str:
 
 def settings_page() -> str:
     hints = get_type_hints(Settings)
-    described = _field_comments(settings, "Settings")
+    described = _field_comments(settings_model, "Settings")
     lines = [
         "# Settings\n",
         "A flag of the command goes before the environment variable, that before the config "
