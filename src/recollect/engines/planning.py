@@ -3,9 +3,9 @@ their own: the caller reads, this decides, and the caller writes all of it or no
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from recollect.core.records import (
     AMENDABLE,
@@ -22,8 +22,8 @@ from recollect.core.records import (
 )
 from recollect.errors import Conflict
 
-_Name = tuple[str, str | None, str, str | None]
-_Edge = tuple[str, str, str]
+Name = tuple[str, str | None, str, str | None]
+Edge = tuple[str, str, str]
 # A vector belongs to the words it was made from.
 _EMBEDDED = frozenset(("text", "name"))
 
@@ -72,6 +72,22 @@ class Plan:
     retold: set[str] = field(default_factory=set[str])
 
 
+class Ages(NamedTuple):
+    """Of those that are new, by id."""
+
+    records: dict[str, int]
+    links: dict[str, int]
+
+
+def ages_of(fresh: Iterable[Ref], last: int) -> Ages:
+    """Behind the `last` one that is there, in their order."""
+    ages = {ref: last + number for number, ref in enumerate(fresh, 1)}
+    return Ages(
+        {ref.id: age for ref, age in ages.items() if ref.subject == "record"},
+        {ref.id: age for ref, age in ages.items() if ref.subject == "link"},
+    )
+
+
 async def plan(batch: Batch, view: View) -> Plan:
     """Raises Conflict where the batch does not fit what is stored."""
     planner = Planner(batch, view)
@@ -86,8 +102,8 @@ class Planner:
         self._batch = batch
         self._view = view
         self._seen: dict[str, Record] = {}  # as they were before the batch
-        self._named: dict[_Name, str] = {}  # who was the last in the batch to get the name
-        self._joined: dict[_Edge, str] = {}  # likewise
+        self._named: dict[Name, str] = {}  # who was the last in the batch to get the name
+        self._joined: dict[Edge, str] = {}  # likewise
         # Of what is fresh, with its number: below a record, and at a record.
         self._below: defaultdict[str | None, list[tuple[int, str]]] = defaultdict(list)
         self._at: defaultdict[str, list[str]] = defaultdict(list)
@@ -232,10 +248,10 @@ class Planner:
     async def _check_name(self, record: Record) -> None:
         if record.name_key is None:
             return
-        made, name = self._plan.records, _name_of(record)
+        made, name = self._plan.records, name_of(record)
         others = {r.id for r in await self._view.namesakes(record) if r.id not in made}
         last = self._named.get(name)
-        if last is not None and made[last].deleted_at is None and _name_of(made[last]) == name:
+        if last is not None and made[last].deleted_at is None and name_of(made[last]) == name:
             others.add(last)
         if others - {record.id}:
             raise Conflict(
@@ -245,7 +261,7 @@ class Planner:
     async def _check_link(self, link: Link) -> None:
         made = self._plan.links
         others = {x.id for x in await self._view.doubles(link) if x.id not in made}
-        last = self._joined.get(_edge_of(link))
+        last = self._joined.get(edge_of(link))
         if last is not None and made[last].deleted_at is None:
             others.add(last)
         if others - {link.id}:
@@ -300,19 +316,21 @@ class Planner:
         if record.id in self._seen:
             self._plan.before.setdefault(record.id, self._seen[record.id])
         if record.deleted_at is None:
-            self._named[_name_of(record)] = record.id
+            self._named[name_of(record)] = record.id
 
     def _put_link(self, link: Link) -> None:
         self._plan.links[link.id] = link
         if link.deleted_at is None:
-            self._joined[_edge_of(link)] = link.id
+            self._joined[edge_of(link)] = link.id
 
 
-def _name_of(record: Record) -> _Name:
+def name_of(record: Record) -> Name:
+    """What only one live record may have, where it has a name_key."""
     return record.kind, record.name_key, record.variant, record.parent
 
 
-def _edge_of(link: Link) -> _Edge:
+def edge_of(link: Link) -> Edge:
+    """What only one live link may say."""
     return link.source, link.verb, link.target
 
 

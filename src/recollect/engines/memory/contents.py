@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from recollect.core.records import Change, Link, Record, Ref
+from recollect.engines.planning import edge_of, name_of
 from recollect.errors import Conflict
 
 
@@ -41,9 +42,9 @@ class Contents:
     def check_unique(self) -> None:
         """Raises Conflict where two live ones stand for the same."""
         named = (r for r in self.records.values() if r.deleted_at is None)
-        names = [(r.kind, r.name_key, r.variant, r.parent) for r in named if r.name_key is not None]
+        names = [name_of(r) for r in named if r.name_key is not None]
         if len(set(names)) < len(names):
             raise Conflict("Two records would stand for the same.")
         live = [x for x in self.links.values() if x.deleted_at is None]
-        if len({(x.source, x.verb, x.target) for x in live}) < len(live):
+        if len(set(map(edge_of, live))) < len(live):
             raise Conflict("Two links would say the same.")

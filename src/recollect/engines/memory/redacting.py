@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from recollect.core.ports import Redaction
-from recollect.core.records import AMENDABLE, Edit, Link, Record, Ref
+from recollect.core.records import Edit, Ref
 from recollect.engines.memory.contents import Contents
+from recollect.engines.redacting import (
+    redacted_edit,
+    redacted_link,
+    redacted_record,
+    told_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +28,15 @@ def rewrite(contents: Contents, refs: Sequence[Ref], clean: Redaction) -> Rewrit
     """Raises Conflict where two records or links would come to stand for the same."""
     wanted = set(refs)
     records, links = contents.records, contents.links
-    new_records = {i: _record(r, clean) for i, r in records.items() if r.ref in wanted}
-    new_links = {i: _link(x, clean) for i, x in links.items() if x.ref in wanted}
+    new_records = {i: redacted_record(r, clean) for i, r in records.items() if r.ref in wanted}
+    new_links = {i: redacted_link(x, clean) for i, x in links.items() if x.ref in wanted}
     in_log: set[Ref] = set()
 
     def edit(old: Edit) -> Edit:
-        ref = Ref(old.subject, old.id or "")
-        if ref not in wanted or old.before is None:
-            return old
-        before = clean(ref, old.before)
-        if before == old.before:
-            return old
-        in_log.add(ref)
-        return replace(old, before=before)
+        new = redacted_edit(old, wanted, clean)
+        if new is not old:
+            in_log.add(told_of(old))
+        return new
 
     result = Rewritten(
         Contents(
@@ -48,17 +50,3 @@ def rewrite(contents: Contents, refs: Sequence[Ref], clean: Redaction) -> Rewrit
     )
     result.contents.check_unique()
     return result
-
-
-def _record(record: Record, clean: Redaction) -> Record:
-    values = {name: getattr(record, name) for name in sorted(AMENDABLE)}
-    cleaned = clean(record.ref, values)
-    altered = {name: cleaned[name] for name in values if cleaned[name] != values[name]}
-    return replace(record, **altered, version=record.version + 1) if altered else record
-
-
-def _link(link: Link, clean: Redaction) -> Link:
-    values = {"verb": link.verb, "facets": link.facets}
-    cleaned = clean(link.ref, values)
-    altered = {name: cleaned[name] for name in values if cleaned[name] != values[name]}
-    return replace(link, **altered) if altered else link

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from recollect.core.copies import Stock
-from recollect.core.records import Link, Record
+from recollect.core.records import Record
 from recollect.engines.memory.contents import Contents
-from recollect.errors import Conflict
+from recollect.engines.restocking import check_belonging, is_retold
 
 
 def restocked(contents: Contents, stock: Stock) -> Contents:
@@ -18,7 +18,7 @@ def restocked(contents: Contents, stock: Stock) -> Contents:
         {**left.links, **{link.id: link for link in stock.links}},
         [log[seq] for seq in sorted(log)],
     )
-    _check_belonging(new.records, stock)
+    check_belonging((*stock.records, *stock.links), new.records)
     new.check_unique()
     return new
 
@@ -28,21 +28,5 @@ def retold(before: Mapping[str, Record], after: Mapping[str, Record]) -> list[st
     return [
         old.id
         for old in before.values()
-        if (new := after.get(old.id)) is None or (new.text, new.name) != (old.text, old.name)
+        if (new := after.get(old.id)) is None or is_retold(old, new)
     ]
-
-
-def _check_belonging(records: Mapping[str, Record], stock: Stock) -> None:
-    for item in (*stock.records, *stock.links):
-        for end in _ends(item):
-            if end not in records:
-                raise Conflict(
-                    f"The {item.ref.subject} {item.id} belongs to {end}, which is not here.",
-                    id=item.id,
-                )
-
-
-def _ends(item: Record | Link) -> tuple[str, ...]:
-    if isinstance(item, Link):
-        return item.source, item.target
-    return () if item.parent is None else (item.parent,)

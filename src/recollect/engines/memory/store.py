@@ -24,6 +24,7 @@ from recollect.core.records import (
 )
 from recollect.core.stemming import stem
 from recollect.core.times import Clock, now
+from recollect.core.walking import Hops, hop_by_hop
 from recollect.core.words import WordQuery
 from recollect.engines.memory.contents import Contents
 from recollect.engines.memory.meaning import Meaning
@@ -140,6 +141,9 @@ class MemoryStore:
         ]
         found.sort(key=lambda link: link.created_at)
         return found[:limit]
+
+    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
+        return await hop_by_hop(self.links, ids, hops)
 
     async def scan_links(self, *, deleted: bool | None, containing: str = "") -> list[Link]:
         found = (x for x in self._links.values() if containing.lower() in x.verb.lower())

@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from recollect.core.records import Link, Record
-
-_Name = tuple[str, str | None, str, str | None]
-_Edge = tuple[str, str, str]
+from recollect.engines.planning import Edge, Name, edge_of, name_of
 
 
 class Held:
@@ -34,10 +32,10 @@ class Held:
         return self._at.get(record_id, ())
 
     async def namesakes(self, record: Record) -> Sequence[Record]:
-        return self._named.get(_name_of(record), ())
+        return self._named.get(name_of(record), ())
 
     async def doubles(self, link: Link) -> Sequence[Link]:
-        return self._joined.get(_edge_of(link), ())
+        return self._joined.get(edge_of(link), ())
 
     @cached_property
     def _below(self) -> Mapping[str | None, Sequence[tuple[int, Record]]]:
@@ -56,25 +54,17 @@ class Held:
         return at
 
     @cached_property
-    def _named(self) -> Mapping[_Name, Sequence[Record]]:
-        named: defaultdict[_Name, list[Record]] = defaultdict(list)
+    def _named(self) -> Mapping[Name, Sequence[Record]]:
+        named: defaultdict[Name, list[Record]] = defaultdict(list)
         for record in self._records.values():
             if record.deleted_at is None and record.name_key is not None:
-                named[_name_of(record)].append(record)
+                named[name_of(record)].append(record)
         return named
 
     @cached_property
-    def _joined(self) -> Mapping[_Edge, Sequence[Link]]:
-        joined: defaultdict[_Edge, list[Link]] = defaultdict(list)
+    def _joined(self) -> Mapping[Edge, Sequence[Link]]:
+        joined: defaultdict[Edge, list[Link]] = defaultdict(list)
         for link in self._links.values():
             if link.deleted_at is None:
-                joined[_edge_of(link)].append(link)
+                joined[edge_of(link)].append(link)
         return joined
-
-
-def _name_of(record: Record) -> _Name:
-    return record.kind, record.name_key, record.variant, record.parent
-
-
-def _edge_of(link: Link) -> _Edge:
-    return link.source, link.verb, link.target

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
 from recollect.core.records import Batch, Change, Edit, Link, Match, Record, Ref, Weights, Where
 from recollect.core.times import Clock, now
+from recollect.core.walking import Hops, hop_by_hop
 from recollect.core.words import WordQuery
 from recollect.engines.surreal.connecting.connection import Connection
 from recollect.engines.surreal.records import (
@@ -79,6 +80,9 @@ class SurrealStore:
         limit: int | None = None,
     ) -> list[Link]:
         return await reading.links(self._tables, ids, direction, sources, limit)
+
+    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
+        return await hop_by_hop(self.links, ids, hops)
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
         return await reading.get_links(self._tables, ids, include_deleted=include_deleted)

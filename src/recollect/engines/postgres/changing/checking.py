@@ -2,11 +2,12 @@
 
 from recollect.engines.postgres.changing.belongings import aged_record
 from recollect.engines.postgres.changing.turns import Place, state
-from recollect.engines.postgres.changing.wording import Shift, new_words
+from recollect.engines.postgres.changing.wording import new_words
 from recollect.engines.postgres.changing.writing import listed
 from recollect.engines.postgres.connecting.database import Cursor
 from recollect.engines.postgres.records.asking import ask
 from recollect.engines.postgres.records.rows import RECORD_COLUMNS, kept
+from recollect.engines.wording import Shift
 
 SAMPLE = 200  # records whose words are made anew and compared
 

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 from recollect.core.driving import driven
 from recollect.core.records import Batch, Change
-from recollect.engines.planning import Plan, plan
+from recollect.engines.planning import Plan, ages_of, plan
 from recollect.engines.postgres.changing.turns import Place, State, check_open, written
 from recollect.engines.postgres.changing.viewing import StoredView
-from recollect.engines.postgres.changing.wording import Shift, new_words
+from recollect.engines.postgres.changing.wording import new_words
 from recollect.engines.postgres.changing.writing import (
     changed_columns,
     insert,
@@ -21,6 +21,7 @@ from recollect.engines.postgres.connecting.database import Cursor
 from recollect.engines.postgres.records.log import change_numbered
 from recollect.engines.postgres.records.statistics import Growth
 from recollect.engines.postgres.searching.meaning import forget_vectors
+from recollect.engines.wording import Shift
 from recollect.errors import Conflict
 
 
@@ -58,11 +59,10 @@ def _write(
     key: str | None,
 ) -> None:
     store = place.number
-    ages = {ref: state.ages + number for number, ref in enumerate(made.fresh, 1)}
-    fresh = {ref.id: age for ref, age in ages.items() if ref.subject == "record"}
+    fresh, fresh_links = ages_of(made.fresh, state.ages)
     shift = Shift(made.before, made.records, {**view.ages, **fresh}, view.known)
     words = new_words(cursor, store, shift)
-    with written(cursor, place, seq=change.seq, ages=state.ages + len(ages)):
+    with written(cursor, place, seq=change.seq, ages=state.ages + len(made.fresh)):
         update(cursor, "records", store, _altered(made, words))
         new = [made.records[record_id] for record_id in fresh]
         insert(
@@ -71,7 +71,7 @@ def _write(
             store,
             [{**record_columns(r), "age": fresh[r.id], "words": words.get(r.id)} for r in new],
         )
-        _write_links(cursor, store, made, {r.id: a for r, a in ages.items() if r.subject == "link"})
+        _write_links(cursor, store, made, fresh_links)
         if made.retold:
             forget_vectors(cursor, store, sorted(made.retold))
         log(cursor, store, [change], key)

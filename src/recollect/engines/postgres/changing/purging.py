@@ -6,12 +6,13 @@ from recollect.core.records import Change, Ref
 from recollect.engines.postgres.changing.belongings import Belongings, belongings
 from recollect.engines.postgres.changing.cleansing import Losses, Removed
 from recollect.engines.postgres.changing.turns import Place, taken, written
-from recollect.engines.postgres.changing.wording import Shift, new_words
+from recollect.engines.postgres.changing.wording import new_words
 from recollect.engines.postgres.changing.writing import log, update
 from recollect.engines.postgres.connecting.database import Cursor
 from recollect.engines.postgres.records.asking import ask
 from recollect.engines.postgres.records.rows import kept_all
 from recollect.engines.postgres.searching.meaning import forget_vectors
+from recollect.engines.wording import Shift
 
 
 def purge(cursor: Cursor, place: Place, refs: Sequence[Ref], at: int) -> Removed:

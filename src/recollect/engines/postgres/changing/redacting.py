@@ -1,15 +1,14 @@
 """Rewriting what records and links hold and held."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from recollect.core.ports import Redaction
-from recollect.core.records import AMENDABLE, Change, Link, Record, Ref
+from recollect.core.records import Change, Link, Record, Ref
 from recollect.engines.postgres.changing.belongings import LINKS, RECORDS, aged_link, aged_record
 from recollect.engines.postgres.changing.cleansing import Losses, Removed
 from recollect.engines.postgres.changing.turns import Place, taken, written
-from recollect.engines.postgres.changing.wording import Shift, new_words
+from recollect.engines.postgres.changing.wording import new_words
 from recollect.engines.postgres.changing.writing import (
     changed_columns,
     link_columns,
@@ -22,6 +21,13 @@ from recollect.engines.postgres.connecting.database import Cursor
 from recollect.engines.postgres.records.asking import ask
 from recollect.engines.postgres.records.rows import Row, before_to, edit_from, kept_all
 from recollect.engines.postgres.searching.meaning import forget_vectors
+from recollect.engines.redacting import (
+    redacted_edit,
+    redacted_link,
+    redacted_record,
+    told_of,
+)
+from recollect.engines.wording import Shift
 
 _EDITS = (
     "SELECT seq, position, operation, subject, item, before FROM edits "
@@ -47,8 +53,8 @@ def redact(cursor: Cursor, place: Place, refs: Sequence[Ref], clean: Redaction, 
     asked = set(refs)
     there = [(age, r) for age, r in map(aged_record, records.fetchall()) if r.ref in asked]
     there_links = [x for _, x in map(aged_link, links.fetchall()) if x.ref in asked]
-    altered = [(r, new) for _, r in there if (new := _record(r, clean)) is not r]
-    altered_links = [(x, new) for x in there_links if (new := _link(x, clean)) is not x]
+    altered = [(r, new) for _, r in there if (new := redacted_record(r, clean)) is not r]
+    altered_links = [(x, new) for x in there_links if (new := redacted_link(x, clean)) is not x]
     known = {r.ref for _, r in there} | {x.ref for x in there_links}
     told = _cleaned_edits(edits.fetchall(), known, clean)
     touched = {new.ref for _, new in (*altered, *altered_links)} | {ref for ref, _ in told}
@@ -93,25 +99,9 @@ def _cleaned_edits(rows: Sequence[Row], wanted: set[Ref], clean: Redaction) -> l
     """Those of these things whose old values are to be other ones."""
     cleaned: list[_Told] = []
     for seq, position, *columns in rows:
-        edit = edit_from(tuple(columns))
-        ref = Ref(edit.subject, edit.id or "")
-        if ref in wanted and edit.before is not None:
-            before = clean(ref, edit.before)
-            if before != edit.before:
-                told = {"seq": seq, "position": position, "before": before_to(before)}
-                cleaned.append((ref, told))
+        old = edit_from(tuple(columns))
+        new = redacted_edit(old, wanted, clean)
+        if new is not old:
+            told = {"seq": seq, "position": position, "before": before_to(new.before)}
+            cleaned.append((told_of(old), told))
     return cleaned
-
-
-def _record(record: Record, clean: Redaction) -> Record:
-    values = {name: getattr(record, name) for name in sorted(AMENDABLE)}
-    cleaned = clean(record.ref, values)
-    altered = {name: cleaned[name] for name in values if cleaned[name] != values[name]}
-    return replace(record, **altered, version=record.version + 1) if altered else record
-
-
-def _link(link: Link, clean: Redaction) -> Link:
-    values = {"verb": link.verb, "facets": link.facets}
-    cleaned = clean(link.ref, values)
-    altered = {name: cleaned[name] for name in values if cleaned[name] != values[name]}
-    return replace(link, **altered) if altered else link

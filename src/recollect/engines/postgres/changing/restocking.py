@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from recollect.core.copies import Stock
 from recollect.core.records import Link, Record
+from recollect.engines.planning import ages_of
 from recollect.engines.postgres.changing.belongings import (
     LINKS,
     RECORDS,
@@ -17,7 +18,7 @@ from recollect.engines.postgres.changing.belongings import (
 from recollect.engines.postgres.changing.cleansing import Losses
 from recollect.engines.postgres.changing.purging import erase
 from recollect.engines.postgres.changing.turns import Place, State, found_state, take, written
-from recollect.engines.postgres.changing.wording import Shift, new_words
+from recollect.engines.postgres.changing.wording import new_words
 from recollect.engines.postgres.changing.writing import (
     changed_columns,
     insert,
@@ -32,7 +33,8 @@ from recollect.engines.postgres.records.asking import ask
 from recollect.engines.postgres.records.rows import kept, kept_all
 from recollect.engines.postgres.records.statistics import Growth
 from recollect.engines.postgres.searching.meaning import forget_vectors, put_vectors
-from recollect.errors import Conflict
+from recollect.engines.restocking import check_belonging, is_retold, records_of
+from recollect.engines.wording import Shift
 
 _LAST = "SELECT coalesce(max(seq), 0) FROM changes WHERE store = %s AND seq < %s"
 _ACCESSES = (
@@ -76,12 +78,11 @@ def restock(cursor: Cursor, place: Place, stock: Stock) -> Restocked:
     # What is put away is copied too.
     state = found_state(place, take(cursor, place).fetchone())
     work = _read(cursor, place.number, state, stock)
-    _check_belonging(work)
+    items = (*work.records.values(), *work.links.values())
+    check_belonging(items, work.records.keys() | work.stays.keys())
     new = [r.ref for r in work.records.values() if r.id not in work.stays]
     new += [x.ref for x in work.links.values() if x.id not in work.stays_linked]
-    ages = {ref: state.ages + number for number, ref in enumerate(new, 1)}
-    fresh = {ref.id: age for ref, age in ages.items() if ref.subject == "record"}
-    fresh_links = {ref.id: age for ref, age in ages.items() if ref.subject == "link"}
+    fresh, fresh_links = ages_of(new, state.ages)
     shift = Shift(work.before, work.records, {**work.ages, **fresh})
     words = new_words(cursor, place.number, shift)
     seq = max([work.last, *(change.seq for change in stock.changes)])
@@ -99,12 +100,9 @@ def restock(cursor: Cursor, place: Place, stock: Stock) -> Restocked:
 def _read(cursor: Cursor, store: int, state: State, stock: Stock) -> _Restocking:
     records = {record.id: record for record in stock.records}
     links = {link.id: link for link in stock.links}
-    wanted = dict.fromkeys(records)
-    wanted |= {r.parent: None for r in records.values() if r.parent is not None}
-    wanted |= dict.fromkeys(end for x in links.values() for end in (x.source, x.target))
-    wanted |= dict.fromkeys((*stock.accesses, *(e.id for m in stock.vectors.values() for e in m)))
+    wanted = kept_all(records_of(stock))
     with cursor.connection.pipeline():
-        found = ask(cursor, f"{RECORDS} r.id = ANY(%s::text[])", store, kept_all(list(wanted)))
+        found = ask(cursor, f"{RECORDS} r.id = ANY(%s::text[])", store, wanted)
         linked = ask(cursor, f"{LINKS} l.id = ANY(%s::text[])", store, kept_all(list(links)))
         last = ask(cursor, _LAST, store, stock.log_from or 0)
     doomed = belongings(cursor, store, stock.gone)
@@ -123,17 +121,6 @@ def _read(cursor: Cursor, store: int, state: State, stock: Stock) -> _Restocking
     )
 
 
-def _check_belonging(work: _Restocking) -> None:
-    for item in (*work.records.values(), *work.links.values()):
-        ends = (item.source, item.target) if isinstance(item, Link) else (item.parent,)
-        for end in ends:
-            if end is not None and end not in work.records and end not in work.stays:
-                raise Conflict(
-                    f"The {item.ref.subject} {item.id} belongs to {end}, which is not here.",
-                    id=item.id,
-                )
-
-
 def _write_records(
     cursor: Cursor,
     store: int,
@@ -147,7 +134,7 @@ def _write_records(
         if (new := work.records.get(record_id)) is not None:
             columns = changed_columns(record_columns(old), record_columns(new))
             rows[record_id] = {**rows.get(record_id, {}), **columns}
-            if (old.text, old.name) != (new.text, new.name):
+            if is_retold(old, new):
                 rows[record_id]["embedded"] = None
                 retold.append(record_id)
     update(cursor, "records", store, rows)

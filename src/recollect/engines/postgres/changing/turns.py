@@ -12,7 +12,8 @@ from recollect.engines.postgres.connecting.news import note_change
 from recollect.engines.postgres.records.asking import ask
 from recollect.errors import Conflict, NotFound, ProjectArchived
 
-_STATE = "SELECT seq, moves, ages, is_closed FROM stores WHERE number = %s"
+# One without a name belonged to a project that is deleted.
+_STATE = "SELECT seq, moves, ages, is_closed FROM stores WHERE number = %s AND name IS NOT NULL"
 # Not FOR UPDATE: rows that only name the store may come meanwhile, as counts of accesses do.
 _TAKE = f"{_STATE} FOR NO KEY UPDATE"
 

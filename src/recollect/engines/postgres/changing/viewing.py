@@ -1,11 +1,12 @@
 """What is stored, as a plan asks for it: read ahead in one go, for all steps at once."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from recollect.core.records import Batch, Delete, Insert, Link, Record, Restore, Update
+from recollect.core.records import Batch, Link, Record
+from recollect.engines.foresight import Foreseen
 from recollect.engines.postgres.changing.belongings import (
     LINKS,
     RECORDS,
@@ -42,48 +43,6 @@ _AT = f"{LINKS} (l.source = ANY(%s::text[]) OR l.target = ANY(%s::text[])) ORDER
 _NAMING = ("name_key", "variant")
 
 
-@dataclass(slots=True)
-class _Wanted:
-    """What the steps of a batch will ask for."""
-
-    records: dict[str, None] = field(default_factory=dict[str, None])
-    links: dict[str, None] = field(default_factory=dict[str, None])
-    names: set[UUID] = field(default_factory=set[UUID])
-    edges: set[UUID] = field(default_factory=set[UUID])
-    doomed: dict[str, None] = field(default_factory=dict[str, None])
-    updates: list[Update] = field(default_factory=list[Update])
-    returning: dict[str, None] = field(default_factory=dict[str, None])  # records, to come back
-    returning_links: dict[str, None] = field(default_factory=dict[str, None])
-
-    def note(self, batch: Batch) -> None:
-        for step in batch.steps:
-            match step:
-                case Insert(Record() as record):
-                    self._note_record(record)
-                case Insert(Link() as link):
-                    self.links[link.id] = None
-                    self.edges.add(edge_hash(link))
-                    self.records |= dict.fromkeys((link.source, link.target))
-                case Update():
-                    self.records[step.id] = None
-                    self.updates.append(step)
-                case Delete(ref):
-                    (self.links if ref.subject == "link" else self.doomed)[ref.id] = None
-                case Restore(ref):
-                    is_link = ref.subject == "link"
-                    (self.links if is_link else self.records)[ref.id] = None
-                    (self.returning_links if is_link else self.returning)[ref.id] = None
-                case _:
-                    pass
-
-    def _note_record(self, record: Record) -> None:
-        self.records[record.id] = None
-        if record.parent is not None:
-            self.records[record.parent] = None
-        if record.name_key is not None:
-            self.names.add(name_hash(record))
-
-
 class StoredView:
     """The records and links that were read, and where a plan asks for more, those."""
 
@@ -104,16 +63,18 @@ class StoredView:
 
         Gives the state, and the number of the change that has the key of the batch already.
         """
-        wanted = _Wanted()
+        wanted = Foreseen()
         wanted.note(batch)
+        names = {name_hash(record) for record in wanted.named}
+        edges = {edge_hash(link) for link in wanted.joined}
         doomed = kept_all(list(wanted.doomed))
         with self._cursor.connection.pipeline():
             turn = take(self._cursor, self._place)
             same = self._ask(SAME, *key_values(batch.key)) if batch.key is not None else None
             records = self._ask_for(_BY_ID, kept_all(list(wanted.records)))
             links = self._ask_for(_LINKS_BY_ID, kept_all(list(wanted.links)))
-            named = self._ask_for(_NAMED, list(wanted.names))
-            joined = self._ask_for(_JOINED, list(wanted.edges))
+            named = self._ask_for(_NAMED, list(names))
+            joined = self._ask_for(_JOINED, list(edges))
             parents = self._ask_for(_PARENTS, kept_all((*wanted.doomed, *wanted.returning)))
             family = members(self._cursor, self._store, doomed) if doomed else None
             ends = links_at_members(self._cursor, self._store, doomed) if doomed else None
@@ -123,8 +84,8 @@ class StoredView:
         self._take_in(wanted.records, rows_of(records))
         self._take_in((), rows_of(parents))
         self._take_in_links(wanted.links, rows_of(links))
-        self._take_in_named(wanted.names, rows_of(named))
-        self._take_in_joined(wanted.edges, rows_of(joined))
+        self._take_in_named(names, rows_of(named))
+        self._take_in_joined(edges, rows_of(joined))
         self._take_in_family(wanted.doomed, rows_of(family), rows_of(ends))
         self._read_behind(wanted)
         return state, None
@@ -175,7 +136,7 @@ class StoredView:
             self._take_in_joined([edge], self._ask(_JOINED, [edge]).fetchall())
         return self._joined[edge]
 
-    def _read_behind(self, wanted: _Wanted) -> None:
+    def _read_behind(self, wanted: Foreseen) -> None:
         """What is known to be asked for only once the first answers are there."""
         names = self._names_to_come(wanted) - self._named.keys()
         back = [x for i in wanted.returning_links if (x := self._links[i]) is not None]
@@ -191,7 +152,7 @@ class StoredView:
         self._take_in_joined(edges, rows_of(joined))
         self._take_in(ends, rows_of(records))
 
-    def _names_to_come(self, wanted: _Wanted) -> set[UUID]:
+    def _names_to_come(self, wanted: Foreseen) -> set[UUID]:
         """Those that records will have which are there already."""
         names = {name_hash(r) for i in wanted.returning if (r := self._records[i]) is not None}
         now = dict(self._records)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from recollect.core.records import Batch, Change, Link, Record
-from recollect.engines.planning import Plan, plan
+from recollect.engines.planning import Plan, ages_of, plan
 from recollect.engines.surreal.connecting.failures import DiskFailed
 from recollect.engines.surreal.records.meaning import forget_vectors, waiting
 from recollect.engines.surreal.records.reading import with_edits
@@ -19,7 +19,8 @@ from recollect.engines.surreal.records.rows import (
 )
 from recollect.engines.surreal.records.tables import State, Tables, Writing
 from recollect.engines.surreal.records.viewing import SAME, StoredView
-from recollect.engines.surreal.records.wording import Shift, rewrite_words
+from recollect.engines.surreal.records.wording import rewrite_words
+from recollect.engines.wording import Shift
 from recollect.errors import Conflict, RecollectError, StoreAway, Unavailable
 
 
@@ -68,12 +69,11 @@ async def _write(
     tables: Tables, view: StoredView, state: State, made: Plan, change: Change, key: str | None
 ) -> None:
     writing = Writing()
-    ages = {ref: state.ages + number for number, ref in enumerate(made.fresh, 1)}
-    records = {ref.id: age for ref, age in ages.items() if ref.subject == "record"}
-    _write_records(writing, made, records)
-    _write_links(writing, made, {ref.id: a for ref, a in ages.items() if ref.subject == "link"})
+    ages = ages_of(made.fresh, state.ages)
+    _write_records(writing, made, ages.records)
+    _write_links(writing, made, ages.links)
     forget_vectors(writing, state, made.retold)
-    shift = Shift(made.before, made.records, {**view.ages, **records})
+    shift = Shift(made.before, made.records, {**view.ages, **ages.records})
     await rewrite_words(tables, shift, writing)
     log(writing, change, key)
     after = {"seq": change.seq, "turn": state.turn + 1, "ages": state.ages + len(made.fresh)}

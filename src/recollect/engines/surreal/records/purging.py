@@ -10,7 +10,8 @@ from recollect.engines.surreal.records.commit import log
 from recollect.engines.surreal.records.meaning import forget_vectors
 from recollect.engines.surreal.records.rows import Row, id_of, kept, record_from, things
 from recollect.engines.surreal.records.tables import State, Tables, Writing
-from recollect.engines.surreal.records.wording import Shift, rewrite_words
+from recollect.engines.surreal.records.wording import rewrite_words
+from recollect.engines.wording import Shift
 
 _ALL = "SELECT * FROM $ids"
 _BELOW = "SELECT * FROM record WITH INDEX record_parent WHERE parent IN $ids"

@@ -1,11 +1,15 @@
 """Rewriting what records and links hold and held."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Sequence
 
 from recollect.core.ports import Purged, Redaction
-from recollect.core.records import AMENDABLE, Change, Link, Record, Ref
+from recollect.core.records import Change, Edit, Link, Record, Ref
+from recollect.engines.redacting import (
+    redacted_edit,
+    redacted_link,
+    redacted_record,
+    told_of,
+)
 from recollect.engines.surreal.records.commit import log
 from recollect.engines.surreal.records.meaning import forget_vectors, waiting
 from recollect.engines.surreal.records.rows import (
@@ -22,7 +26,8 @@ from recollect.engines.surreal.records.rows import (
 )
 from recollect.engines.surreal.records.tables import Tables, Writing
 from recollect.engines.surreal.records.uniqueness import check_unique
-from recollect.engines.surreal.records.wording import Shift, rewrite_words
+from recollect.engines.surreal.records.wording import rewrite_words
+from recollect.engines.wording import Shift
 
 _EDITS = "SELECT * FROM edit WITH INDEX edit_item WHERE item IN $"
 
@@ -36,19 +41,19 @@ async def redact(tables: Tables, refs: Sequence[Ref], clean: Redaction, at: int)
         edits=(_EDITS, [kept(ref.id) for ref in wanted]),
     )
     tables.check_open(state)
-    records = [(old, _record(old, clean)) for old in map(record_from, found["records"])]
-    links = [(old, _link(old, clean)) for old in map(link_from, found["links"])]
+    records = [(old, redacted_record(old, clean)) for old in map(record_from, found["records"])]
+    links = [(old, redacted_link(old, clean)) for old in map(link_from, found["links"])]
     altered = [(old, new) for old, new in records if new is not old]
     altered_links = [(old, new) for old, new in links if new is not old]
     there = {r.ref for r, _ in records} | {x.ref for x, _ in links}
     edits = _cleaned_edits(found["edits"], there & set(wanted), clean)
     touched = {new.ref for _, new in altered} | {new.ref for _, new in altered_links}
-    touched |= {ref for ref, _, _ in edits}
+    touched |= {told_of(edit) for _, edit in edits}
     if touched:
         await check_unique(tables, [r for _, r in altered], [x for _, x in altered_links])
         writing = Writing()
         _write(writing, altered, altered_links)
-        writing.merge([(row["id"], {"before": before_to(before)}) for _, row, before in edits])
+        writing.merge([(row["id"], {"before": before_to(edit.before)}) for row, edit in edits])
         forget_vectors(writing, state, [new.id for _, new in altered])
         ages = {record_from(row).id: row["age"] for row in found["records"]}
         shift = Shift({old.id: old for old, _ in altered}, {r.id: r for _, r in altered}, ages)
@@ -81,31 +86,11 @@ def _write(
 
 def _cleaned_edits(
     rows: Sequence[Row], wanted: set[Ref], clean: Redaction
-) -> list[tuple[Ref, Row, Mapping[str, Any]]]:
-    """Those of these things whose old values are to be other ones, with these."""
-    cleaned: list[tuple[Ref, Row, Mapping[str, Any]]] = []
-    for row in rows:
-        edit = edit_from(row)
-        ref = Ref(edit.subject, edit.id or "")
-        if ref in wanted and edit.before is not None:
-            before = clean(ref, edit.before)
-            if before != edit.before:
-                cleaned.append((ref, row, before))
-    return cleaned
-
-
-def _record(record: Record, clean: Redaction) -> Record:
-    values = {name: getattr(record, name) for name in sorted(AMENDABLE)}
-    cleaned = clean(record.ref, values)
-    altered = {name: cleaned[name] for name in values if cleaned[name] != values[name]}
-    return replace(record, **altered, version=record.version + 1) if altered else record
-
-
-def _link(link: Link, clean: Redaction) -> Link:
-    values = {"verb": link.verb, "facets": link.facets}
-    cleaned = clean(link.ref, values)
-    altered = {name: cleaned[name] for name in values if cleaned[name] != values[name]}
-    return replace(link, **altered) if altered else link
+) -> list[tuple[Row, Edit]]:
+    """Those of these things whose old values are to be other ones, as they are to be."""
+    edits = [(row, edit_from(row)) for row in rows]
+    cleaned = [(row, old, redacted_edit(old, wanted, clean)) for row, old in edits]
+    return [(row, new) for row, old, new in cleaned if new is not old]
 
 
 def _ids(refs: Sequence[Ref], subject: str) -> list[str]:

@@ -6,6 +6,8 @@ from typing import Any
 
 from recollect.core.copies import Stock
 from recollect.core.records import Link, Record
+from recollect.engines.planning import ages_of
+from recollect.engines.restocking import check_belonging, is_retold, records_of
 from recollect.engines.surreal.connecting.connection import Contended
 from recollect.engines.surreal.records.meaning import add_vectors, forget_vectors, waiting
 from recollect.engines.surreal.records.purging import Belongings, belongings, erase
@@ -25,8 +27,8 @@ from recollect.engines.surreal.records.rows import (
 )
 from recollect.engines.surreal.records.tables import State, Tables, Writing
 from recollect.engines.surreal.records.uniqueness import check_unique
-from recollect.engines.surreal.records.wording import Shift, rewrite_words
-from recollect.errors import Conflict
+from recollect.engines.surreal.records.wording import rewrite_words
+from recollect.engines.wording import Shift
 
 _OLDER = "SELECT VALUE id FROM change WHERE id < $"
 
@@ -44,8 +46,9 @@ class _Restocking:
     doomed: Belongings
     last: int  # of the log, without what goes
 
-    def stays(self, record_id: str) -> Row | None:
-        return None if record_id in self.doomed.records else self.rows.get(record_id)
+    @property
+    def staying(self) -> dict[str, Row]:
+        return {i: row for i, row in self.rows.items() if i not in self.doomed.records}
 
     def link_stays(self, link_id: str) -> Row | None:
         return None if link_id in self.doomed.links else self.link_rows.get(link_id)
@@ -55,7 +58,8 @@ async def restock(tables: Tables, stock: Stock) -> None:
     """Raises Conflict, and Contended where another came in between."""
     work = await _read(tables, stock)
     await _let_go_of_moved_links(tables, work)
-    _check_belonging(work)
+    items = (*work.records.values(), *work.links.values())
+    check_belonging(items, work.records.keys() | work.staying.keys())
     await check_unique(
         tables,
         work.records.values(),
@@ -76,12 +80,8 @@ async def restock(tables: Tables, stock: Stock) -> None:
 async def _read(tables: Tables, stock: Stock) -> _Restocking:
     records = {record.id: record for record in stock.records}
     links = {link.id: link for link in stock.links}
-    wanted = dict.fromkeys(records)
-    wanted |= {r.parent: None for r in records.values() if r.parent is not None}
-    wanted |= dict.fromkeys(end for x in links.values() for end in (x.source, x.target))
-    wanted |= dict.fromkeys((*stock.accesses, *(e.id for m in stock.vectors.values() for e in m)))
     state, found = await tables.read(
-        records=("SELECT * FROM $", things("record", wanted)),
+        records=("SELECT * FROM $", things("record", records_of(stock))),
         links=("SELECT * FROM $", things("link", links)),
         older=(_OLDER, numbered("change", stock.log_from or 0)),
     )
@@ -117,34 +117,27 @@ async def _let_go_of_moved_links(tables: Tables, work: _Restocking) -> None:
         raise Contended("links have other ends")
 
 
-def _check_belonging(work: _Restocking) -> None:
-    for item in (*work.records.values(), *work.links.values()):
-        ends = (item.source, item.target) if isinstance(item, Link) else (item.parent,)
-        for end in ends:
-            if end is not None and end not in work.records and work.stays(end) is None:
-                raise Conflict(
-                    f"The {item.ref.subject} {item.id} belongs to {end}, which is not here.",
-                    id=item.id,
-                )
-
-
 async def _write(tables: Tables, writing: Writing, work: _Restocking) -> dict[str, Any]:
     """The state afterwards."""
     state = work.state
-    new = [r.ref for r in work.records.values() if work.stays(r.id) is None]
+    there = work.staying
+    new = [r.ref for r in work.records.values() if r.id not in there]
     new += [x.ref for x in work.links.values() if work.link_stays(x.id) is None]
-    ages = {ref: state.ages + number for number, ref in enumerate(new, 1)}
-    rows = {r.id: _row(r, work.stays(r.id), ages.get(r.ref, 0)) for r in work.records.values()}
+    ages = ages_of(new, state.ages)
+    rows = {
+        record_id: _row(record, there.get(record_id), ages.records.get(record_id, 0))
+        for record_id, record in work.records.items()
+    }
     writing.put(list(rows.values()))
-    _write_links(writing, work, {ref.id: a for ref, a in ages.items() if ref.subject == "link"})
-    stayed = {i: record_from(row) for i in work.records if (row := work.stays(i)) is not None}
-    retold = [i for i, old in stayed.items() if _said(old) != _said(work.records[i])]
+    _write_links(writing, work, ages.links)
+    stayed = {i: record_from(there[i]) for i in work.records if i in there}
+    retold = [i for i, old in stayed.items() if is_retold(old, work.records[i])]
     forget_vectors(writing, state, retold)
     _follow(writing, state, stayed, work.records)
     before = work.doomed.before() | stayed
     known = {i: row["age"] for i, row in {**work.rows, **work.doomed.records, **rows}.items()}
     await rewrite_words(tables, Shift(before, work.records, known), writing)
-    now = {i: row for i in work.rows if (row := work.stays(i)) is not None} | rows
+    now = there | rows
     _write_accesses(writing, work.stock, now)
     numbers = [work.last, *(change.seq for change in work.stock.changes)]
     return {
@@ -158,13 +151,9 @@ async def _write(tables: Tables, writing: Writing, work: _Restocking) -> dict[st
 def _row(record: Record, old: Row | None, age: int) -> dict[str, Any]:
     row = {**record_to(record), "age": old["age"] if old else age, "embedded": waiting(record.text)}
     # The vector of the words that it had is that of the words that it has.
-    if old and _said(record_from(old)) == _said(record):
+    if old and not is_retold(record_from(old), record):
         row["embedded"] = old.get("embedded")
     return row
-
-
-def _said(record: Record) -> tuple[str, str | None]:
-    return record.text, record.name
 
 
 def _write_links(writing: Writing, work: _Restocking, ages: Mapping[str, int]) -> None:

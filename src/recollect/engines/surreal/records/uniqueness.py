@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from recollect.core.records import Link, Record
+from recollect.engines.planning import name_of
 from recollect.engines.surreal.records.rows import edge_to, kept, link_from, record_from
 from recollect.engines.surreal.records.tables import Tables
 from recollect.errors import Conflict
@@ -31,7 +32,7 @@ async def check_unique(
         names = sorted({kept(r.name_key or "") for r in live})
         found = map(record_from, await tables.ask(_NAMED, names=names))
         others = [r for r in found if r.id not in named and r.id not in gone]
-        keys = [(r.kind, r.name_key, r.variant, r.parent) for r in (*live, *others)]
+        keys = [name_of(r) for r in (*live, *others)]
         if len(set(keys)) < len(keys):
             raise Conflict("Two records would stand for the same.")
     joined = {link.id: link for link in links}

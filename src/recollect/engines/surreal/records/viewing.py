@@ -1,9 +1,10 @@
 """What is stored, as a plan asks for it: read ahead in few questions, for all steps at once."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
-from recollect.core.records import Batch, Delete, Insert, Link, Record, Restore, Update
+from recollect.core.records import Batch, Link, Record
+from recollect.engines.foresight import Foreseen
+from recollect.engines.planning import name_of
 from recollect.engines.surreal.records.rows import (
     Row,
     edge_to,
@@ -24,54 +25,6 @@ _BELOW = "SELECT * FROM record WITH INDEX record_parent WHERE parent IN $ ORDER 
 _ENDS = "SELECT ->link.* AS going, <-link.* AS coming FROM $"
 
 
-@dataclass(slots=True)
-class _Wanted:
-    """What the steps of a batch will ask for."""
-
-    records: dict[str, None] = field(default_factory=dict[str, None])
-    links: dict[str, None] = field(default_factory=dict[str, None])
-    names: dict[str, None] = field(default_factory=dict[str, None])
-    edges: dict[str, None] = field(default_factory=dict[str, None])
-    doomed: dict[str, None] = field(default_factory=dict[str, None])
-    parents: set[str] = field(default_factory=set[str])  # of these the parents are asked for too
-    returning: set[str] = field(default_factory=set[str])  # links that are to come back
-
-    def note(self, batch: Batch) -> None:
-        for step in batch.steps:
-            match step:
-                case Insert(Record() as record):
-                    self._note_record(record)
-                case Insert(Link() as link):
-                    self.links[link.id] = self.edges[edge_to(link)] = None
-                    self.records |= dict.fromkeys((link.source, link.target))
-                case Update():
-                    self.records[step.id] = None
-                    if (name := step.values.get("name_key")) is not None:
-                        self.names[name] = None
-                case Delete(ref) | Restore(ref):
-                    self._note_ref(ref.subject, ref.id, is_back=isinstance(step, Restore))
-                case _:
-                    pass
-
-    def _note_record(self, record: Record) -> None:
-        self.records[record.id] = None
-        if record.parent is not None:
-            self.records[record.parent] = None
-        if record.name_key is not None:
-            self.names[record.name_key] = None
-
-    def _note_ref(self, subject: str, item_id: str, *, is_back: bool) -> None:
-        if subject == "link":
-            self.links[item_id] = None
-            if is_back:
-                self.returning.add(item_id)
-            return
-        self.records[item_id] = None
-        self.parents.add(item_id)
-        if not is_back:
-            self.doomed[item_id] = None
-
-
 class StoredView:
     """The records and links that were read, and where a plan asks for more, those."""
 
@@ -87,19 +40,22 @@ class StoredView:
 
     async def read_ahead(self, batch: Batch) -> tuple[State, list[Row]]:
         """The state that the view is of, and the change that has the key of the batch already."""
-        wanted = _Wanted()
+        wanted = Foreseen()
         wanted.note(batch)
+        records = wanted.records | wanted.doomed
+        names = _names_to_come(wanted)
+        edges = dict.fromkeys(map(edge_to, wanted.joined))
         state, found = await self._tables.read(
             same=(SAME, [] if batch.key is None else [kept(batch.key)]),
-            records=("SELECT * FROM $", things("record", wanted.records)),
+            records=("SELECT * FROM $", things("record", records)),
             links=("SELECT * FROM $", things("link", wanted.links)),
-            named=(_NAMED, [kept(name) for name in wanted.names]),
-            joined=(_JOINED, list(wanted.edges)),
+            named=(_NAMED, [kept(name) for name in names]),
+            joined=(_JOINED, list(edges)),
         )
-        self._take_in(wanted.records, found["records"])
+        self._take_in(records, found["records"])
         self._take_in_links(wanted.links, found["links"])
-        self._take_in_named(wanted.names, found["named"])
-        self._take_in_joined(wanted.edges, found["joined"])
+        self._take_in_named(names, found["named"])
+        self._take_in_joined(edges, found["joined"])
         if not found["same"]:
             await self._read_behind(wanted)
         return state, found["same"]
@@ -129,8 +85,7 @@ class StoredView:
         name = record.name_key or ""
         if name not in self._named:
             await self._read_named([name])
-        kin = (record.kind, record.variant, record.parent)
-        return [r for r in self._named[name] if (r.kind, r.variant, r.parent) == kin]
+        return [r for r in self._named[name] if name_of(r) == name_of(record)]
 
     async def doubles(self, link: Link) -> list[Link]:
         edge = edge_to(link)
@@ -138,14 +93,16 @@ class StoredView:
             await self._read_joined([edge])
         return self._joined[edge]
 
-    async def _read_behind(self, wanted: _Wanted) -> None:
+    async def _read_behind(self, wanted: Foreseen) -> None:
         """What is known to be asked for only once the first answers are there."""
-        met = [r for i in wanted.records if (r := self._records[i]) is not None]
+        read = wanted.records | wanted.doomed
+        met = [r for i in read if (r := self._records[i]) is not None]
         names = {r.name_key for r in met if r.name_key is not None} - self._named.keys()
         await self._read_named(sorted(names))
-        back = [x for i in wanted.returning if (x := self._links[i]) is not None]
+        back = [x for i in wanted.returning_links if (x := self._links[i]) is not None]
         await self._read_joined([edge_to(link) for link in back])
-        ends = {r.parent for r in met if r.id in wanted.parents and r.parent is not None}
+        moving = wanted.doomed | wanted.returning
+        ends = {r.parent for r in met if r.id in moving and r.parent is not None}
         ends |= {end for link in back for end in (link.source, link.target)}
         await self._read_records(sorted(ends - self._records.keys()))
         family = level = list(wanted.doomed)
@@ -218,3 +175,9 @@ class StoredView:
         self._joined |= {edge: [] for edge in edges}
         for link in map(link_from, rows):
             self._joined[edge_to(link)].append(link)
+
+
+def _names_to_come(wanted: Foreseen) -> dict[str, None]:
+    coming = [record.name_key for record in wanted.named]
+    coming += [step.values.get("name_key") for step in wanted.updates]
+    return {name: None for name in coming if name is not None}
