@@ -23,6 +23,8 @@ from recollect.core.stored import Purged as Purged
 from recollect.core.stored import Tally as Tally
 from recollect.core.stored import Token as Token
 from recollect.core.usage import UsageLog
+from recollect.core.walking import Direction as Direction
+from recollect.core.walking import Hops
 from recollect.core.words import WordQuery
 from recollect.errors import ModelUnavailable
 
@@ -34,7 +36,6 @@ if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who emb
     from recollect.core.copies import Holdings, Stock
 
 Order = Literal["name", "age", "newest"]
-Direction = Literal["out", "in", "both"]
 # By name the `(name_key, variant)` of a record, by age its id; behind one that is purged is none.
 Seen = tuple[str, str] | str
 # A record or link, and values of some of its fields: gives those that are to stand instead.
@@ -84,6 +85,14 @@ class RecordStore(Protocol):
         """Live links at these records, oldest first.
 
         `sources` are kinds: only links that go out from a record of one of them.
+        """
+        ...
+
+    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
+        """The live links that a walk from these records meets, hop by hop, oldest first.
+
+        Each link is in the first hop that meets it, and no record is gone on from twice. A hop
+        that meets nothing new is the end.
         """
         ...
 

@@ -10,6 +10,7 @@ from recollect.core.entities import ENTITY
 from recollect.core.ports import RecordStore
 from recollect.core.records import Weights, Where
 from recollect.core.text import normalised
+from recollect.core.walking import Hops, beyond
 from recollect.core.words import STOP_WORDS, parse_query
 from recollect.retrieval.legs import Key
 from recollect.retrieval.profile import Place
@@ -21,6 +22,7 @@ BY_WORD = 5  # entities that are taken where no name stands in the query as it i
 FRONTIER = 100  # entities of one hop that are gone on from
 LINKS = 2_000  # followed at each hop
 NEAREST = 200  # records that are weighed
+RELATED = Hops(HOPS, sources=(ENTITY,), width=FRONTIER, limit=LINKS)
 
 _WORD = re.compile(r"[^\s,;?!()]+")
 _QUOTED = re.compile(r"[\"“„`']([^\"”“`']{1,200})[\"”“`']")
@@ -73,18 +75,21 @@ async def _around(place: Place, entities: Sequence[str]) -> dict[str, float]:
     """The newest records about what is nearest, as many as one search can weigh."""
     store, kinds = place.store, place.where.kinds
     near: dict[str, float] = {}
-    seen = set(entities)
-    frontier = list(entities)
-    for hop in range(HOPS + 1):
-        if not frontier or len(near) >= NEAREST:
-            break
-        about = await store.links(frontier, direction="in", sources=kinds, limit=LINKS)
+
+    async def meet(edge: Sequence[str], hop: int) -> bool:
+        """Whether there is room for more."""
+        about = await store.links(edge, direction="in", sources=kinds, limit=LINKS)
         for link in reversed(about):
             near.setdefault(link.source, 1 / (1 + hop))
-        related = await store.links(frontier, sources=(ENTITY,), limit=LINKS)
-        ends = dict.fromkeys(end for link in related for end in (link.source, link.target))
-        frontier = [end for end in ends if end not in seen][:FRONTIER]
-        seen.update(frontier)
+        return len(near) < NEAREST
+
+    if entities and await meet(entities, 0):
+        seen = set(entities)
+        for hop, links in enumerate(await store.walk(entities, RELATED), 1):
+            edge = beyond(links, seen, FRONTIER)
+            if not edge or not await meet(edge, hop):
+                break
+            seen.update(edge)
     nearest = tuple(islice(near, NEAREST))
     kept = replace(place.where, ids=nearest)
     allowed = {record.id for record in await store.scan(kept)} if near else set[str]()

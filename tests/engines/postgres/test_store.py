@@ -15,6 +15,7 @@ from postgres_libraries import Shelf, shelf_of
 from postgresing import shared
 from recollect.core.ports import Embedded
 from recollect.core.records import Change, Delete, Record, Update, Weights, Where
+from recollect.core.walking import Hops
 from recollect.core.words import AllOf, AnyOf, Phrase, Without, WordQuery
 from recollect.engines.postgres.searching.vector_index import IndexedVectors, build
 from recollect.engines.postgres.store import PostgresStore
@@ -231,6 +232,7 @@ async def test_no_limit_is_too_large(store: PostgresStore) -> None:
         await store.match(Phrase(("there",)), Where(), Weights(), 2**70),
         await store.containing("there", Where(), 2**70),
         await store.links(["Ada"], limit=2**70),
+        await store.walk(["Ada"], Hops(2**70, width=2**70, limit=2**70)),
         await store.changes(limit=2**70),
         await store.near("m", vector, Where(), 2**70),
         await store.near("m", vector, Where(ids=("Ada",)), 2**70),

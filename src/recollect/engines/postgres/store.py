@@ -13,6 +13,7 @@ from psycopg.errors import (
 from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
 from recollect.core.records import Batch, Change, Edit, Link, Match, Record, Ref, Weights, Where
 from recollect.core.times import Clock, now
+from recollect.core.walking import Hops
 from recollect.core.words import WordQuery
 from recollect.engines.postgres.changing import (
     checking,
@@ -24,7 +25,7 @@ from recollect.engines.postgres.changing import (
 )
 from recollect.engines.postgres.changing.turns import Place, state
 from recollect.engines.postgres.connecting.database import Cursor, Database
-from recollect.engines.postgres.records import counting, log, reading
+from recollect.engines.postgres.records import counting, log, reading, walking
 from recollect.engines.postgres.records.asking import LARGEST
 from recollect.engines.postgres.records.statistics import Growth
 from recollect.engines.postgres.searching import meaning
@@ -72,6 +73,8 @@ class PostgresStore:
         return change
 
     async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
+        if not ids:
+            return []
         return await self._read(
             lambda cursor: reading.get_records(
                 cursor, self._number, ids, include_deleted=include_deleted
@@ -110,11 +113,18 @@ class PostgresStore:
         sources: Sequence[str] = (),
         limit: int | None = None,
     ) -> list[Link]:
+        if not ids:
+            return []
         return await self._read(
             lambda cursor: reading.links(cursor, self._number, ids, direction, sources, limit)
         )
 
+    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
+        return await self._read(lambda cursor: walking.walk(cursor, self._number, ids, hops))
+
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
+        if not ids:
+            return []
         return await self._read(
             lambda cursor: reading.get_links(
                 cursor, self._number, ids, include_deleted=include_deleted
@@ -197,6 +207,8 @@ class PostgresStore:
         return came
 
     async def vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
+        if not ids:
+            return {}
         return await self._read(lambda cursor: meaning.vectors(cursor, self._number, model, ids))
 
     async def near(
@@ -218,6 +230,8 @@ class PostgresStore:
             )
 
     async def accesses(self, ids: Sequence[str]) -> Mapping[str, Access]:
+        if not ids:
+            return {}
         return await self._read(lambda cursor: counting.accesses(cursor, self._number, ids))
 
     async def most_accessed(self, limit: int) -> Mapping[str, Access]:

@@ -15,6 +15,7 @@ from recollect.core.records import (
     Weights,
     Where,
 )
+from recollect.core.walking import Hops, hop_by_hop
 from recollect.core.words import AnyOf, Phrase, WordQuery
 from recollect.engines.sqlite import (
     cleansing,
@@ -126,6 +127,9 @@ class SqliteStore:
         return await self._database.read(
             lambda db: queries.links(db, ids, direction, sources, limit)
         )
+
+    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
+        return await hop_by_hop(self.links, ids, hops)
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
         return await self._database.read(

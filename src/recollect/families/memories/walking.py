@@ -8,6 +8,8 @@ from recollect.core.entities import ENTITY, candidates
 from recollect.core.ports import Access, AccessBook, Direction, RecordStore
 from recollect.core.records import SESSION_SCOPE, Link, Record, Where
 from recollect.core.text import normalised
+from recollect.core.touching import touched
+from recollect.core.walking import Hops, at, beyond, hop_by_hop
 from recollect.families.memories.model import (
     MEMORY,
     GraphEntity,
@@ -104,6 +106,8 @@ async def walk(
             about = await _memories(store, wanted, so_far, route, session or NO_SESSION)
             memories += [(store, record) for record in about]
     shown = _ordered(so_far)[: route.limit] if route.entity is None else _only(so_far, chosen)
+    seen = {id(entity) for entity in shown}
+    touched(i for some in met for i, r in some.items() if id(so_far.met[_identity(r)]) in seen)
     attached = await _attached(memories, shown, accesses, route) if route.include_memories else []
     missing = route.entity is not None and not so_far.met
     return KnowledgeGraph(
@@ -138,34 +142,47 @@ async def _go(
     store: RecordStore, starts: Sequence[Record], route: Route, so_far: _Walk
 ) -> dict[str, Record]:
     """The entities that were met in this store, by id."""
+    if not starts:
+        return {}
     known = {record.id: record for record in starts}
     for record in starts:
         so_far.meet(record, 0)
-    frontier = list(known)
-    hops = 1 if route.entity is None else route.depth
-    for depth in range(1, hops + 1):
-        links = await _edges(store, frontier, route)
-        ends = {end for link in links for end in (link.source, link.target)}
-        met = {r.id: r for r in await store.get(sorted(ends - known.keys())) if r.kind == ENTITY}
-        known |= met
-        for record in met.values():
+    walked = await _walked(store, list(known), route)
+    ends = {end for links in walked for link in links for end in (link.source, link.target)}
+    others = {r.id: r for r in await store.get(sorted(ends - known.keys())) if r.kind == ENTITY}
+    passed: list[Link] = []
+    edge = set(known)
+    for depth, links in enumerate(walked, 1):
+        passed += links
+        leading = at(passed, edge)
+        edge = {end for end in beyond(leading, known.keys()) if end in others}
+        for record in (others[record_id] for record_id in sorted(edge)):
+            known[record.id] = record
             so_far.meet(record, depth)
-        for link in links:
+        for link in leading:
             if link.source in known and link.target in known:
                 so_far.connect(known[link.source], link.verb, known[link.target])
-        if met:
-            so_far.depth = max(so_far.depth, depth)
-        frontier = list(met)[:WIDEST]
-        if not frontier:
+        if not edge:
             break
+        so_far.depth = max(so_far.depth, depth)
     return known
 
 
-async def _edges(store: RecordStore, frontier: Sequence[str], route: Route) -> list[Link]:
-    direction = DIRECTIONS[route.direction]
-    links = await store.links(frontier, direction=direction, sources=(ENTITY,), limit=MOST_LINKS)
+async def _walked(store: RecordStore, starts: Sequence[str], route: Route) -> list[list[Link]]:
+    """The relations on the way; where only some are wanted, no store can tell them."""
+    hops = Hops(
+        1 if route.entity is None else route.depth,
+        DIRECTIONS[route.direction],
+        sources=(ENTITY,),
+        width=WIDEST,
+        limit=MOST_LINKS,
+    )
     wanted = normalised(route.relationship_type or "")
-    return [link for link in links if not wanted or normalised(link.verb) == wanted]
+    if not wanted:
+        return await store.walk(starts, hops)
+    return await hop_by_hop(
+        store.links, starts, hops, fits=lambda link: normalised(link.verb) == wanted
+    )
 
 
 async def _memories(

@@ -2,8 +2,10 @@
 
 import pytest
 
+from making import batch, link
 from recollect.core.ports import RecordStore
 from recollect.core.records import Weights, Where
+from recollect.core.walking import Hops
 from recollect.core.words import Phrase
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.engines.memory.store import MemoryStore
@@ -102,6 +104,16 @@ async def test_no_link_leads_to_it(full: RecordStore, seen: RecordStore) -> None
     assert len(await full.links([*hidden, *shown])) == 2
     assert [link.source for link in await seen.links([*hidden, *shown])] == shown
     assert await seen.links(hidden) == []
+
+
+async def test_no_walk_goes_through_it(full: RecordStore, seen: RecordStore) -> None:
+    hidden, shown = await ids_of(full, CODE, SHOP), await ids_of(full, CODE, BLOG)
+    symbols = [record.id for record in await full.scan(Where(kinds=(SYMBOL,), scopes=(BLOG,)))]
+    between = batch(link(shown[0], "is like", hidden[0]), link(hidden[0], "calls", symbols[0]))
+    await full.commit(between)
+    assert len(await full.walk(shown, Hops(2))) == 2
+    assert await seen.walk(shown, Hops(2)) == [await seen.links(shown)]
+    assert await seen.walk(hidden, Hops(2)) == []
 
 
 async def test_folders_and_how_much_is_in_them_are_those_that_are_shown(seen: RecordStore) -> None:

@@ -29,7 +29,7 @@ _SORTING = {
     "age": "r.age",
     "newest": "r.age DESC",
 }
-_SIDES: dict[Direction, tuple[str, ...]] = {
+SIDES: dict[Direction, tuple[str, ...]] = {
     "out": ("source",),
     "in": ("target",),
     "both": ("source", "target"),
@@ -204,7 +204,7 @@ def links(
     found = " UNION ".join(
         f"SELECT x.id FROM links x WHERE x.store = %s AND x.{side} = ANY(%s::text[]) "
         "AND x.deleted_at IS NULL"
-        for side in _SIDES[direction]
+        for side in SIDES[direction]
     )
     kinds = (
         " AND EXISTS (SELECT FROM records s WHERE s.store = l.store AND s.id = l.source "
@@ -214,7 +214,7 @@ def links(
         cursor,
         f"SELECT {LINK_COLUMNS} FROM ({found}) AS f JOIN links l ON l.store = %s AND l.id = f.id"
         f"{f' WHERE true{kinds}' if sources else ''} ORDER BY l.created_at, l.age LIMIT %s",
-        *[value for _ in _SIDES[direction] for value in (store, wanted)],
+        *[value for _ in SIDES[direction] for value in (store, wanted)],
         store,
         *([kept_all(sources)] if sources else []),
         most(limit),

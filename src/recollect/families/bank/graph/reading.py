@@ -11,6 +11,7 @@ from recollect.core.ports import RecordStore
 from recollect.core.records import Link, Record, Where
 from recollect.core.text import normalised
 from recollect.core.times import iso
+from recollect.core.walking import Hops, at, beyond
 from recollect.core.words import parse_query
 from recollect.errors import NotFound
 from recollect.families.bank.banks import Bank
@@ -173,16 +174,17 @@ class _Shown:
 async def _around(store: RecordStore, roots: Sequence[Record], depth: int) -> _Shown:
     """The entities with those that lie up to so many relations away, and the relations of all."""
     shown = {record.id: record for record in roots}
-    edge, left_out = list(shown), 0
-    for _ in range(depth):
-        links = await store.links(edge, sources=(ENTITY,)) if edge else []
-        ends = (end for link in links for end in (link.source, link.target))
-        beyond = list(dict.fromkeys(end for end in ends if end not in shown))
+    edge, left_out, met = set(shown), 0, list[Link]()
+    hops = Hops(depth, sources=(ENTITY,), width=NODE_LIMIT)
+    walked = await store.walk(list(shown), hops) if shown and depth else []
+    for links in walked:
+        met += links
+        related = beyond(at(met, edge), shown.keys())
         room = NODE_LIMIT - len(shown)
-        left_out += max(0, len(beyond) - room)
-        reached = [r for r in await store.get(beyond[:room]) if r.kind == ENTITY]
+        left_out += max(0, len(related) - room)
+        reached = [r for r in await store.get(related[:room]) if r.kind == ENTITY]
         shown |= {record.id: record for record in reached}
-        edge = [record.id for record in reached]
+        edge = {record.id for record in reached}
     links = await store.links(list(shown), sources=(ENTITY,)) if shown else []
     relations = [link for link in links if link.source in shown and link.target in shown]
     found = _Shown(list(shown.values()), relations)

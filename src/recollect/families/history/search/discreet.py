@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from recollect.core.records import Link, Match, Record, Weights, Where
+from recollect.core.walking import Hops, hop_by_hop
 from recollect.families.history.model import CODE, CONVERSATION, SYMBOL, TURN
 
 if TYPE_CHECKING:  # an assistant's hooks look through this too, and load only what they use
@@ -107,6 +108,9 @@ class Discreet:
         ends = {end for link in found for end in (link.source, link.target)}
         known = {record.id for record in await self.get(list(ends))} if ends else ends
         return [link for link in found if link.source in known and link.target in known]
+
+    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
+        return await hop_by_hop(self.links, ids, hops)
 
     async def how_many(self, where: Where) -> int:
         if where == Where():  # the number that frequencies are shares of

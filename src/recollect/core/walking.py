@@ -1,0 +1,71 @@
+"""Walks from record to record along their links."""
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from recollect.core.records import Link
+
+Direction = Literal["out", "in", "both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hops:
+    """How far a walk goes, and along what.
+
+    `sources` are kinds: only links that go out from a record of one of them. Of the links at the
+    records of one hop the oldest are followed, up to `limit`; of the records that they lead to the
+    walk goes on from those that they name first, up to `width`.
+    """
+
+    count: int
+    direction: Direction = "both"
+    sources: Sequence[str] = ()
+    width: int | None = None
+    limit: int | None = None
+
+
+class LinksAt(Protocol):
+    """What a store answers about the links at some records."""
+
+    async def __call__(
+        self,
+        ids: Sequence[str],
+        *,
+        direction: Direction,
+        sources: Sequence[str],
+        limit: int | None,
+    ) -> list[Link]: ...
+
+
+async def hop_by_hop(
+    links_at: LinksAt, ids: Sequence[str], hops: Hops, *, fits: Callable[[Link], bool] | None = None
+) -> list[list[Link]]:
+    """What `RecordStore.walk` promises, by a question for each hop; along links that fit alone."""
+    walked: list[list[Link]] = []
+    seen, met, edge = set(ids), set[str](), list(ids)
+    for _ in range(hops.count):
+        if not edge:
+            break
+        found = await links_at(
+            edge, direction=hops.direction, sources=hops.sources, limit=hops.limit
+        )
+        new = [x for x in found if x.id not in met and (fits is None or fits(x))]
+        if not new:
+            break
+        walked.append(new)
+        met.update(link.id for link in new)
+        edge = beyond(new, seen, hops.width)
+        seen.update(edge)
+    return walked
+
+
+def at(links: Iterable[Link], ids: Set[str]) -> list[Link]:
+    """Those that begin or end at one of the records."""
+    return [link for link in links if link.source in ids or link.target in ids]
+
+
+def beyond(links: Iterable[Link], seen: Set[str], width: int | None = None) -> list[str]:
+    """Where the links lead that was not seen yet, as they name it: the records of the next hop."""
+    ends = dict.fromkeys(end for link in links for end in (link.source, link.target))
+    return [end for end in ends if end not in seen][:width]

@@ -1,0 +1,162 @@
+"""Walks along links: whatever the graph, every engine meets the same links in the same hops."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from making import DAY_ONE, batch, entity, link, link_ref, memory, record_ref
+from recollect.core.ports import Library, RecordStore
+from recollect.core.records import Delete, Link, Restore
+from recollect.core.walking import Direction, Hops
+
+ENTITIES, MEMORIES = ["a", "b", "c", "d", "e\0"], ["m", "n"]
+KINDS = dict.fromkeys(ENTITIES, "entity") | dict.fromkeys(MEMORIES, "memory")
+DIRECTIONS: list[Direction] = ["out", "in", "both"]
+
+IDS = st.sampled_from(list(KINDS))
+FEW = st.sampled_from([None, 0, 1, 1, 2, 3])
+HOPS = st.builds(
+    Hops,
+    st.integers(-1, 6) | st.just(3),
+    st.sampled_from(DIRECTIONS),
+    sources=st.sampled_from([(), (), ("entity",), ("memory", "entity"), ("nothing",)]),
+    width=FEW,
+    limit=FEW,
+)
+LINKS = st.lists(
+    st.tuples(IDS, IDS, st.integers(0, 2)), min_size=4, max_size=14, unique_by=lambda x: x[:2]
+)
+
+
+async def met(store: RecordStore, ids: Sequence[str], hops: Hops) -> list[list[str]]:
+    return [[link.id for link in links] for links in await store.walk(ids, hops)]
+
+
+@pytest.fixture
+async def ring(store: RecordStore) -> RecordStore:
+    """Four entities in a circle, with a way across it and a memory about one of them."""
+    await store.commit(
+        batch(
+            *(entity(name) for name in "abcd"),
+            memory("m"),
+            link("a", "to", "b"),
+            link("b", "to", "c"),
+            link("c", "to", "d"),
+            link("d", "to", "a"),
+            link("a", "to", "c", created_at=DAY_ONE - 1),
+            link("m", "on", "b"),
+        )
+    )
+    return store
+
+
+async def test_each_link_is_met_once_and_a_circle_ends_the_walk(ring: RecordStore) -> None:
+    assert await met(ring, ["a"], Hops(1)) == [["a to c", "a to b", "d to a"]]
+    assert await met(ring, ["a"], Hops(9)) == [
+        ["a to c", "a to b", "d to a"],
+        ["b to c", "c to d", "m on b"],
+    ]
+    assert await met(ring, ["a"], Hops(9, "out")) == [
+        ["a to c", "a to b"],
+        ["b to c", "c to d"],
+        ["d to a"],
+    ]
+    assert await met(ring, ["a", "a", "c"], Hops(1, "in")) == [["a to c", "b to c", "d to a"]]
+
+
+async def test_a_walk_that_goes_nowhere_meets_nothing(ring: RecordStore) -> None:
+    assert await met(ring, [], Hops(2)) == []
+    assert await met(ring, ["nobody"], Hops(2)) == []
+    assert await met(ring, ["a"], Hops(0)) == []
+    assert await met(ring, ["m"], Hops(2, "in")) == []
+
+
+async def test_only_links_that_go_out_from_the_kinds_are_followed(ring: RecordStore) -> None:
+    assert await met(ring, ["m"], Hops(3, sources=("entity",))) == []
+    assert await met(ring, ["m"], Hops(2, "out", sources=("memory",))) == [["m on b"]]
+    assert await met(ring, ["m"], Hops(2, "out", sources=("memory", "entity"))) == [
+        ["m on b"],
+        ["b to c"],
+    ]
+
+
+async def test_the_oldest_links_are_followed_and_lead_to_the_next_records(
+    ring: RecordStore,
+) -> None:
+    assert await met(ring, ["a"], Hops(2, limit=1)) == [["a to c"]]
+    assert await met(ring, ["a"], Hops(2, "out", limit=1)) == [["a to c"], ["c to d"]]
+    assert await met(ring, ["a"], Hops(2, "out", width=1)) == [["a to c", "a to b"], ["c to d"]]
+    assert await met(ring, ["a"], Hops(9, width=1)) == [
+        ["a to c", "a to b", "d to a"],
+        ["b to c", "c to d"],
+        ["m on b"],
+    ]
+    assert await met(ring, ["a"], Hops(2, "out", width=0)) == [["a to c", "a to b"]]
+
+
+async def test_what_is_deleted_is_not_on_the_way(ring: RecordStore) -> None:
+    await ring.commit(batch(Delete(link_ref("a to c")), Delete(record_ref("d"))))
+    assert await met(ring, ["a"], Hops(3)) == [["a to b"], ["b to c", "m on b"]]
+    await ring.commit(batch(Restore(link_ref("a to c"))))
+    assert await met(ring, ["a"], Hops(3)) == [["a to c", "a to b"], ["b to c", "m on b"]]
+
+
+def expected(
+    links: Sequence[Link], kinds: Mapping[str, str], ids: Sequence[str], hops: Hops
+) -> list[list[Link]]:
+    """What the port promises, of links in their order."""
+    usable = [x for x in links if not hops.sources or kinds[x.source] in hops.sources]
+    walked: list[list[Link]] = []
+    gone_on_from, edge = set(ids), list(ids)
+    for _ in range(hops.count):
+        sides = {"out": ("source",), "in": ("target",), "both": ("source", "target")}
+        here = [x for x in usable if any(getattr(x, s) in edge for s in sides[hops.direction])]
+        known = [link for before in walked for link in before]
+        new = [link for link in here[: hops.limit] if link not in known]
+        if not new:
+            break
+        walked.append(new)
+        named = list(dict.fromkeys(end for link in new for end in (link.source, link.target)))
+        edge = [end for end in named if end not in gone_on_from][: hops.width]
+        gone_on_from |= set(edge)
+    return walked
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    # A store of its own is made for each example.
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    drawn=LINKS,
+    gone=st.sets(st.integers(0, 13), max_size=3),
+    dead=st.sets(IDS, max_size=1),
+    walks=st.lists(st.tuples(st.lists(IDS, min_size=1, max_size=2), HOPS), min_size=3, max_size=6),
+)
+async def test_any_walk_through_any_graph_is_the_same(
+    library: Library,
+    drawn: list[tuple[str, str, int]],
+    gone: set[int],
+    dead: set[str],
+    walks: list[tuple[list[str], Hops]],
+) -> None:
+    name = f"graph {len(await library.projects())}"
+    await library.create(name, "")
+    _, store = await library.open(name)
+    links = [
+        replace(link(source, "to", target), created_at=DAY_ONE + day)
+        for source, target, day in drawn
+    ]
+    await store.commit(batch(*map(entity, ENTITIES), *map(memory, MEMORIES), *links))
+    lost = [x.id for number, x in enumerate(links) if number in gone]
+    await store.commit(
+        batch(*(Delete(link_ref(i)) for i in lost), *(Delete(record_ref(i)) for i in dead))
+    )
+    live = [x for x in links if x.id not in lost and not dead & {x.source, x.target}]
+    live.sort(key=lambda x: x.created_at)
+    for ids, hops in walks:
+        assert await store.walk(ids, hops) == expected(live, KINDS, ids, hops)
