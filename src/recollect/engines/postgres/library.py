@@ -164,6 +164,10 @@ class PostgresLibrary:
         self._database.listen(lambda _number: hear())
         return True
 
+    async def settled(self) -> None:
+        """Waits until all indexes are made that stores are to have: for those who measure."""
+        await self._indexes.settled()
+
     async def close(self) -> None:
         self._stores.clear()
         await self._indexes.close()

@@ -1,5 +1,6 @@
 """The tables of a library, version by version, and the database that has them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from recollect.engines.postgres.catalogue import schema as catalogue
@@ -22,12 +23,16 @@ def database(
     ca: Path | None = None,
     time_limit: float = TIME_LIMIT,
     connect_limit: float = CONNECT_LIMIT,
+    founds: bool = True,
 ) -> Database:
-    """One whose tables are made, or brought up to date, before the first call is answered."""
+    """One whose tables are made, or brought up to date, before the first call is answered.
+
+    One that `founds` nothing refuses a schema in which there are none.
+    """
     return Database(
         url,
         schema,
-        layout=LAYOUT,
+        layout=replace(LAYOUT, founds=founds),
         credentials=credentials,
         ca=ca,
         time_limit=time_limit,

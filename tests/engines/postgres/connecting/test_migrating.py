@@ -9,7 +9,14 @@ from postgresing import PATIENCE, Server, fresh_schema
 from recollect.engines.postgres.connecting.addresses import Credentials
 from recollect.engines.postgres.connecting.database import Cursor
 from recollect.engines.postgres.connecting.migrating import EMPTY, Layout
-from recollect.errors import Refused, StoreAway, StoreDamaged, StoreTooNew, Unavailable
+from recollect.errors import (
+    InvalidInput,
+    Refused,
+    StoreAway,
+    StoreDamaged,
+    StoreTooNew,
+    Unavailable,
+)
 from upstreaming import until
 
 FIRST = ("CREATE TABLE things (name text)", "INSERT INTO things VALUES ('a')")
@@ -35,6 +42,25 @@ async def test_tables_are_made_once_and_brought_up_to_date_step_by_step(common: 
     assert await common.database(schema, layout=OLD).read(things) == [("a",)]
     assert await common.database(schema, layout=NEW).read(things) == [("a", 7)]
     assert await common.database(fresh_schema(), layout=NEW).read(things) == [("a", 7)]
+
+
+async def test_who_founds_nothing_makes_no_schema_and_is_told_of_those_that_there_are(
+    common: Server,
+) -> None:
+    schema, known = fresh_schema(), fresh_schema()
+    tables = (*FIRST, "CREATE TABLE stores (name text)")
+    reading = Layout((tables,), founds=False)
+    with pytest.raises(InvalidInput, match=f'no schema "{schema}"'):
+        await common.database(schema, layout=reading).read(things)
+    await common.database(known, layout=Layout((tables,))).read(things)
+    with pytest.raises(InvalidInput) as told:
+        await common.database(schema, layout=reading).write(add)
+    assert (told.value.facts["argument"], told.value.facts["value"]) == ("namespace", schema)
+    assert known in told.value.facts["others"]
+    with common.connect() as connection:
+        made = connection.execute("SELECT FROM pg_namespace WHERE nspname = %s", [schema])
+        assert made.rowcount == 0
+    assert await common.database(known, layout=reading).read(things) == [("a",)]
 
 
 async def test_an_older_program_is_refused_when_it_opens_and_when_it_goes_on(

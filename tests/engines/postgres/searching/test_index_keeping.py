@@ -77,6 +77,38 @@ async def test_a_store_is_looked_at_again_when_many_more_have_come(database: Dat
     assert await is_indexed(database, vectors)
 
 
+async def grown_fast(database: Database, keeper: IndexKeeper) -> IndexedVectors:
+    """A store that lost its index, in which ten more came a moment after the ten before."""
+    vectors = await filled(database)
+    keeper.note(vectors.store, 10)
+    await keeper.settled()
+
+    def drop(cursor: Cursor) -> None:
+        cursor.execute(f"DROP INDEX {vectors.name}".encode())
+
+    await database.write(drop)
+    keeper.note(vectors.store, 10)
+    return vectors
+
+
+async def test_while_many_come_at_once_the_index_waits(database: Database) -> None:
+    keeper = IndexKeeper(database, many=SIZE - 1, every=10)
+    vectors = await grown_fast(database, keeper)
+    for _ in range(100):  # looks; it would be there by then
+        assert not await is_indexed(database, vectors)
+    await keeper.settled()
+    assert await is_indexed(database, vectors)
+
+
+async def test_the_index_does_not_wait_for_ever(database: Database) -> None:
+    keeper = IndexKeeper(database, many=SIZE - 1, every=10, patience=0)
+    vectors = await grown_fast(database, keeper)
+    async with asyncio.timeout(20):
+        while not await is_indexed(database, vectors):
+            pass
+    await keeper.close()
+
+
 async def test_several_servers_that_notice_at_once_make_one_index(database: Database) -> None:
     vectors = await filled(database)
     others = [shared().database(database.schema) for _ in range(3)]

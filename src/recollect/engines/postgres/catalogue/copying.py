@@ -11,6 +11,7 @@ from recollect.core.copies import PASSING, Holdings
 from recollect.core.projects import Project
 from recollect.core.text import digest
 from recollect.engines.postgres.catalogue import keeping, listing
+from recollect.engines.postgres.catalogue.leftovers import give_up
 from recollect.engines.postgres.catalogue.listing import SWITCHING, switching_from, switching_row
 from recollect.engines.postgres.catalogue.telling import tell_all
 from recollect.engines.postgres.catalogue.texts import check
@@ -69,7 +70,7 @@ def take_over(cursor: Cursor, holdings: Holdings) -> list[int]:
 def _give_up_others(cursor: Cursor, wanted: Sequence[str]) -> list[int]:
     cursor.execute("SELECT store FROM projects WHERE id <> ALL(%s::text[])", (wanted,))
     gone = [store for (store,) in cursor]
-    cursor.execute("DELETE FROM stores WHERE number = ANY(%s::int[])", (gone,))
+    give_up(cursor, gone)
     return gone
 
 

@@ -7,7 +7,8 @@ STATEMENTS: tuple[str, ...] = (
     """
     CREATE TABLE stores (
         number integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        name text COLLATE "C" NOT NULL UNIQUE,
+        -- None once its project is deleted, as long as there are rows of it.
+        name text COLLATE "C" UNIQUE,
         title text NOT NULL DEFAULT '',
         is_closed boolean NOT NULL DEFAULT false,
         seq bigint NOT NULL DEFAULT 0,

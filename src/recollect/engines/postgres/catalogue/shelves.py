@@ -11,6 +11,7 @@ import psycopg.errors
 from recollect.core.projects import Project, Status
 from recollect.core.switching import Switching
 from recollect.core.text import digest
+from recollect.engines.postgres.catalogue.leftovers import give_up
 from recollect.engines.postgres.catalogue.listing import (
     PROJECT,
     SWITCHING,
@@ -64,7 +65,7 @@ def set_status(cursor: Cursor, name: str, status: Status, at: int) -> Project:
 
 
 def discard(cursor: Cursor, name: str, at: int) -> int:
-    """With all its records; gives the number of the store that is gone."""
+    """With all its records; gives the number of its store."""
     project, store = _held(cursor, name)
     cursor.execute(
         "UPDATE switching SET deleted_at = %(at)s, folders = "
@@ -72,7 +73,7 @@ def discard(cursor: Cursor, name: str, at: int) -> int:
         "WHERE project = %(id)s",
         {"at": at, "id": project.id},
     )
-    cursor.execute("DELETE FROM stores WHERE number = %s", (store,))
+    give_up(cursor, [store])
     tell(cursor, store)
     return store
 

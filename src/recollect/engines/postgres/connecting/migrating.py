@@ -28,12 +28,21 @@ _LOOK = """
                    WHERE relname = 'meta' AND n.oid = relnamespace AND nspname = %(schema)s)
 """
 
+# Those that can be one of ours, by the tables that each of them has.
+_OTHERS = """
+    SELECT nspname FROM pg_namespace n
+    WHERE EXISTS (SELECT FROM pg_class WHERE relnamespace = n.oid AND relname = 'meta')
+      AND EXISTS (SELECT FROM pg_class WHERE relnamespace = n.oid AND relname = 'stores')
+    ORDER BY nspname LIMIT 10
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The statements that make each version of the tables out of the one before."""
 
     steps: tuple[tuple[str, ...], ...] = ()
+    founds: bool = True  # False: a schema without them is somebody's mistake, and stays as it is
 
     @property
     def version(self) -> int:
@@ -85,6 +94,8 @@ def prepare(connection: Connection, schema: str, layout: Layout, place: str) -> 
     """
     found = _look(connection, schema)
     _check_server(found, place)
+    if not found.has_meta and not layout.founds:
+        raise _no_tables(connection, schema, place)
     if found.vector_schema is None:
         _extend(connection, place)
         found = _look(connection, schema)
@@ -115,6 +126,20 @@ def _look(connection: Connection, schema: str) -> _Found:
     row = connection.execute(_LOOK, {"schema": schema}, prepare=False).fetchone()
     assert row is not None
     return _Found(*row)
+
+
+def _no_tables(connection: Connection, schema: str, place: str) -> InvalidInput:
+    rows = connection.execute(_OTHERS.encode(), prepare=False).fetchall()
+    others = ", ".join(f'"{name}"' for (name,) in rows)
+    return InvalidInput(
+        f'There is no schema "{schema}" with memories in PostgreSQL at {place}.',
+        hint=f"There are: {others}. The setting namespace names the one to use."
+        if others
+        else "`recollect serve`, or the first command that stores something, makes it.",
+        argument="namespace",
+        value=schema,
+        others=[name for (name,) in rows],
+    )
 
 
 def _check_server(found: _Found, place: str) -> None:

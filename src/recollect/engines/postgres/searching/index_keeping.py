@@ -1,9 +1,11 @@
-"""Sees to it, in the background, that large stores have what makes their answers quick."""
+"""Sees to it, in the background, that large stores have what makes their answers quick, and that
+nothing stays of those that were deleted."""
 
 import asyncio
 import logging
 from typing import NamedTuple
 
+from recollect.engines.postgres.catalogue import leftovers
 from recollect.engines.postgres.connecting.database import Cursor, Database
 from recollect.engines.postgres.connecting.dialing import Connection
 from recollect.engines.postgres.connecting.failures import Pooled
@@ -20,6 +22,8 @@ from recollect.engines.postgres.searching.vector_index import (
 from recollect.errors import RecollectError
 
 EVERY = 1_000  # vectors that came, after which a store is looked at again
+CALM = 5.0  # seconds in which fewer come: what is loaded at once gets its index when it is there
+PATIENCE = 600.0  # seconds after which it is looked at nevertheless
 LATER = 8  # times as many after a failure, and again after each that follows it
 MOST_FAILURES = 4  # that are told apart
 
@@ -29,11 +33,22 @@ log = logging.getLogger(__name__)
 class IndexKeeper:
     """One for all stores of a library: they get their indexes one after the other."""
 
-    def __init__(self, database: Database, *, many: int = MANY, every: int = EVERY) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        many: int = MANY,
+        every: int = EVERY,
+        patience: float = PATIENCE,
+    ) -> None:
         self._database = database
         self._many = many
         self._every = every
+        self._patience = patience
         self._came: dict[int, int] = {}  # vectors of each store since it was looked at
+        self._grew_at: dict[int, float] = {}  # when so many had come last
+        self._fast_since: dict[int, float] = {}
+        self._put_off: dict[int, asyncio.TimerHandle] = {}
         self._failures: dict[int, int] = {}  # of each store since it last went well
         self._waiting: dict[int, None] = {}
         self._keeping: asyncio.Task[None] | None = None
@@ -45,12 +60,12 @@ class IndexKeeper:
         self._came[store] = came
         if vectors and came >= enough:
             self._came[store] = 0
-            self._look_soon(store)
+            self._look_when_calm(store)
 
     def note_gone(self, store: int) -> None:
         """It is no more. Returns at once."""
-        self._came.pop(store, None)
-        self._failures.pop(store, None)
+        for kept in (self._came, self._failures, self._grew_at, self._fast_since):
+            kept.pop(store, None)
         self._look_soon(store)
 
     def note_doubling(self, store: int) -> None:
@@ -58,7 +73,9 @@ class IndexKeeper:
         self._look_soon(store)
 
     async def settled(self) -> None:
-        """Waits until nothing is left to do."""
+        """Waits until nothing is left to do; what was put off is done now."""
+        for store in list(self._put_off):
+            self._look_soon(store)
         while self._keeping is not None and not self._keeping.done():
             await asyncio.wait([self._keeping])
 
@@ -67,10 +84,32 @@ class IndexKeeper:
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait([self._keeping])
-        self._waiting.clear()
-        self._came.clear()
+        for timer in self._put_off.values():
+            timer.cancel()
+        for kept in (self._put_off, self._waiting, self._came, self._grew_at, self._fast_since):
+            kept.clear()
+
+    def _look_when_calm(self, store: int) -> None:
+        """An index over what is there already takes a part of the time that it takes to insert it
+        vector by vector, and whoever loads them need not wait."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        grew_at = self._grew_at.get(store, -CALM)
+        self._grew_at[store] = now
+        if now - grew_at >= CALM:
+            self._fast_since.pop(store, None)
+        elif now - self._fast_since.setdefault(store, grew_at) < self._patience:
+            self._stop_timer(store)
+            self._put_off[store] = loop.call_later(CALM, self._look_soon, store)
+            return
+        self._look_soon(store)
+
+    def _stop_timer(self, store: int) -> None:
+        if (timer := self._put_off.pop(store, None)) is not None:
+            timer.cancel()
 
     def _look_soon(self, store: int) -> None:
+        self._stop_timer(store)
         self._waiting[store] = None
         if self._keeping is None or self._keeping.done():
             self._keeping = asyncio.create_task(self._keep())
@@ -99,6 +138,7 @@ class IndexKeeper:
 class _Wanted(NamedTuple):
     """What is to be made."""
 
+    leftovers: bool
     statistics: bool
     orphans: list[str]
     vectors: list[IndexedVectors]
@@ -107,6 +147,7 @@ class _Wanted(NamedTuple):
 
 def _wanted(cursor: Cursor, store: int, many: int) -> _Wanted:
     return _Wanted(
+        leftovers.are_left(cursor),
         is_stale(cursor),
         orphans(cursor),
         unindexed(cursor, store, many),
@@ -115,7 +156,9 @@ def _wanted(cursor: Cursor, store: int, many: int) -> _Wanted:
 
 
 def _make(connection: Connection, wanted: _Wanted) -> None:
-    """What is quick first."""
+    """What is quick first; but nothing is gathered of what is to go."""
+    if wanted.leftovers:
+        leftovers.remove(connection)
     if wanted.statistics:
         gather(connection)
     remove_orphans(connection)

@@ -1,20 +1,32 @@
 """How well a record fits a word query: FTS5's bm25, from the positions in its tsvector."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 
 from recollect.core.records import Weights
 from recollect.core.words import AllOf, AnyOf, Phrase, Without, WordQuery
-from recollect.engines.postgres.searching.lexemes import COLUMNS, PAGE, STORE, TEXT
+from recollect.engines.postgres.searching.lexemes import (
+    COLUMNS,
+    CONTEXT,
+    NAME,
+    PAGE,
+    STORE,
+    TEXT,
+)
 from recollect.engines.postgres.searching.querying import leaves, terms_of, unwanted_leaves
 
 # As in FTS5's bm25().
 _K1, _B = 1.2, 0.75
 _LEAST_IDF = 1e-6
+MOST_NAMED = 20  # words that an expression lists; to look at every lexeme is quicker then
 
 Times = tuple[int, int, int]  # in name, text and context
 _NEVER: Times = (0, 0, 0)
+
+# Of one record: how often it has each phrase, by its number.
+Fits = Callable[[Sequence[Times]], bool]
 
 
 def idf(records: float, having: float) -> float:
@@ -40,23 +52,61 @@ class Hits:
         return (item for pages in every for item in pages.items())
 
 
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """A phrase by its lexemes: worked out once, not for every record."""
+
+    first: tuple[str, ...]
+    last: str
+    prefix: bool
+
+    def times(self, hits: Hits) -> Times:
+        if not self.prefix and self.last not in hits.positions:
+            return _NEVER
+        if self.first:
+            return self._together(hits)
+        name = text = context = 0
+        is_there = False
+        for _, positions in hits.of(self.last, prefix=self.prefix):
+            is_there = True
+            name += positions.count(NAME)
+            text += positions.count(TEXT)
+            context += positions.count(CONTEXT)
+        if not is_there:
+            return _NEVER
+        if not name and not context:  # of a very long text not all positions are kept
+            text = max(text, 1)
+        return name, text, context
+
+    def _together(self, hits: Hits) -> Times:
+        """How often the words stand one behind the other, page by page."""
+        counts = dict.fromkeys(COLUMNS, 0)
+        behind = _by_page(hits.of(self.last, prefix=self.prefix))
+        lexemes = [_by_page(hits.of(term, prefix=False)) for term in self.first]
+        for page, ends in behind.items():
+            starts = [lexeme.get(page, {}) for lexeme in lexemes]
+            for position, column in ends.items():
+                begins = position - len(self.first)
+                if all(start.get(begins + n) == column for n, start in enumerate(starts)):
+                    counts[column] += 1
+        return (counts["A"], counts["B"], counts["C"]) if any(counts.values()) else _NEVER
+
+
 class Scorer:
     """For one query: `idfs` are those of its phrases."""
 
     def __init__(self, words: WordQuery, idfs: Mapping[Phrase, float], weights: Weights) -> None:
-        self._words = words
-        self._idfs = idfs
+        phrases = dict.fromkeys((*leaves(words), *unwanted_leaves(words)))
+        # By number: to hash them again for every record takes longer than all the rest.
+        numbers = {phrase: number for number, phrase in enumerate(phrases)}
+        self._terms = [_terms(phrase) for phrase in phrases]
+        self._fits = _fits(words, numbers)
+        self._idfs = [(numbers[phrase], inverse) for phrase, inverse in idfs.items()]
         self._weights = weights
-        self._wanted: set[str] = set()
-        prefixes: list[str] = []
-        for phrase in (*leaves(words), *unwanted_leaves(words)):
-            *first, last = terms_of(phrase)
-            self._wanted.update(first)
-            if phrase.prefix:
-                prefixes.append(last)
-            else:
-                self._wanted.add(last)
-        self._prefixes = tuple(prefixes)
+        self._wanted = {term for terms in self._terms for term in terms.first}
+        self._wanted.update(terms.last for terms in self._terms if not terms.prefix)
+        self._prefixes = tuple(terms.last for terms in self._terms if terms.prefix)
+        self._entry = _entry(self._wanted, self._prefixes)
 
     def scores(self, tsvectors: Sequence[str]) -> list[float | None]:
         """None of what only seemed to match."""
@@ -67,9 +117,7 @@ class Scorer:
     def _hits(self, tsvector: str) -> Hits:
         positions: dict[str, dict[str, str]] = {}
         length = 1
-        for entry in tsvector.split(" "):
-            lexeme, _, where = entry.partition("':")
-            word, _, page = lexeme.strip("'").partition(PAGE)
+        for word, page, where in self._entry.findall(tsvector):
             if word.startswith(STORE):
                 length = int(where)
             elif word in self._wanted or (self._prefixes and word.startswith(self._prefixes)):
@@ -77,65 +125,51 @@ class Scorer:
         return Hits(length, positions)
 
     def _score(self, hits: Hits, relative_length: float) -> float | None:
-        times: dict[Phrase, Times] = {}
-        if not _matches(self._words, hits, times):
+        times = [terms.times(hits) for terms in self._terms]
+        if not self._fits(times):
             return None
         longer = _K1 * (1 - _B + _B * relative_length)
+        weights = self._weights
         total = 0.0
-        for phrase, inverse in self._idfs.items():
-            found = _found(phrase, hits, times)
-            name, text, context = found
-            weights = self._weights
+        for number, inverse in self._idfs:
+            name, text, context = times[number]
             often = name * weights.name + text * weights.text + context * weights.context
             total += inverse * often * (_K1 + 1) / (often + longer)
         return total
 
 
-def _matches(words: WordQuery, hits: Hits, times: dict[Phrase, Times]) -> bool:
+def _entry(wanted: set[str], prefixes: Sequence[str]) -> "re.Pattern[str]":
+    """A lexeme of a tsvector's text, its page and its positions."""
+    any_word = f"[^'{PAGE}]+"
+    if len(wanted) + len(prefixes) > MOST_NAMED:
+        words = any_word
+    else:
+        named = [re.escape(word) for word in wanted]
+        begun = [f"{re.escape(prefix)}[^'{PAGE}]*" for prefix in prefixes]
+        words = "|".join((rf"{STORE}\d+", *named, *begun))
+    return re.compile(rf"'({words})(?:{PAGE}(\d+))?'(?::(\S+))?")
+
+
+def _terms(phrase: Phrase) -> _Terms:
+    *first, last = terms_of(phrase)
+    return _Terms(tuple(first), last, phrase.prefix)
+
+
+def _fits(words: WordQuery, numbers: Mapping[Phrase, int]) -> Fits:
+    """Whether a record is one of those that are meant."""
     match words:
         case Phrase():
-            return any(_found(words, hits, times))
+            number = numbers[words]
+            return lambda times: times[number] is not _NEVER
         case AllOf(parts):
-            return all(_matches(part, hits, times) for part in parts)
+            every = [_fits(part, numbers) for part in parts]
+            return lambda times: all(fits(times) for fits in every)
         case AnyOf(parts):
-            return any(_matches(part, hits, times) for part in parts)
+            some = [_fits(part, numbers) for part in parts]
+            return lambda times: any(fits(times) for fits in some)
         case Without(wanted, unwanted):
-            return _matches(wanted, hits, times) and not _matches(unwanted, hits, times)
-
-
-def _found(phrase: Phrase, hits: Hits, times: dict[Phrase, Times]) -> Times:
-    if phrase not in times:
-        times[phrase] = _times(phrase, hits)
-    return times[phrase]
-
-
-def _times(phrase: Phrase, hits: Hits) -> Times:
-    *first, last = terms_of(phrase)
-    if first:
-        return _together(first, last, phrase, hits)
-    counts = [0, 0, 0]
-    is_there = False
-    for _, positions in hits.of(last, prefix=phrase.prefix):
-        is_there = True
-        for number, column in enumerate(COLUMNS):
-            counts[number] += positions.count(column)
-    if is_there and not any(counts):  # so long a text that not all positions are kept
-        counts[COLUMNS.index(TEXT)] = 1
-    return counts[0], counts[1], counts[2]
-
-
-def _together(first: Sequence[str], last: str, phrase: Phrase, hits: Hits) -> Times:
-    """How often the words stand one behind the other, page by page."""
-    counts = dict.fromkeys(COLUMNS, 0)
-    behind = _by_page(hits.of(last, prefix=phrase.prefix))
-    lexemes = [_by_page(hits.of(term, prefix=False)) for term in first]
-    for page, ends in behind.items():
-        starts = [lexeme.get(page, {}) for lexeme in lexemes]
-        for position, column in ends.items():
-            begins = position - len(first)
-            if all(start.get(begins + n) == column for n, start in enumerate(starts)):
-                counts[column] += 1
-    return counts["A"], counts["B"], counts["C"]
+            is_wanted, is_not = _fits(wanted, numbers), _fits(unwanted, numbers)
+            return lambda times: is_wanted(times) and not is_not(times)
 
 
 def _by_page(found: Iterable[tuple[str, str]]) -> dict[str, dict[int, str]]:
