@@ -6,8 +6,8 @@ from pathlib import Path
 from recollect.core.times import parsed
 from recollect.engines.sqlite import listing
 from recollect.engines.sqlite.care.copying import META
+from recollect.engines.sqlite.care.looking import looked_at
 from recollect.engines.sqlite.connections import connect, transaction, translated
-from recollect.engines.sqlite.examining import in_use
 from recollect.engines.sqlite.schema import LIBRARY
 from recollect.errors import RecollectError
 
@@ -18,7 +18,7 @@ def last_backup(folder: Path) -> tuple[Path, int] | None:
     """None where nobody knows."""
     meta = folder / META
     try:
-        with translated(meta, LIBRARY), closing(in_use(meta)) as db:
+        with looked_at(meta, LIBRARY) as db:
             moment, _, file = (listing.note(db, LAST) or "").partition(" ")
         return (Path(file), parsed(moment)) if file else None
     except (RecollectError, ValueError):

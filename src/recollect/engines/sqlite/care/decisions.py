@@ -1,7 +1,8 @@
 """What was decided since a backup was made holds when it comes back.
 
 What is off stays off, with all the times that it was off; tokens, accounts and grants are those of
-now, so that none that was revoked is valid again; and notes of the kinds that the caller names are
+now, so that none that was revoked is valid again, and what was a removed account's alone does not
+come back; and notes of the kinds that the caller names are
 kept.
 """
 
@@ -12,6 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from recollect.core.accounts import NOTES
+from recollect.core.homes import is_nobodys
 from recollect.core.switching import Switching
 from recollect.engines.sqlite import listing
 from recollect.engines.sqlite.connections import connect, create, transaction, translated
@@ -93,7 +95,12 @@ def _keep_tokens(now: Connection, db: Connection, *, was_empty: bool) -> None:
         # Whose a token is and what that user sees belongs together.
         before = [(key,) for key in listing.notes(db, NOTES)]
         db.executemany("DELETE FROM notes WHERE key = ?", before)
-        db.executemany("INSERT INTO notes VALUES (?,?)", list(listing.notes(now, NOTES).items()))
+        accounts = listing.notes(now, NOTES)
+        db.executemany("INSERT INTO notes VALUES (?,?)", list(accounts.items()))
+        homes = [
+            (each.id,) for each in listing.projects(db, None) if is_nobodys(each.name, accounts)
+        ]
+        db.executemany("DELETE FROM projects WHERE id = ?", homes)
 
 
 def _switched_of(now: Connection) -> list[_Switched]:
