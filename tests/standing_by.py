@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from making import DAY_ONE, MILLISECOND
+from recollect.app.accounts.rights import rights_of
 from recollect.core.conditions import Condition
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import Project
@@ -161,9 +162,11 @@ class _Far:
 class Standing:
     """A database in memory at the end of a line, and a folder for what stands in for it."""
 
-    def __init__(self, folder: Path, database: MemoryLibrary | None = None) -> None:
+    def __init__(
+        self, folder: Path, database: MemoryLibrary | None = None, clock: Clock | None = None
+    ) -> None:
         ticks = count(DAY_ONE, MILLISECOND)
-        self.clock: Clock = lambda: next(ticks)
+        self.clock: Clock = clock or (lambda: next(ticks))
         self.database = database or MemoryLibrary(self.clock)
         self.line = Line()
         self.time = Time()
@@ -180,6 +183,7 @@ class Standing:
             patience=PATIENCE,
             every=EVERY,
             on_change=self._turn,
+            rights_of=rights_of,
         )
 
     def _turn(self, condition: Condition) -> None:
@@ -221,9 +225,9 @@ class Standing:
 
 @asynccontextmanager
 async def standing_by(
-    folder: Path, database: MemoryLibrary | None = None
+    folder: Path, database: MemoryLibrary | None = None, clock: Clock | None = None
 ) -> AsyncGenerator[Standing, None]:
-    standing = Standing(folder, database)
+    standing = Standing(folder, database, clock)
     try:
         yield standing
     finally:

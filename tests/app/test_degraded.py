@@ -1,6 +1,6 @@
 import json
 
-from recollect.app.degraded import KEPT_SESSIONS, Telling
+from recollect.app.degraded import KEPT_SESSIONS, Telling, told_of
 from recollect.core.conditions import Absence, Answering
 from recollect.core.sessions import Session
 from recollect.tools.tool import Result
@@ -97,3 +97,10 @@ def test_who_was_told_is_not_kept_for_ever() -> None:
     for _ in range(KEPT_SESSIONS):
         telling.marked(result(), Session(), READ, PLACE)
     assert "warnings" in telling.marked(result(), first, READ, PLACE).structured
+
+
+def test_a_database_that_was_never_reached_is_called_so_with_its_address() -> None:
+    told = told_of(Absence(5, never_reached=True), "postgresql://tpyo")
+    assert "The database at postgresql://tpyo was never reached" in told
+    assert "is kept on this machine" in told
+    assert "last seen" not in told

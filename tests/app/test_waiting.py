@@ -1,4 +1,5 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ async def test_a_write_is_told_with_its_store_its_time_and_its_beginning(
     number = await journal.append(acts.Commit(acts.store_of(SHOP.id), steps))
     [found] = await waiting(settings)
     told = f"{steps.tool}: 2 steps"
-    assert found == Waiting(number, told, "shop", iso(DAY_ONE), "Logins are limited; Ada")
+    assert found == Waiting(number, told, "shop", iso(DAY_ONE), content="Logins are limited; Ada")
 
 
 async def test_of_a_long_text_the_beginning_is_shown(settings: Settings, journal: Journal) -> None:
@@ -172,3 +173,28 @@ async def test_a_step_without_a_text_has_none_to_show(settings: Settings, journa
     await journal.append(acts.Commit(acts.USER, batch(Delete(Ref("record", "x")))))
     [found] = await waiting(settings)
     assert found.content is None
+
+
+async def test_of_what_an_account_wrote_no_text_is_shown(
+    settings: Settings, journal: Journal
+) -> None:
+    await known_here(settings, SHOP)
+    await known_here(settings, replace(SHOP, id="id-home", name="@user (anna)"))
+    steps = batch(memory("a private thought"), tool="store_memory")
+    aside = await journal.append(acts.Commit(acts.store_of(SHOP.id), steps), account="anna")
+    await journal.set_aside(aside, "The account anna was removed meanwhile.")
+    await journal.append(acts.Commit(acts.store_of("id-home"), steps), account="anna")
+    await journal.append(acts.Commit(acts.store_of("id-home"), steps))
+    home = replace(SHOP, name="@history (anna)")
+    await journal.append(acts.CreateProject(home), account="anna")
+    told = await waiting(settings)
+    assert "private" not in str(told)
+    assert "@" not in str(told)
+    assert [(each.account, each.store) for each in told[:3]] == [
+        ("anna", "shop"),
+        ("anna", "the user scope of anna"),
+        ("anna", "the user scope of anna"),
+    ]
+    assert {(each.what, each.at) for each in told[:3]} == {("store_memory: 1 step", iso(steps.at))}
+    assert (told[3].what, told[3].account) == ("create the history scope of anna", "anna")
+    assert told[0].reason == "The account anna was removed meanwhile."

@@ -26,7 +26,9 @@ def away(recollect: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     return recollect
 
 
-def kept(data: Path, *written: Act, aside: Sequence[int] = ()) -> list[int]:
+def kept(
+    data: Path, *written: Act, aside: Sequence[int] = (), account: str | None = None
+) -> list[int]:
     """Their numbers; those at some places were set aside."""
     standby = standby_of(load({"data_dir": data, "database_url": NOBODY, "config": "none"}, {}))
     assert standby is not None
@@ -34,7 +36,7 @@ def kept(data: Path, *written: Act, aside: Sequence[int] = ()) -> list[int]:
 
     async def run() -> list[int]:
         journal = Journal(standby.journal, clock=lambda: LATER)
-        numbers = [await journal.append(act) for act in written]
+        numbers = [await journal.append(act, account=account) for act in written]
         for place in aside:
             await journal.set_aside(numbers[place], "Its project is gone.")
         await journal.close()
@@ -170,3 +172,13 @@ def test_what_a_command_stores_while_the_server_is_away_waits(away: Run) -> None
     assert away("remember", "Prefers tea", "--scope", "user").status == 0
     told = away("journal", "--json").json["writes"]
     assert "Prefers tea" in {each.get("content") for each in told}
+
+
+def test_who_wrote_it_is_shown_and_nothing_of_what_an_account_wrote(
+    away: Run, tmp_path: Path
+) -> None:
+    kept(tmp_path / "data", TEA, account="anna", aside=[0])
+    for shown in (away("journal"), away("journal", "--json")):
+        assert "Prefers tea" not in shown.out
+        assert "anna" in shown.out
+    assert " in user by anna\n" in away("journal").out

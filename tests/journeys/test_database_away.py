@@ -16,7 +16,7 @@ from copying import everything
 from making import DAY_ONE, batch, entity, note
 from recollect.core.records import Record, Update, Where
 from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.standby import library
+from recollect.engines.standby import closing
 from recollect.engines.standby.copy.following import SOON
 from recollect.engines.standby.reaching import MAKING_WAY
 from recollect.errors import RecollectError
@@ -183,7 +183,7 @@ class Away(RuleBasedStateMachine):
     @rule(is_cut=st.booleans())
     def restart(self, *, is_cut: bool) -> None:
         """However slow the disk is, what was stored last comes to the copy before the end."""
-        with patch.object(library, "TIME_TO_CLOSE", BOUND):
+        with patch.object(closing, "TIME_TO_CLOSE", BOUND):
             self.run(self.standing.library.close())
         self.standing = self.run(self.started(is_cut=is_cut))
 

@@ -16,7 +16,7 @@ from recollect.core.records import Where
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import NotFound
 from recollect.settings import load
-from serving import HANG, StdioServer
+from serving import HANG, HttpServer, StdioServer, http_server
 
 FACTS = [f"Fact {number} about the harbour" for number in range(6)]
 
@@ -88,6 +88,69 @@ def test_two_machines_work_on_while_their_database_is_away(tmp_path: Path) -> No
             answer = third.call("recall_memories", query="harbour", strategy="keyword", limit=50)
             assert not answer.get("degraded")
             assert sorted(each["content"] for each in answer["memories"]) == FACTS
+
+
+def asked(server: HttpServer, token: str, tool: str, **arguments: Any) -> Any:
+    """The structured answer of a tool to whoever has the token."""
+    given = {"name": tool, "arguments": arguments}
+    status, message = server.ask("tools/call", given, Authorization=f"Bearer {token}")
+    assert status == 200, message
+    return message["result"]["structuredContent"]
+
+
+def stored_by(server: HttpServer, token: str, content: str, scope: str = "project") -> Any:
+    given = {"content": content, "type": "semantic", "scope": scope}
+    answer = asked(server, token, "store_memory", **given)
+    assert "error" not in answer, answer
+    return answer
+
+
+def test_what_an_account_wrote_is_not_brought_over_once_it_is_removed(tmp_path: Path) -> None:
+    with database() as postgres:
+        here = place("postgres", tmp_path / "here", url=postgres_url(postgres.port))
+        there = beside(here, tmp_path / "there")
+        there.told("create-project", "shop")
+        owner = there.told("token")["token"]
+        anna, ben = (there.told("token", "--user", name)["token"] for name in ("anna", "ben"))
+        for name in ("anna", "ben"):
+            there.told("grant", "shop", "--user", name, "--access", "write")
+        options = ("--toolsets", "all", "--project", "shop", "--path", here.work)
+        with http_server(here.data, *options, **here.environment()) as server:
+            stored_by(server, owner, FACTS[5])
+            asyncio.run(copied(here, FACTS[5]))
+            postgres.end("kill")
+            for token, fact in ((owner, FACTS[0]), (anna, FACTS[1]), (ben, FACTS[2])):
+                assert stored_by(server, token, fact)["degraded"] is True
+            assert stored_by(server, anna, FACTS[3], "user")["degraded"] is True
+            made = asked(server, anna, "create_project", name="website")
+            assert (made["error"], made["retry_possible"]) == ("refused", True)
+            assert "A new project cannot be made while the database is away." in made["message"]
+            assert str(postgres.port) not in str(made)
+        waiting = here.told("journal")["writes"]
+        assert [each.get("account") for each in waiting if "memory" in each["what"]] == [
+            None,
+            "anna",
+            "ben",
+            "anna",
+        ]
+        refused = here.run("grant", "shop", "--user", "anna")
+        assert (refused.returncode, "while the database is away" in refused.stderr) == (1, True)
+        postgres.start()
+        there.told("account", "remove", "anna", "--yes")
+        with here.serving() as again:
+            wait_until_written(again)
+            assert sorted(recalled(again, "harbour")) == [FACTS[0], FACTS[2], FACTS[5]]
+        left = here.told("journal")["writes"]
+        assert {each["account"] for each in left} == {"anna"}
+        assert all("anna was removed meanwhile" in each["reason"] for each in left)
+        assert not [fact for fact in FACTS if fact in str(left)]
+        with there.serving() as third:
+            assert sorted(recalled(third, "harbour")) == [FACTS[0], FACTS[2], FACTS[5]]
+        numbers = [each["number"] for each in left]
+        assert here.told("journal", "--retry", "all")["writes"]
+        with here.serving() as again:
+            wait_until_written(again)
+        assert len(here.told("journal")["writes"]) == len(numbers)
 
 
 async def copied(at: Place, content: str) -> None:

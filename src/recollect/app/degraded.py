@@ -60,6 +60,12 @@ def told_of(absence: Absence, place: str = "") -> str:
             f"{database} is being brought what was written before. Until that is done, what is "
             "read is what was last seen of it, with what was written here."
         )
+    if absence.never_reached:
+        return (
+            f"{database} was never reached from this machine's data folder: is the address right? "
+            "Nothing is known of what it holds; what is stored is kept on this machine and brought "
+            "over when it is reached."
+        )
     return (
         f"{database} cannot be reached. What is read is what was last seen of it; what "
         "is stored is kept on this machine and brought over when it is back."

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recollect.app.engines import Standby, standby_of
+from recollect.core.homes import home_of, is_home
 from recollect.core.records import Batch, Insert, Record, Update
 from recollect.core.text import clipped, counted
 from recollect.core.times import iso
@@ -14,7 +15,7 @@ from recollect.settings import Settings
 
 if TYPE_CHECKING:
     from recollect.engines.standby.journal.acts import Act
-    from recollect.engines.standby.journal.journal import Entry, Journal
+    from recollect.engines.standby.journal.journal import Aside, Entry, Journal
 
 LONGEST_SHOWN = 200  # characters of what would be stored
 PAGE = 500  # entries that are read at once
@@ -24,13 +25,15 @@ PAGE = 500  # entries that are read at once
 class Waiting:
     """One write that waits. Where it has a `reason`, it is set aside: nothing becomes of it.
 
-    `store` is the name of a project, or `user` or `history`; `at` is when it was written.
+    `store` is the name of a project, or `user` or `history`; `at` is when it was written. Of what
+    an `account` wrote the content is not shown: it may be the account's alone.
     """
 
     number: int
     what: str
     store: str | None = None
     at: str | None = None
+    account: str | None = None
     content: str | None = None
     reason: str | None = None
     set_aside_at: str | None = None
@@ -44,10 +47,10 @@ async def waiting(settings: Settings) -> list[Waiting]:
             return []
         names = await _names(standby)
         aside = [
-            replace(_told(names, each.seq, each.act), reason=each.reason, set_aside_at=iso(each.at))
+            replace(_told(names, each), reason=each.reason, set_aside_at=iso(each.at))
             for each in await journal.aside()
         ]
-        return aside + [_told(names, each.seq, each.act) async for each in _pending(journal)]
+        return aside + [_told(names, each) async for each in _pending(journal)]
 
 
 async def retry(settings: Settings, number: int) -> int:
@@ -121,14 +124,23 @@ async def _names(standby: Standby) -> Mapping[str, str]:
         await replica.close()
 
 
-def _told(names: Mapping[str, str], number: int, act: "Act") -> Waiting:
+def _told(names: Mapping[str, str], entry: "Entry | Aside") -> Waiting:
     from recollect.engines.standby.journal.acts import Commit
 
+    act, account = entry.act, entry.account
     if not isinstance(act, Commit):
-        return Waiting(number, _deed(act))
-    content = clipped(" ".join(_text_of(act.batch).split()), LONGEST_SHOWN)
-    store, at = names.get(act.store, act.store), iso(act.batch.at)
-    return Waiting(number, _deed(act), store, at, content or None)
+        return Waiting(entry.seq, _deed(act), account=account)
+    store = names.get(act.store, act.store)
+    if home := home_of(store):
+        account = account or home.user
+    shown = "" if account else clipped(" ".join(_text_of(act.batch).split()), LONGEST_SHOWN)
+    return Waiting(entry.seq, _deed(act), _called(store), iso(act.batch.at), account, shown or None)
+
+
+def _called(project: str) -> str:
+    """What is an account's alone has a name that nobody but we know."""
+    home = home_of(project)
+    return project if home is None else f"the {home.home} scope of {home.user}"
 
 
 def _text_of(batch: Batch) -> str:
@@ -151,7 +163,7 @@ def _deed(act: "Act") -> str:
         case acts.Commit(batch=batch):
             return f"{batch.tool}: {counted(len(batch.steps), 'step')}"
         case acts.CreateProject(project):
-            return f"create project {project.name}"
+            return f"create {'' if is_home(project.name) else 'project '}{_called(project.name)}"
         case acts.ArchiveProject(name=name):
             return f"archive project {name}"
         case acts.RestoreProject(name=name):

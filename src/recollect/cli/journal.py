@@ -37,8 +37,9 @@ def journal(
     """Show the writes that wait on this machine, and those the database would not take.
 
     A write waits while the database is away, and is brought over when it is back. What cannot be
-    made then, because something it is about is gone or the database refuses it, is set aside until
-    you decide.
+    made then, because something it is about is gone, whoever wrote it may not write there any more,
+    or the database refuses it, is set aside until you decide. Of what an account wrote the text is
+    not shown.
     """
     if project is not None:
         raise InvalidInput(
@@ -120,5 +121,6 @@ def _show(found: list[Waiting]) -> None:
 
 def _line(each: Waiting) -> str:
     where = f" in {each.store}" if each.store else ""
+    where += f" by {each.account}" if each.account else ""
     said = f": {each.content}" if each.content else ""
     return f"{each.number:>6}  {each.at or ''}  {each.what}{where}{said}"

@@ -22,10 +22,12 @@ class Condition:
     place: str = ""  # a folder or an address, without any secret
     since: int | None = None  # when it was last seen to go, where it is not connected
     reason: str = ""  # why
+    never_reached: bool = False  # nor was it ever, from this folder: the address may be wrong
     is_catching_up: bool = False  # it answers, and is brought what waited before it is asked
     waiting: int = 0  # writes that are kept here until it is back
     set_aside: int = 0  # writes that could not be made there when it was back
     copy_at: int | None = None  # when the copy here was last level with it, as far as is known
+    accounts_at: int | None = None  # when that knew last who has a token, and what each sees
     copy_kept: str = ""  # where that copy is kept, of a database that has lost something since
 
 
@@ -36,6 +38,7 @@ class Absence:
     since: int | None = None
     # It answers, and is not asked before what waited has been brought over.
     is_catching_up: bool = False
+    never_reached: bool = False  # from this folder
 
 
 UNTOLD = Absence()

@@ -1,10 +1,11 @@
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from making import batch, entity
-from recollect.app.accounts.accounts import UNKNOWN, Accounts, Unknown
+from making import DAY_ONE, batch, entity
+from recollect.app.accounts.accounts import BELIEVED, UNKNOWN, Accounts, Unknown
 from recollect.app.accounts.grants import USER, grant_key
 from recollect.app.accounts.guarding import GuardedLibrary
 from recollect.app.accounts.homes import home_name
@@ -15,6 +16,7 @@ from recollect.core.searching import Search
 from recollect.core.times import now
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import Conflict, InvalidInput, NotFound, Refused, StoreAway
+from standing_by import standing_by
 
 
 @pytest.fixture
@@ -270,3 +272,57 @@ async def test_what_a_removed_user_asked_is_forgotten(
     before = await library.searches()
     await accounts.remove_user("anna")
     assert await library.searches() == [search for search in before if search.query != "q1"]
+
+
+async def test_a_copy_is_believed_about_accounts_for_a_day(tmp_path: Path) -> None:
+    at = DAY_ONE
+    async with standing_by(tmp_path, clock=lambda: at) as standing:
+        accounts = Accounts(standing.library, lambda: at)
+        _, owners = await create_token(standing.library, "", now)
+        _, annas = await accounts.create_token("anna", "")
+        _, peers = await accounts.create_token("berlin", "", peer=True)
+        await standing.followed()
+        at += 10 * BELIEVED
+        assert await accounts.admitted(annas) == Account("anna")  # the database itself says so
+        at = DAY_ONE + BELIEVED
+        await standing.goes()
+        assert await accounts.admitted(annas) == Account("anna")
+        at += 1
+        for secret in (annas, peers):
+            with pytest.raises(StoreAway, match="cannot be checked") as error:
+                await accounts.admitted(secret)
+            assert "line" not in str(error.value)  # nor where the database is
+        assert await accounts.admitted(owners) is None
+        assert await accounts.admitted("rclu_else") is UNKNOWN
+        await standing.returns()
+        assert await accounts.admitted(annas) == Account("anna")
+
+
+async def test_of_what_a_copy_lacks_nobody_is_told_that_there_is_none(tmp_path: Path) -> None:
+    async with standing_by(tmp_path) as standing:
+        accounts = Accounts(standing.library, now)
+        await standing.goes()
+        for asked in (
+            accounts.found(standing.library.project("shop")),
+            accounts.user("anna"),
+            accounts.remove_user("anna"),
+        ):
+            with pytest.raises(StoreAway, match="The line is cut") as error:
+                await asked
+            assert "Accounts and what they see cannot be changed" in str(error.value)
+        await standing.returns()
+        with pytest.raises(NotFound):
+            await accounts.found(standing.library.project("shop"))
+
+
+async def test_a_grant_that_only_the_database_may_have_is_not_said_to_be_missing(
+    tmp_path: Path,
+) -> None:
+    async with standing_by(tmp_path) as standing:
+        accounts = Accounts(standing.library, now)
+        shop = await standing.library.create("shop", "")
+        await accounts.create_token("anna", "")
+        await standing.followed()
+        await standing.goes()
+        with pytest.raises(StoreAway):
+            await accounts.revoke("anna", shop)

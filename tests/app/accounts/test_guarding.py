@@ -26,6 +26,7 @@ from recollect.errors import (
     RecollectError,
     Refused,
 )
+from standing_by import standing_by
 
 ANNA, BOB, BERLIN = Account("anna"), Account("bob"), Account("berlin", is_peer=True)
 
@@ -393,3 +394,19 @@ async def test_a_call_looks_at_what_it_names_and_not_at_all_projects() -> None:
     await library.create("shop", "")
     with acting_as(ANNA), pytest.raises(NotFound):
         await guarded.open("shop")
+
+
+async def test_while_the_database_is_away_an_account_makes_no_project_and_is_told_so(
+    tmp_path: Path,
+) -> None:
+    async with standing_by(tmp_path) as standing:
+        await Accounts(standing.library, now).create_token("anna", "")
+        await standing.followed()
+        await standing.goes()
+        guarded = GuardedLibrary(standing.library, now)
+        with acting_as(ANNA):
+            with pytest.raises(Refused, match="A new project cannot be made while") as error:
+                await guarded.create("website", "")
+            assert (error.value.retry_possible, error.value.degraded) == (True, True)
+            await (await guarded.user()).commit(batch(entity("Ada")))
+            assert len(await (await guarded.user()).scan(Where())) == 1

@@ -4,9 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from recollect.engines.standby.acquaintance import UNACQUAINTED, Acquaintance
 from recollect.engines.standby.reaching import FOR_EACH, MAKING_WAY, Pace, Reaching
 from recollect.errors import QueryTimeout, StoreAway, StoreTooNew
 from standing_by import EVERY, PATIENCE, Time
@@ -18,7 +21,7 @@ GONE = StoreAway("Nobody is there.")
 class Database:
     """Answers or not, as a test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_known: bool = True) -> None:
         self.error: Exception | None = GONE
         self.asked = 0
         self.time = Time()
@@ -29,8 +32,17 @@ class Database:
         self.fails: Exception | None = None  # when something is brought over
         ticks = count(1)
         pace = Pace(self.time.pause, every=EVERY, patience=PATIENCE)
+        self.folder = TemporaryDirectory(ignore_cleanup_errors=True)
+        self.acquaintance = Acquaintance(Path(self.folder.name))
+        if is_known:
+            self.acquaintance.make()
         self.reaching = Reaching(
-            self.ask, self.bring, clock=lambda: next(ticks), pace=pace, on_change=self.turn
+            self.ask,
+            self.bring,
+            clock=lambda: next(ticks),
+            pace=pace,
+            on_change=self.turn,
+            acquaintance=self.acquaintance,
         )
 
     async def ask(self) -> None:
@@ -60,6 +72,7 @@ async def database() -> AsyncIterator[Database]:
     made = Database()
     yield made
     await made.reaching.close()
+    made.folder.cleanup()
 
 
 async def test_nobody_waits_for_what_is_there(database: Database) -> None:
@@ -300,3 +313,22 @@ async def test_what_cannot_be_brought_over_is_not_said_to_be_away(
     [said] = [record.getMessage() for record in caplog.records]
     assert "away" not in said
     assert "It takes too long." in said
+
+
+async def test_one_that_was_never_reached_is_told_to_be_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    database = Database(is_known=False)
+    reaching = database.reaching
+    assert not reaching.is_unknown
+    reaching.lost(GONE)
+    assert (reaching.is_unknown, reaching.absence.never_reached) == (True, True)
+    assert reaching.reason == f"Nobody is there. {UNACQUAINTED}"
+    assert UNACQUAINTED in caplog.text
+    database.error = None
+    await database.becomes("connected")
+    reaching.lost(GONE)
+    assert (reaching.reason, reaching.absence.never_reached) == ("Nobody is there.", False)
+    assert Acquaintance(Path(database.folder.name)).is_made
+    await reaching.close()
+    database.folder.cleanup()

@@ -1,8 +1,9 @@
 """Users, their tokens, and what they are granted."""
 
 import json
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from recollect.app.accounts.grants import (
     GRANT,
@@ -20,11 +21,19 @@ from recollect.app.accounts.grants import (
 from recollect.app.accounts.homes import homes_of, is_home, no_project
 from recollect.app.tokens import WHOSE, fields_of, hashed, kind_of, made_token, revoke_token
 from recollect.core.accounts import Account, checked_account_name, sessions_of
+from recollect.core.conditions import answering
 from recollect.core.ports import Library, Token
 from recollect.core.projects import Project
 from recollect.core.searching import KEPT_SEARCHES
-from recollect.core.times import Clock
-from recollect.errors import Conflict, NotFound, Refused
+from recollect.core.times import Clock, iso
+from recollect.errors import Conflict, NotFound, Refused, StoreAway
+
+T = TypeVar("T")
+
+# How long the copy of a database that is away is believed about accounts. Who is let out where
+# all servers see it is let out here too by then.
+BELIEVED_HOURS = 24
+BELIEVED = BELIEVED_HOURS * 3600 * 1_000_000  # microseconds
 
 
 class Unknown:
@@ -54,9 +63,13 @@ class Accounts:
     async def admitted(self, secret: str) -> Account | Unknown | None:
         """Who comes in with this secret; None: the owner.
 
-        One of an account's form is never the owner's, whatever became of its note.
+        One of an account's form is never the owner's, whatever became of its note. Raises
+        StoreAway where all that is known of an account is too old to let it in.
         """
-        account = await self.account_of(hashed(secret))
+        with answering() as asked:
+            account = await self.account_of(hashed(secret))
+        if asked.from_replica and isinstance(account, Account):
+            self._expect_believable()
         return UNKNOWN if account is None and kind_of(secret) != "owner" else account
 
     async def account_of(self, secret_hash: str) -> Account | Unknown | None:
@@ -105,6 +118,9 @@ class Accounts:
 
     async def user(self, name: str) -> User:
         wanted = checked_account_name(name)
+        return await self.found(self._user(wanted))
+
+    async def _user(self, wanted: str) -> User:
         found = next((user for user in await self.users() if user.name == wanted), None)
         if found is None:
             hint = f"`recollect token --user {wanted}` makes it, with a token."
@@ -139,14 +155,7 @@ class Accounts:
     async def revoke(self, user: str, project: Project) -> str:
         """Gives the user's name as it is kept; NotFound where nothing is granted."""
         name = (await self.user(user)).name
-        grant = await self._grant(name, project)
-        if grant is None:
-            raise NotFound(
-                "grant",
-                project.name,
-                message=f'"{project.name}" is not granted to {name}.',
-                hint="`recollect account list` shows what is.",
-            )
+        grant = await self.found(self._granted(name, project))
         if grant.access == "own":
             raise Refused(
                 f'"{project.name}" is {name}\'s own project, which is not taken away.',
@@ -181,6 +190,32 @@ class Accounts:
             await self._library.set_note(key, None)
         await self._library.set_note(USER + user.name, None)  # last: who was cut short tries again
 
+    async def found(self, asked: Awaitable[T]) -> T:
+        """What somebody names who changes what accounts see. Raises StoreAway where the database
+        is away and what was last seen of it lacks that."""
+        with answering() as answer:
+            try:
+                return await asked
+            except NotFound:
+                if not answer.from_replica:
+                    raise
+        raise StoreAway(
+            "Accounts and what they see cannot be changed while the database is away. Nothing was "
+            f"done. {self._library.condition.reason}".rstrip(),
+            hint="Try again when it is back.",
+        )
+
+    def _expect_believable(self) -> None:
+        at = self._library.condition.accounts_at
+        if at is not None and self._clock() - at <= BELIEVED:
+            return
+        known = f"since {iso(at)}" if at else "yet"
+        raise StoreAway(
+            "This token cannot be checked: the database is away, and this server has not heard "
+            f"from it {known}. It lets an account in for {BELIEVED_HOURS} hours from then.",
+            hint="Try again when the database is back.",
+        )
+
     async def _forget_searches(self, user: str) -> None:
         kept = await self._library.searches(limit=KEPT_SEARCHES)
         others = [s for s in kept if not (s.session or "").startswith(sessions_of(user))]
@@ -198,6 +233,17 @@ class Accounts:
             kind = "a person's account" if is_peer else "another server's account"
             raise Conflict(f"{name} is {kind} already.", hint="Choose another name.", user=name)
         return name
+
+    async def _granted(self, user: str, project: Project) -> Grant:
+        grant = await self._grant(user, project)
+        if grant is None:
+            raise NotFound(
+                "grant",
+                project.name,
+                message=f'"{project.name}" is not granted to {user}.',
+                hint="`recollect account list` shows what is.",
+            )
+        return grant
 
     async def _grant(self, user: str, project: Project) -> Grant | None:
         of_user = await self.grants_of(user)

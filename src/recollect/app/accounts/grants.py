@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from recollect.app.tokens import fields_of
-from recollect.core.accounts import NOTES
+from recollect.core.accounts import NOTES, acting
+from recollect.core.ports import Library
 from recollect.core.projects import PROJECT_NAME_LIMIT, Project
 
 Access = Literal["own", "read", "write"]
@@ -37,6 +38,16 @@ def grants_in(notes: Mapping[str, str]) -> list[Grant]:
     """The oldest first; what cannot be read grants nothing."""
     found = (_grant(key, value) for key, value in notes.items())
     return sorted((g for g in found if g is not None), key=lambda g: (g.at, g.project_id))
+
+
+async def accesses(library: Library) -> dict[str, Access]:
+    """What the acting account may do with each of its projects, by their ids; the owner has none,
+    who may do everything."""
+    account = acting()
+    if account is None:
+        return {}
+    grants = grants_in(await library.notes(grants_key(account.name)))
+    return {grant.project_id: grant.access for grant in grants}
 
 
 def grants_key(user: str) -> str:

@@ -41,6 +41,7 @@ from recollect.errors import (
     ReadOnly,
     RecollectError,
     Refused,
+    StoreAway,
 )
 
 _ACCOUNTS = "account:"  # how the keys of accounts' workspaces begin
@@ -57,7 +58,9 @@ class GuardedLibrary:
     def __init__(self, library: Library, clock: Clock) -> None:
         self._library = library
         self._clock = clock
-        self._shared: dict[tuple[str, bool, bool], SharedStore] = {}  # by project and what it may
+        self._shared: dict[
+            tuple[str, str, bool, bool], SharedStore
+        ] = {}  # by project and what it may
         self._stored_names: dict[str, str] = {}  # of projects, by their ids
         self._homes: dict[tuple[Home, str], HomeStore] = {}
 
@@ -83,7 +86,7 @@ class GuardedLibrary:
             found, store = await self._library.open(project.name)
         writes = grant is not None and grant.writes and account is not None and not account.is_peer
         is_own = grant is not None and grant.access == "own"
-        shared = self._sharing(found, store, writes=writes, is_own=is_own)
+        shared = self._sharing(found, store, name, writes=writes, is_own=is_own)
         return replace(found, name=name), shared
 
     async def create(
@@ -103,7 +106,10 @@ class GuardedLibrary:
         granted = Grant(account.name, str(uuid4()), "own", name, self._clock())
         key = grant_key(granted.user, granted.project_id)
         # Before the project, so that whoever makes the same one at the same time finds it.
-        await self._library.set_note(key, grant_text(granted))
+        try:
+            await self._library.set_note(key, grant_text(granted))
+        except StoreAway:
+            raise _not_yet() from None
         try:
             made = await self._created(account, granted, description)
         except RecollectError:
@@ -336,13 +342,13 @@ class GuardedLibrary:
                 number += 1
 
     def _sharing(
-        self, project: Project, store: RecordStore, *, writes: bool, is_own: bool
+        self, project: Project, store: RecordStore, name: str, *, writes: bool, is_own: bool
     ) -> RecordStore:
         """The same object each time: what is kept of a store is known by it."""
-        key = project.id, writes, is_own
+        key = project.id, name, writes, is_own
         shared = self._shared.get(key)
         if shared is None or shared.store is not store:
-            shared = self._shared[key] = SharedStore(store, writes=writes, is_own=is_own)
+            shared = self._shared[key] = SharedStore(store, name, writes=writes, is_own=is_own)
         return shared
 
 
@@ -386,6 +392,17 @@ def _exists(name: str) -> Conflict:
         kind="project",
         name=name,
     )
+
+
+def _not_yet() -> Refused:
+    """What an account has, all servers are to know of; why it is away is the owner's to know."""
+    error = Refused(
+        "A new project cannot be made while the database is away. Nothing was stored.",
+        hint="Try again when it is back. Until then store with the scope `user`, or in a project "
+        "that you see already.",
+    )
+    error.retry_possible = error.degraded = True
+    return error
 
 
 def _refuse_peer(account: Account) -> None:

@@ -31,6 +31,7 @@ from recollect.core.records import (
     Weights,
     Where,
 )
+from recollect.core.walking import Hops
 from recollect.core.words import WordQuery
 from recollect.errors import Conflict, NotFound, ReadOnly, Refused
 
@@ -102,6 +103,9 @@ class GuardedStore:
         return await (await self._to_read()).links(
             ids, direction=direction, sources=sources, limit=limit
         )
+
+    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
+        return await (await self._to_read()).walk(ids, hops)
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
         return await (await self._to_read()).get_links(ids, include_deleted=include_deleted)
@@ -179,10 +183,11 @@ class GuardedStore:
 
 
 class SharedStore(GuardedStore):
-    """A project's store; one for all accounts that may do the same with it."""
+    """A project's store; one for all accounts that know it by this name and may do the same."""
 
-    def __init__(self, store: RecordStore, *, writes: bool, is_own: bool) -> None:
+    def __init__(self, store: RecordStore, name: str, *, writes: bool, is_own: bool) -> None:
         self.store = store
+        self._name = name
         self._writes = writes
         self._is_own = is_own
 
@@ -196,8 +201,9 @@ class SharedStore(GuardedStore):
     def check_writable(self) -> None:
         if not self._writes:
             raise ReadOnly(
-                "This project is shared with you for reading alone.",
+                f'Project "{self._name}" is shared with you for reading alone.',
                 hint="Whoever shares it can let you write.",
+                project=self._name,
             )
 
     def check_own(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
+from recollect.core.accounts import acting
 from recollect.core.conditions import note_kept_here, note_replica, reads_replica
 from recollect.core.records import Ref
 from recollect.engines.standby.journal.acts import Act
@@ -158,7 +159,10 @@ class Either:
         Where the copy cannot be written at all it waits all the same, and `instead` is what was
         done.
         """
-        entry = await self._journal.append(act, local_seq)
+        account = acting()
+        entry = await self._journal.append(
+            act, local_seq, None if account is None else account.name
+        )
         try:
             done = await here()
         except BROKEN as error:

@@ -12,11 +12,14 @@ from recollect.core.conditions import Condition
 from recollect.core.copies import PASSING, Holdings
 from recollect.core.ports import Library, RecordStore, Token
 from recollect.core.projects import Project, Silence, Status
+from recollect.core.rights import RightsOf, of_nobody
 from recollect.core.searching import Search
 from recollect.core.times import Clock, now
 from recollect.core.usage import Usage
+from recollect.engines.standby.acquaintance import Acquaintance
+from recollect.engines.standby.closing import briefly
 from recollect.engines.standby.copy.following import Follower
-from recollect.engines.standby.copy.lineage import OWN, expect_the_same
+from recollect.engines.standby.copy.lineage import OWN, expect_the_same, without_own
 from recollect.engines.standby.copy.recent import RecentActs
 from recollect.engines.standby.copy.sides import Ends
 from recollect.engines.standby.either import Either
@@ -43,8 +46,6 @@ from recollect.errors import Conflict, NotFound, RecollectError, StoreBusy
 T = TypeVar("T")
 Ask = Callable[[Library], Awaitable[T]]
 
-TIME_TO_CLOSE = 0.4  # seconds for each half of it: who ends a program waits for one
-
 _ALL = 1_000_000
 _PROBE = OWN + "probe"  # a note that nobody writes: no question is smaller
 
@@ -68,19 +69,25 @@ class StandbyLibrary:
         every: float = EVERY,
         patience: float = PATIENCE,
         on_change: Callable[[Condition], None] | None = None,
+        rights_of: RightsOf = of_nobody,
     ) -> None:
-        """`pause` waits for so many seconds, and `on_change` is told when the status is another."""
+        """`pause` waits for so many seconds, and `on_change` is told when the status is another.
+
+        What an account has written meanwhile is brought over where `rights_of` says it may.
+        """
         self._primary = primary
         self._replica = replica
         self._journal = journal
         self._clock = clock
         self._on_change = on_change
+        self._rights_of = rights_of
         self._reaching = Reaching(
             lambda: primary.note(_PROBE),
             self._bring_over,
             clock=clock,
             pace=Pace(pause, schedule, every, patience),
             on_change=self._tell,
+            acquaintance=Acquaintance(journal.folder),
         )
         self._either = Either(self._reaching, journal, lambda: self._follower.recall())
         self._acts = RecentActs()
@@ -114,11 +121,13 @@ class StandbyLibrary:
             status=self._reaching.status,
             since=self._reaching.since,
             reason=self._reaching.reason,
+            never_reached=self._reaching.is_unknown,
             is_catching_up=not self._reaching.is_connected
             and self._reaching.absence.is_catching_up,
             waiting=counts.waiting,
             set_aside=counts.aside,
             copy_at=self._follower.level_at,
+            accounts_at=self._follower.library_at,
             copy_kept=self._follower.kept,
         )
 
@@ -259,7 +268,7 @@ class StandbyLibrary:
             )
 
     async def notes(self, prefix: str) -> Mapping[str, str]:
-        return _without_own(await self._read(lambda library: library.notes(prefix)))
+        return without_own(await self._read(lambda library: library.notes(prefix)))
 
     async def add_searches(self, searches: Sequence[Search]) -> None:
         await self._aside(lambda library: library.add_searches(searches))
@@ -321,7 +330,7 @@ class StandbyLibrary:
 
     async def holdings(self) -> Holdings:
         found = await self._read(lambda library: library.holdings())
-        return replace(found, notes=_without_own(found.notes))
+        return replace(found, notes=without_own(found.notes))
 
     async def take_over(self, holdings: Holdings) -> None:
         await self._promised(
@@ -332,8 +341,8 @@ class StandbyLibrary:
 
     async def close(self) -> None:
         """Within a second, whatever hangs: what waits is on the disk."""
-        await _briefly(self._follower.close(), self._reaching.close(), self._flush())
-        await _briefly(self._primary.close(), self._replica.close(), self._journal.close())
+        await briefly(self._follower.close(), self._reaching.close(), self._flush())
+        await briefly(self._primary.close(), self._replica.close(), self._journal.close())
 
     async def _read(self, ask: Ask[T]) -> T:
         self._follower.start()
@@ -432,19 +441,9 @@ class StandbyLibrary:
 
     async def _bring_over(self) -> None:
         await expect_the_same(self._primary, self._replica, self._journal)
-        await bring_over(self._journal, self._primary, self._reaching)
+        await bring_over(self._journal, self._primary, self._reaching, self._rights_of)
         self._follower.wake_all()
 
     def _tell(self) -> None:
         if self._on_change is not None:
             self._on_change(self.condition)
-
-
-async def _briefly(*endings: Awaitable[None]) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(TIME_TO_CLOSE):
-            await asyncio.gather(*endings, return_exceptions=True)
-
-
-def _without_own(notes: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in notes.items() if not key.startswith(OWN)}

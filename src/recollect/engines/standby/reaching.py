@@ -11,6 +11,7 @@ from typing import Any
 
 from recollect.core.conditions import Absence, Reachable
 from recollect.core.times import Clock
+from recollect.engines.standby.acquaintance import UNACQUAINTED, Acquaintance
 from recollect.errors import RecollectError, StoreAway, StoreTooNew
 
 SCHEDULE = (0.0, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt, until it counts as degraded
@@ -62,6 +63,7 @@ class Reaching:
         clock: Clock,
         pace: Pace,
         on_change: Callable[[], None],
+        acquaintance: Acquaintance,
     ) -> None:
         self.ask = ask
         self.pause = pace.pause
@@ -69,9 +71,10 @@ class Reaching:
         self._clock = clock
         self._pace = pace
         self._on_change = on_change
+        self._acquaintance = acquaintance
         self.status: Reachable = "connected"
         self.since: int | None = None
-        self.reason = ""
+        self._reason = ""
         self.turns = 0  # how often it went or came
         self._too_new: StoreTooNew | None = None  # how a newer program has left it, if one has
         self._is_told = False  # that it is away
@@ -89,9 +92,21 @@ class Reaching:
         return self.status == "connected"
 
     @property
+    def reason(self) -> str:
+        """Why it is away, and whether it ever was there."""
+        is_away = self._is_told and not self._is_bringing
+        return f"{self._reason} {UNACQUAINTED}" if is_away and self.is_unknown else self._reason
+
+    @property
+    def is_unknown(self) -> bool:
+        """It is away, and was never reached from this folder."""
+        return not self.is_connected and not self._acquaintance.is_made
+
+    @property
     def absence(self) -> Absence:
         """For who was answered by another: whoever was never lost has only things to catch up."""
-        return Absence(self.since, self._is_bringing or not self._is_told)
+        is_catching_up = self._is_bringing or not self._is_told
+        return Absence(self.since, is_catching_up, self.is_unknown)
 
     async def is_there(self) -> bool:
         """Waits where it has just gone: the next attempt may be the last that is needed."""
@@ -138,6 +153,7 @@ class Reaching:
     def fitted(self) -> None:
         """It has answered: whatever a newer program had done to it is so no more."""
         self._too_new = None
+        self._acquaintance.make()
 
     def expect_fitting(self) -> None:
         """Raises StoreTooNew: to be too old for a database is not the same as to be without it."""
@@ -149,7 +165,7 @@ class Reaching:
         if self._is_told:
             log.warning("The database is back; %s.", brought)
         self._is_told = False
-        self.since, self.reason = None, ""
+        self.since, self._reason = None, ""
         self._set("connected")
         self._grace.set()
         self._first.set()
@@ -164,7 +180,7 @@ class Reaching:
         self._first.set()
 
     def _leave(self, reason: str) -> None:
-        self.since, self.reason = self._clock(), reason
+        self.since, self._reason = self._clock(), reason
         self._set("reconnecting")
         if self._is_closed:
             return
@@ -198,14 +214,14 @@ class Reaching:
             self._is_bringing = True
             await self._bring_over()
         except RecollectError as error:
-            self.reason = error.message
+            self._reason = error.message
             if isinstance(error, StoreAway):
                 self._tell_once()
             if isinstance(error, StoreTooNew):
                 self.outgrown(error)
         except Exception as error:
             # Whatever it is, the next attempt may go well, and nobody else would make it.
-            self.reason = f"{type(error).__name__}: {error}"
+            self._reason = f"{type(error).__name__}: {error}"
             log.exception("the attempt to reach the database failed")
         finally:
             self._is_bringing = False

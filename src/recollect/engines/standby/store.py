@@ -34,6 +34,7 @@ from recollect.core.records import (
     Weights,
     Where,
 )
+from recollect.core.walking import Hops
 from recollect.core.words import WordQuery
 from recollect.engines.standby.copy.sides import Ends
 from recollect.engines.standby.either import BROKEN, Either
@@ -121,6 +122,9 @@ class StandbyStore:
         return await self._read(
             lambda store: store.links(ids, direction=direction, sources=sources, limit=limit)
         )
+
+    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
+        return await self._read(lambda store: store.walk(ids, hops))
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
         return await self._read(lambda store: store.get_links(ids, include_deleted=include_deleted))

@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 
 from copying import axis
-from making import batch, entity, note
+from making import DAY_ONE, batch, entity, note
 from recollect.core.copies import Stock
 from recollect.core.ports import Embedded, Token
 from recollect.core.times import Clock, now
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.standby.copy import following
-from recollect.engines.standby.copy.following import ALL_EVERY, SOON
+from recollect.engines.standby.copy.following import (
+    ALL_EVERY,
+    LEVEL_AT,
+    LIBRARY_EVERY,
+    NOTED_EVERY,
+    SOON,
+)
 from recollect.engines.standby.copy.lineage import LINEAGE, OWN
 from recollect.errors import StorageFull
 from standing_by import EVERY, Standing, standing_by
@@ -203,6 +209,68 @@ async def test_it_is_known_when_the_copy_was_level_with_the_database(tmp_path: P
     async with standing_by(tmp_path, database) as standing:
         await standing.goes()
         assert standing.library.condition.copy_at == seen
+
+
+async def test_when_it_was_level_is_put_down_once_a_minute(tmp_path: Path) -> None:
+    at = DAY_ONE
+    database = MemoryLibrary(lambda: at)
+    async with standing_by(tmp_path, database, clock=lambda: at) as standing:
+        await standing.library.create("project", "")
+        await standing.followed()
+        for waited in (1, NOTED_EVERY, 1):  # microseconds
+            at += waited
+            await standing.time.comes(EVERY)
+            await standing.followed()
+            assert standing.library.condition.copy_at == at
+        noted = DAY_ONE + 1 + NOTED_EVERY
+        assert await standing.replica.note(LEVEL_AT) == str(noted)
+
+
+async def test_it_is_known_when_the_copy_was_last_told_of_accounts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with standing_by(tmp_path) as standing:
+        await standing.library.create("project", "")
+        assert standing.library.condition.accounts_at is None
+        await standing.followed()
+        level, noted = standing.library.condition.copy_at, standing.library.condition.accounts_at
+        assert level is not None
+        assert noted is not None
+        _, here = await standing.replica.open("project")
+
+        async def fails(_stock: Stock) -> None:
+            raise StorageFull("There is no room.")
+
+        monkeypatch.setattr(here, "restock", fails)
+        await (await standing.store()).commit(batch(entity("Ada")))
+        await standing.library.set_note("a write", "of the library")
+        await standing.followed()
+        told = standing.library.condition
+        assert (told.copy_at, (told.accounts_at or 0) > noted) == (level, True)
+        database = standing.database
+    async with standing_by(tmp_path, database) as standing:
+        await standing.goes()
+        assert standing.library.condition.accounts_at == noted
+
+
+async def test_what_was_heard_and_not_looked_at_yet_is_looked_at_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 0.0
+    monkeypatch.setattr(following, "_now", lambda: 3600 + seconds)
+    database = Telling(now)
+    async with standing_by(tmp_path, database) as standing:
+        await standing.library.projects()
+        await standing.followed()
+        await database.create("made elsewhere", "")
+        database.tell()  # so soon after the last look that this one is left for later
+        await standing.time.comes(SOON)
+        await standing.time.sees(LIBRARY_EVERY)
+        assert (standing.time.asleep(EVERY), await standing.replica.projects()) == (0, [])
+        seconds = LIBRARY_EVERY
+        await standing.time.comes(LIBRARY_EVERY)
+        await standing.followed()
+        assert [each.name for each in await standing.replica.projects()] == ["made elsewhere"]
 
 
 async def test_a_copy_that_cannot_be_kept_up_is_told_once(

@@ -9,7 +9,7 @@ from making import batch, entity, link, note, record_ref
 from recollect.core.copies import Stock
 from recollect.core.ports import RecordStore, Token
 from recollect.core.records import Delete, Update, Where
-from recollect.engines.standby import library
+from recollect.engines.standby import closing
 from recollect.engines.standby.copy import recent
 from recollect.engines.standby.copy.following import SOON
 from standing_by import BOUND, EVERY, PATIENCE, Standing, standing_by
@@ -113,7 +113,7 @@ async def test_what_was_done_to_the_library_is_so_without_the_database(
 async def test_a_program_that_ends_leaves_it_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "TIME_TO_CLOSE", BOUND)
+    monkeypatch.setattr(closing, "TIME_TO_CLOSE", BOUND)
     async with standing_by(tmp_path) as standing:
         await standing.library.create("project", "")
         await (await standing.store()).commit(batch(entity("Ada")))

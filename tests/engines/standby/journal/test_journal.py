@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from making import batch, entity
+from making import batch, entity, record_ref
 from processes import acting, said_by
 from recollect.core.records import Insert, Update
 from recollect.engines.standby.journal.acts import HISTORY, USER, Commit, SetNote
 from recollect.engines.standby.journal.journal import Counts, Journal
 from recollect.errors import NotFound, StorageFull, StoreBusy, StoreTooNew
 
-SOON = 10  # seconds
+SOON = 60  # seconds
 
 
 @pytest.fixture
@@ -406,3 +406,35 @@ async def test_what_is_tried_again_is_still_what_others_take_back(journal: Journ
     await journal.set_aside(first, "why")
     again = await journal.retry_aside(first)
     assert [entry.undoes for entry in await journal.pending()] == [again, None]
+
+
+async def test_who_wrote_it_stays_with_it(journal: Journal) -> None:
+    note = SetNote("key", "v")
+    owners, annas = await journal.append(note), await journal.append(note, account="anna")
+    assert [entry.account for entry in await journal.pending()] == [None, "anna"]
+    for seq in (owners, annas):
+        await journal.set_aside(seq, "no")
+    assert [aside.account for aside in await journal.aside()] == [None, "anna"]
+    await journal.retry_all()
+    assert [entry.account for entry in await journal.pending()] == [None, "anna"]
+
+
+async def test_of_what_is_forgotten_in_part_it_stays_known_who_wrote_the_rest(
+    journal: Journal,
+) -> None:
+    await journal.append(Commit(USER, batch(entity("Ada"), entity("Bob"))), account="anna")
+    await journal.forget(USER, [record_ref("Ada")])
+    [entry] = await journal.pending()
+    assert entry.account == "anna"
+
+
+async def test_what_an_older_program_kept_is_the_owners(journal: Journal, path: Path) -> None:
+    await journal.append(SetNote("key", "v"))
+    await journal.close()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("ALTER TABLE entries DROP COLUMN account")
+        db.execute("PRAGMA user_version=1")
+    [entry] = await journal.pending()
+    assert (entry.act, entry.account) == (SetNote("key", "v"), None)
+    await journal.append(SetNote("key", "v"), account="anna")
+    assert [each.account for each in await journal.pending()] == [None, "anna"]

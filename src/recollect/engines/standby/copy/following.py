@@ -37,6 +37,7 @@ SOON = 0.6  # seconds in which what is stored one after the other is waited for
 ALL_EVERY = 10  # looks, of which one goes over everything
 LIBRARY_EVERY = 5.0  # seconds between looks at projects and notes while others change something
 LEVEL_AT = OWN + "at"  # the note of when the copy was last level with the database
+LIBRARY_AT = OWN + "library_at"  # the note of when it was last told of tokens, notes and projects
 NOTED_EVERY = 60 * 1_000_000  # microseconds
 LIBRARY = ""  # the name of what belongs to no store
 
@@ -64,12 +65,15 @@ class Follower:
         every: float,
     ) -> None:
         self.level_at: int | None = None  # when the copy was last level with what was looked at
-        self._noted_at = 0  # when that was last put down
+        self.library_at: int | None = None  # when it was last told of tokens, notes and projects
+        self._noted: dict[str, int] = {}  # when these were last put down
         self._told: set[type[Exception]] = set()
         self._is_recalled = False
         self._hears = False  # of what others change, where the database tells
         self._is_told = False  # that somebody has changed something
-        self._library_at = self._all_at = 0.0  # when these were last looked at, by the loop's clock
+        self._library_seen = self._all_at = (
+            0.0  # when these were last looked at, by the loop's clock
+        )
         self.kept = ""  # where the copy of a database is that has lost something since
         self._clock = clock
         self._primary = primary
@@ -118,6 +122,7 @@ class Follower:
         except RecollectError:
             return False
         self.level_at = self.level_at or int(own.get(LEVEL_AT) or 0) or None
+        self.library_at = self.library_at or int(own.get(LIBRARY_AT) or 0) or None
         if (kept := own.get(KEPT)) and await asyncio.to_thread(Path(kept).exists):
             self.kept = kept
         self._is_recalled = bool(own)
@@ -172,7 +177,7 @@ class Follower:
         self._woken, self._wants_all = set(), False
         if wants_all:
             self._all_at = _now()
-        if self._is_told and _now() - self._library_at >= LIBRARY_EVERY:
+        if self._is_told and _now() - self._library_seen >= LIBRARY_EVERY:
             woken.add(LIBRARY)
         try:
             if wants_all or LIBRARY in woken:
@@ -195,8 +200,8 @@ class Follower:
         return [*used, *(each for each in await self._everything() if each.name not in names)]
 
     async def _follow_library(self) -> None:
-        self._is_told, self._library_at = False, _now()
-        done = self._acts.count
+        self._is_told, self._library_seen = False, _now()
+        done, at = self._acts.count, self._clock()
         holdings = await named(self._primary, await self._replica.notes(OWN))
         async with self._either.undisturbed():
             own = await self._replica.holdings()
@@ -208,6 +213,8 @@ class Follower:
             wanted = replace(holdings, notes={**holdings.notes, **marks})
             if own != wanted:
                 await self._replica.take_over(wanted)
+            await self._put_down(LIBRARY_AT, at)
+        self.library_at = at
         self._acts.followed(done)
         if has_lost_name:
             self.wake()  # it gets another one
@@ -222,7 +229,8 @@ class Follower:
         for key in await self._replica.notes(OWN):
             await self._replica.set_note(key, None)
         await self._replica.set_note(KEPT, str(place))
-        self.kept, self.level_at = str(place), None
+        self.kept, self.level_at, self.library_at = str(place), None, None
+        self._noted.clear()
         self._seen.clear()
         self.wake_all()
         log.warning(
@@ -256,10 +264,18 @@ class Follower:
     async def _note_level(self) -> None:
         self._told.clear()
         self.level_at = at = self._clock()
-        if at - self._noted_at > NOTED_EVERY:
-            self._noted_at = at
+        if self._is_due(LEVEL_AT, at):
             async with self._either.undisturbed():
-                await self._replica.set_note(LEVEL_AT, str(at))
+                await self._put_down(LEVEL_AT, at)
+
+    def _is_due(self, key: str, at: int) -> bool:
+        return at - self._noted.get(key, 0) > NOTED_EVERY
+
+    async def _put_down(self, key: str, at: int) -> None:
+        """For who uses the copy later. Only while nobody else changes it."""
+        if self._is_due(key, at):
+            await self._replica.set_note(key, str(at))
+            self._noted[key] = at
 
     async def _follow_store(self, ends: Ends) -> None:
         there, here = await ends.there(), await ends.here()

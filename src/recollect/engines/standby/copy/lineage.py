@@ -36,6 +36,10 @@ def names_in(notes: Mapping[str, str]) -> set[tuple[str, str]]:
     return {(key, value) for key, value in notes.items() if key.startswith(LINEAGE)}
 
 
+def without_own(notes: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in notes.items() if not key.startswith(OWN)}
+
+
 async def named(primary: Library, known: Mapping[str, str]) -> Holdings:
     """What the database has, and a name of its own where nobody has given it one."""
     holdings = await primary.holdings()

@@ -28,12 +28,16 @@ _FAILURES = "failures"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An act that waits. `undoes` is the entry whose commit it takes back, if that waited too."""
+    """An act that waits. `undoes` is the entry whose commit it takes back, if that waited too.
+
+    `account` is the name of the account that did it; None: the owner.
+    """
 
     seq: int
     act: Act
     local_seq: int | None = None  # the number of its commit in the log of the local copy
     undoes: int | None = None
+    account: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,7 @@ class Aside:
     act: Act
     reason: str
     at: int
+    account: str | None = None
 
 
 class Counts(NamedTuple):
@@ -87,7 +92,9 @@ class Journal:
     def folder(self) -> Path:
         return self._path.parent
 
-    async def append(self, act: Act, local_seq: int | None = None) -> int:
+    async def append(
+        self, act: Act, local_seq: int | None = None, account: str | None = None
+    ) -> int:
         """Gives the number of the entry. A commit without a key gets one. Raises StorageFull."""
         if isinstance(act, Commit) and act.batch.key is None:
             act = Commit(act.store, replace(act.batch, key=uuid4().hex))
@@ -98,8 +105,9 @@ class Journal:
             undoes = numbers.undone_entry(db, act)
             seq = int(
                 db.execute(
-                    "INSERT INTO entries(act, local_seq, undoes) VALUES (?,?,?) RETURNING seq",
-                    (text, local_seq, undoes),
+                    "INSERT INTO entries(act, local_seq, undoes, account) VALUES (?,?,?,?) "
+                    "RETURNING seq",
+                    (text, local_seq, undoes, account),
                 ).get
             )
             if isinstance(act, Commit) and local_seq is not None:
@@ -113,14 +121,14 @@ class Journal:
 
         def work(db: Connection) -> list[Row]:
             return db.execute(
-                "SELECT seq, act, local_seq, undoes FROM entries "
+                "SELECT seq, act, local_seq, undoes, account FROM entries "
                 "WHERE reason IS NULL AND seq > ? ORDER BY seq LIMIT ?",
                 (after, limit),
             ).fetchall()
 
         async with self.writing():  # what is just being added may be taken back again
             rows = await self._file.read(work)
-        return [Entry(seq, decoded(act), local, undoes) for seq, act, local, undoes in rows]
+        return [Entry(seq, decoded(act), *rest) for seq, act, *rest in rows]
 
     async def remove(self, seq: int, *, committed_as: int | None = None) -> None:
         """It is done: its commit has this number in the log of the database."""
@@ -177,11 +185,11 @@ class Journal:
     async def aside(self) -> list[Aside]:
         rows = await self._file.read(
             lambda db: db.execute(
-                "SELECT seq, act, reason, aside_at FROM entries "
+                "SELECT seq, act, reason, aside_at, account FROM entries "
                 "WHERE reason IS NOT NULL ORDER BY seq"
             ).fetchall()
         )
-        return [Aside(seq, decoded(act), reason, at) for seq, act, reason, at in rows]
+        return [Aside(seq, decoded(act), *rest) for seq, act, *rest in rows]
 
     async def retry_aside(self, seq: int) -> int:
         """Puts it behind all that waits; gives its new number. Raises NotFound."""
@@ -301,8 +309,8 @@ def _expect_aside(db: Connection, seq: int) -> None:
 def _waiting_again(db: Connection, seq: int) -> int:
     new = int(
         db.execute(
-            "INSERT INTO entries(act, local_seq, undoes) "
-            "SELECT act, local_seq, undoes FROM entries WHERE seq = ? RETURNING seq",
+            "INSERT INTO entries(act, local_seq, undoes, account) "
+            "SELECT act, local_seq, undoes, account FROM entries WHERE seq = ? RETURNING seq",
             (seq,),
         ).get
     )

@@ -48,9 +48,12 @@ CREATE TABLE mappings(
     PRIMARY KEY(topic, key)) WITHOUT ROWID;
 """
 
+# Who wrote it: the name of an account; NULL: the owner.
+_JOURNAL_2 = "ALTER TABLE entries ADD COLUMN account TEXT;"
+
 JOURNAL = Schema(
     "journal",
     0x52434C4A,  # "RCLJ"
-    (_JOURNAL_1,),
+    (_JOURNAL_1, _JOURNAL_2),
     "It was not touched. Look whether another program has written it, and move it away.",
 )

@@ -1,16 +1,21 @@
 """Bringing what waits to the database that is back."""
 
 from recollect.core.ports import Library
+from recollect.core.rights import RightsOf
 from recollect.engines.standby.journal.journal import Journal
 from recollect.engines.standby.reaching import Reaching
 from recollect.engines.standby.replay.replaying import Progress, replay
 
 
-async def bring_over(journal: Journal, primary: Library, reaching: Reaching) -> None:
+async def bring_over(
+    journal: Journal, primary: Library, reaching: Reaching, rights_of: RightsOf
+) -> None:
     """All of it in its order; then the database counts as back, before anything is added."""
     done = aside = 0
     while True:
-        replayed = await replay(journal, primary, on_progress=_told_to(reaching))
+        replayed = await replay(
+            journal, primary, on_progress=_told_to(reaching), rights_of=rights_of
+        )
         done, aside = done + replayed.count, aside + replayed.aside
         async with journal.writing():
             if not journal.counts().waiting:

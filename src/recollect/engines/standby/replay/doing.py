@@ -6,6 +6,7 @@ from dataclasses import replace
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import Project, Status
 from recollect.core.records import Batch
+from recollect.core.rights import Rights, RightsOf, of_nobody
 from recollect.engines.standby.journal.acts import (
     HISTORY,
     USER,
@@ -22,6 +23,7 @@ from recollect.engines.standby.journal.acts import (
     project_of,
 )
 from recollect.engines.standby.journal.journal import SAME_PROJECT, Journal
+from recollect.engines.standby.replay.permitting import expect_permitted, expect_there
 from recollect.engines.standby.replay.rebasing import rebased
 from recollect.errors import Conflict, NotFound
 
@@ -32,18 +34,26 @@ _ATTEMPTS = 5  # at a commit while others write to the same store
 class Doing:
     """What was found of the database on the way is kept for the next act."""
 
-    def __init__(self, journal: Journal, library: Library) -> None:
+    def __init__(self, journal: Journal, library: Library, rights_of: RightsOf = of_nobody) -> None:
         self._journal = journal
         self._library = library
+        self._rights_of = rights_of
+        self._rights: dict[str, Rights | None] = {}  # by account
         self._projects: dict[str, Project] = {}  # as they were last seen, by id
         self._stores: dict[str, RecordStore] = {}
 
     def look_again(self) -> None:
-        """For the stores, which are not looked for at each commit."""
+        """For stores and rights, which are not looked for at each commit."""
         self._stores.clear()
+        self._rights.clear()
 
-    async def do(self, act: Act) -> int | None:
-        """The number of the commit, where it is one. Raises what keeps the act from being done."""
+    async def do(self, act: Act, account: str | None = None) -> int | None:
+        """The number of the commit, where it is one. Raises what keeps the act from being done.
+
+        What an `account` wrote is done only where it may write that by now.
+        """
+        if account is not None:
+            await self._expect_permitted(act, account)
         match act:
             case Commit(store, batch):
                 number = await self._commit(store, batch)
@@ -62,6 +72,24 @@ class Doing:
             case RemoveToken(token_id):
                 await self._library.remove_token(token_id)
         return None
+
+    async def _expect_permitted(self, act: Act, account: str) -> None:
+        if account not in self._rights:
+            self._rights[account] = await self._rights_of(self._library, account)
+        rights = expect_there(act, account, self._rights[account])
+        expect_permitted(act, await self._project_of(act), rights)
+
+    async def _project_of(self, act: Act) -> Project | None:
+        match act:
+            case Commit(store):
+                project_id = project_of(store)
+                return None if project_id is None else await self._project(project_id)
+            case CreateProject(project):
+                return project
+            case ArchiveProject() | RestoreProject() | SwitchProject() | AssignWorkspace():
+                return await self._project(act.project_id)
+            case _:
+                return None
 
     async def _commit(self, store_name: str, batch: Batch) -> int | None:
         store = await self._store(store_name)

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from recollect.core.ports import Library
+from recollect.core.rights import RightsOf, of_nobody
 from recollect.core.text import clipped
 from recollect.engines.standby.journal.acts import Act, Commit
 from recollect.engines.standby.journal.journal import Entry, Journal
 from recollect.engines.standby.replay.doing import Doing
+from recollect.engines.standby.replay.permitting import NotPermitted
 from recollect.errors import (
+    NotFound,
     QueryTimeout,
     ReadOnly,
     RecollectError,
@@ -44,14 +47,17 @@ class Replayed:
     aside: int
 
 
-async def replay(journal: Journal, library: Library, *, on_progress: Progress) -> Replayed:
+async def replay(
+    journal: Journal, library: Library, *, on_progress: Progress, rights_of: RightsOf = of_nobody
+) -> Replayed:
     """Until nothing waits; others may do the same, and append, meanwhile.
 
+    What an account wrote is done only where `rights_of` gives it the right to, by then.
     An act after which the process ends without warning is begun again, and has no effect twice.
     Raises what keeps the database from answering; the act waits on. What fails for any other
     reason, or again and again while the database answers, is set aside: others wait behind it.
     """
-    replaying = _Replay(journal, library)
+    replaying = _Replay(journal, library, rights_of)
     while await replaying.next():
         done = replaying.done + replaying.aside
         on_progress(done, journal.counts().waiting)
@@ -59,10 +65,10 @@ async def replay(journal: Journal, library: Library, *, on_progress: Progress) -
 
 
 class _Replay:
-    def __init__(self, journal: Journal, library: Library) -> None:
+    def __init__(self, journal: Journal, library: Library, rights_of: RightsOf) -> None:
         self._journal = journal
         self._library = library
-        self._doing = Doing(journal, library)
+        self._doing = Doing(journal, library, rights_of)
         self._made: dict[int, int | None] = {}  # by entry: commits that the journal still has
         self._told: set[type[Exception]] = set()
         self.done = 0
@@ -91,7 +97,7 @@ class _Replay:
         failure = None
         for _ in range(_TRIES):
             try:
-                number = await self._doing.do(await self._with_number(entry))
+                number = await self._doing.do(await self._with_number(entry), entry.account)
             except (StoreAway, QueryTimeout) as error:
                 await self._expect_few(entry, error)
                 failure = error
@@ -141,11 +147,20 @@ class _Replay:
 
     async def _give_up(self, entry: Entry, failure: Exception) -> None:
         await self._library.note(_PROBE)  # raises where no other act would be done either
-        reason = str(failure)
+        reason = str(failure) if entry.account is None else _discreet(failure)
         if not isinstance(failure, RecollectError):
-            reason = f"{type(failure).__name__}: {failure}"
+            if entry.account is None:
+                reason = f"{type(failure).__name__}: {failure}"
             if type(failure) not in self._told:
                 self._told.add(type(failure))
                 log.error("a write that waited was set aside", exc_info=failure)
         await self._journal.set_aside(entry.seq, clipped(reason, _LONGEST_REASON))
         self.aside += 1
+
+
+def _discreet(failure: Exception) -> str:
+    """Whoever decides on it is somebody else: what an error names may be a text of the account."""
+    if isinstance(failure, NotPermitted | NotFound):  # they name projects alone
+        return str(failure)
+    code = failure.code if isinstance(failure, RecollectError) else type(failure).__name__
+    return f"The database would not take it ({code})."

@@ -1,0 +1,25 @@
+"""What an account may write, for who does later what it wrote before."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from recollect.core.ports import Library
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Of one account, as a library has them. Projects are named by their ids."""
+
+    user: str
+    since: int  # when it was made: what is older was written by somebody else of its name
+    writes: frozenset[str] = frozenset()
+    owns: frozenset[str] = frozenset()
+
+
+#: What an account of that name may do by now; None: there is none.
+RightsOf = Callable[[Library, str], Awaitable[Rights | None]]
+
+
+async def of_nobody(_library: Library, _user: str) -> Rights | None:
+    """For who knows of no accounts."""
+    return None

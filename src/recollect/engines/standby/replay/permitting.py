@@ -1,0 +1,50 @@
+"""Whether an account may still do what it did while the database was away."""
+
+from recollect.core.homes import home_of
+from recollect.core.projects import Project
+from recollect.core.rights import Rights
+from recollect.engines.standby.journal.acts import Act, Commit, CreateProject
+from recollect.errors import Refused
+
+
+class NotPermitted(Refused):
+    """Whoever wrote it may not write it any more."""
+
+
+def expect_there(act: Act, user: str, rights: Rights | None) -> Rights:
+    """Raises NotPermitted unless the account that did it is there, with these rights."""
+    if rights is None:
+        raise NotPermitted(f"The account {user} was removed meanwhile.", user=user)
+    if _moment(act) < rights.since:
+        raise NotPermitted(
+            f"The account {user} was removed meanwhile, and another of that name made.", user=user
+        )
+    return rights
+
+
+def expect_permitted(act: Act, project: Project | None, rights: Rights) -> None:
+    """Raises NotPermitted. `project` is what the act is about, as the database has it."""
+    user = rights.user
+    if project is None:
+        raise NotPermitted(f"The account {user} may not do this.", user=user)
+    if (home := home_of(project.name)) is not None:
+        is_permitted = home.user == user and isinstance(act, Commit | CreateProject)
+    else:
+        is_permitted = project.id in (rights.writes if isinstance(act, Commit) else rights.owns)
+    if not is_permitted:
+        raise NotPermitted(
+            f'The account {user} may not write in "{project.name}" any more.',
+            user=user,
+            project=project.name,
+        )
+
+
+def _moment(act: Act) -> float:
+    """When it was done; of acts that need a project of the account's own it does not matter."""
+    match act:
+        case Commit(batch=batch):
+            return batch.at
+        case CreateProject(project):
+            return project.created_at
+        case _:
+            return float("inf")
