@@ -23,7 +23,9 @@ def written(tmp_path: Path) -> AccessLog:
 
 def test_where_nobody_called_it_says_so_and_makes_nothing(recollect: Run, tmp_path: Path) -> None:
     shown = recollect("access-log")
-    assert (shown.status, shown.out, shown.err) == (0, "", "0 calls.\n")
+    assert (shown.status, shown.out) == (0, "")
+    assert f"0 calls in {tmp_path / 'data' / FOLDER}" in shown.err
+    assert "--data-dir" in shown.err
     assert recollect("access-log", "--json").json == {"accesses": [], "broken_lines": 0}
     assert not (tmp_path / "data").exists()
 
@@ -61,6 +63,8 @@ def test_calls_are_chosen_by_user_project_time_and_number(
     assert calls("--since", "2023-11-15") == []
     assert calls("--since", "2023-11-01") == ["1", "2", "3"]
     assert calls("--limit", "1") == ["3"]
+    written.write(replace(READ, call="4", ids=("r1", "r2")))
+    assert calls("--id", "r2") == ["4"]
 
 
 def test_lines_that_cannot_be_read_are_told_of(
@@ -93,3 +97,36 @@ def test_a_log_that_goes_back_less_than_a_day_is_told_of(
         (folder / f"access-{number}.jsonl").touch()
     assert ("make room" in recollect("access-log").err) == is_warned
     assert recollect("access-log", "--json").json["accesses"]
+
+
+def test_whom_the_owner_lets_in_and_out_is_noted(recollect: Run) -> None:
+    own = recollect("token", "--json").json["id"]
+    hers = recollect("token", "--user", "anna", "--json").json["id"]
+    recollect("token", "--peer", "berlin")
+    recollect("token", "revoke", hers)
+    recollect("account", "remove", "anna", "--yes")
+
+    def noted(*options: str) -> list[tuple[str, str, str | None, list[str]]]:
+        found = recollect("access-log", "--json", *options).json["accesses"]
+        return [(each["user"], each["what"], each["about"], each["ids"]) for each in found]
+
+    done = [
+        ("owner", "token", "anna", [hers]),
+        ("owner", "token revoke", "anna", [hers]),
+        ("owner", "account remove", "anna", []),
+    ]
+    assert noted("--user", "anna") == done
+    assert noted("--user", "Owner")[0] == ("owner", "token", None, [own])
+    assert len(noted()) == 5
+    assert "owner  token revoke  anna  ok  1 id" in recollect("access-log").out
+
+
+def test_what_the_owner_does_is_done_though_it_cannot_be_noted(
+    recollect: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / FOLDER).write_text("in the way", encoding="utf-8")
+    made = recollect("token", "--user", "anna", "--json")
+    assert made.status == 0
+    assert "access log" in made.err
+    assert recollect("token", "revoke", made.json["id"]).status == 0

@@ -1,5 +1,12 @@
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from recollect.app.app import App
+from recollect.core.accounts import Account
+from recollect.core.sessions import Session
+from recollect.settings import Settings
 
 Run = Callable[..., Any]
 
@@ -31,3 +38,24 @@ def test_a_removed_user_is_gone_with_the_tokens(recollect: Run) -> None:
     assert recollect("account", "list", "--json").json == {"accounts": []}
     again = recollect("account", "remove", "anna", "--yes")
     assert (again.status, "not found" in again.err) == (2, True)
+
+
+def test_the_projects_of_a_removed_user_are_named_and_the_owners(
+    recollect: Run, tmp_path: Path
+) -> None:
+    async def make() -> None:
+        app = App(Settings(tmp_path / "data", embedding_model="none"))
+        session = Session(account=Account("anna"))
+        for name in ("shop", "blog"):
+            await app.call(session, "create_project", {"name": name})
+        await app.close()
+
+    recollect("create-project", "shop")
+    recollect("token", "--user", "anna")
+    asyncio.run(make())
+    recollect("grant", "shop", "--user", "anna")
+    removed = recollect("account", "remove", "anna", "--yes").out
+    assert removed == "Removed anna.\nYours from now on: blog (anna), shop (anna).\n"
+    assert recollect("switch-project", "blog (anna)").status == 0
+    recollect("token", "--user", "anna")  # another one of that name has none of it
+    assert recollect("account", "list", "--json").json["accounts"][0]["projects"] == []

@@ -1,7 +1,14 @@
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from recollect.app.app import App
+from recollect.core.accounts import Account
+from recollect.core.sessions import Session
+from recollect.settings import Settings
 
 Run = Callable[..., Any]
 
@@ -30,6 +37,30 @@ def test_the_log_tells_what_changed_and_by_which_tool(shop: Run) -> None:
     only = shop("log", "--project", "shop", "--json").json["changes"]
     assert {change["project"] for change in only} == {"shop"}
     assert "shop:2" in shop("log").out
+
+
+@pytest.mark.parametrize("program", ["editor 1", ""])
+def test_the_log_says_who_it_was_once_somebody_else_changed_something(
+    shop: Run, tmp_path: Path, program: str
+) -> None:
+    async def change() -> None:
+        app = App(Settings(tmp_path / "data", embedding_model="none"))
+        session = Session(client=program, account=Account("anna"))
+        await app.call(session, "create_project", {"name": "hers"})
+        tea = {"name": "Tea", "entity_type": "drink"}
+        await app.call(session, "create_entities", {"entities": [tea]})
+        await app.close()
+
+    shop("token", "--user", "anna")
+    before = shop("log").out
+    assert "command line" not in before
+    asyncio.run(change())
+    after = [line.strip() for line in shop("log").out.splitlines()]
+    assert any(" by " in line for line in after)
+    [hers] = [line for line in after if line.startswith("hers")]
+    assert ("  anna (editor 1)  " if program else "  anna  ") in hers
+    assert "command line" in next(line for line in after if line.startswith("shop:2"))
+    assert "command line" not in shop("log", "--project", "shop").out
 
 
 def test_undo_takes_the_newest_change_back_and_then_the_one_before(shop: Run) -> None:

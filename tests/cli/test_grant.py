@@ -43,6 +43,15 @@ def test_what_is_revoked_is_seen_no_longer(recollect: Run, anna: str) -> None:
     assert "is not granted to anna" in outcome.err
 
 
+def test_who_was_let_see_what_is_in_the_access_log(recollect: Run, anna: str) -> None:
+    recollect("grant", "shop", "--user", "Anna", "--access", "write")
+    recollect("revoke", "shop", "--user", "anna")
+    calls = recollect("access-log", "--user", "owner", "--json").json["accesses"]
+    noted = [(each["what"], each["about"], each["project"]) for each in calls]
+    assert ("grant write", "anna", "shop") in noted
+    assert ("revoke", "anna", "shop") in noted
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -74,3 +83,14 @@ def test_it_is_said_where_the_user_knows_it_by_another_name(recollect: Run, anna
     recollect("create-project", "shop")
     outcome = recollect("grant", "shop", "--user", "anna")
     assert outcome.out == 'anna may read "shop", as "shop (2)" from now on.\n'
+
+
+@pytest.mark.parametrize("command", ["grant", "revoke"])
+def test_while_the_database_is_away_nothing_is_said_to_be_missing(
+    recollect: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("RECOLLECT_DATABASE_URL", "ws://127.0.0.1:1")  # where nothing listens
+    outcome = recollect(command, "shop", "--user", "anna")
+    assert outcome.status == 1
+    assert "cannot be changed while the database is away. Nothing was done." in outcome.err
+    assert "127.0.0.1:1" in outcome.err

@@ -20,8 +20,11 @@ def test_tokens_are_listed_with_whose_they_are(recollect: Run) -> None:
         {key: value for key, value in m.items() if key != "token"} for m in made
     ]
     text = recollect("token", "list").out
-    assert "  anna  laptop" in text
-    assert "  berlin (peer)  laptop" in text
+    assert {line.split("  ", 2)[2] for line in text.splitlines()} == {
+        "(owner)        laptop",
+        "anna           laptop",
+        "berlin (peer)  laptop",
+    }
     assert all(m["token"] not in text for m in made)
 
 
@@ -36,6 +39,8 @@ def test_a_token_is_a_users_or_a_peers_and_names_are_checked(recollect: Run) -> 
     for arguments in (
         ("--user", "a", "--peer", "b"),
         ("--user", "a b"),
+        ("--user", "Owner"),
+        ("--peer", "owner"),
         ("--peer", ""),
         ("--user", ""),
         ("--user", "", "list"),

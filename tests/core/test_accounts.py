@@ -11,6 +11,7 @@ from recollect.core.accounts import (
     acting_as,
     checked_account_name,
     signed,
+    signer_of,
 )
 from recollect.errors import InvalidInput
 
@@ -33,6 +34,8 @@ def test_an_account_signs_with_the_program_that_it_uses() -> None:
     assert signed("editor 1") == "editor 1"
     with acting_as(ANNA):
         assert (signed("editor 1"), signed("")) == ("anna (editor 1)", "anna")
+        assert signer_of(signed("editor\n(1)")) == "anna"
+    assert [signer_of(name) for name in ("", "editor 1", "command line", "anna")] == [None] * 4
 
 
 @pytest.mark.parametrize(

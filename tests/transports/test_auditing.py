@@ -1,3 +1,4 @@
+import itertools
 import json
 import shutil
 from collections.abc import AsyncIterator
@@ -6,15 +7,20 @@ from typing import Any
 
 import pytest
 
+from making import DAY_ONE, MILLISECOND
 from recollect.app.access_log import BEGUN, MOST_IDS, Access, AccessLog, accesses
 from recollect.app.app import App
-from recollect.core.accounts import Account
+from recollect.core.accounts import Account, acting_as
+from recollect.core.homes import home_name
 from recollect.core.sessions import Session
+from recollect.core.touching import touched
+from recollect.errors import Conflict
 from recollect.settings import Settings
 from recollect.transports.auditing import audit
 from recollect.transports.connection import JSON, Connection
 from recollect.transports.dispatch import Dispatcher, ProtocolError, Request
 from serving import META
+from telling import Written, assistant, tell, user
 
 ANNA = Account("anna")
 CLIENT = {"io.modelcontextprotocol/clientInfo": {"name": "editor", "version": "2"}}
@@ -207,3 +213,168 @@ async def test_a_subscription_that_cannot_be_noted_does_not_begin(place: Place) 
         await place.on(connection, "resources/subscribe", uri=uri)
     assert not connection.subscriptions
     connection.close()
+
+
+class Guest:
+    """Anna, whose every call must be found in the log by what it gave out or changed."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._connection = Connection(Session(account=ANNA))
+        self.called: set[str] = set()
+
+    async def tool(self, name: str, touches: str | None = None, /, **arguments: Any) -> JSON:
+        """Notes at least `touches`; None: its answer says what."""
+        params = {"name": name, "arguments": arguments}
+        answer = await self._place.on(self._connection, "tools/call", **params)
+        assert not answer["isError"], answer
+        self.called.add(name)
+        self._check(name, touches)
+        return answer["structuredContent"]
+
+    async def read(self, uri: str, touches: str) -> None:
+        await self._place.on(self._connection, "resources/read", uri=uri)
+        self.called.add(uri)
+        self._check(uri, touches)
+
+    def _check(self, what: str, touches: str | None) -> None:
+        noted = self._place.noted[-1]
+        assert (noted.what, noted.outcome) == (what, "ok")
+        assert touches in noted.ids if touches else noted.ids, noted
+        assert noted.count >= len(noted.ids)
+
+
+async def _offered(app: App) -> set[str]:
+    with acting_as(ANNA):
+        listed = await app.resources.listed(Session(account=ANNA))
+        return {tool.name for tool in app.tools} | {info.uri for info in listed}
+
+
+async def test_whatever_gives_out_or_changes_a_record_is_found_by_its_id(place: Place) -> None:
+    app = place.dispatcher.app
+    past = home_name("history", "anna")
+    await app.library.create(past, "")
+    await tell(
+        (await app.library.open(past))[1],
+        "s1",
+        user("The kettle raises a KeyError", facets={"problem": True}),
+        assistant("Fixed it by boiling.", code=(Written("def boil(): ...", "python", "a.py"),)),
+    )
+    anna = Guest(place)
+    kitchen = (await anna.tool("create_project", name="kitchen"))["id"]
+    for name in ("list_projects", "get_current_project"):
+        await anna.tool(name, kitchen)
+    await anna.tool("switch_project", kitchen, name="kitchen")
+
+    cup = {"name": "Cup", "entity_type": "thing"}
+    made = await anna.tool("create_entities", entities=[TEA, cup])
+    tea = made["entities"][0]["id"]
+    added = {"entity_name": "Tea", "contents": ["hot"]}
+    await anna.tool("add_observations", observations=[added])
+    drunk = {"from": "Tea", "to": "Cup", "relation_type": "is_in"}
+    await anna.tool("create_relations", relations=[drunk])
+    await anna.tool("search_nodes", tea, query="tea")
+    await anna.tool("open_nodes", tea, names=["Tea"])
+    await anna.tool("read_graph", tea)
+
+    told = {
+        "type": "semantic",
+        "related_entities": [{"name": "Tea", "type": "drink", "relationship": "about"}],
+    }
+    liked = await anna.tool("store_memory", content="Anna likes tea.", scope="user", **told)
+    memories = [
+        await anna.tool("store_memory", content=f"Tea number {n} is hot", scope="session", **told)
+        for n in range(4)
+    ]
+    first = memories[0]["memory_id"]
+    await anna.tool("recall_memories", first, query="tea number 0")
+    await anna.tool("get_memory_context", first, task_description="tea number 0")
+    await anna.tool("search_knowledge_graph", first, entity="Tea")
+    await anna.tool("search_knowledge_graph", tea, entity="Tea", include_memories=False)
+    await anna.tool("search_knowledge_graph", tea)
+    status = await anna.tool("get_memory_status")
+    await anna.tool("update_memory", first, memory_id=first, importance=0.9)
+    await anna.tool("tag_memory", first, memory_id=first, add=["hot"])
+    await anna.tool("reflect_and_consolidate", first)
+    await anna.tool("promote_memory", first, memory_id=first, target_scope="project")
+
+    await anna.tool("recall_previous_discussions", query="kettle")
+    await anna.tool("recall_previous_discussions", query="kettle", format="json")
+    await anna.tool("find_similar_problems", problem_description="KeyError of a kettle")
+    await anna.tool("search_code_history", query="boil")
+    await anna.tool("unified_memory_search", query="tea number 0")
+    await anna.tool("read_conversation", id="s1")
+
+    await anna.read("memory://status", status["current_session"]["session_id"])
+    await anna.read("memory://session/summary", memories[1]["memory_id"])
+    await anna.read("memory://project/knowledge-graph", tea)
+    await anna.read("memory://user/preferences", liked["memory_id"])
+    await anna.read("memory://knowledge-graph", tea)
+    await anna.read("memory://projects/kitchen/knowledge-graph", tea)
+    offered = await _offered(app)
+
+    last = memories[-1]["memory_id"]
+    await anna.tool("forget_memory", last, memory_id=last)
+    gone = [{"entity_name": "Tea", "observations": ["hot"]}]
+    await anna.tool("delete_observations", deletions=gone)
+    await anna.tool("delete_relations", relations=[drunk])
+    await anna.tool("delete_entities", tea, names=["Tea"])
+    for name in ("archive_project", "restore_project"):
+        await anna.tool(name, kitchen, name="kitchen")
+    await place.tool(ANNA, "delete_project", name="kitchen")
+    assert place.noted[-1].project_id == kitchen
+    assert anna.called | {"delete_project"} == offered
+
+
+async def test_answers_that_name_no_ids_are_found_by_them_too(tmp_path: Path) -> None:
+    settings = Settings(tmp_path / "data", dialect="server-memory", embedding_model="none")
+    app = App(settings)
+    try:
+        place = Place(app, tmp_path / "access")
+        anna = Guest(place)
+        entity = {"name": "Tea", "entityType": "drink", "observations": ["hot"]}
+        relation = {"from": "Tea", "to": "Cup", "relationType": "is_in"}
+        await anna.tool("create_entities", entities=[entity])
+        tea = place.noted[-1].ids[0]
+        await anna.tool("create_relations", relations=[relation])
+        more = [{"entityName": "Tea", "contents": ["sweet"]}]
+        await anna.tool("add_observations", observations=more)
+        for name, arguments in (
+            ("read_graph", {}),
+            ("search_nodes", {"query": "hot"}),
+            ("open_nodes", {"names": ["Tea"]}),
+        ):
+            await anna.tool(name, tea, **arguments)
+        offered = await _offered(app)
+        for uri in (uri for uri in offered if uri.startswith("memory:")):
+            await anna.read(uri, tea)
+        gone = [{"entityName": "Tea", "observations": ["sweet"]}]
+        await anna.tool("delete_observations", deletions=gone)
+        await anna.tool("delete_relations", relations=[relation])
+        await anna.tool("delete_entities", tea, entityNames=["Tea"])
+        assert anna.called == offered
+    finally:
+        await app.close()
+
+
+async def test_a_change_that_failed_half_way_is_found_by_what_it_changed(place: Place) -> None:
+    async def change(request: Request) -> JSON:
+        touched(["half"])
+        raise Conflict("Others keep changing it.")
+
+    place.dispatcher.methods["tools/call"] = change
+    audit(place.dispatcher, place.log)
+    assert (await place.tool(ANNA, "create_project", name="kitchen"))["isError"]
+    assert (place.noted[-1].outcome, place.noted[-1].ids) == ("conflict", ("half",))
+
+
+async def test_the_end_of_a_call_has_a_moment_of_its_own(tmp_path: Path) -> None:
+    moments = itertools.count(DAY_ONE, MILLISECOND)
+    settings = Settings(tmp_path / "data", embedding_model="none")
+    app = App(settings, clock=lambda: next(moments))
+    place = Place(app, tmp_path / "access")
+    await place.tool(ANNA, "create_project", name="kitchen")
+    await app.close()
+    begun, ended = (access for access in place.log.read() if access is not None)
+    assert (begun.call, begun.outcome, ended.outcome) == (ended.call, BEGUN, "ok")
+    assert begun.at < ended.at

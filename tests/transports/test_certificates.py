@@ -123,3 +123,9 @@ def test_a_key_that_others_may_read_is_told_of(tmp_path: Path) -> None:
     key.chmod(0o644)
     told = key_warning(path, key)
     assert (str(key) in (told or "")) == (os.name == "posix")
+
+
+def test_a_certificate_without_its_key_is_told_apart(tmp_path: Path) -> None:
+    alone = tmp_path / "alone.pem"
+    alone.write_text(own(made(tmp_path)), encoding="ascii")
+    assert f"{alone}, which holds no key; --certificate-key names" in refusal(alone)

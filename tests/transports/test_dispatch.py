@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from fronting import actor, mapped, write
+from making import DAY_ONE
 from recollect.app.app import App
 from recollect.core.sessions import Session
+from recollect.core.times import iso
 from recollect.core.upstreams import GATEWAY_CLIENT
 from recollect.families.memories.resources import PREFERENCES
 from recollect.settings import Settings
@@ -331,3 +333,22 @@ async def test_a_resource_of_what_was_last_seen_is_marked(
         [content] = (await client("resources/read", uri=PREFERENCES))["contents"]
         assert content["_meta"] == {"degraded": True}
         await app.close()
+
+
+async def test_a_session_begins_when_its_client_does(tmp_path: Path) -> None:
+    now = DAY_ONE
+    app = App(Settings(tmp_path, embedding_model="none"), clock=lambda: now)
+    dispatcher = Dispatcher(app)
+    for minutes in (0, 10):
+        now = DAY_ONE + minutes * 60_000_000
+        client = Client(dispatcher)
+        await client("initialize", protocolVersion="2025-11-25")
+        began = iso(now)
+        now += 60_000_000
+        for _ in range(2):  # before its first memory, and afterwards
+            status = await client.tool("get_memory_status")
+            assert status["current_session"]["started_at"] == began
+            told = await client("resources/read", uri="memory://session/summary")
+            assert f"Started: {began[:16].replace('T', ' ')}" in told["contents"][0]["text"]
+            await client.tool("store_memory", content="x", type="semantic", scope="session")
+    await app.close()

@@ -8,9 +8,9 @@ import pytest
 from asgi_asking import Answer, asked
 from recollect.app.accounts.accounts import UNKNOWN, Unknown
 from recollect.core.accounts import Account, acting
-from recollect.errors import StoreAway
+from recollect.errors import StoreAway, StoreTooNew
 from recollect.transports.asgi import ACCOUNT, Message, Receive, Send, answer
-from recollect.transports.entrance import PEER_LIMIT, WRONG_TOKENS, Entrance
+from recollect.transports.entrance import MOST_WAITING, PEER_LIMIT, WRONG_TOKENS, Entrance
 from recollect.transports.guard import Guard
 
 ANNA, PEER = Account("anna"), Account("office", is_peer=True)
@@ -23,9 +23,10 @@ class Door:
     def __init__(self, rate_limit: int = 3) -> None:
         self.now = 0.0
         self.looked_for = 0
+        self.looking = self.most_at_once = 0
         self.acted: list[Account | None] = []
         self.holders: dict[str, Account | None] = dict(HOLDERS)
-        self.is_away = False
+        self.is_away = self.is_outgrown = False
         entrance = Entrance(self._admitted, rate_limit=rate_limit, clock=lambda: self.now)
         self.guard = Guard(self.inside, "127.0.0.1", entrance, open_paths={"/open"})
 
@@ -40,7 +41,12 @@ class Door:
         self.looked_for += 1
         if self.is_away:
             raise StoreAway("postgresql://db.internal does not answer.")
+        if self.is_outgrown:
+            raise StoreTooNew("postgresql://db.internal is newer than this program.")
+        self.looking += 1
+        self.most_at_once = max(self.most_at_once, self.looking)
         await asyncio.sleep(0)  # as a database would let others have their turn
+        self.looking -= 1
         return self.holders.get(secret, UNKNOWN)
 
     async def inside(self, scope: Message, _receive: Receive, send: Send) -> None:
@@ -74,12 +80,24 @@ async def test_nobody_is_let_in_while_it_cannot_be_told_who_it_is() -> None:
     assert b"db.internal" not in refused.body
 
 
+async def test_a_server_that_is_too_old_says_that_it_is() -> None:
+    door = Door()
+    door.is_outgrown = True
+    refused = await door("hers")
+    assert refused.status == 503
+    error = refused.json["error"]
+    assert (error["data"]["error"], error["data"]["retry_possible"]) == ("store_too_new", False)
+    assert "too old" in error["message"]
+    assert "db.internal" not in error["message"]
+
+
 async def test_a_token_that_could_not_be_looked_for_was_no_wrong_one() -> None:
     door = Door()
     door.is_away = True
     assert {await door.status("hers") for _ in range(2 * WRONG_TOKENS)} == {503}
     door.is_away = False
     assert await door.status("hers") == 200
+    assert await door.status("wrong") == 401
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/", "/metrics", "/peers", "/peersearch"])
@@ -125,31 +143,48 @@ async def test_a_limit_below_that_of_other_servers_is_theirs_too() -> None:
     assert [await door.status("theirs", path=path) for _ in range(3)] == [200, 200, 429]
 
 
-async def test_after_many_wrong_tokens_an_address_is_not_listened_to() -> None:
+async def test_after_many_wrong_tokens_more_of_them_are_told_to_wait() -> None:
     door = Door()
     assert {await door.status(f"wrong {n}") for n in range(WRONG_TOKENS)} == {401}
-    looked_for = door.looked_for
     refused = await door("one more")
     assert refused.status == 429
     assert int(refused.headers["retry-after"]) == 60 / WRONG_TOKENS
-    assert await door.status("hers") == 429  # it was never seen to be right
-    assert door.looked_for == looked_for
-    assert await door.status("hers", address="192.0.2.2") == 200
+    assert await door.status("wrong", address="192.0.2.2") == 401
     door.now += 60 / WRONG_TOKENS
     assert await door.status("one more") == 401
 
 
-async def test_of_wrong_tokens_that_come_at_once_no_more_are_looked_for() -> None:
+async def test_a_right_token_comes_in_whatever_others_tried_from_its_address() -> None:
     door = Door()
-    statuses = await asyncio.gather(*(door.status(f"wrong {n}") for n in range(200)))
-    assert sorted(statuses) == [401] * WRONG_TOKENS + [429] * (200 - WRONG_TOKENS)
-    assert door.looked_for == WRONG_TOKENS
+    for number in range(2 * WRONG_TOKENS):
+        await door.status(f"wrong {number}")
+    assert await door.status("hers") == 200
+    assert await door.status("mine") == 200
+    assert await door.status("one more") == 429
+
+
+async def test_too_many_that_come_at_once_are_looked_for_one_after_another() -> None:
+    door = Door()
+    tried = [door.status(f"wrong {n}") for n in range(WRONG_TOKENS + MOST_WAITING - 1)]
+    statuses = await asyncio.gather(*tried, door.status("hers"))
+    assert statuses == [401] * WRONG_TOKENS + [429] * (MOST_WAITING - 1) + [200]
+    assert door.most_at_once == WRONG_TOKENS + 1
+
+
+async def test_more_than_can_wait_are_not_looked_for_and_hold_up_nobody_else() -> None:
+    door = Door()
+    many = 3 * MOST_WAITING
+    statuses = await asyncio.gather(*(door.status(f"wrong {n}") for n in range(many)))
+    assert sorted(statuses) == [401] * WRONG_TOKENS + [429] * (many - WRONG_TOKENS)
+    assert door.looked_for == WRONG_TOKENS + MOST_WAITING
+    assert await door.status("hers") == 200
 
 
 async def test_right_tokens_from_one_address_never_count_as_wrong() -> None:
     door = Door()
     door.holders |= {f"right {n}": None for n in range(3 * WRONG_TOKENS)}
     assert {await door.status(f"right {n}") for n in range(3 * WRONG_TOKENS)} == {200}
+    assert await door.status("wrong") == 401
 
 
 async def test_a_token_that_was_right_lately_is_not_shut_out_by_its_neighbours() -> None:

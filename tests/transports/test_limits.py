@@ -1,7 +1,9 @@
+import asyncio
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.transports.limits import MOST_KEYS, Buckets
+from recollect.transports.limits import MOST_KEYS, Buckets, Queues
 
 
 class Watch:
@@ -68,3 +70,36 @@ def test_of_many_the_one_is_forgotten_that_came_longest_ago() -> None:
         buckets.take(str(number))
     assert buckets.wait("0") == 0
     assert buckets.wait("1") > 0
+
+
+async def test_those_of_one_key_come_in_turn_and_nobody_waits_for_another_key() -> None:
+    queues = Queues(most=2)
+    came: list[str] = []
+    leave = asyncio.Event()
+
+    async def come(key: str, name: str) -> None:
+        async with queues.turn(key):
+            came.append(name)
+            await leave.wait()
+
+    tasks = [asyncio.create_task(come(*each)) for each in (("a", "1"), ("a", "2"), ("b", "3"))]
+    await asyncio.sleep(0)
+    assert came == ["1", "3"]
+    assert (queues.is_full("a"), queues.is_full("b")) == (True, False)
+    leave.set()
+    await asyncio.gather(*tasks)
+    assert came == ["1", "3", "2"]
+    assert not queues.is_full("a")
+
+
+async def test_who_gives_up_waiting_leaves_its_place_to_others() -> None:
+    queues = Queues(most=2)
+    async with queues.turn("a"):
+        waiting = asyncio.create_task(queues.turn("a").__aenter__())
+        await asyncio.sleep(0)
+        assert queues.is_full("a")
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert not queues.is_full("a")
+    async with asyncio.timeout(5), queues.turn("a"):
+        pass

@@ -7,7 +7,7 @@ from recollect.errors import StoreAway
 from recollect.transports.asgi import Message, Receive, Send
 from recollect.transports.revoking import while_known
 
-HANG = 20  # seconds; nothing takes that long
+HANG = 60  # seconds; nothing takes that long
 NEVER = 3_600.0
 
 Inside = Callable[[Send], Awaitable[None]]

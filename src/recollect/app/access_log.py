@@ -1,4 +1,5 @@
-"""Who read and changed what: a line for each call of an account, in files that stay small.
+"""Who read and changed what: a line for each call of an account, in files that stay small; and
+for whatever the owner did about who comes in and sees what.
 
 Never a text, and never a question: those may be private.
 """
@@ -11,13 +12,15 @@ import threading
 import time
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
+from recollect.core.accounts import OWNER
 from recollect.core.locking import locked, unlock
+from recollect.core.projects import Project
 from recollect.core.times import iso, parsed
 from recollect.errors import StorageFull, Unavailable
 
@@ -41,7 +44,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One call of a tool, or one reading of a resource, by an account."""
+    """One call of a tool, or one reading of a resource, by an account; or a command of the owner's
+    that lets somebody in or out."""
 
     call: str  # what its lines have in common: a call that changes something has two
     at: int
@@ -53,9 +57,10 @@ class Access:
     project: str | None  # as the caller named it, or sees it
     length: int = 0  # characters in the arguments
     outcome: str = BEGUN
-    count: int = 0  # of different ids in the answer
+    count: int = 0  # of different ids in the answer, and of what was changed
     ids: tuple[str, ...] = ()
     project_id: str | None = None  # where it is known: a name may pass to another
+    about: str | None = None  # whom the owner let in or out
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -68,6 +73,7 @@ class Access:
             "what": self.what,
             "project": self.project,
             "project_id": self.project_id,
+            "about": self.about,
             "length": self.length,
             "outcome": self.outcome,
             "count": self.count,
@@ -165,10 +171,14 @@ def accesses(
     *,
     user: str | None = None,
     project: str | None = None,
+    record: str | None = None,
     since: int | None = None,
     most: int,
 ) -> tuple[list[Access], int]:
-    """The newest calls of that kind, each once, the oldest first; and how many lines are broken."""
+    """The newest calls of that kind, each once, the oldest first; and how many lines are broken.
+
+    A `user` is who called, or who it was about; a `record` is the id of one that was touched.
+    """
     found: dict[str, Access] = {}
     broken = 0
     for access in written.read():
@@ -176,14 +186,48 @@ def accesses(
             broken += 1
             continue
         if (
-            (user is None or access.user == user)
+            (user is None or user in (access.user, access.about))
             and (project is None or project in (access.project, access.project_id))
+            and (record is None or record in access.ids)
             and (since is None or access.at >= since)
         ):
             found[access.call] = access
             if len(found) > most:
                 del found[next(iter(found))]
     return list(found.values()), broken
+
+
+def note_of_owner(
+    written: AccessLog,
+    at: int,
+    what: str,
+    about: str | None,
+    *,
+    project: Project | None = None,
+    ids: Iterable[str] = (),
+) -> None:
+    """That the owner has let somebody in or out, or let them see something.
+
+    It is done already: where it cannot be noted, the log of the program says so.
+    """
+    named = clipped_ids(ids)
+    access = Access(
+        call=uuid.uuid4().hex,
+        at=at,
+        user=OWNER,
+        is_peer=False,
+        client="",
+        address="",
+        what=what,
+        project=None if project is None else project.name,
+        outcome="ok",
+        count=len(named),
+        ids=named,
+        project_id=None if project is None else project.id,
+        about=about,
+    )
+    with suppress(Unavailable):
+        written.write(access)
 
 
 def clipped_name(value: object) -> str | None:
@@ -237,6 +281,7 @@ def _parsed(line: str) -> Access | None:
             count=int(fields["count"]),
             ids=tuple(map(str, fields["ids"])),
             project_id=clipped_name(fields.get("project_id")),
+            about=clipped_name(fields.get("about")),
         )
     except (ValueError, KeyError, TypeError):
         return None

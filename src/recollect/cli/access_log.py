@@ -8,38 +8,44 @@ from recollect.app.access_log import FOLDER, Access, AccessLog, accesses
 from recollect.cli.moments import moment
 from recollect.cli.options import Count, common, settings_from
 from recollect.cli.running import print_json
-from recollect.core.accounts import checked_account_name
+from recollect.core.accounts import OWNER, checked_account_name
 from recollect.core.text import counted
 from recollect.core.times import iso, now
 from recollect.errors import visible
 
 MOST = 100_000
+WITH_THE_SERVER = "Each server keeps its own log: --data-dir names the server's data folder."
 DAY = 86_400 * 1_000_000  # microseconds
 
 
 @click.command("access-log")
 @common
-@click.option("--user", metavar="NAME", help="Only what this user did.")
+@click.option("--user", metavar="NAME", help="Only what this user did; `owner` is you.")
+@click.option("--id", "record", metavar="ID", help="Only what touched this record.")
 @click.option("--since", metavar="TIME", help="Only from then on, as `yesterday`.")
 @click.option("--limit", type=Count(1, MOST), default=100, show_default=True)
 def access_log(
     as_json: bool,
     project: str | None,
     user: str | None,
+    record: str | None,
     since: str | None,
     limit: int,
     **flags: Any,
 ) -> None:
     """Show who read and changed what: the newest calls of accounts and of other servers.
 
-    --project is a name as they called it, or an id. What the owner changed is in `recollect log`.
+    --project is a name as they called it, or an id. Of the owner, whom they let in and what they
+    granted is here; what they changed is in `recollect log`. Each server has a log of its own.
     """
     settings = settings_from(**flags)
-    written = AccessLog(settings.data_dir / FOLDER)
+    folder = settings.data_dir / FOLDER
+    written = AccessLog(folder)
     found, broken = accesses(
         written,
-        user=None if user is None else checked_account_name(user),
+        user=None if user is None else _named(user),
         project=project,
+        record=record,
         since=moment(since, "--since"),
         most=limit,
     )
@@ -49,9 +55,17 @@ def access_log(
         return
     for access in found:
         click.echo(_line(access))
-    click.echo(f"{counted(len(found), 'call')}.", err=True)
+    if found:
+        click.echo(f"{counted(len(found), 'call')}.", err=True)
+    else:
+        click.echo(f"0 calls in {folder}. {WITH_THE_SERVER}", err=True)
     if broken:
         click.echo(f"{counted(broken, 'line')} cannot be read and left out.", err=True)
+
+
+def _named(user: str) -> str:
+    folded = user.strip().lower()
+    return OWNER if folded == OWNER else checked_account_name(user)
 
 
 def _warn_of_haste(written: AccessLog) -> None:
@@ -69,6 +83,7 @@ def _line(access: Access) -> str:
     """Whatever a caller made up is shown so that it cannot look like another line."""
     who = f"{access.user} (a server)" if access.is_peer else access.user
     parts = [iso(access.at)[:19].replace("T", " "), who, visible(access.what)]
+    parts += [visible(access.about)] if access.about else []
     parts += [f"in {visible(access.project)}"] if access.project else []
     parts += [access.outcome]
     parts += [counted(access.count, "id")] if access.count else []

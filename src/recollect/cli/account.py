@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from recollect.app.access_log import FOLDER, AccessLog, note_of_owner
 from recollect.app.accounts.grants import shown_names
 from recollect.app.app import App
 from recollect.cli.options import common
@@ -43,7 +44,7 @@ def list_(as_json: bool, **flags: Any) -> None:
 def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
     """Remove the account NAME: its tokens, its grants, and all memories that are its alone.
 
-    Projects that it has made stay; you see them.
+    Projects that it has made stay, under the names that you know them by, and are yours.
     """
 
     async def known(app: App) -> str:
@@ -53,11 +54,21 @@ def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
     question = f"Remove {user}, with tokens, grants and all memories of its own?"
     if not confirmed(question, yes=yes):
         raise click.Abort
-    run_with_app(lambda app: app.accounts.remove_user(user), writes=True, **flags)
+
+    async def work(app: App) -> list[str]:
+        own = [g.project_id for g in await app.accounts.grants_of(user) if g.access == "own"]
+        await app.accounts.remove_user(user)
+        written = AccessLog(app.settings.data_dir / FOLDER)
+        note_of_owner(written, app.clock(), "account remove", user, ids=own)
+        return [each.name for each in await app.library.projects() if each.id in own]
+
+    left = run_with_app(work, writes=True, **flags)
     if as_json:
-        print_json({"removed": user})
-    else:
-        click.echo(f"Removed {user}.")
+        print_json({"removed": user, "projects": left})
+        return
+    click.echo(f"Removed {user}.")
+    if left:
+        click.echo(f"Yours from now on: {', '.join(left)}.")
 
 
 async def _users(app: App) -> list[dict[str, Any]]:

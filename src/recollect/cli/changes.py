@@ -13,6 +13,7 @@ from recollect.cli.mirrored import met, settled, tell_of, told_of
 from recollect.cli.options import common
 from recollect.cli.render import console, table_of
 from recollect.cli.running import command_session, confirmed, print_json, run_with_app
+from recollect.core.accounts import signer_of
 from recollect.core.entities import name_and_type
 from recollect.core.ports import Purged
 from recollect.core.projects import USER
@@ -27,17 +28,30 @@ from recollect.tools.schema import to_json
 @common
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True)
 def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
-    """Show what changed, when and by which tool, newest first, in all projects."""
-    entries = run_with_app(lambda app: app.timeline.entries(project, limit), **flags)
+    """Show what changed, when and by which tool, newest first, in all projects; where others
+    have accounts, by whom too."""
+
+    async def work(app: App) -> tuple[list[Entry], set[str]]:
+        entries = await app.timeline.entries(project, limit)
+        return entries, {user.name for user in await app.accounts.users()}
+
+    entries, users = run_with_app(work, **flags)
     rows = [_row(entry) for entry in entries]
     if as_json:
         print_json({"changes": rows})
         return
     shown = [
-        row | {"at": row["at"][:19].replace("T", " "), "state": "undone" if row["undone"] else ""}
+        row
+        | {
+            "at": row["at"][:19].replace("T", " "),
+            "by": row["client"],
+            "state": "undone" if row["undone"] else "",
+        }
         for row in rows
     ]
-    columns = ("change", "at", "tool", "summary", "state")
+    is_of_others = any(signer_of(row["client"]) or row["client"] in users for row in rows)
+    by = ("by",) if is_of_others else ()
+    columns = ("change", "at", *by, "tool", "summary", "state")
     console().print(table_of("changes", [{c: row[c] for c in columns} for row in shown]))
 
 

@@ -4,10 +4,12 @@ from typing import Any, cast
 
 import click
 
+from recollect.app.access_log import FOLDER, AccessLog, note_of_owner
 from recollect.app.accounts.grants import Access, Grant
 from recollect.app.app import App
 from recollect.cli.options import common
 from recollect.cli.running import print_json, run_with_app
+from recollect.core.projects import Project
 
 ALLOWED = {"read": "read", "write": "read and change", "own": "do everything with"}
 
@@ -26,8 +28,10 @@ def grant(as_json: bool, name: str, user: str, access: str, **flags: Any) -> Non
     """
 
     async def work(app: App) -> Grant:
-        project = await app.library.project(name)
-        return await app.accounts.grant(user, project, cast(Access, access))
+        project = await app.accounts.found(app.library.project(name))
+        granted = await app.accounts.grant(user, project, cast(Access, access))
+        _note(app, f"grant {access}", granted.user, project)
+        return granted
 
     granted = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -46,10 +50,18 @@ def revoke(as_json: bool, name: str, user: str, **flags: Any) -> None:
     """Hide PROJECT from a user again, at once. What the user has written in it stays."""
 
     async def work(app: App) -> str:
-        return await app.accounts.revoke(user, await app.library.project(name))
+        project = await app.accounts.found(app.library.project(name))
+        hidden_from = await app.accounts.revoke(user, project)
+        _note(app, "revoke", hidden_from, project)
+        return hidden_from
 
     hidden_from = run_with_app(work, writes=True, **flags)
     if as_json:
         print_json({"user": hidden_from, "project": name, "access": None})
     else:
         click.echo(f'{hidden_from} no longer sees "{name}".')
+
+
+def _note(app: App, what: str, user: str, project: Project) -> None:
+    written = AccessLog(app.settings.data_dir / FOLDER)
+    note_of_owner(written, app.clock(), what, user, project=project)

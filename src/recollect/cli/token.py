@@ -4,11 +4,13 @@ from typing import Any
 
 import click
 
+from recollect.app.access_log import FOLDER, AccessLog, note_of_owner
 from recollect.app.accounts.accounts import User
 from recollect.app.app import App
 from recollect.app.tokens import create_token, revoke_token
 from recollect.cli.options import common
 from recollect.cli.running import print_json, run_with_app
+from recollect.core.accounts import OWNER
 from recollect.core.ports import Token
 from recollect.core.times import iso
 from recollect.errors import InvalidInput
@@ -59,9 +61,10 @@ def list_(context: click.Context, as_json: bool, **flags: Any) -> None:
         return
     if not tokens:
         click.echo("No tokens. `recollect token` makes one.")
+    width = max((len(_whose(row)) for row in tokens), default=0)
     for row in tokens:
-        whose = row.get("user") or (f"{row['peer']} (peer)" if "peer" in row else "")
-        click.echo("  ".join((row["id"], row["created_at"][:10], whose, row["label"])).rstrip())
+        columns = (row["id"], row["created_at"][:10], _whose(row).ljust(width), row["label"])
+        click.echo("  ".join(columns).rstrip())
 
 
 @token.command()
@@ -70,9 +73,13 @@ def list_(context: click.Context, as_json: bool, **flags: Any) -> None:
 @click.pass_context
 def revoke(context: click.Context, as_json: bool, token_id: str, **flags: Any) -> None:
     """Revoke the token with this ID, at once."""
-    run_with_app(
-        lambda app: revoke_token(app.library, token_id), writes=True, **_merged(context, flags)
-    )
+
+    async def work(app: App) -> None:
+        owner = (await app.accounts.users_of_tokens()).get(token_id)
+        await revoke_token(app.library, token_id)
+        _note(app, "token revoke", owner, token_id)
+
+    run_with_app(work, writes=True, **_merged(context, flags))
     if as_json:
         print_json({"revoked": token_id})
     else:
@@ -82,9 +89,13 @@ def revoke(context: click.Context, as_json: bool, token_id: str, **flags: Any) -
 def _make(label: str, user: str | None, *, is_peer: bool, as_json: bool, **flags: Any) -> None:
     async def work(app: App) -> tuple[Token, str, User | None]:
         if user is None:
-            return *await create_token(app.library, label, app.clock), None
-        made, secret = await app.accounts.create_token(user, label, peer=is_peer)
-        return made, secret, await app.accounts.user(user)
+            made, secret = await create_token(app.library, label, app.clock)
+            owner = None
+        else:
+            made, secret = await app.accounts.create_token(user, label, peer=is_peer)
+            owner = await app.accounts.user(user)
+        _note(app, "token", owner, made.id)
+        return made, secret, owner
 
     made, secret, owner = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -98,6 +109,15 @@ def _make(label: str, user: str | None, *, is_peer: bool, as_json: bool, **flags
         f"`Authorization: Bearer {secret[:8]}...`; `recollect token revoke {made.id}` ends it.",
         err=True,
     )
+
+
+def _note(app: App, what: str, owner: User | None, token_id: str) -> None:
+    written = AccessLog(app.settings.data_dir / FOLDER)
+    note_of_owner(written, app.clock(), what, owner.name if owner else None, ids=[token_id])
+
+
+def _whose(row: dict[str, str]) -> str:
+    return row.get("user") or (f"{row['peer']} (peer)" if "peer" in row else f"({OWNER})")
 
 
 def _row(item: Token, owner: User | None) -> dict[str, str]:

@@ -13,6 +13,7 @@ from recollect.errors import InvalidInput
 NOTES = "account."  # how the keys of notes begin that say who has an account, and sees what
 NAME_LIMIT = 40  # characters
 NAME = rf"[a-z0-9._-]{{1,{NAME_LIMIT}}}"  # as a pattern
+OWNER = "owner"  # how lists and logs call who has everything; no account is called so
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,12 @@ def signed(client: str) -> str:
     return f"{account.name} ({client})" if client else account.name
 
 
+def signer_of(client: str) -> str | None:
+    """Whose name stands before the program's, where the log has it from an account."""
+    found = re.fullmatch(rf"({NAME}) \(.*\)", client, re.DOTALL)
+    return found[1] if found else None
+
+
 def sessions_of(user: str) -> str:
     """How the names of a user's sessions begin where those of all are kept together."""
     return f"account:{user}/"
@@ -77,6 +84,13 @@ def check_own(store: object) -> None:
 def checked_account_name(name: str) -> str:
     """The name as it is kept, in small letters, or what is wrong with it."""
     folded = name.strip().lower()
+    if folded == OWNER:
+        raise InvalidInput(
+            f'"{OWNER}" is who runs the server: no account is called so.',
+            hint="Choose another name; a token of the owner's is made without one.",
+            argument="user",
+            value=OWNER,
+        )
     if not re.fullmatch(NAME, folded):
         shown = clipped(name, NAME_LIMIT).encode("utf-8", "replace").decode()
         raise InvalidInput(

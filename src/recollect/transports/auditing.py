@@ -13,6 +13,7 @@ from recollect.app.access_log import LONGEST, Access, AccessLog, clipped_ids, cl
 from recollect.app.resources import PROJECT_GRAPH
 from recollect.core.accounts import Account
 from recollect.core.sessions import Call
+from recollect.core.touching import touching
 from recollect.errors import RecollectError, Unavailable, visible
 from recollect.tools.tool import Effect
 from recollect.transports.connection import JSON
@@ -128,17 +129,22 @@ class _Auditor:
         self, handler: Handler, request: Request, access: Access
     ) -> tuple[Access, JSON | Exception]:
         """How it ended, and what is to be answered: a result, or the error that came instead."""
-        try:
-            result = await handler(request)
-        except ProtocolError as error:
-            return replace(access, outcome=INVALID), error
-        except RecollectError as error:
-            return replace(access, outcome=error.code), error
-        access = await self._placed(request, access)  # it may be there since
+        answer: JSON | Exception
+        with touching() as touched:
+            try:
+                answer = await handler(request)
+            except ProtocolError as error:
+                answer, outcome = error, INVALID
+            except RecollectError as error:
+                answer, outcome = error, error.code
+            else:
+                outcome = outcome_of(answer)
+                access = await self._placed(request, access)  # it may be there since
         # A large answer takes a moment to look through.
-        ids = await asyncio.to_thread(lambda: list(dict.fromkeys(_ids(result))))
-        ended = replace(access, outcome=outcome_of(result), count=len(ids) or access.count)
-        return replace(ended, ids=clipped_ids(ids)), result
+        ids = await asyncio.to_thread(lambda: list(dict.fromkeys((*_ids(answer), *touched.ids))))
+        at = self._dispatcher.app.clock()
+        ended = replace(access, at=at, outcome=outcome, count=len(ids) or access.count)
+        return replace(ended, ids=clipped_ids(ids)), answer
 
     def _call(self, request: Request, account: Account) -> Access:
         name = clipped_name(request.params.get("name")) or ""
@@ -199,8 +205,10 @@ def _given(answer: JSON | Exception) -> JSON:
     return answer
 
 
-def _ids(result: JSON) -> Iterator[str]:
+def _ids(result: JSON | Exception) -> Iterator[str]:
     """Of records, projects and whatever else has one, in the order in which they came out."""
+    if isinstance(result, Exception):
+        return
     if result.get("isError") is not True:
         yield from _ids_in(result.get("structuredContent"))
     for content in cast(list[JSON], result.get("contents") or []):

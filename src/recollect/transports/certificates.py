@@ -8,6 +8,8 @@ from pathlib import Path
 
 from recollect.errors import InvalidInput
 
+# In the line before each, of whatever kind it is.
+A_CERTIFICATE, A_KEY = b"CERTIFICATE-----", b"PRIVATE KEY-----"
 OTHERS = 0o077  # what group and others may do
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -83,11 +85,19 @@ def _loaded(certificate: Path, key: Path) -> ssl.SSLContext:
             wrong = _wrong("--certificate-key", key, "which has a password; one without it works")
         elif getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             wrong = _wrong("--certificate-key", key, f"which is not the key of {certificate}")
+        elif isinstance(error, ssl.SSLError) and key == certificate and _lacks_key(certificate):
+            what = "which holds no key; --certificate-key names the file that does"
+            wrong = _wrong("--certificate", certificate, what)
         else:
             what = f"which with its key cannot be used ({error.strerror or error})"
             wrong = _wrong("--certificate", certificate, what)
         raise wrong from error
     return context
+
+
+def _lacks_key(path: Path) -> bool:
+    text = path.read_bytes()
+    return A_CERTIFICATE in text and A_KEY not in text
 
 
 def _wrong(flag: str, path: Path, what: str) -> InvalidInput:

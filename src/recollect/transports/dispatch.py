@@ -188,6 +188,7 @@ class Dispatcher:
         if not isinstance(asked, str):
             raise ProtocolError(INVALID_PARAMS, "initialize needs a `protocolVersion`.")
         request.session.client = _client_name(request.params.get("clientInfo"))
+        request.session.started_at = self.app.clock()
         if (gateway := self._gateway_for(request.session)) is not None:
             request.connection.follow_tools(gateway.on_change, request.announce)
         return {

@@ -5,6 +5,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from math import ceil
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -16,11 +17,15 @@ from recollect.core.accounts import Account
 from recollect.core.peers import PEER_PATHS
 from recollect.errors import RecollectError
 from recollect.transports.asgi import ACCOUNT, Message, Refusal, address_in
-from recollect.transports.limits import MOST_KEYS, Buckets, Seconds
+from recollect.transports.limits import MOST_KEYS, Buckets, Queues, Seconds
+from recollect.transports.plain_errors import plain
 
 PEER_LIMIT = 60  # requests a minute with the token of another server
 WRONG_TOKENS = 20  # a minute from one address
+MOST_WAITING = 100  # of an address that brought more; each is looked for in some milliseconds
 NETWORK_BITS = 64  # of an address of IPv6: within them one machine may have as many as it likes
+
+TOO_MANY_WRONG = "Too many wrong tokens came from this address."
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +36,9 @@ Admitted = Callable[[str], Awaitable[Account | Unknown | None]]
 class Entrance:
     """Asks every request for a token that is known at that moment, so a revoked one is refused.
 
-    The owner comes as often as they like. An address that brought too many wrong tokens is
-    answered without looking for another one; tokens that were right lately still are looked for,
-    since many people may share an address.
+    The owner comes as often as they like. Many people may share an address: after too many wrong
+    tokens from one, those that were right lately are looked for as before, and the others one
+    after another, so that a right one comes in and trying them is slow.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Entrance:
         self._accounts = Buckets(rate_limit, clock) if rate_limit else None
         self._peers = Buckets(min(rate_limit or PEER_LIMIT, PEER_LIMIT), clock)
         self._wrong = Buckets(WRONG_TOKENS, clock)
+        self._doubtful = Queues(MOST_WAITING)
         self._right: OrderedDict[str, None] = OrderedDict()
 
     async def refusal(self, scope: Message, headers: Mapping[str, str]) -> Refusal | None:
@@ -54,20 +60,27 @@ class Entrance:
         secret_hash, network = hashed(secret), _network(address_in(scope))
         is_new = secret_hash not in self._right
         # Before it is looked for: of many that come at once each counts.
-        if is_new and (wait := self._wrong.take(network)):
-            return _too_often("Too many wrong tokens came from this address.", wait)
+        wait = self._wrong.take(network) if is_new else 0
+        is_counted = is_new and not wait
+        if wait and self._doubtful.is_full(network):
+            return _too_often(TOO_MANY_WRONG, wait)
         try:
-            account = await self._admitted(secret)
+            async with self._doubtful.turn(network) if wait else nullcontext():
+                account = await self._admitted(secret)
         except RecollectError as error:
-            self._give_back(network, is_new=is_new)
+            if is_counted:
+                self._wrong.give_back(network)
             log.warning("a token cannot be looked for: %s", error)
-            return Refusal(503, "Tokens cannot be looked for at the moment.")
+            return _not_now(error)
         if isinstance(account, Unknown):
             if not is_new:
                 self._wrong.take(network)
             self._right.pop(secret_hash, None)
+            if wait:
+                return _too_often(TOO_MANY_WRONG, wait)
             return _unauthorized("This bearer token is not known.", ', error="invalid_token"')
-        self._give_back(network, is_new=is_new)
+        if is_counted:
+            self._wrong.give_back(network)
         self._note(secret_hash)
         # The SDK lets a session be used only with the credential that opened it.
         token = AccessToken(token=secret_hash, client_id=secret_hash, scopes=[])
@@ -78,10 +91,6 @@ class Entrance:
     async def knows(self, headers: Mapping[str, str]) -> bool:
         """Whether the token that a request came in with still would do."""
         return not isinstance(await self._admitted(_secret(headers)), Unknown)
-
-    def _give_back(self, network: str, *, is_new: bool) -> None:
-        if is_new:
-            self._wrong.give_back(network)
 
     def _note(self, secret_hash: str) -> None:
         self._right[secret_hash] = None
@@ -117,6 +126,12 @@ def _network(address: str) -> str:
     if parsed.version == 4:
         return address
     return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
+
+
+def _not_now(error: RecollectError) -> Refusal:
+    """Nobody knows yet who asks: the reason, and nothing of where things are kept."""
+    told = plain(error)
+    return Refusal(503, f"Tokens cannot be looked for. {told}", data=told.envelope())
 
 
 def _too_often(message: str, wait: float) -> Refusal:

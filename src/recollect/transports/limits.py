@@ -1,7 +1,9 @@
-"""How often somebody may come: a bucket for each, which fills up again evenly."""
+"""How often somebody may come: a bucket for each, which fills up again evenly, and a queue."""
 
-from collections import OrderedDict
-from collections.abc import Callable
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 
 MOST_KEYS = 4096  # of which something is remembered; the one that came longest ago is forgotten
 ROUNDING = 1e-6  # seconds; sums of intervals are not exact
@@ -41,3 +43,27 @@ class Buckets:
     def _after(self, key: str) -> float:
         """When the bucket would be full after one more."""
         return max(self._full_at.get(key, 0), self._clock()) + self._interval
+
+
+class Queues:
+    """Those of one key come one after another; more than `most` of them do not wait."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._waiting: Counter[str] = Counter()
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    def is_full(self, key: str) -> bool:
+        return self._waiting[key] >= self._most
+
+    @asynccontextmanager
+    async def turn(self, key: str) -> AsyncGenerator[None, None]:
+        """Begins when all of the key have left that came before."""
+        self._waiting[key] += 1
+        try:
+            async with self._turns.setdefault(key, asyncio.Lock()):
+                yield
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key], self._turns[key]

@@ -10,6 +10,7 @@ from recollect.errors import (
     StorageFull,
     StoreAway,
     StoreBusy,
+    StoreTooNew,
     Unavailable,
 )
 
@@ -19,6 +20,7 @@ SENTENCES = {
     StoreAway.code: "The memory cannot be reached at the moment.",
     QueryTimeout.code: "The memory took too long to answer.",
     StorageFull.code: "The server has no room for more.",
+    StoreTooNew.code: "This server is too old for the memory that it is to use.",
     ModelUnavailable.code: "Searching by meaning does not work at the moment.",
 }
 ANY_OTHER = "The server cannot do this at the moment."
@@ -35,7 +37,12 @@ def told_to(account: Account | None, error: RecollectError) -> RecollectError:
     if account is None or not isinstance(error, Unavailable):
         return error
     log.warning("a call of %s failed: %s", account.name, error)
-    plain = Unavailable(SENTENCES.get(error.code, ANY_OTHER), hint=HINT)
-    plain.code, plain.degraded = error.code, error.degraded
-    plain.retry_possible = error.retry_possible
-    return plain
+    return plain(error)
+
+
+def plain(error: RecollectError) -> RecollectError:
+    """The same without a word of where the server keeps things."""
+    told = Unavailable(SENTENCES.get(error.code, ANY_OTHER), hint=HINT)
+    told.code, told.degraded = error.code, error.degraded
+    told.retry_possible = error.retry_possible
+    return told
