@@ -20,6 +20,7 @@ from recollect.core.secrets import masked
 from recollect.core.sessions import Call
 from recollect.core.text import digest, normalised
 from recollect.core.times import Clock
+from recollect.core.touching import touched
 from recollect.errors import Conflict, InvalidInput
 from recollect.families.graph.model import (
     ROW_LIMIT,
@@ -264,13 +265,14 @@ class Graph:
             if not steps:
                 return answer
             try:
-                await store.commit(
+                change = await store.commit(
                     Batch(tuple(steps), at, self._call.tool, self._call.session.client)
                 )
             except Conflict:
                 if attempt == ATTEMPTS:
                     raise
             else:
+                touched(edit.id for edit in change.edits)
                 return answer
 
 

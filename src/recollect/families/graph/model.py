@@ -88,9 +88,12 @@ class ProjectView:
     updated_at: str
     note: str | None = None
     off: bool | None = None  # True where it is switched off
+    access: str | None = None  # what an account may do with it: own, write or read
 
     @classmethod
-    def of(cls, project: Project, note: str | None = None) -> "ProjectView":
+    def of(
+        cls, project: Project, note: str | None = None, access: str | None = None
+    ) -> "ProjectView":
         return cls(
             project.id,
             project.name,
@@ -100,6 +103,7 @@ class ProjectView:
             iso(project.updated_at),
             note,
             project.is_off or None,
+            access,
         )
 
 

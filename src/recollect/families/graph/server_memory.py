@@ -11,6 +11,7 @@ from recollect.core.ports import ProjectChoice, RecordStore
 from recollect.core.records import Link, Record, Where
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
+from recollect.core.touching import touched
 from recollect.errors import NotFound
 from recollect.families.graph.graph import Graph
 from recollect.families.graph.model import (
@@ -269,6 +270,7 @@ async def whole_graph(store: RecordStore) -> KnowledgeGraph:
 async def _excerpt(store: RecordStore, records: Sequence[Record]) -> KnowledgeGraph:
     """The entities, and every relation with at least one end among them."""
     ids = [record.id for record in records]
+    touched(ids)
     observations = await observations_of(store, ids)
     links, names = await relations_at(store, records)
     return KnowledgeGraph(

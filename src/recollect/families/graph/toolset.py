@@ -1,5 +1,6 @@
 """The sixteen tools: projects, and the graph inside one."""
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Literal
 
 from recollect.core.entities import ENTITY, OBSERVATION, candidates
@@ -41,6 +42,9 @@ NO_PROJECT = "No project is currently active. Use switch_project to select one."
 
 PENDING = 'Project "{name}" is active; it is made at the first write.'
 
+#: What whoever is acting may do with projects, by their ids; the owner, who may everything, none.
+Accesses = Callable[[], Awaitable[Mapping[str, str]]]
+
 ProjectName = Annotated[str, Field("Project name.")]
 InProject = Annotated[str, Field("Default: the active one.")]
 Cursor = Annotated[str, Field("From the page before.")]
@@ -49,9 +53,10 @@ Cursor = Annotated[str, Field("From the page before.")]
 class ProjectTools(Family):
     """Projects, each with a graph of its own."""
 
-    def __init__(self, library: Library, choice: ProjectChoice) -> None:
+    def __init__(self, library: Library, choice: ProjectChoice, accesses: Accesses) -> None:
         self._library = library
         self._choice = choice
+        self._accesses = accesses
 
     @tool()
     async def list_projects(
@@ -62,7 +67,8 @@ class ProjectTools(Family):
     ) -> ProjectList:
         """List projects."""
         found = await self._library.projects(None if status == "all" else status)
-        return ProjectList([ProjectView.of(project) for project in found])
+        accesses = await self._accesses()
+        return ProjectList([ProjectView.of(each, access=accesses.get(each.id)) for each in found])
 
     @tool(Effect.WRITES)
     async def create_project(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from recollect.core.records import SESSION_SCOPE, Record
@@ -133,6 +133,15 @@ def plan(remembered: Remembered, strategy: ReflectStrategy = "full") -> Plan:
         patterns = _patterns(own, others, remembered)
     once = {(text_key(summary.text), summary.scope): summary for summary in summaries}
     return Plan(len(own), tuple(once.values()), tuple(patterns))
+
+
+def of_user(planned: Plan) -> Plan:
+    """What is made of what a user keeps is the user's, whatever scope that has."""
+    return replace(
+        planned,
+        summaries=tuple(replace(each, scope="user") for each in planned.summaries),
+        patterns=tuple(replace(each, scope="user") for each in planned.patterns),
+    )
 
 
 def is_derived(record: Record) -> bool:

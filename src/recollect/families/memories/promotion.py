@@ -8,7 +8,7 @@ from recollect.core.ports import AccessBook, Indexing, RecordStore
 from recollect.core.records import Record, Update, Where
 from recollect.core.times import Clock
 from recollect.core.writing import Planned, Writer, check_writable
-from recollect.errors import Conflict, InvalidInput, NotFound
+from recollect.errors import Conflict, InvalidInput, NotFound, ReadOnly
 from recollect.families.memories.masking import Masking
 from recollect.families.memories.model import (
     MEMORY,
@@ -53,7 +53,15 @@ class Promotion:
             previous = _note(found).get("from_scope", "project")
             return PromotedMemory(found.id, previous, target, reason, warnings=warnings or None)
         _check_broader(found, target)
-        if target == "user":
+        is_users = source is await self._stores.user()
+        if is_users and target != "user":
+            raise ReadOnly(
+                f"Memory {found.id} is kept for you alone: its project is shared with you for "
+                "reading.",
+                hint="Promote it to `user`, where you find it in every project.",
+                memory_id=found.id,
+            )
+        if target == "user" and not is_users:
             kept = await self._to_user(source, found, reason)
         else:
             kept = await self._within(source, found, target, reason)

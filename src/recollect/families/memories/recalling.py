@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
+from recollect.core.accounts import acting
 from recollect.core.ports import Access, AccessBook, Indexing, RecordStore
 from recollect.core.records import SESSION_SCOPE, Record, Where
 from recollect.core.searching import SectionHit, SectionSearch
@@ -26,6 +27,7 @@ from recollect.retrieval.search import search
 from recollect.tools.tool import Warned
 
 OF_PROJECT = (SESSION_SCOPE, "project")
+USERS = ("user",)
 NO_BANK = "There is no memory bank, so that memories alone were searched."
 
 
@@ -102,10 +104,13 @@ class Recall:
 
     async def note(self, given: Sequence[Record]) -> None:
         """Counts memories as given out, each where it lives."""
-        of_user = [record.id for record in given if record.scope == "user"]
-        others = [record.id for record in given if record.scope != "user"]
+        of_user = {record.id for record in given if record.scope == "user"}
+        if acting() is not None:
+            own = [record.id for record in given if record.scope == SESSION_SCOPE]
+            of_user |= {record.id for record in await (await self._stores.user()).get(own)}
+        others = [record.id for record in given if record.id not in of_user]
         if of_user:
-            self._accesses.note(await self._stores.user(), of_user)
+            self._accesses.note(await self._stores.user(), sorted(of_user))
         if others:
             self._accesses.note(await self._stores.project(), others)
 
@@ -149,14 +154,17 @@ class Recall:
         where = where_of(wanted)
         scopes = tuple(wanted.scopes) or SCOPES
         of_project = tuple(scope for scope in scopes if scope in OF_PROJECT)
+        # An account keeps those of a session itself where it may not write.
+        of_user = USERS if acting() is None else (*USERS, SESSION_SCOPE)
+        of_user = tuple(scope for scope in scopes if scope in of_user)
         places: list[Place] = []
         if of_project:
             store = await self._stores.project()
             places.append(Place(store, replace(where, scopes=of_project)))
-        if "user" in scopes:
+        if of_user:
             try:
                 store = await self._stores.user()
-                places.append(Place(store, replace(where, scopes=("user",))))
+                places.append(Place(store, replace(where, scopes=of_user)))
             except Unavailable as error:
                 if not places and not or_none:
                     raise

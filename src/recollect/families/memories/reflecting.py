@@ -20,6 +20,7 @@ from recollect.families.memories.consolidation import (
     Remembered,
     Summary,
     is_derived,
+    of_user,
     plan,
     session_of,
     sources_of,
@@ -78,8 +79,11 @@ async def reflect(
     indexing: Indexing,
     writer: Writer,
     time_limit: float | None = TIME_LIMIT,
+    user: RecordStore | None = None,
 ) -> Reflected:
     """What the session's memories come to in each store; with `dry_run` nothing is written.
+
+    In that of the `user` everything that is made is the user's.
 
     One change in each. What was consolidated before is left alone, so a second time changes
     nothing more, and of two at once each memory is consolidated by one. Memories that wait for
@@ -91,6 +95,8 @@ async def reflect(
     async def planned(store: RecordStore, at: int) -> Planned[Reflected]:
         remembered = await _remembered(store, session, strategy, meaning)
         plan_of_store = await asyncio.to_thread(plan, remembered, strategy)
+        if store is user:
+            plan_of_store = of_user(plan_of_store)
         present = await _present(store, plan_of_store)
         return _steps(plan_of_store, present, session, at), _answer(plan_of_store, present)
 

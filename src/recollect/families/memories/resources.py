@@ -12,8 +12,9 @@ from recollect.core.records import Link, Where
 from recollect.core.searching import Search
 from recollect.core.text import clipped
 from recollect.core.times import iso
+from recollect.core.touching import touched
 from recollect.families.memories.fencing import fenced
-from recollect.families.memories.model import MEMORY, SESSION
+from recollect.families.memories.model import MEMORY
 from recollect.families.memories.sessions import NO_SESSION, Use, stored_by
 from recollect.families.memories.status import MemoryStatus
 from recollect.families.memories.topics import TYPES, key_topics
@@ -51,16 +52,15 @@ async def session_text(
         return "## Session Memory Summary\nThis connection keeps no session.\n"
     stores = (project, user)
     stored = await stored_by(stores, session, MOST_SUMMED_UP)
-    made = [record for record in await project.get([session]) if record.kind == SESSION]
+    touched([session, *(record.id for record in stored)])
     counts = {kind: await _how_many(stores, session, (kind,)) for kind in TYPES}
     listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     consolidated = sum("consolidated" in record.facets for record in stored)
     topics = _short(", ".join(await asyncio.to_thread(key_topics, stored)))
-    started = _minute(made[0].created_at if made else started_at)
     return "\n".join(
         [
             "## Session Memory Summary",
-            f"**Session:** {_short(session)} | Started: {started}",
+            f"**Session:** {_short(session)} | Started: {_minute(started_at)}",
             f"**Memories stored:** {await _how_many(stores, session)}"
             + (f" ({listed})" if listed else ""),
             f"**Memories recalled:** {use.queries} queries, "
@@ -116,9 +116,11 @@ async def graph_text(project: RecordStore, session: str | None = None) -> str:
         lines.append(f"Relationships and links are those of the newest {len(entities):,} entities.")
     body = _listed("Entity types", Counter(entity.type or "" for entity in entities))
     body += _listed("Relationship types", Counter(link.verb for link in relations))
+    most = degrees.most_common(MOST_ENTITIES)
+    touched([*(entity for entity, _ in most), *by_id])
     best = [
         f"- {_short(by_id[entity].name)} ({_short(by_id[entity].type)}): {count} links\n"
-        for entity, count in degrees.most_common(MOST_ENTITIES)
+        for entity, count in most
     ]
     body += "".join(["### Best connected\n", *best]) if best else ""
     return "\n".join([*lines, *(["", fenced(body)] if body else []), ""])
@@ -139,6 +141,7 @@ async def preferences_text(user: RecordStore) -> str:
     body = ""
     for title, kind in (("Facts and preferences", "semantic"), ("Procedures", "procedural")):
         shown = [r for r in current[:MOST_PREFERENCES] if r.type == kind]
+        touched(record.id for record in shown)
         body += f"\n### {title}\n" if shown else ""
         body += "".join(
             f"- {_short(r.text)} ({_minute(r.at)[:10]}; {as_data(r.id)})\n" for r in shown

@@ -33,6 +33,16 @@ def required_session(call: Call, given: str | None, options: Options) -> str:
     return session
 
 
+async def started_at(
+    call: Call, stores: Sequence[RecordStore], session: str, options: Options
+) -> int:
+    """When the session began: its record is made with the first memory, and may be from a day
+    before, where a later process goes on with it."""
+    found = [record for store in stores for record in await store.get([session])]
+    made = [record.created_at for record in found if record.kind == SESSION]
+    return min([call.session.started_at or options.started_at, *made])
+
+
 async def session_steps(store: RecordStore, session: str, client: str, at: int) -> list[Step]:
     """What makes the session's record where it is missing."""
     found = await store.get([session], include_deleted=True)

@@ -7,7 +7,8 @@ from recollect.core.entities import ENTITY
 from recollect.core.ports import Indexing
 from recollect.core.records import Where
 from recollect.core.times import iso
-from recollect.families.memories.model import MEMORY, SESSION, Options
+from recollect.families.memories.model import MEMORY, Options
+from recollect.families.memories.sessions import started_at
 from recollect.families.memories.stores import Stores
 
 WORKING = "working"  # a type that the counts name only where it occurs
@@ -153,9 +154,9 @@ async def _storage(stores: Stores, indexing: Indexing) -> Storage:
 
 
 async def _current_session(stores: Stores, options: Options, session: str) -> CurrentSession:
-    project = await stores.project()
-    made = [r for r in await project.get([session]) if r.kind == SESSION]
+    both = (await stores.project(), await stores.user())
     where = Where(kinds=(MEMORY,), sessions=(session,))
-    stored = sum([await store.how_many(where) for store in (project, await stores.user())])
-    started_at = made[0].created_at if made else options.started_at
-    return CurrentSession(session, stored, iso(started_at))
+    stored = sum([await store.how_many(where) for store in both])
+    return CurrentSession(
+        session, stored, iso(await started_at(stores.call, both, session, options))
+    )

@@ -5,7 +5,7 @@ from recollect.core.ports import Library, ProjectChoice, RecordStore
 from recollect.core.records import SESSION_SCOPE, Record
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
-from recollect.core.writing import Plan, T, Writer
+from recollect.core.writing import Plan, T, Writer, is_writable
 from recollect.errors import NotFound
 from recollect.families.memories.identity import full_id
 from recollect.families.memories.model import MEMORY, MERGED_INTO
@@ -14,7 +14,8 @@ MOST_MERGES = 10  # that an old id is followed through
 
 
 class Stores:
-    """The project's store, with session and project memories, and the user's.
+    """The project's store, with session and project memories, and the user's, which holds the
+    session memories of an account that may not write in the project.
 
     With a `session`, the session memories of others are out of reach.
     """
@@ -52,7 +53,9 @@ class Stores:
         """Where memories of the scope live."""
         if scope == "user":
             return await self.user()
-        return await self._choice.to_write(self.call, self._project)
+        store = await self._choice.to_write(self.call, self._project)
+        # Whoever may only read in a project has a conversation there all the same.
+        return await self.user() if scope == SESSION_SCOPE and not is_writable(store) else store
 
     async def holding(self, memory_id: str) -> tuple[RecordStore, Record]:
         """Where the memory lives; after a promotion that a crash cut short, the broader one."""

@@ -263,6 +263,7 @@ class MemoryTools(Family):
             indexing=self._indexing,
             writer=stores.writer,
             time_limit=self._options.time_limit,
+            user=places[1],
         )
         if not dry_run:
             for store in places:

@@ -20,7 +20,7 @@ from recollect.families.bank.care.store_tools import StoreTools
 from recollect.families.bank.model import CORE_FILES, BankOptions
 from recollect.families.bank.registry import Registered
 
-PATIENCE = 10  # seconds until a test stops waiting for what has hung
+PATIENCE = 60  # seconds until a test stops waiting for what has hung
 REMOTE = "ssh://ada@example.org/srv/project"
 
 

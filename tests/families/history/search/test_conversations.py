@@ -156,6 +156,15 @@ async def test_an_unknown_id_is_not_found_and_the_error_says_where_ids_are(
     assert "recall_previous_discussions" in (missing.value.hint or "")
 
 
+async def test_of_a_peers_result_the_error_says_whose_it_is_and_where_it_can_be_read(
+    store: RecordStore,
+) -> None:
+    with pytest.raises(NotFound) as missing:
+        await page(store, "anna:turn_0")
+    assert 'the peer "anna"' in (missing.value.hint or "")
+    assert "as turn_0" in (missing.value.hint or "")
+
+
 @pytest.mark.parametrize(
     ("reason", "words"),
     [

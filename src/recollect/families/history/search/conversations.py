@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from recollect.core.accounts import NAME
 from recollect.core.cursors import cursor_of, position_of
 from recollect.core.ports import RecordStore
 from recollect.core.records import Record, Where
@@ -19,6 +20,10 @@ LONGEST_ALONE = 16_000  # of one that is read by itself
 SHOWN_TYPES = {SAID: "conversation"}  # the name that the searches give it
 CLIPPED = "Clipped turns are whole in read_conversation with the turn's id and limit 1."
 WHERE_IDS_ARE = "Results of recall_previous_discussions carry ids that can be read."
+OF_A_PEER = (
+    'It is a result of the peer "{0}": what the search has shown is all that can be read of it '
+    "from here. Whoever runs that server can read it there, as {1}."
+)
 # Why nothing of a conversation is kept, and what can be done about it.
 LEFT_OUT = {
     "marker": ("is marked not to be indexed", None),
@@ -32,6 +37,7 @@ LEFT_OUT = {
 # Kinds of cursors: turns from a position on, turns up to one, a turn's text from a place on.
 _FROM, _UP_TO, _TEXT = "from", "up to", "text"
 _CHUNK = re.compile(r"(?P<session>.+)-chunk-(?P<number>\d{1,9})")  # as other servers name turns
+_FOREIGN = re.compile(rf"({NAME}):((?:turn|code)_.+)")  # as results of other servers are named
 _GAP = 50  # positions that are looked through at least, as turns that were taken back leave none
 
 
@@ -185,7 +191,9 @@ def _kept(conversation: Record) -> Record:
 
 
 def _unknown(name: str) -> NotFound:
-    return NotFound("conversation", name, hint=WHERE_IDS_ARE)
+    foreign = _FOREIGN.fullmatch(name)
+    hint = OF_A_PEER.format(*foreign.groups()) if foreign else WHERE_IDS_ARE
+    return NotFound("conversation", name, hint=hint)
 
 
 async def _around(store: RecordStore, opened: Opened, turn: Record, limit: int) -> list[Record]:

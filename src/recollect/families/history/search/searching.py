@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from recollect.core.accounts import acting
 from recollect.core.ports import RecordStore
 from recollect.core.text import clipped
 from recollect.core.times import parsed
@@ -43,6 +44,10 @@ from recollect.tools.tool import Warned
 Kind = Literal["all", "conversation", "code", "decision"]
 
 NO_HISTORY = "No past conversations are here yet. `recollect import history` reads them in."
+NO_HISTORY_OF_ACCOUNT = (
+    "This account has no past conversations: those on the server's machine are its owner's, who is "
+    "to be asked for what they say."
+)
 MOST_LISTED = 10  # languages in a sentence
 GOOD = 0.5  # share of the best score, from which a result tells what all are about
 SPANS: dict[TimeRange, str] = {
@@ -175,7 +180,7 @@ async def _answered(
     store: RecordStore, query: str, answer: Found, results: list[MemoryResult], noun: Noun
 ) -> Answered:
     if not results and await is_empty(store):
-        return Answered(warnings=(Warned("no_history", NO_HISTORY),), noun=noun)
+        return Answered(warnings=(Warned("no_history", no_history()),), noun=noun)
     return Answered(
         results,
         topics_of([result.content for result in good(results) if result.type != "code"], query),
@@ -214,8 +219,13 @@ def _in_language(language: str | None) -> str:
 async def _none(store: RecordStore, noun: Noun, reason: Warned) -> Answered:
     """Where a filter leaves nothing; a store that is empty has a better reason for it."""
     if await is_empty(store):
-        reason = Warned("no_history", NO_HISTORY)
+        reason = Warned("no_history", no_history())
     return Answered(warnings=(reason,), noun=noun)
+
+
+def no_history() -> str:
+    """What whoever is acting can do about it: only the owner has a command to run."""
+    return NO_HISTORY if acting() is None else NO_HISTORY_OF_ACCOUNT
 
 
 async def is_empty(store: RecordStore) -> bool:

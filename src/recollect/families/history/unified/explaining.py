@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from itertools import islice
 
+from recollect.core.accounts import acting
 from recollect.core.peers import peer_of
 from recollect.core.searching import SearchType
 from recollect.core.text import clipped
@@ -137,7 +138,7 @@ def _suggested(course: Course, found: Sequence[UnifiedResult]) -> Iterator[str]:
         elif result.type == "section":
             file = result.id.rpartition(":")[0]
             yield f"read_memory_bank_file {_arguments(filename=file)}: the whole file."
-    if course.recalled is not None and course.recalled.is_empty:
+    if course.recalled is not None and course.recalled.is_empty and acting() is None:
         yield "recollect import history, on the command line: takes in past conversations."
 
 

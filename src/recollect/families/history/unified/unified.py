@@ -14,7 +14,7 @@ from recollect.errors import RecollectError
 from recollect.families.history.model import HistoryOptions
 from recollect.families.history.search.foreign import warnings_of
 from recollect.families.history.search.reachable import reachable
-from recollect.families.history.search.searching import NO_HISTORY as NOTHING_TAKEN_IN
+from recollect.families.history.search.searching import no_history
 from recollect.families.history.unified.answers import (
     NO_HISTORY,
     UnifiedAnswer,
@@ -137,7 +137,7 @@ class UnifiedSearch:
             return _Part(HISTORY, warnings=[found], is_searched=False), None
         warnings = [Warned(notice.code, notice.message) for notice in found.notices]
         if found.is_empty:
-            warnings.append(Warned(NO_HISTORY, NOTHING_TAKEN_IN))
+            warnings.append(Warned(NO_HISTORY, no_history()))
         return _Part(HISTORY, found.results, warnings), found
 
     async def _related(
