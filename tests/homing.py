@@ -32,8 +32,22 @@ def called(data: Path, account: Account, *calls: tuple[str, Mapping[str, Any]]) 
     return asyncio.run(work())
 
 
+def made_account(data: Path, account: Account = ANNA) -> None:
+    """Known to all servers of the folder, with a token."""
+
+    async def work() -> None:
+        app = App(load({"data_dir": data, "config": "none"}, {}))
+        try:
+            await app.accounts.create_token(account.name, "")
+        finally:
+            await app.close()
+
+    asyncio.run(work())
+
+
 def kept_at_home(data: Path, account: Account = ANNA) -> None:
     """A memory that is the account's alone, which it has recalled."""
+    made_account(data, account)
     called(data, account, ("store_memory", OWN), ("recall_memories", {"query": "quokka"}))
 
 

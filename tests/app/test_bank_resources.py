@@ -13,7 +13,7 @@ from recollect.core.sessions import Session
 from recollect.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
 from recollect.families.bank.banks import Banks
 
-PATIENCE = 10  # seconds; only a hang takes as long
+PATIENCE = 60  # seconds; only a hang takes as long
 
 
 @pytest.fixture

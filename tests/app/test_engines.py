@@ -244,8 +244,28 @@ def test_what_waits_for_a_server_that_is_not_used_any_more_is_told(tmp_path: Pat
         assert (left.waiting, left.set_aside) == (3, 0)
         assert "Writes for ws://old:8000 (memory/default) are still" in left.sentence
         assert "3 waiting" in left.sentence
-        assert "`recollect status --database-url ws://old:8000` brings over" in left.hint
+        where = f"--data-dir {tmp_path} --database-url ws://old:8000"
+        assert f"`recollect status {where}` brings over" in left.hint
+        assert f"`recollect journal {where}` shows it" in left.hint
     assert asyncio.run(left_elsewhere(old)) == []
+
+
+def test_the_advice_names_the_user_and_what_no_option_says(tmp_path: Path) -> None:
+    old = settings_of(tmp_path, database_url=NOBODY_EITHER, database_user="ada", namespace="team")
+    waiting_for(old)
+    library = make_library(old, now)
+
+    async def used() -> None:
+        await library.projects()
+        await library.close()
+
+    asyncio.run(used())
+    [left] = asyncio.run(left_elsewhere(settings_of(tmp_path)))
+    where = f"--data-dir {tmp_path} --database-url {NOBODY_EITHER} --database-user ada"
+    assert left.hint.startswith(
+        "With RECOLLECT_NAMESPACE=team and RECOLLECT_DATABASE_PASSWORD set, "
+        f"`recollect status {where}` "
+    )
 
 
 def test_a_folder_without_an_address_is_told_too_and_one_without_writes_is_not(

@@ -18,7 +18,7 @@ from recollect.engines.memory.store import MemoryStore
 from recollect.errors import ModelUnavailable
 
 KINDS = ("memory",)
-PATIENCE = 10  # seconds; only a hang takes as long
+PATIENCE = 60  # seconds; only a hang takes as long
 
 
 class Counting(HashingEmbedder):

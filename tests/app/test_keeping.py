@@ -22,7 +22,7 @@ from recollect.errors import NotFound, StoreDamaged
 from recollect.settings import load
 from telling import tell
 
-PATIENCE = 10  # seconds; only a hang takes as long
+PATIENCE = 60  # seconds; only a hang takes as long
 
 
 @pytest.fixture

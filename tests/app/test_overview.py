@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 
 from making import DAY_ONE, batch, entity, memory
+from placing import named
 from recollect.app.app import App
+from recollect.app.engines import make_library
 from recollect.app.overview import WEEKS, Overview, Share
 from recollect.core.ports import Library
 from recollect.core.records import Delete
@@ -131,6 +133,27 @@ async def test_files_are_told_with_their_size_and_project(tmp_path: Path) -> Non
     assert not any(name.endswith(("-wal", "-shm")) for name in named)
     assert found.projects[0].size_bytes == own.size_bytes > 0
     assert found.totals.size_bytes == sum(file.size_bytes for file in found.files)
+    await library.close()
+
+
+async def test_what_a_server_keeps_is_as_large_as_it_says(tmp_path: Path) -> None:
+    given = {"data_dir": tmp_path / "data", "config": "none", **named("postgres")}
+    library = make_library(load(given, {}), lambda: DAY_ONE, standing_by=False)
+    copy = tmp_path / "data" / "standby" / "0" / "replica"
+    copy.mkdir(parents=True)
+    for name in ("shop", "old"):
+        made = await library.create(name, "")
+        _, store = await library.open(name)
+        await store.commit(batch(memory(name)))
+        (copy / f"{made.id}.db").write_bytes(b"x" * 10)
+    sizes = {"shop": await (await library.open("shop"))[1].size()}
+    sizes["old"] = await store.size()
+    await library.archive("old")
+    found = await overview(library, tmp_path)
+    assert {share.name: share.size_bytes for share in found.projects} == sizes
+    assert min(sizes.values()) > 1_000
+    assert found.totals.size_bytes == sum(sizes.values())
+    assert (found.totals.here_bytes, found.files[0].project) == (20, None)
     await library.close()
 
 

@@ -15,7 +15,7 @@ from recollect.families.memories.resources import PREFERENCES, STATUS
 from recollect.settings import load
 from standing_by import standing_by
 
-PATIENCE = 10  # seconds; only a hang takes as long
+PATIENCE = 60  # seconds; only a hang takes as long
 
 
 def entity(name: str) -> dict[str, object]:

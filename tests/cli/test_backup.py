@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from homing import DIARY, kept_at_home, recalled_at_home
+from homing import ANNA, DIARY, kept_at_home, made_account, recalled_at_home
+from recollect.core.accounts import Account
 from serving import HANG, environment
 
 Run = Callable[..., Any]
@@ -194,3 +195,19 @@ def test_what_is_an_accounts_alone_comes_back_with_everything_and_never_as_a_pro
     assert "anna" not in stored("restore", str(file), "--project", "none").err
     assert "1 project," in stored("restore", str(file), "--replace", "--yes").out
     assert recalled_at_home(data) == [DIARY]
+
+
+def test_what_was_a_removed_accounts_alone_does_not_come_back(
+    stored: Run, file: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    for account in (ANNA, Account("bela")):
+        kept_at_home(data, account)
+    assert stored("backup", str(file)).status == 0
+    assert stored("account", "remove", "anna", "--yes").status == 0
+    assert stored("restore", str(file), "--replace", "--yes").status == 0
+    assert stored("status", "--json").json["accounts"]["accounts"] == 1
+    made_account(data)  # another of that name
+    assert recalled_at_home(data) == []
+    assert recalled_at_home(data, Account("bela")) == [DIARY]
+    assert stored("doctor").status == 0

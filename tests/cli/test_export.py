@@ -96,12 +96,33 @@ def test_what_is_an_accounts_alone_comes_back_to_it_alone(
     assert "theirs alone of 1 account" in told.out
     monkeypatch.setenv("RECOLLECT_DATA_DIR", str(other))
     taken = recollect("import", str(folder))
-    assert (taken.status, "Added 2 records" in taken.out) == (0, True)
+    assert (taken.status, "Added 1 record " in taken.out) == (0, True)
     assert "recollect token --user anna" in taken.err
+    assert recalled_at_home(other) == []  # whoever has that name here may be another
+    recollect("token", "--user", "anna")
+    assert recollect("import", str(folder), "--json").json["strangers"] == []
     assert recalled_at_home(other) == [DIARY]
     assert recalled_at_home(other, Account("bela")) == []
     assert "quokka" not in recollect("list", "--all-projects").out
     assert recollect("import", str(folder), "--json").json["unchanged"] == 2
+
+
+def test_what_is_an_accounts_alone_can_be_left_out_and_tokens_and_grants_always_are(
+    recollect: Run, tmp_path: Path
+) -> None:
+    recollect("remember", "We deploy on Fridays", "--project", "shop")
+    kept_at_home(tmp_path / "data")
+    recollect("token", "--user", "anna", "--label", "laptop")
+    recollect("grant", "shop", "--user", "anna")
+    for options, is_in in ((("--no-accounts",), False), ((), True), (("--no-accounts",), False)):
+        told = recollect("export", str(tmp_path / "out"), *options, "--json").json
+        assert told["accounts"] == ["anna"] * is_in
+        files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+        texts = "".join(f"{path} {path.read_text('utf-8')}" for path in files)
+        assert (f"{Path('accounts', 'anna')}" in texts, "quokka" in texts) == (is_in, is_in)
+        for secret in ("laptop", "rclu_", '"write"', "secret_hash"):
+            assert secret not in texts
+        assert ("anna" in texts) == is_in
 
 
 def test_no_page_for_people_shows_what_is_an_accounts_alone(recollect: Run, tmp_path: Path) -> None:

@@ -162,12 +162,12 @@ def test_a_command_has_no_session_of_its_own(
 ) -> None:
     refused = recollect("remember", "x", "--scope", "session")
     assert refused.status == 2
-    assert "MEMORY_SESSION_ID" in refused.err
-    monkeypatch.setenv("MEMORY_SESSION_ID", "s1")
+    assert "RECOLLECT_SESSION_ID" in refused.err
+    monkeypatch.setenv("RECOLLECT_SESSION_ID", "s1")
     assert recollect("remember", "x", "--scope", "session").status == 0
     assert contents(recollect("recall", "x", "--json")) == ["x"]
     assert "current_session" in recollect("status", "--json").json
-    monkeypatch.delenv("MEMORY_SESSION_ID")
+    monkeypatch.delenv("RECOLLECT_SESSION_ID")
     assert contents(recollect("recall", "x", "--json")) == []
     assert "current_session" not in recollect("status", "--json").json
 
@@ -296,3 +296,14 @@ def test_what_is_kept_in_memory_alone_is_said_not_to_stay(
         assert told.status == 0
         assert "nothing of it is left once the command ends" in told.err
     assert recollect("recall", "tea").err == ""
+
+
+@pytest.mark.parametrize("command", [("list",), ("recall", "tea"), ("context", "tea")])
+def test_a_mistyped_project_is_not_read_as_an_empty_one(
+    recollect: Run, command: tuple[str, ...]
+) -> None:
+    stored(recollect, "Prefers tea", "--scope", "user")
+    refused = recollect(*command, "--project", "nosuch", "--json")
+    assert (refused.status, refused.json["error"]) == (2, "not_found")
+    recollect("create-project", "shop")
+    assert recollect(*command, "--project", "shop").status == 0

@@ -19,7 +19,7 @@ def peers_in(tmp_path: Path) -> dict[str, Any]:
     return json.loads((tmp_path / "data" / "peers.json").read_text(encoding="utf-8"))["peers"]
 
 
-def add(recollect: Run, name: str = "anna", *more: str, token: str = "rcl_secret\n") -> Any:
+def add(recollect: Run, name: str = "anna", *more: str, token: str = "rclp_secret\n") -> Any:
     arguments = more or PINNED
     return recollect("peer", "add", name, ADDRESS, "--token-file", "-", *arguments, stdin=token)
 
@@ -27,10 +27,10 @@ def add(recollect: Run, name: str = "anna", *more: str, token: str = "rcl_secret
 def test_a_peer_is_added_listed_and_removed(recollect: Run, tmp_path: Path) -> None:
     assert "No peers" in recollect("peer", "list").out
     assert add(recollect).status == 0
-    assert peers_in(tmp_path)["anna"]["token"] == "rcl_secret"
+    assert peers_in(tmp_path)["anna"]["token"] == "rclp_secret"
     listed = recollect("peer", "list")
     assert ADDRESS in listed.out
-    assert "rcl_secret" not in listed.out + recollect("peer", "list", "--json").out
+    assert "rclp_secret" not in listed.out + recollect("peer", "list", "--json").out
     assert recollect("peer", "list", "--json").json["peers"][0]["name"] == "anna"
     assert recollect("peer", "remove", "anna").status == 0
     assert peers_in(tmp_path) == {}
@@ -41,14 +41,14 @@ def test_a_token_comes_from_a_file_and_a_fingerprint_from_a_certificate(
     recollect: Run, tmp_path: Path
 ) -> None:
     token, pem = tmp_path / "token", certificate(tmp_path)
-    token.write_text("rcl_of_a_file\n", encoding="utf-8")
+    token.write_text("rclp_of_a_file\n", encoding="utf-8")
     done = recollect(
         *("peer", "add", "anna", ADDRESS, "--token-file", str(token)),
         *("--certificate", str(pem), "--time-limit", "2", "--json"),
     )
     assert done.json["fingerprint"] == shown_fingerprint(fingerprint_of(pem))
     kept = peers_in(tmp_path)["anna"]
-    assert (kept["token"], kept["time_limit"]) == ("rcl_of_a_file", 2.0)
+    assert (kept["token"], kept["time_limit"]) == ("rclp_of_a_file", 2.0)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +69,10 @@ def test_a_token_comes_from_a_file_and_a_fingerprint_from_a_certificate(
 def test_a_mistake_is_told_and_changes_nothing(
     recollect: Run, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    done = recollect("peer", "add", *arguments, stdin="rcl_secret\n")
+    done = recollect("peer", "add", *arguments, stdin="rclp_secret\n")
     assert done.status == 2
     assert done.err
-    assert "rcl_secret" not in done.err
+    assert "rclp_secret" not in done.err
     assert not (tmp_path / "data" / "peers.json").exists()
 
 
@@ -81,8 +81,8 @@ def test_an_empty_token_and_a_name_that_is_taken_are_mistakes(
 ) -> None:
     assert add(recollect, token="\n").status == 2
     assert add(recollect).status == 0
-    assert add(recollect, token="rcl_other\n").status == 2
-    assert peers_in(tmp_path)["anna"]["token"] == "rcl_secret"
+    assert add(recollect, token="rclp_other\n").status == 2
+    assert peers_in(tmp_path)["anna"]["token"] == "rclp_secret"
 
 
 def test_where_only_reading_is_allowed_nobody_is_added(
@@ -109,12 +109,13 @@ def test_checking_asks_those_who_are_known(recollect: Run) -> None:
     assert recollect("peer", "check", "anna").status == 2
     recollect(
         *("peer", "add", "gone", "https://127.0.0.1:1", "--token-file", "-", *PINNED),
-        stdin="rcl_secret\n",
+        stdin="rclp_secret\n",
     )
     done = recollect("peer", "check", "--json")
     assert done.status == 1
     assert done.json["peers"][0]["error"] == "peer_unreachable"
-    assert "gone" in recollect("peer", "check", "gone").out
+    shown = recollect("peer", "check", "gone").out
+    assert shown.startswith("gone: https://127.0.0.1:1 cannot be reached")
 
 
 def test_an_identity_is_made_once_and_says_how_to_serve_with_it(
@@ -127,3 +128,20 @@ def test_an_identity_is_made_once_and_says_how_to_serve_with_it(
     assert (again["fingerprint"], again["is_new"]) == (first.out.strip(), False)
     assert Path(again["certificate"]).parent == tmp_path / "data"
     assert fingerprint_of(Path(again["certificate"])) == first.out.strip().removeprefix("sha256:")
+
+
+@pytest.mark.parametrize(
+    ("token", "told"),
+    [
+        ("rcl_secret", "is its owner's own"),
+        ("rclu_secret", "is a user's"),
+        ("hunter2", "is none that Recollect has made"),
+    ],
+)
+def test_only_a_peers_token_is_taken(recollect: Run, tmp_path: Path, token: str, told: str) -> None:
+    done = add(recollect, token=token)
+    assert done.status == 2
+    assert told in done.err
+    assert "recollect token --peer" in done.err
+    assert token not in done.err
+    assert not (tmp_path / "data" / "peers.json").exists()

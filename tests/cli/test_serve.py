@@ -102,3 +102,15 @@ def test_a_key_that_others_may_read_is_told_of(tmp_path: Path) -> None:
     with http_server(tmp_path / "data", "--no-token", "--certificate", path) as server:
         assert server.url.startswith("https://127.0.0.1:")
     assert any(f"chmod 600 {path}" in line for line in server.said) == (os.name == "posix")
+
+
+def test_without_the_database_and_a_copy_of_it_no_token_is_said_to_be_missing(
+    tmp_path: Path,
+) -> None:
+    place = ("--data-dir", tmp_path / "data", "--database-url", "ws://127.0.0.1:1")
+    refused = run("serve", "--transport", "http", "--port", 0, *place)
+    assert (refused.returncode, "Traceback" in refused.stderr) == (1, False)
+    assert "nobody's can be checked" in refused.stderr
+    assert "ws://127.0.0.1:1" in refused.stderr
+    assert "was never reached from this folder" in refused.stderr
+    assert "none yet" not in refused.stderr

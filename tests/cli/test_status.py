@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from homing import kept_at_home
+from placing import variables
 from recollect.cli.status import counted, size
 from recollect.core.times import iso, now
 from recollect.core.usage import Usage
@@ -342,7 +343,7 @@ def test_what_waits_for_a_server_of_before_is_told(
     assert recollect("remember", "Prefers tea", "--scope", "user", *server).status == 0
     shown = recollect("status")
     assert "Writes for ws://127.0.0.1:1 (memory/default) are still on this machine" in shown.out
-    assert "`recollect status --database-url ws://127.0.0.1:1` brings over" in shown.out
+    assert "--database-url ws://127.0.0.1:1` brings over" in shown.out
     [left] = recollect("status", "--json").json["left_elsewhere"]
     assert left["address"] == "ws://127.0.0.1:1 (memory/default)"
     assert left["waiting"] >= 1
@@ -362,3 +363,76 @@ def test_of_what_is_an_accounts_alone_the_owner_sees_how_much_there_is(
     for shown in (out, told.out):
         assert "quokka" not in shown
         assert "anna" not in shown
+
+
+@pytest.fixture
+def on_postgres(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The namespace of commands that keep everything on a server."""
+    chosen = variables("postgres")
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
+    return chosen["RECOLLECT_NAMESPACE"]
+
+
+def test_of_a_server_its_own_size_is_told_and_beside_it_what_is_here(
+    recollect: Run, data: Path, on_postgres: str
+) -> None:
+    recollect("remember", "Tests run with tox")
+    told = recollect("status", "--json").json
+    [shop] = told["projects"]
+    assert told["totals"]["size_bytes"] >= shop["size_bytes"] > 0
+    assert told["totals"]["here_bytes"] == sum(file["size_bytes"] for file in told["files"])
+    out = " ".join(recollect("status").out.split())
+    assert f"{size(told['totals']['size_bytes'])} in the database." in out
+    assert "standby/ (copy and journal for when the database is away)" in out
+
+
+def test_a_mistyped_namespace_is_told_and_made_by_nobody_who_reads(
+    recollect: Run, data: Path, on_postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recollect("remember", "Tests run with tox")
+    monkeypatch.setenv("RECOLLECT_NAMESPACE", "mistyped")
+    for command in (("status",), ("recall", "tox"), ("list-projects",), ("token", "list")):
+        refused = recollect(*command, "--json")
+        assert (refused.status, refused.json["argument"]) == (2, "namespace")
+        assert on_postgres in refused.json["others"]
+        assert "mistyped" not in refused.json["others"]
+
+
+def test_why_a_server_is_away_is_told_of_a_project_that_is_off_too(
+    recollect: Run, data: Path
+) -> None:
+    server = ("--database-url", "ws://127.0.0.1:1")
+    recollect("remember", "x", *server)
+    recollect("off", *server)
+    told = recollect("status", "--json", *server).json
+    assert told["off_since"]
+    assert told["connection"]["since"]
+    out = " ".join(recollect("status", *server).out.split())
+    assert told["connection"]["reason"] in out
+    assert "writes waiting here" in out
+
+
+def test_what_a_server_had_that_came_back_with_less_is_named(recollect: Run, data: Path) -> None:
+    server = ("--database-url", "ws://127.0.0.1:1")
+    recollect("remember", "x", *server)
+    [standby] = (data / "standby").iterdir()
+    kept = standby / "replica.before-20260301T100000Z"
+    kept.mkdir()
+    assert recollect("status", "--json", *server).json["copies_kept"] == [str(kept)]
+    assert f"keptin{kept}" in "".join(recollect("status", *server).out.split())
+
+
+def test_accounts_peers_and_the_access_log_have_a_line_each(recollect: Run, data: Path) -> None:
+    recollect("token", "--user", "anna")
+    recollect("token", "--peer", "bert")
+    add = ("peer", "add", "carl", "https://127.0.0.1:1", "--token-file", "-")
+    recollect(*add, "--fingerprint", "ab" * 32, stdin="rclp_x")
+    (data / "access").mkdir(exist_ok=True)
+    (data / "access" / "access-1.jsonl").write_bytes(b"x" * 5_000)
+    told = recollect("status", "--json").json["team"]
+    assert (told["users"], told["servers"], told["peers"]) == (1, 1, 1)
+    lines = {line.split()[0]: line for line in recollect("status").out.splitlines() if line.strip()}
+    assert "1 user and 1 other server" in lines["accounts"]
+    assert str(data / "access")[:40] in lines["access"]
+    assert "1 server to ask" in lines["peers"]

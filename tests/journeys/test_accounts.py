@@ -70,7 +70,7 @@ async def test_a_shared_project_is_one_and_what_is_the_users_is_each_ones_own(ap
     assert set(await recalled(anna, "deploy")) == {*shared, "Anna prefers short deploy notes"}
     assert set(await recalled(bob, "deploy")) == shared
     assert set(await recalled(owner, "deploy")) == {*shared, "The owner likes deploys on Monday"}
-    with pytest.raises(ReadOnly, match="for reading alone"):
+    with pytest.raises(ReadOnly, match='"team" is shared with you for reading alone'):
         await remember(bob, "Bob was here")
 
 
@@ -231,3 +231,62 @@ async def test_the_owners_commands_show_nothing_that_is_an_accounts_alone(app: A
     await remember(client(app, "anna"), "Anna deploys in private", "user")
     everywhere = await app.shelf.newest(Session(), Where(), 10, everywhere=True)
     assert [record.text for _, record in everywhere] == ["The owner deploys"]
+
+
+async def test_an_account_is_told_what_it_may_do_with_each_project(app: App) -> None:
+    owner, anna = client(app), client(app, "anna")
+    for name in ("read here", "written here", "hidden"):
+        await owner("create_project", name=name)
+    for name, access in (("read here", "read"), ("written here", "write")):
+        await app.accounts.grant("anna", await app.library.project(name), access)
+    await anna("create_project", name="hers")
+    listed = (await anna("list_projects"))["projects"]
+    assert {each["name"]: each["access"] for each in listed} == {
+        "hers": "own",
+        "read here": "read",
+        "written here": "write",
+    }
+    assert not [p for p in (await owner("list_projects"))["projects"] if "access" in p]
+
+
+async def test_who_may_only_read_keeps_a_conversation_for_themselves(app: App) -> None:
+    owner, anna = client(app), client(app, "anna")
+    await remember(owner, "The deploy needs the staging key")
+    await app.accounts.grant("anna", await app.library.project("team"), "read")
+    kept = [
+        (await remember(anna, f"Deploy step {n} failed", "session"))["memory_id"] for n in range(4)
+    ]
+    for scopes in ({}, {"scope": "session"}):
+        found = await anna("recall_memories", query="deploy step", **scopes)
+        assert set(kept) <= {memory["id"] for memory in found["memories"]}
+    assert "Deploy step 0 failed" in (await anna("get_memory_context"))["context_block"]
+    found = await anna("recall_memories", query="deploy step", scope="session")
+    assert {memory["access_count"] for memory in found["memories"]} == {3}
+    status = await anna("get_memory_status")
+    assert status["current_session"]["memories_this_session"] == 4
+    await anna("update_memory", memory_id=kept[0], content="Deploy step 0 failed twice")
+
+    made = (await anna("reflect_and_consolidate"))["consolidated_memories"]
+    assert [each["scope"] for each in made] == ["user"]
+    with pytest.raises(ReadOnly, match="Promote it to `user`"):
+        await anna("promote_memory", memory_id=kept[0], target_scope="project")
+    await anna("promote_memory", memory_id=kept[0], target_scope="user")
+    another = client(app, "anna")  # another conversation
+    assert "Deploy step 0 failed twice" in await recalled(another, "deploy step")
+    assert "Deploy step 1 failed" not in await recalled(another, "deploy step")
+
+    for who in (owner, client(app, "bob")):
+        assert not [text for text in await recalled(who, "deploy step") if "step" in text]
+    _, store = await app.library.open("team")
+    assert {change.client for change in await store.changes()} == {"editor 1"}
+    await app.end_sessions()
+    with pytest.raises(ReadOnly):
+        await remember(anna, "The deploy needs no key")
+
+
+async def test_an_account_without_a_past_is_not_sent_to_a_command_of_the_owners(app: App) -> None:
+    for who, is_told in ((client(app), True), (client(app, "anna"), False)):
+        for tool in ("recall_previous_discussions", "unified_memory_search"):
+            answer = await who(tool, query="deploys")
+            assert answer["warnings"][0]["code"] == "no_history"
+            assert ("recollect import history" in str(answer)) == is_told

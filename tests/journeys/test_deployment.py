@@ -1,10 +1,14 @@
 """The first commands of a deployment, in the order in which they are written down."""
 
+import json
 import re
+from dataclasses import fields
 from pathlib import Path
 
 from engine_journeys import Place
 from placing import variables
+from recollect.cli.main import COMMANDS
+from recollect.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,3 +31,21 @@ def test_a_token_is_made_in_a_database_that_is_empty_and_has_no_server(tmp_path:
     at = Place("postgres", tmp_path, variables("postgres"))
     made = at.told("token")
     assert [token["id"] for token in at.told("token", "list")["tokens"]] == [made["id"]]
+
+
+def test_there_is_one_image_and_its_variables_are_settings() -> None:
+    assert [path.name for path in ROOT.rglob("Dockerfile*") if ".venv" not in path.parts] == [
+        "Dockerfile"
+    ]
+    compose = (ROOT / "deploy" / "compose.yaml").read_text("utf-8")
+    assert "build: .." in compose
+    named = re.findall(r"\bRECOLLECT_([A-Z_]+):", compose)
+    assert {"TRANSPORT", "HOST", "PORT", "CERTIFICATE"} <= {*named}
+    assert {name.lower() for name in named} <= {field.name for field in fields(Settings)}
+
+
+def test_the_health_check_of_the_image_is_a_command() -> None:
+    image = (ROOT / "Dockerfile").read_text("utf-8")
+    [check] = re.findall(r"HEALTHCHECK .*CMD (\[.*\])", image)
+    program, command = json.loads(check)
+    assert (program, command in COMMANDS) == ("recollect", True)

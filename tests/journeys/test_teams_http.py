@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -292,6 +293,7 @@ async def test_a_log_that_cannot_be_written_stops_accounts_and_not_the_owner(
 ) -> None:
     with team(tmp_path) as unnoted:
         unnoted.join("anna", "--user", "anna")
+        shutil.rmtree(unnoted.data_dir / "access")
         (unnoted.data_dir / "access").write_text("in the way", encoding="utf-8")
         async with unnoted.connect("anna") as anna, unnoted.connect(OWNER) as owner:
             refused = await call(anna, "create_project", name="hers")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from recollect.core.accounts import acting_as
 from recollect.core.ports import Access, RecordStore
 from recollect.core.times import Clock
+from recollect.core.touching import touched
 from recollect.errors import RecollectError
 
 INTERVAL = 2.0  # seconds between the first count and its being stored
@@ -26,6 +27,7 @@ class BatchedAccesses:
     def note(self, store: RecordStore, ids: Sequence[str]) -> None:
         if not ids:
             return
+        touched(ids)
         self._counts.setdefault(store, Counter()).update(ids)
         if self._task is None or self._task.done():
             with acting_as(None):

@@ -8,9 +8,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from recollect.core.accounts import acting, acting_as
+from recollect.core.accounts import acting
 from recollect.core.conditions import answering
-from recollect.core.sessions import Call, Report, Session
+from recollect.core.sessions import Call, Report, Session, acting_in
 from recollect.core.times import Clock, now
 from recollect.errors import ReadOnly, RecollectError
 from recollect.settings import AUTO, GATEWAY, Settings, chosen_toolsets
@@ -240,7 +240,7 @@ class App:
         report: Report | None = None,
     ) -> Result:
         """Runs one tool and logs one line about it. Deliberate errors come out as they are."""
-        with acting_as(session.account or acting()):
+        with acting_in(session):
             return await self._called(session, name, arguments, report)
 
     async def _called(

@@ -4,10 +4,12 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recollect.app.accesses import BatchedAccesses
+from recollect.app.accounts.grants import accesses
 from recollect.app.accounts.guarding import GuardedLibrary
 from recollect.app.accounts.owners import OwnersFinder, OwnersSections
 from recollect.app.engines import make_library, standby_of
@@ -28,7 +30,7 @@ from recollect.core.ports import Embedder, Library, RecordStore
 from recollect.core.searching import Finder
 from recollect.core.times import Clock, LocalZone
 from recollect.families.bank.model import SECTION
-from recollect.families.graph.toolset import GraphTools, ProjectTools
+from recollect.families.graph.toolset import Accesses, GraphTools, ProjectTools
 from recollect.families.graph.views import graph_page
 from recollect.families.history.model import CODE, TURN, HistoryOptions
 from recollect.families.memories.model import MEMORY, Options
@@ -108,7 +110,7 @@ def build(
     past = Past(library, _transcripts, indexer, clock, history)
     families = {
         "memories": memories.tools,
-        "graph": lambda: _graph_tools(settings, guarded, choice, clock),
+        "graph": lambda: _graph_tools(settings, guarded, choice, clock, partial(accesses, library)),
         "history": lambda: _history_tools(
             guarded,
             indexer,
@@ -273,14 +275,15 @@ def _memory_rule(settings: Settings, library: GuardedLibrary, keeper: Keeper) ->
 
 
 def _graph_tools(
-    settings: Settings, library: Library, choice: ProjectRule, clock: Clock
+    settings: Settings, library: Library, choice: ProjectRule, clock: Clock, allowed: Accesses
 ) -> list[Tool]:
     mask = settings.mask_secrets
     if settings.dialect == "server-memory":
         from recollect.families.graph.server_memory import ServerMemoryTools
 
         return ServerMemoryTools(choice, clock, mask=mask).tools()
-    projects, graph = ProjectTools(library, choice), GraphTools(choice, clock, mask=mask)
+    projects = ProjectTools(library, choice, allowed)
+    graph = GraphTools(choice, clock, mask=mask)
     return [*projects.tools(), *graph.tools()]
 
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import join
 
 from recollect.app.deferring import deferred
 from recollect.app.migrating.addresses import address_in, name_of
@@ -23,6 +24,7 @@ from recollect.settings import (
     standby_folder,
     surreal_folder,
 )
+from recollect.settings.storage import USUAL_NAMES
 
 JOURNAL = "journal.db"
 ADDRESS = "address"  # the file that tells which database a folder stands in for
@@ -37,31 +39,35 @@ def make_library(
     standing_by: bool = True,
     patience: float = PATIENCE,
     on_return: Callable[[], None] = lambda: None,
+    founds: bool = True,
 ) -> Library:
     """Touches no file, and reaches nothing, before the first call.
 
     Without `standing_by` it is the database itself: one that is away is just that, an error, and
-    an unfinished copy is not refused. `patience` is how long a write waits for one that has just
-    gone, and `on_return` is called when one is back.
+    an unfinished copy is not refused. One that `founds` nothing refuses a schema of PostgreSQL
+    that is not there, for who only reads. `patience` is how long a write waits for one that has
+    just gone, and `on_return` is called when one is back.
     """
     waiting = Waiting(patience, on_return) if standing_by else None
-    library = _library(settings, clock, waiting)
+    library = _library(settings, clock, waiting, founds=founds)
     if not standing_by or settings.deployment_mode == "embedded-memory":
         return library
     standby = standby_of(settings)
 
     async def on_first() -> None:
         if standby is not None:
-            standby.label(name_of(settings))
+            standby.label(name_of(settings), settings.database_user or "")
 
     return finished(library, name_of(settings), on_first)
 
 
-def _library(settings: Settings, clock: Clock, waiting: "Waiting | None") -> Library:
+def _library(
+    settings: Settings, clock: Clock, waiting: "Waiting | None", *, founds: bool
+) -> Library:
     if settings.engine == "surreal":
         return _surreal(settings, clock, waiting)
     if settings.engine == "postgres":
-        served = _postgres(settings, clock)
+        served = _postgres(settings, clock, founds=founds)
         return served if waiting is None else _standing_by(settings, clock, served, waiting)
     if settings.deployment_mode == "embedded-memory":
         from recollect.engines.memory.library import MemoryLibrary
@@ -101,19 +107,31 @@ class Standby:
     @property
     def address(self) -> str:
         """What it stands in for, as far as that was put down."""
-        try:
-            return (self.folder / ADDRESS).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            return ""
+        return self._label[0]
 
-    def label(self, address: str) -> None:
+    @property
+    def user(self) -> str:
+        """Who used it there, likewise."""
+        return self._label[1]
+
+    @property
+    def _label(self) -> tuple[str, str]:
+        try:
+            lines = (self.folder / ADDRESS).read_text(encoding="utf-8").strip().splitlines()
+        except (OSError, UnicodeDecodeError):
+            lines = []
+        address, user = (*lines, "", "")[:2]
+        return address, user
+
+    def label(self, address: str, user: str) -> None:
         """Puts down what it stands in for, for who finds the folder later."""
-        file = self.folder / ADDRESS
-        if self.address == address:
+        if self._label == (address, user):
             return
         with suppress(OSError):  # a help, and no reason to refuse anything
             make_private(self.folder)
-            file.write_text(f"{address}\n", encoding="utf-8")
+            (self.folder / ADDRESS).write_text(
+                f"{address}\n{user}".rstrip() + "\n", encoding="utf-8"
+            )
 
     async def counts(self) -> tuple[int, int]:
         """How many writes wait, and how many are set aside; nothing is made for it."""
@@ -157,6 +175,7 @@ class Left:
     folder: str
     waiting: int
     set_aside: int
+    user: str = ""
 
     @property
     def sentence(self) -> str:
@@ -167,8 +186,25 @@ class Left:
 
     @property
     def hint(self) -> str:
-        where = "--database-url " + (address_in(self.address) if self.address else "ADDRESS")
-        return f"`recollect status {where}` brings over what waits, `journal {where}` shows it"
+        """Commands that run as they are, but for the password and what settings name otherwise."""
+        url = address_in(self.address) if self.address else "ADDRESS"
+        flags = ["--data-dir", str(Path(self.folder).parent.parent), "--database-url", url]
+        flags += ["--database-user", self.user] if self.user else []
+        variables = _variables(self.address, has_user=bool(self.user))
+        said = f"With {' and '.join(variables)} set, " if variables else ""
+        where = join(flags)
+        return (
+            f"{said}`recollect status {where}` brings over what waits, and "
+            f"`recollect journal {where}` shows it"
+        )
+
+
+def _variables(name: str, *, has_user: bool) -> list[str]:
+    """What no option says of a place with that name."""
+    inside = name.partition(" (")[2].removesuffix(")").split("/")
+    named = zip(USUAL_NAMES.items(), inside, strict=False)
+    said = [f"RECOLLECT_{key.upper()}={value}" for (key, usual), value in named if value != usual]
+    return [*said, *(["RECOLLECT_DATABASE_PASSWORD"] if has_user else [])]
 
 
 async def left_elsewhere(settings: Settings) -> list[Left]:
@@ -180,7 +216,7 @@ async def left_elsewhere(settings: Settings) -> list[Left]:
             continue
         waiting, aside = await standby.counts()
         if waiting or aside:
-            found.append(Left(standby.address, str(standby.folder), waiting, aside))
+            found.append(Left(standby.address, str(standby.folder), waiting, aside, standby.user))
     return found
 
 
@@ -199,7 +235,7 @@ def _expect_installed(engine: str, package: str) -> None:
         )
 
 
-def _postgres(settings: Settings, clock: Clock) -> Library:
+def _postgres(settings: Settings, clock: Clock, *, founds: bool) -> Library:
     _expect_installed("postgres", "psycopg")
     place = settings.database_url or ""
 
@@ -214,6 +250,7 @@ def _postgres(settings: Settings, clock: Clock) -> Library:
             credentials=Credentials(settings.database_user or "", settings.database_password or ""),
             ca=settings.database_ca,
             time_limit=settings.database_timeout,
+            founds=founds,
         )
         return PostgresLibrary(opened, mode=settings.deployment_mode, place=place, clock=clock)
 
@@ -243,6 +280,7 @@ def _surreal(settings: Settings, clock: Clock, waiting: "Waiting | None") -> Lib
 
 def _standing_by(settings: Settings, clock: Clock, primary: Library, waiting: "Waiting") -> Library:
     """A database that may go away, with what stands in for it then."""
+    from recollect.app.accounts.rights import rights_of
     from recollect.engines.sqlite.library import SqliteLibrary
     from recollect.engines.standby.journal.journal import Journal
     from recollect.engines.standby.library import StandbyLibrary
@@ -256,6 +294,7 @@ def _standing_by(settings: Settings, clock: Clock, primary: Library, waiting: "W
         clock=clock,
         patience=waiting.patience,
         on_change=waiting.told,
+        rights_of=rights_of,
     )
 
 

@@ -16,7 +16,7 @@ from recollect.families.memories.resources import (
     session_text,
     status_text,
 )
-from recollect.families.memories.sessions import session_of
+from recollect.families.memories.sessions import session_of, started_at
 from recollect.families.memories.toolset import MemoryTools
 
 MARKDOWN = "text/markdown"
@@ -101,5 +101,5 @@ class MemoryResources:
         use = self._tools.uses.of(session or "")
         user = await self._library.user()
         searches = await self._searches.newest(session=session) if session else []
-        started = self._options.started_at
-        return await session_text(project, user, session, started, use, searches)
+        began = await started_at(call, (project, user), session or "", self._options)
+        return await session_text(project, user, session, began, use, searches)

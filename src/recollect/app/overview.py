@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from recollect.core.projects import USER, Project
 from recollect.core.records import Record, Where
 from recollect.core.text import clipped
 from recollect.core.times import Clock, iso
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, StoreAway
 from recollect.families.history.model import TURN
 from recollect.families.memories.model import MEMORY
 
@@ -28,6 +29,7 @@ LONGEST_SHOWN = 200  # characters of what was recalled
 WEEK = 7 * 86_400_000_000  # microseconds
 
 _SIDE_FILES = ("-wal", "-shm")  # that belong to a database
+_SERVED = ("local-server", "remote")  # modes in which what is in files here is a copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Share:
 
     name: str
     status: str
-    size_bytes: int
+    size_bytes: int  # 0 where nobody can tell
     memories: int | None = None
     automatic: int | None = None  # of these
     entities: int | None = None
@@ -78,6 +80,7 @@ class Totals:
     turns: int
     without_vectors: int
     size_bytes: int
+    here_bytes: int | None = None  # in files on this machine, where a server has everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class Overview:
 class _Counted:
     """One store of memories and entities."""
 
+    size: int = 0
     entities: int = 0
     automatic: int = 0
     waiting: int = 0
@@ -133,7 +137,8 @@ class Overviews:
         every = await self._library.projects()
         projects = [project for project in every if not is_home(project.name)]
         homes = [project for project in every if is_home(project.name)]
-        files = await asyncio.to_thread(_files, self._folder, projects)
+        owners = [] if self._is_served else projects  # a copy's files are nobody's
+        files = await asyncio.to_thread(_files, self._folder, owners)
         talks = await self._conversations(projects)
         user = await self._counted(await self._library.user(), USER)
         counted, shares = [user], list[Share]()
@@ -142,8 +147,12 @@ class Overviews:
             try:
                 if project.status == "active":
                     own = await self._counted_project(project)
-                    share = _with_counts(share, own)
+                    share = self._with_counts(share, own)
                     counted.append(own)
+                elif self._is_served:
+                    with suppress(StoreAway):  # what is archived is not in the copy
+                        store = await self._library.store_of(project)
+                        share = replace(share, size_bytes=await store.size())
             except RecollectError as error:
                 share = replace(share, problem=error.message)
             shares.append(share)
@@ -152,6 +161,10 @@ class Overviews:
         types = sum((each.types for each in counted), Counter[str]())
         turns = await self._weekly(await self._library.history(), TURN)
         past = await self._past.overview()
+        mine = self._with_counts(Share(USER, "active", _size(files, "user.db")), user)
+        here = sum(file.size_bytes for file in files)
+        taken = [mine.size_bytes, accounts.size_bytes, past.database_size_bytes]
+        taken += [share.size_bytes for share in shares]
         totals = Totals(
             projects=len(projects),
             memories=types.total(),
@@ -160,7 +173,8 @@ class Overviews:
             conversations=past.conversations,
             turns=past.turns,
             without_vectors=past.without_vectors + sum(each.waiting for each in counted),
-            size_bytes=sum(file.size_bytes for file in files),
+            size_bytes=sum(taken) if self._is_served else here,
+            here_bytes=here if self._is_served else None,
         )
         recalled = [found for each in counted for found in each.recalled]
         recalled.sort(key=lambda found: found.last_at, reverse=True)
@@ -169,7 +183,7 @@ class Overviews:
         return Overview(
             totals,
             dict(types.most_common()),
-            _with_counts(Share(USER, "active", _size(files, "user.db")), user),
+            mine,
             sorted(shares, key=lambda share: (-(share.memories or 0), share.name)),
             [
                 Week(iso(since)[:10], memories, said)
@@ -180,6 +194,20 @@ class Overviews:
             past.conversations - talks.total(),
             files,
             accounts,
+        )
+
+    @property
+    def _is_served(self) -> bool:
+        """Whether what it takes is for a server to tell: the files here are a copy and more."""
+        return self._library.condition.mode in _SERVED
+
+    def _with_counts(self, share: Share, counted: _Counted) -> Share:
+        return replace(
+            share,
+            size_bytes=counted.size if self._is_served else share.size_bytes,
+            memories=counted.types.total(),
+            automatic=counted.automatic,
+            entities=counted.entities,
         )
 
     async def _private(
@@ -194,7 +222,11 @@ class Overviews:
             except RecollectError:
                 unreadable += 1
         ids = {home.id for home in homes}
-        size = sum(file.size_bytes for file in files if Path(file.file).stem in ids)
+        size = (
+            sum(each.size for each in counted)
+            if self._is_served
+            else sum(file.size_bytes for file in files if Path(file.file).stem in ids)
+        )
         users = {found.user for home in homes if (found := home_of(home.name))}
         memories = sum(each.types.total() for each in counted)
         return counted, Accounts(len(users), memories, size, unreadable)
@@ -213,6 +245,7 @@ class Overviews:
         has_memories = bool(types)
         automatic = Where(kinds=(MEMORY,), automatic=True)
         return _Counted(
+            size=await store.size(),
             entities=(await store.count()).get(ENTITY, 0),
             automatic=await store.how_many(automatic) if has_memories else 0,
             waiting=await self._waiting(store),
@@ -258,15 +291,6 @@ class Overviews:
                 if owner is not None:
                     found[owner] += count
         return found
-
-
-def _with_counts(share: Share, counted: _Counted) -> Share:
-    return replace(
-        share,
-        memories=counted.types.total(),
-        automatic=counted.automatic,
-        entities=counted.entities,
-    )
 
 
 def _size(files: Sequence[StoredFile], name: str) -> int:

@@ -13,7 +13,7 @@ from recollect.app.degraded import told_of
 from recollect.core.accounts import Account, acting, acting_as
 from recollect.core.conditions import Absence, answering
 from recollect.core.ports import Library, ProjectChoice, RecordStore
-from recollect.core.sessions import Call, Session
+from recollect.core.sessions import Call, Session, acting_in
 from recollect.errors import NotFound, ProjectOff, RecollectError
 from recollect.tools.schema import to_json
 
@@ -80,7 +80,7 @@ class AllResources:
         return [family for family in self._every if family not in self._owners]
 
     async def listed(self, session: Session) -> list[ResourceInfo]:
-        with acting_as(session.account or acting()):
+        with acting_in(session):
             return [info for family in self._families for info in await family.listed(session)]
 
     def templates(self) -> list[ResourceInfo]:
@@ -90,7 +90,7 @@ class AllResources:
         return self._family(uri) is not None
 
     async def read(self, session: Session, uri: str) -> Document:
-        with acting_as(session.account or acting()), answering() as noted:
+        with acting_in(session), answering() as noted:
             family = self._family(uri)
             if family is None:
                 raise NotFound("resource", uri, hint="resources/list names what there is.")
@@ -98,7 +98,7 @@ class AllResources:
         return _marked(document, noted.absence) if noted.is_degraded else document
 
     async def state(self, session: Session, uri: str) -> object:
-        with acting_as(session.account or acting()):
+        with acting_in(session):
             family = self._family(uri)
             return NotFound.code if family is None else await family.state(session, uri)
 

@@ -31,8 +31,14 @@ def _expect_all_of_it(app: App, noted: Answering) -> None:
 @common
 @click.argument("folder", metavar="DIR", type=Folder())
 @click.option("--no-history", is_flag=True, help="Leave past conversations out.")
+@click.option("--no-accounts", is_flag=True, help="Leave out what is an account's alone.")
 def export(
-    as_json: bool, folder: Path, no_history: bool, project: str | None, **flags: Any
+    as_json: bool,
+    folder: Path,
+    no_history: bool,
+    no_accounts: bool,
+    project: str | None,
+    **flags: Any,
 ) -> None:
     """Write all that is remembered, or one --project, into the folder DIR.
 
@@ -52,7 +58,12 @@ def export(
             await app.library.projects()
             _expect_all_of_it(app, noted)
             written = await write(
-                app.library, folder, progress, project=project, history=not no_history
+                app.library,
+                folder,
+                progress,
+                project=project,
+                history=not no_history,
+                accounts=not no_accounts,
             )
         _expect_all_of_it(app, noted)
         return written
@@ -68,7 +79,10 @@ def export(
         f"{counted(outcome.projects, 'project')} to {outcome.folder}."
     )
     if outcome.accounts:
-        click.echo(f"  with what is theirs alone of {counted(len(outcome.accounts), 'account')}")
+        click.echo(
+            f"  with what is theirs alone of {counted(len(outcome.accounts), 'account')}; "
+            "--no-accounts leaves it out"
+        )
     if outcome.archived:
         click.echo(
             f"  not written, because archived: {', '.join(outcome.archived)}; "

@@ -93,9 +93,11 @@ def folder(as_json: bool, folder: Path, no_folders: bool, **flags: Any) -> None:
     for path, name in outcome.folders.items():
         click.echo(f"  {path} is now the folder of {name}", err=True)
     for user in outcome.accounts:
+        click.echo(f"  with what is {user}'s alone", err=True)
+    for user in outcome.strangers:
         click.echo(
-            f"  with what is {user}'s alone; `recollect token --user {user}` makes a token where "
-            "they have none here",
+            f"  left out what is {user}'s alone, because there is no such account here: after "
+            f"`recollect token --user {user}` the same import takes it in",
             err=True,
         )
     if outcome.masked:

@@ -34,6 +34,7 @@ COMMANDS = {
     "forget": ("recollect.cli.forgetting:forget", "Forget a memory, or automatic ones."),
     "gateway": ("recollect.cli.gateway.group:gateway", "Put stable names before other servers."),
     "grant": ("recollect.cli.grant:grant", "Let a user see a project."),
+    "health": ("recollect.cli.health:health", "Ask a server over HTTP whether it is well."),
     "history": ("recollect.cli.history:history", "See, leave out or forget past conversations."),
     "hook": ("recollect.cli.hook:hook", "Answer an event of an assistant."),
     "import": ("recollect.cli.imports:import_", "Take in what other programs keep."),

@@ -14,7 +14,7 @@ from recollect.cli.options import Count, common
 from recollect.cli.progress import bar
 from recollect.cli.recalled import print_memories
 from recollect.cli.render import console
-from recollect.cli.running import command_session, print_json, run_with_app
+from recollect.cli.running import command_session, expect_project, print_json, run_with_app
 from recollect.cli.running import report as report_problem
 from recollect.core.records import Record, Where
 from recollect.errors import InvalidInput, NotFound
@@ -75,7 +75,7 @@ def remember(
         if scope == "session" and not app.settings.session_id:
             raise InvalidInput(
                 "A command has no session of its own.",
-                hint="Choose another --scope, or set MEMORY_SESSION_ID.",
+                hint="Choose --scope project or user, or let RECOLLECT_SESSION_ID name a session.",
                 argument="scope",
                 value=scope,
             )
@@ -142,6 +142,7 @@ def recall(
             "include_forgotten": forgotten or None,
             "explain": True,
         }
+        await expect_project(app, flags)
         await app.shelf.catch_up(await command_session(app), CATCH_UP)
         return await _call(app, "recall_memories", arguments)
 
@@ -195,6 +196,7 @@ def list_(
     )
 
     async def work(app: App) -> tuple[str, list[dict[str, Any]]]:
+        await expect_project(app, flags)
         session = await command_session(app)
         found = await app.shelf.newest(session, where, limit, everywhere=all_projects)
         listed = [_listed(record, name if all_projects else None) for name, record in found]
@@ -273,6 +275,7 @@ def context(
     """Print what an assistant should know for TASK, within a budget."""
 
     async def work(app: App) -> dict[str, Any]:
+        await expect_project(app, flags)
         await app.shelf.catch_up(await command_session(app), CATCH_UP)
         arguments = {
             "task_description": " ".join(task) or None,

@@ -44,7 +44,7 @@ def migrate(
             value=project,
         )
     settings = settings_from(**flags)
-    origin = settings if source is None else settings_of(source, flags)
+    origin = settings if source is None else settings_of(source, flags, named_by="--from")
     ends = origin, settings_of(target, flags)
     _check(*ends)
     left = "The same command again goes on where this one stopped."
@@ -88,7 +88,7 @@ async def _run(source: Settings, target: Settings) -> Migrated:
 
     for settings in (source, target):
         await _expect_nothing_waits(settings)
-    first = make_library(source, now, standing_by=False)
+    first = make_library(source, now, standing_by=False, founds=False)
     second = make_library(target, now, standing_by=False)
     try:
         with bar("Copying") as progress:

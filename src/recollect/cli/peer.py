@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from recollect.app.peering.roster import Roster
+from recollect.app.tokens import PREFIXES, kind_of
 from recollect.cli.options import common, settings_from
 from recollect.cli.running import harmless, print_json
 from recollect.core.peers import (
@@ -26,6 +27,10 @@ from recollect.errors import InvalidInput, NotFound, ReadOnly
 if TYPE_CHECKING:  # only a check asks anybody
     from recollect.peers.asking import Met
 
+OTHERS = {  # what their tokens would be, were they given away
+    "owner": "is its owner's own, which sees and changes everything there",
+    "account": "is a user's, for the tools of an assistant",
+}
 LONGEST_TOKEN = 10_000  # characters of a file that is to hold one
 
 
@@ -69,7 +74,7 @@ def add(
         host=host,
         port=port,
         fingerprint=_fingerprint(fingerprint, certificate),
-        token=checked_token(_token(token_file)),
+        token=_of_a_peer(checked_token(_token(token_file))),
         time_limit=time_limit,
     )
     _roster(writes=True, **flags).add(made)
@@ -198,6 +203,19 @@ def _token(file: str) -> str:
         ) from None
 
 
+def _of_a_peer(token: str) -> str:
+    """Another kind would be refused there, and may open more here than it should."""
+    if (kind := kind_of(token)) != "peer":
+        prefix = PREFIXES[kind]
+        what = OTHERS[kind] if token.startswith(prefix) else "is none that Recollect has made"
+        raise InvalidInput(
+            f"The token {what}; a peer's begins with {PREFIXES['peer']}.",
+            hint="Whoever runs that server makes one with `recollect token --peer YOUR-NAME`.",
+            argument="token_file",
+        )
+    return token
+
+
 def _chosen(peers: tuple[Peer, ...], name: str | None) -> list[Peer]:
     wanted = None if name is None else checked_name(name)
     chosen = [each for each in peers if wanted in (None, each.name)]
@@ -228,5 +246,6 @@ def _outcome(each: "Met | PeerFault") -> dict[str, Any]:
 
 def _sentence(each: "Met | PeerFault") -> str:
     if isinstance(each, PeerFault):
-        return each.message
-    return f"{each.peer}: {each.program} {each.version} answers, in {each.milliseconds:g} ms."
+        return f"{each.peer}: {each.reason}"
+    version = f"{each.program} {each.version}"
+    return f"{each.peer}: it is there and knows us ({version}, {each.milliseconds:g} ms)."

@@ -12,9 +12,12 @@ import click
 
 from recollect.app.app import App
 from recollect.app.emptiness import empty_library
+from recollect.app.engines import make_library
 from recollect.app.workspaces import home_of
 from recollect.cli.options import settings_from
+from recollect.core.ports import Library
 from recollect.core.sessions import Session
+from recollect.core.times import now
 from recollect.errors import (
     NoActiveProject,
     ReadOnly,
@@ -22,7 +25,7 @@ from recollect.errors import (
     Unavailable,
     UpstreamError,
 )
-from recollect.settings import GATEWAY, OWN_TOOLSETS, load
+from recollect.settings import AUTO, GATEWAY, OWN_TOOLSETS, Settings, is_server, load
 
 T = TypeVar("T")
 
@@ -69,7 +72,8 @@ def run_with_app(
 
     What `writes` is refused where only reading is allowed; a tool that `stores` says so itself.
 
-    One that `makes_nothing` leaves a data folder in which nothing is stored yet as it is.
+    One that `makes_nothing` leaves a data folder in which nothing is stored yet as it is. None
+    that only reads makes anything in a database that others share.
     """
 
     async def run() -> T:
@@ -79,13 +83,29 @@ def run_with_app(
             raise ReadOnly("This command writes, and only reading is allowed here.")
         if (writes or stores) and settings.deployment_mode == "embedded-memory":
             click.echo(f"recollect: {NOT_KEPT}", err=True)
-        app = App(settings, library=empty_library(settings) if makes_nothing else None)
+        nothing = empty_library(settings) if makes_nothing else None
+        shared = None if writes or stores else _to_read(settings)
+        app = App(settings, library=nothing or shared)
         try:
             return await work(app)
         finally:
             await app.close()
 
     return asyncio.run(run())
+
+
+def _to_read(settings: Settings) -> Library | None:
+    """A mistyped namespace must not look like an empty one; None where nobody shares it."""
+    return make_library(settings, now, founds=False) if is_server(settings) else None
+
+
+async def expect_project(app: App, flags: Mapping[str, Any]) -> None:
+    """Where it is only read, a mistyped --project must not look like an empty one.
+
+    Raises NotFound.
+    """
+    if (named := flags.get("project")) not in (None, AUTO):
+        await app.library.project(named)
 
 
 async def command_session(app: App, *, keeps_bank: bool = True) -> Session:

@@ -14,7 +14,8 @@ import click
 
 from recollect.app.app import App
 from recollect.cli.options import common, settings_from
-from recollect.errors import InvalidInput, Refused
+from recollect.core.conditions import answering
+from recollect.errors import InvalidInput, Refused, StoreAway
 from recollect.settings import (
     AUTO,
     GATEWAY,
@@ -269,7 +270,17 @@ async def _require_token(settings: Settings, library: "Library", *, local: bool)
             argument="no_token",
             value=True,
         )
-    if not settings.no_token and not await library.tokens():
+    if settings.no_token:
+        return
+    with answering() as asked:
+        tokens = await library.tokens()
+    if not tokens and asked.from_replica:
+        raise StoreAway(
+            f"HTTP needs a token, and nobody's can be checked: {library.condition.reason} This "
+            f"folder has no copy of it either ({settings.data_dir}).",
+            hint="Make the database reachable, or check the address.",
+        )
+    if not tokens:
         hint = "`recollect token` makes one."
         if local:
             hint += " `recollect serve --transport http --no-token` serves this machine without."

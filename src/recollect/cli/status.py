@@ -10,15 +10,18 @@ from rich.table import Table
 from rich.text import Text
 
 from recollect.app.app import App
-from recollect.app.engines import Left, left_elsewhere
+from recollect.app.care.server import copies_kept
+from recollect.app.engines import Left, left_elsewhere, standby_of
 from recollect.app.gateway.beside import names_beside
 from recollect.app.gateway.overview import GatewayOverview, overview
 from recollect.app.keeping import Pair
+from recollect.app.team import team
 from recollect.cli.charts import bars
 from recollect.cli.options import common
 from recollect.cli.recalled import print_pairs
 from recollect.cli.render import console
-from recollect.cli.running import command_session, print_json, run_with_app
+from recollect.cli.running import command_session, expect_project, print_json, run_with_app
+from recollect.core.conditions import Condition
 from recollect.core.sessions import Session
 from recollect.core.text import clipped
 from recollect.core.times import ago, iso, now, parsed
@@ -27,7 +30,7 @@ from recollect.errors import Refused
 from recollect.hooks.files.faults import recent
 from recollect.hooks.files.jobs import Jobs
 from recollect.hooks.places import hooks_folder
-from recollect.settings import AUTO, load, title_of
+from recollect.settings import load, title_of
 from recollect.tools.schema import to_json
 
 Row = Mapping[str, Any]
@@ -36,6 +39,7 @@ HEIGHT = 4  # lines of a chart
 MOST_PROJECTS = 15  # rows; the rest is summed up
 MOST_TOOLS = 15  # of the gateway
 LONGEST_SHOWN = 72  # characters of what was recalled most
+MEANT = {"standby/": " (copy and journal for when the database is away)"}
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
@@ -46,15 +50,16 @@ def status(as_json: bool, **flags: Any) -> None:
     """Show how much is remembered, per project and type, how it grows, and what waits."""
 
     async def work(app: App) -> dict[str, Any]:
-        if (named := flags.get("project")) not in (None, AUTO):
-            await app.library.project(named)  # what a mistyped name means is not known
+        await expect_project(app, flags)
         session = await command_session(app)
         whole: dict[str, Any] = to_json(await app.overviews.now())
         hooks = {"hooks": _hooks(app), "data_dir": str(app.settings.data_dir)}
         seen = await overview(app.settings.gateway_config, app.library, names_beside(load(flags)))
         gateway = {"gateway": _gateway(seen)} if seen else {}
         left = [to_json(each) for each in await left_elsewhere(app.settings)]
-        beside = {"left_elsewhere": left} if left else {}
+        beside: dict[str, Any] = {"left_elsewhere": left} if left else {}
+        if others := await team(app.accounts, app.settings.data_dir):
+            beside["team"] = to_json(others)
         return {**await _own(app, session), **whole, **gateway, **beside, **hooks}
 
     told = run_with_app(work, makes_nothing=True, **flags)
@@ -73,8 +78,35 @@ async def _own(app: App, session: Session) -> dict[str, Any]:
         similar = await app.shelf.similar(session)
     except Refused as error:
         off = {"off_since": iso(project.off_since)} if project and project.off_since else {}
-        return {**name, **off, "problem": str(error)}
-    return {**name, **told, **({"similar": [_pair(pair) for pair in similar]} if similar else {})}
+        connection = {"connection": _connection(app.library.condition)}
+        return {**name, **_of_copy(app), **connection, **off, "problem": str(error)}
+    pairs = {"similar": [_pair(pair) for pair in similar]} if similar else {}
+    return {**name, **_of_copy(app), **told, **pairs}
+
+
+def _of_copy(app: App) -> dict[str, Any]:
+    """What the status of memories does not tell of a database that may be away."""
+    standby = standby_of(app.settings)
+    kept = [str(path) for path in copies_kept(standby)] if standby else []
+    never = {"never_reached": True} if app.library.condition.never_reached else {}
+    return {**({"copies_kept": kept} if kept else {}), **never}
+
+
+def _connection(condition: Condition) -> dict[str, Any]:
+    """As the status of memories tells it, which is not to be had here."""
+    is_away = condition.since is not None and not condition.is_catching_up
+    told = {
+        "status": condition.status,
+        "engine": condition.engine,
+        "mode": condition.mode,
+        "version": condition.version,
+        "path": condition.place,
+        "since": iso(condition.since or 0) if is_away else None,
+        "reason": condition.reason,
+        "waiting_writes": condition.waiting,
+        "writes_set_aside": condition.set_aside,
+    }
+    return {name: value for name, value in told.items() if value}
 
 
 def _hooks(app: App) -> dict[str, Any]:
@@ -141,7 +173,7 @@ def _print_head(out: Console, told: Row) -> None:
         counted(totals[name], name) for name in ("memories", "entities", "conversations")
     )
     places = counted(totals["projects"], "projects") + (" and elsewhere" * bool(told["elsewhere"]))
-    out.print(_text((kept, "bold"), f" in {places}, {size(totals['size_bytes'])} on disk."))
+    out.print(_text((kept, "bold"), f" in {places}{_room(told)}."))
     types = [f"{name} {count:,}" for name, count in told["types"].items()]
     if totals["automatic"]:
         types.append(_told_of_automatic(told))
@@ -150,6 +182,16 @@ def _print_head(out: Console, told: Row) -> None:
     if "problem" in told:
         since = f" (since {ago(parsed(told['off_since']), now())})" if "off_since" in told else ""
         out.print(_text((f"{told['problem']}{since}", "yellow")))
+
+
+def _room(told: Row) -> str:
+    """Of a server what it says itself, where it does; while it is away, its copy's."""
+    totals: Row = told["totals"]
+    taken: int = totals["size_bytes"]
+    if "here_bytes" not in totals:
+        return f", {size(taken)} on disk"
+    where = "in its copy here" if told["connection"].get("since") else "in the database"
+    return f", {size(taken)} {where}" if taken else ""
 
 
 def _told_of_automatic(told: Row) -> str:
@@ -201,7 +243,7 @@ def _add_row(table: Table, row: Row, mark: str) -> None:
     table.add_row(
         Text(str(row["name"])),
         *(Text(_count(row.get(name))) for name in ("memories", "entities", "conversations")),
-        Text(size(row["size_bytes"])),
+        Text(size(row["size_bytes"]) if row["size_bytes"] else ""),
         Text(", ".join(filter(None, marks)), style="dim"),
     )
 
@@ -269,16 +311,19 @@ def _print_state(out: Console, told: Row) -> None:
     waiting: int = told["totals"]["without_vectors"]
     hooks: Row = told["hooks"]
     storage: Row = told.get("storage") or {}
+    connection: Row = told["connection"]
     embeddings: Row = storage.get("embeddings") or {}
     _heading(out, "State")
     queue = f"{counted(waiting, 'texts')} to be embedded; `recollect index` does it now"
     facts = {
-        "engine": _told_of_engine(told.get("connection") or {}),
+        "engine": _told_of_engine(told),
+        "reason": str(connection.get("reason", "")) if "since" in connection else "",
         "left": "\n".join(
             f"{left.sentence} {left.hint}."
             for left in (Left(**each) for each in told.get("left_elsewhere", ()))
         ),
         "data": f"{told['data_dir']} ({_files(told['files']) or 'nothing yet'})",
+        **_told_of_team(told.get("team") or {}),
         "waiting": queue if waiting else "nothing",
         "model": str(embeddings.get("problem") or ""),
         "hooks": _told_of_hooks(hooks),
@@ -286,8 +331,9 @@ def _print_state(out: Console, told: Row) -> None:
     out.print(_facts(facts))
 
 
-def _told_of_engine(connection: Row) -> str:
+def _told_of_engine(told: Row) -> str:
     """Nothing of SQLite in its files, which is what nearly everybody has and never is away."""
+    connection: Row = told["connection"]
     engine, mode = connection.get("engine", "sqlite"), connection.get("mode", "")
     if engine == "sqlite":
         return ""
@@ -296,16 +342,36 @@ def _told_of_engine(connection: Row) -> str:
     parts[0] += f" ({mode}){place}"
     if since := connection.get("since"):
         parts[0] += f" cannot be reached since {since}"
-        parts.append("what is shown is what was last seen of it")
+        if not told.get("never_reached"):
+            parts.append("what is shown is what was last seen of it")
     elif connection.get("status") == "reconnecting":
         parts.append("what was written before is being brought over")
     if waiting := connection.get("waiting_writes"):
         parts.append(f"{counted(waiting, 'writes')} waiting here")
-    if kept := connection.get("copy_kept"):
-        parts.append(f"it came back with less than it had, which is kept in {kept}")
+    if kept := cast(Sequence[str], told.get("copies_kept", ())):
+        places = " and ".join(kept)
+        parts.append(f"it came back with less than it had, which is kept in {places}")
     if aside := connection.get("writes_set_aside"):
         parts.append(f"{counted(aside, 'writes')} set aside, see `recollect journal`")
     return "; ".join(parts)
+
+
+def _told_of_team(team: Row) -> dict[str, str]:
+    """Nothing where it is one person's."""
+    told: dict[str, str] = {}
+    known = [counted(team.get("users", 0), "users")] * bool(team.get("users"))
+    known += [counted(team.get("servers", 0), "other servers")] * bool(team.get("servers"))
+    if known:
+        told["accounts"] = f"{' and '.join(known)}; `recollect account list` names them"
+    if log := team.get("access_log"):
+        told["access"] = f"log of {size(team['access_log_bytes'])} in {log}"
+    elif known:
+        told["access"] = "no log here: each server keeps its own, in its data folder"
+    if peers := team.get("peers"):
+        told["peers"] = f"{counted(peers, 'servers')} to ask; `recollect peer check` tries them"
+    if problem := team.get("problem"):
+        told["peers"] = str(problem)
+    return told
 
 
 def _facts(facts: Mapping[str, str]) -> Table:
@@ -330,12 +396,14 @@ def _told_of_hooks(hooks: Row) -> str:
 
 
 def _files(files: Sequence[Row]) -> str:
-    """Single files by name, and folders by their sum."""
+    """Single files by name, and folders by their sum, with what is not clear from their name."""
     sizes: dict[str, int] = {}
     for file in files:
         name, slash, _ = str(file["file"]).partition("/")
         sizes[name + slash] = sizes.get(name + slash, 0) + int(file["size_bytes"])
-    return ", ".join(f"{name} {size(count)}" for name, count in sizes.items() if count)
+    return ", ".join(
+        f"{name}{MEANT.get(name, '')} {size(count)}" for name, count in sizes.items() if count
+    )
 
 
 def counted(count: int, noun: str) -> str:

@@ -71,11 +71,12 @@ class PeerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PeerFault:
-    """Why a server gave no answer, in a sentence that names it."""
+    """Why a server gave no answer, in a sentence that names it; `reason` is the same without."""
 
     peer: str
     code: str
     message: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

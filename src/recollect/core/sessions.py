@@ -1,10 +1,11 @@
 """Who is calling: a client's session, and the one call that is under way."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from recollect.core.accounts import Account
+from recollect.core.accounts import Account, acting, acting_as
 
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
 
@@ -27,6 +28,12 @@ class Session:
     updates_bank: bool = False  # between "Update Memory Bank" and its end
     id: str = field(default_factory=lambda: uuid4().hex)
     account: Account | None = None  # whose it is; None: the owner's
+    started_at: int | None = None  # when its client introduced itself
+
+
+def acting_in(session: Session) -> AbstractContextManager[None]:
+    """What is done within is done for whose session it is; one of nobody's widens nothing."""
+    return acting_as(session.account or acting())
 
 
 def conversation_of(session: Session, given: str | None, default: str | None) -> str | None:

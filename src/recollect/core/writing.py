@@ -7,7 +7,8 @@ from typing import Protocol, TypeVar, runtime_checkable
 from recollect.core.ports import RecordStore
 from recollect.core.records import Batch, Step
 from recollect.core.times import Clock
-from recollect.errors import Conflict
+from recollect.core.touching import touched
+from recollect.errors import Conflict, Refused
 
 T = TypeVar("T")
 Planned = tuple[list[Step], T]
@@ -29,6 +30,14 @@ def check_writable(store: RecordStore) -> None:
     """For whoever commits elsewhere first, and would leave that behind where this is refused."""
     if isinstance(store, Restricted):
         store.check_writable()
+
+
+def is_writable(store: RecordStore) -> bool:
+    try:
+        check_writable(store)
+    except Refused:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +66,5 @@ class Writer:
                 return answer
 
     async def once(self, store: RecordStore, steps: Sequence[Step], at: int) -> None:
-        await store.commit(Batch(tuple(steps), at, self.tool, self.client))
+        change = await store.commit(Batch(tuple(steps), at, self.tool, self.client))
+        touched(edit.id for edit in change.edits)

@@ -105,7 +105,8 @@ class _Failed(Exception):
 
 
 def _fault(peer: Peer, code: str, reason: str) -> PeerFault:
-    return PeerFault(peer.name, f"peer_{code}", f'Without the peer "{peer.name}": {reason}')
+    message = f'Without the peer "{peer.name}": {reason}'
+    return PeerFault(peer.name, f"peer_{code}", message, reason)
 
 
 async def _within_time(

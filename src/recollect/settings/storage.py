@@ -136,7 +136,10 @@ def _check_credentials(given: Mapping[str, Given], address: Given, kind: Kind) -
         raise password.invalid("it needs a user: set database_user.")
     if kind is POSTGRES:  # which lets nobody in without a name, and some without a password
         if user is None:
-            raise address.invalid(f"{kind.title} lets in nobody unnamed: set database_user.")
+            raise address.invalid(
+                f"{kind.title} lets in nobody unnamed. Name the user: --database-user, or the "
+                "setting database_user."
+            )
     elif user is not None and password is None:
         raise user.invalid(f"it needs a password: set {FOR_THE_PASSWORD}.")
 

@@ -57,6 +57,17 @@ def make_project(patient: Patient) -> None:
     asyncio.run(run())
 
 
+def test_a_look_makes_no_schema_and_a_mistyped_one_is_a_problem(tmp_path: Path) -> None:
+    right = patient_with(tmp_path, "", **named("postgres"))
+    wrong = patient_with(tmp_path, "", **{**named("postgres"), "namespace": "nobodys"})
+    make_project(right)
+    for _ in range(2):
+        [finding] = found(wrong)
+        assert finding.severity == "problem"
+        assert 'no schema "nobodys"' in finding.what
+        assert right.settings.namespace in (finding.command or "")
+
+
 def test_files_of_ours_are_looked_at_elsewhere(patient: Patient) -> None:
     assert found(patient) == []
     in_memory = replace(patient.settings, deployment_mode="embedded-memory")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from making import DAY_ONE, MILLISECOND, batch, entity, link, note, record_ref
+from recollect.app.accounts.accounts import Accounts
 from recollect.app.accounts.homes import home_name
 from recollect.app.exchange.joining import Joined, take_in
 from recollect.app.exchange.writing import export
@@ -412,6 +413,7 @@ async def test_both_homes_of_an_account_come_back_whatever_is_excluded_here(
         _, store = await shop.open(name)
         await store.commit(batch(own))
     await export(shop, tmp_path / "out", unheard)
+    await Accounts(other, clock).create_token("anna", "")
     outcome = await take_in(other, tmp_path / "out", clock, unheard, excluded=["/hers"])
     assert (outcome.accounts, outcome.projects, outcome.left_out) == (["anna"], ["shop"], 0)
     for name, own in homes.items():

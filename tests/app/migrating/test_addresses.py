@@ -86,3 +86,19 @@ def test_what_the_settings_say_themselves_has_a_name_too() -> None:
     assert name_of(SETTINGS) == f"sqlite:{SETTINGS.data_dir}"
     in_memory = load({**FLAGS, "deployment_mode": "embedded-memory"}, {})
     assert name_of(in_memory) == "memory"
+
+
+@pytest.mark.parametrize("option", ["--from", "--to"])
+def test_a_mistake_is_told_with_the_option_that_has_it(option: str) -> None:
+    for address, part in (("postgresql://there/team", "--database-user"), ("ws://", "ws://")):
+        with pytest.raises(InvalidInput) as caught:
+            settings_of(address, FLAGS, {}, named_by=option)
+        assert caught.value.facts["argument"] == option
+        assert caught.value.message.startswith(f"`{option}` is ")
+        assert part in caught.value.message
+
+
+def test_a_mistake_elsewhere_is_told_as_it_is() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        settings_of("postgresql://there/team", {**FLAGS, "database_user": ""}, {})
+    assert caught.value.facts["argument"] == "--database-user"

@@ -3,11 +3,15 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from recollect.app.care.accesses import CHECK as ACCESS
+from recollect.app.care.accesses import check_access_log
 from recollect.app.care.findings import Check, Finding, Mended, Patient, examined, mended
 from recollect.app.care.gateway import CHECK as GATEWAY
 from recollect.app.care.gateway import check_gateway
 from recollect.app.care.meanings import CHECK as MEANING
 from recollect.app.care.meanings import check_meaning
+from recollect.app.care.peers import CHECK as PEERS
+from recollect.app.care.peers import check_peers
 from recollect.app.care.place import CHECK as PLACE
 from recollect.app.care.place import check_place
 from recollect.app.care.server import CHECK as DATABASE
@@ -45,6 +49,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     (DATABASE, check_database),
     (MEANING, check_meaning),
     (GATEWAY, check_gateway),
+    (ACCESS, check_access_log),
+    (PEERS, check_peers),
     (CLIENTS, check_clients),
     (FOLDERS, check_folders),
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 
 from recollect.app.care.findings import Finding, Patient
 from recollect.app.emptiness import empty_library
@@ -28,6 +29,11 @@ def check_database(patient: Patient) -> Iterator[Finding]:
         yield from _waiting(standby)
 
 
+def copies_kept(standby: Standby) -> list[Path]:
+    """What a database had that came back with less, until somebody removes it."""
+    return sorted(standby.folder.glob(_BEFORE))
+
+
 def _answering(patient: Patient) -> Finding:
     try:
         if empty_library(patient.settings):  # a look makes nothing
@@ -36,7 +42,8 @@ def _answering(patient: Patient) -> Finding:
     except StoreBusy as error:  # as it is while a server runs
         return Finding(CHECK, "advice", error.message, error.hint)
     except RecollectError as error:
-        return Finding(CHECK, "problem", error.message, error.hint)
+        is_new = error.facts.get("others") == []  # there is nothing yet that could be meant
+        return Finding(CHECK, "advice" if is_new else "problem", error.message, error.hint)
     where = f" at {condition.place}" if condition.place else ""
     version = f" {condition.version}" if condition.version else ""
     title = title_of(condition.engine)
@@ -45,7 +52,7 @@ def _answering(patient: Patient) -> Finding:
 
 
 async def _asked(patient: Patient) -> tuple[Condition, int]:
-    library = make_library(patient.settings, patient.clock, standing_by=False)
+    library = make_library(patient.settings, patient.clock, standing_by=False, founds=False)
     try:
         projects = [each for each in await library.projects() if not is_home(each.name)]
         return library.condition, len(projects)
@@ -63,7 +70,7 @@ def _waiting(standby: Standby) -> Iterator[Finding]:
         verb = "was" if aside == 1 else "were"
         what = f"{counted(aside, 'write')} could not be made there, and {verb} set aside."
         yield Finding(CHECK, "problem", what, JOURNAL)
-    for path in sorted(standby.folder.glob(_BEFORE)):
+    for path in copies_kept(standby):
         what = f"The database came back with less than it had; what it had is in {path}."
         yield Finding(CHECK, "problem", what, f"recollect migrate --from sqlite:{path} --to PLACE")
     for path in sorted(standby.folder.glob(_DAMAGED)):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from recollect.app.accounts.accounts import Accounts
 from recollect.app.accounts.stores import HomeStore
 from recollect.app.exchange.reading import Section, read_export
 from recollect.app.workspaces import key_of_workspace
@@ -50,13 +51,15 @@ class Joined:
     `forgotten` were forgotten here and stay so; `older` are newer here; `left_out` belong to
     something that is not here, or to a folder that is excluded or switched off. `off` are projects
     that were left out because they are, and `folders` those that have got a project by it.
-    `accounts` are those whose own memories were in it.
+    `accounts` are those whose own memories were in it, and `strangers` those that are not known
+    here, so that theirs were left out.
     """
 
     projects: list[str] = field(default_factory=list[str])
     off: list[str] = field(default_factory=list[str])
     folders: dict[str, str] = field(default_factory=dict[str, str])
     accounts: list[str] = field(default_factory=list[str])
+    strangers: list[str] = field(default_factory=list[str])
     records: int = 0
     links: int = 0
     updated: int = 0
@@ -83,7 +86,11 @@ async def take_in(
     `folders`, a project gets the folders that it had, where no other has them.
     """
     outcome = Joined()
-    sections = await asyncio.to_thread(read_export, folder)
+    sections = _of_the_known(
+        await asyncio.to_thread(read_export, folder),
+        [user.name for user in await Accounts(library, clock).users()],
+        outcome,
+    )
     sections = [each for each in sections if await _is_open(library, each, outcome)]
     quiet = Quiet(await library.silences(), key_of_workspace)
     rules = _Rules(Exclusion(excluded), quiet)
@@ -94,6 +101,16 @@ async def take_in(
         joining = _Joining(store, clock, outcome, mask=mask, rules=of_section)
         await joining.take_in(section, lambda done: progress(done, total))
     return outcome
+
+
+def _of_the_known(
+    sections: Sequence[Section], users: Sequence[str], outcome: Joined
+) -> list[Section]:
+    """Without what was alone for somebody who is not known here: whoever gets an account of that
+    name next would find it."""
+    named = dict.fromkeys(each.account for each in sections if each.account is not None)
+    outcome.strangers = [name for name in named if name not in users]
+    return [each for each in sections if each.account not in outcome.strangers]
 
 
 def _rules_of(section: Section, rules: "_Rules") -> "_Rules | None":

@@ -64,16 +64,18 @@ async def export(
     *,
     project: str | None = None,
     history: bool = True,
+    accounts: bool = True,
 ) -> Exported:
     """Writes the library, or one project of it, into a folder of its own.
 
-    What an earlier export has left there is replaced, once all of it is written.
+    What is of `accounts` alone can be left out, as past conversations can. What an earlier export
+    has left there is replaced, once all of it is written.
     """
     old = await asyncio.to_thread(checked_target, folder)
     quiet = Quiet(await library.silences(), key_of_workspace)
     writer = _Writer(Exported(str(folder)), Drafts(folder), progress, quiet)
     try:
-        await writer.write(library, project, history=history)
+        await writer.write(library, project, history=history, accounts=accounts)
         await asyncio.to_thread(writer.drafts.settle, old, writer.replaces)
         await asyncio.to_thread(writer.drafts.sweep)
     except OSError as error:
@@ -92,7 +94,9 @@ class _Writer:
         self._total = 0
         self.replaces = ""  # what the paths of an earlier export's files begin with that go
 
-    async def write(self, library: Library, only: str | None, *, history: bool) -> None:
+    async def write(
+        self, library: Library, only: str | None, *, history: bool, accounts: bool
+    ) -> None:
         projects = await self._chosen(library, only)
         self.drafts.begin()
         places: list[tuple[str, RecordStore, Project | None]] = []
@@ -105,7 +109,9 @@ class _Writer:
             places.insert(0, (USER, await library.user(), None))
             if history:
                 places.append((HISTORY, await library.history(), None))
-            places += [(place, store, None) async for place, store in self._homes(library, history)]
+            if accounts:
+                homes = self._homes(library, history)
+                places += [(place, store, None) async for place, store in homes]
         self._total = sum([sum((await store.count()).values()) for _, store, _ in places])
         for place, store, project in places:
             await self._write_store(library, place, store, project)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recollect.errors import InvalidInput
+from recollect.errors import InvalidInput, Refused
 from recollect.settings import Settings, is_server, load, server_engine
 
 HINT = (
@@ -12,16 +12,27 @@ HINT = (
     "ws://127.0.0.1:8000 (SurrealDB) or postgresql://127.0.0.1:5432/recollect."
 )
 _FOLDERS = ("sqlite", "surreal")
+_FLAG = "--database-url"
 
 
 def settings_of(
-    address: str, flags: Mapping[str, Any], environment: Mapping[str, str] | None = None
+    address: str,
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str] | None = None,
+    *,
+    named_by: str = "--to",
 ) -> Settings:
-    """What the settings would be with that place in them; the rest stays as it is."""
+    """What the settings would be with that place in them; the rest stays as it is.
+
+    A mistake in it is told with the option that it was `named_by`.
+    """
     kind, _, rest = address.partition(":")
     if engine := server_engine(kind):
         place = {"engine": engine, "database_url": address}
-        return load({**flags, **place}, environment)
+        try:
+            return load({**flags, **place}, environment)
+        except (InvalidInput, Refused) as error:
+            raise _named(error, named_by) from None
     if kind in _FOLDERS and rest.strip():
         place = {
             "engine": kind,
@@ -33,9 +44,17 @@ def settings_of(
     raise InvalidInput(
         f"{address!r} names no place that everything can be kept in.",
         hint=HINT,
-        argument="address",
+        argument=named_by,
         value=address,
     )
+
+
+def _named(error: InvalidInput | Refused, flag: str) -> InvalidInput | Refused:
+    """Of an address, settings know only the option that all commands have."""
+    if error.facts.get("argument") != _FLAG:
+        return error
+    message = error.message.replace(f"`{_FLAG}`", f"`{flag}`", 1)
+    return type(error)(message, hint=error.hint, **{**error.facts, "argument": flag})
 
 
 def name_of(settings: Settings) -> str:
