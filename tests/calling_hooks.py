@@ -14,7 +14,7 @@ from recollect.app.workspaces import home_of
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.hooks.files.faults import Fault, recent
 
-PATIENCE = 30  # seconds until a test stops waiting for a hook that has hung
+PATIENCE = 60  # seconds until a test stops waiting for a hook that has hung
 KNOWN = "Logins are limited to five tries in ten minutes."
 
 

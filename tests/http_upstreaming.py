@@ -17,7 +17,7 @@ from recollect.upstreams.http.connecting import connect_http
 from recollect.upstreams.links import Link
 
 JSON = dict[str, Any]
-HANG = 20  # seconds; nothing takes that long unless it hangs
+HANG = 60  # seconds; nothing takes that long unless it hangs
 NAME = "notes"
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "raw"}}
 

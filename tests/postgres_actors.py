@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 READY = "ready to accept connections"
-PATIENCE = 10  # seconds to end in order
+PATIENCE = 25  # seconds to end in order
 LAST_LINES = 20
 
 

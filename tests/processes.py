@@ -7,8 +7,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 _RUN = """
@@ -16,7 +17,7 @@ import importlib, json, sys
 module, _, name = sys.argv[1].rpartition(":")
 getattr(importlib.import_module(module or "actors"), name)(*json.loads(sys.argv[2]))
 """
-PATIENCE = 60  # seconds until a test stops waiting for a process that has hung
+PATIENCE = 120  # seconds until a test stops waiting for a process that has hung
 
 
 class Actor:
@@ -49,15 +50,32 @@ class Actor:
 
     def finish(self) -> list[Any]:
         """Ends its input, and gives all that it still says."""
-        output, _ = self.process.communicate(timeout=PATIENCE)
+        output = self._rest()
         assert self.process.returncode == 0
         return [json.loads(line) for line in output.splitlines()]
 
     def kill(self) -> list[Any]:
         """Ends it without warning, and gives what it had said until then."""
         self.process.kill()
-        output, _ = self.process.communicate(timeout=PATIENCE)
+        output = self._rest()
         return [json.loads(line) for line in output.splitlines(keepends=True) if line[-1] == "\n"]
+
+    def _rest(self) -> str:
+        """Until its end, with what was read ahead of the last line that was heard."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        hung = threading.Timer(PATIENCE, self.process.kill)
+        hung.start()
+        try:
+            with suppress(BrokenPipeError):
+                self.process.stdin.close()
+            with self.process.stdout as said:
+                output = said.read()
+            self.process.wait()
+        finally:
+            hung.cancel()
+            hung.join()
+        return output
 
 
 @contextmanager

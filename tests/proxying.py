@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal, TypeVar
 
-PATIENCE = 30  # seconds; nothing takes that long unless it hangs
+PATIENCE = 60  # seconds; nothing takes that long unless it hangs
 
 Direction = Literal["up", "down", "both"]
 

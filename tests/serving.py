@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-HANG = 30  # seconds; nothing takes that long unless it hangs
+HANG = 60  # seconds; nothing takes that long unless it hangs
 MODERN = "2026-07-28"
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,

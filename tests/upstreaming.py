@@ -21,7 +21,7 @@ from recollect.upstreams.links import Connect
 from recollect.upstreams.owned import OwnedUpstream
 from upstream_tools import Actor, Call, RpcError
 
-PATIENCE = 30  # seconds; nothing takes that long unless it hangs
+PATIENCE = 60  # seconds; nothing takes that long unless it hangs
 AT_ONCE = (0.0,)  # pauses between attempts
 PROGRAM = str(Path(__file__).with_name("upstream_actors.py"))
 

@@ -19,7 +19,7 @@ from stepping import DEAD, Contention, Never
 
 LOCK = ".recollect-bank.lock"
 SECOND = 1_000_000
-PATIENCE = 10.0  # seconds for what must happen and does
+PATIENCE = 60.0  # seconds for what must happen and does
 
 
 def names(folder: Path) -> list[str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-SHORT = 0.05  # seconds; what is waited for here never comes
+SHORT = 1.0  # seconds; what is waited for here never comes
 
 
 class Broken(HashingEmbedder):

@@ -122,10 +122,11 @@ async def test_a_turn_lasts_until_the_server_has_answered_though_its_asker_has_g
         connection = proxy.connection(NS, turns=turns)
         other = proxy.connection(NS, turns=turns)
         for each in (connection, other):
-            await each.open()
+            await each.run(DB, "RETURN 1")  # a database is chosen before its first use
         before = proxy.passed["up"]
-        call = asyncio.ensure_future(connection.run(DB, "SLEEP 500ms; UPSERT c:1 SET n = 1"))
-        await until(lambda: proxy.passed["up"] > before)
+        slow = "SLEEP 500ms; UPSERT c:1 SET n = 1"
+        call = asyncio.ensure_future(connection.run(DB, slow))
+        await until(lambda: proxy.passed["up"] > before + len(slow))  # a ping is shorter
         call.cancel()
         # Version 3 keeps apart what comes by two connections itself.
         following = connection if server.core == 3 else other
@@ -260,7 +261,7 @@ async def test_a_frozen_server_is_noticed_even_by_those_who_do_not_wait_long(
     await connection.open()
     server.pause()
     told: list[StoreAway] = []
-    for _ in range(100):
+    for _ in range(500):
         try:
             async with asyncio.timeout(0.2):
                 await connection.run(DB, "RETURN 1")
