@@ -132,6 +132,36 @@ async def test_what_a_database_tells_of_is_copied_at_once(
         assert len(await (await standing.replica.open("project"))[1].get(["Ada"])) == 1
 
 
+async def test_what_others_store_where_nobody_here_looks_is_copied_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = count(3600.0, LIBRARY_EVERY)
+    monkeypatch.setattr(following, "_now", lambda: next(seconds))
+    monkeypatch.setattr(following, "UNUSED", 2)
+    database = Telling(now)
+    names = ["a", "b", "c", "d"]
+    async with standing_by(tmp_path, database) as standing:
+        for name in names[:3]:
+            await database.create(name, "")
+        await standing.library.projects()
+        await standing.followed()
+
+        async def told() -> list[str]:
+            """Those of which the copy has everything after one more look."""
+            database.tell()
+            await standing.followed()
+            stores = {name: (await standing.replica.open(name))[1] for name in names}
+            return [name for name, store in stores.items() if await store.get(["Ada"])]
+
+        await database.create("d", "")
+        for name in names:
+            await (await standing.stored(name)).commit(batch(entity("Ada")))
+        # What was never looked at is first, and with two that are no projects there are six.
+        looks = [await told() for _ in range(3)]
+        assert "d" in looks[0] != names
+        assert looks[2] == names
+
+
 async def test_who_never_ceases_to_tell_keeps_nothing_from_being_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

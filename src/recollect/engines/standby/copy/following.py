@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +36,7 @@ from recollect.errors import (
 SOON = 0.6  # seconds in which what is stored one after the other is waited for
 ALL_EVERY = 10  # looks, of which one goes over everything
 LIBRARY_EVERY = 5.0  # seconds between looks at projects and notes while others change something
+UNUSED = 50  # stores that nobody uses here, looked at each such time: all have their turn
 LEVEL_AT = OWN + "at"  # the note of when the copy was last level with the database
 LIBRARY_AT = OWN + "library_at"  # the note of when it was last told of tokens, notes and projects
 NOTED_EVERY = 60 * 1_000_000  # microseconds
@@ -71,9 +72,8 @@ class Follower:
         self._is_recalled = False
         self._hears = False  # of what others change, where the database tells
         self._is_told = False  # that somebody has changed something
-        self._library_seen = self._all_at = (
-            0.0  # when these were last looked at, by the loop's clock
-        )
+        # When these were last looked at, by the loop's clock.
+        self._library_seen = self._all_at = 0.0
         self.kept = ""  # where the copy of a database is that has lost something since
         self._clock = clock
         self._primary = primary
@@ -91,6 +91,7 @@ class Follower:
         self._wants_all = True
         self._meaning: tuple[str, tuple[str, ...]] | None = None
         self._seen: dict[str, tuple[int, int]] = {}
+        self._turns: dict[str, int] = {}  # when each store had its last one, by counting
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -177,27 +178,32 @@ class Follower:
         self._woken, self._wants_all = set(), False
         if wants_all:
             self._all_at = _now()
-        if self._is_told and _now() - self._library_seen >= LIBRARY_EVERY:
-            woken.add(LIBRARY)
+        is_told = self._is_told and _now() - self._library_seen >= LIBRARY_EVERY
         try:
-            if wants_all or LIBRARY in woken:
+            if wants_all or is_told or LIBRARY in woken:
                 await self._follow_library()
-            followed = [
-                await self._has_followed(ends) for ends in await self._due(woken, wants_all)
-            ]
+            due = sorted(self._in_use(), key=lambda ends: ends.name not in woken)
+            if wants_all or is_told:
+                due += await self._unused(
+                    {ends.name for ends in due}, None if wants_all else UNUSED
+                )
+            followed = [await self._has_followed(ends) for ends in due]
             if all(followed):
                 await self._note_level()
         except BaseException:
             self._woken |= woken
             self._wants_all = self._wants_all or wants_all
+            self._is_told = self._is_told or is_told
             raise
 
-    async def _due(self, woken: Iterable[str], wants_all: bool) -> Sequence[Ends]:
-        used = sorted(self._in_use(), key=lambda ends: ends.name not in set(woken))
-        if not wants_all:
-            return used
-        names = {ends.name for ends in used}
-        return [*used, *(each for each in await self._everything() if each.name not in names)]
+    async def _unused(self, used: Container[str], most: int | None) -> list[Ends]:
+        """What others may use: first what was looked at never, or longest ago."""
+        every = [ends for ends in await self._everything() if ends.name not in used]
+        self._turns = {ends.name: self._turns.get(ends.name, 0) for ends in every}
+        chosen = sorted(every, key=lambda ends: self._turns[ends.name])[:most]
+        last = max(self._turns.values(), default=0)
+        self._turns.update((ends.name, last + 1) for ends in chosen)
+        return chosen
 
     async def _follow_library(self) -> None:
         self._is_told, self._library_seen = False, _now()
