@@ -52,15 +52,19 @@ def test_the_log_says_who_it_was_once_somebody_else_changed_something(
         await app.close()
 
     shop("token", "--user", "anna")
-    before = shop("log").out
-    assert "command line" not in before
+    assert "owner" not in shop("log").out
     asyncio.run(change())
     after = [line.strip() for line in shop("log").out.splitlines()]
     assert any(" by " in line for line in after)
     [hers] = [line for line in after if line.startswith("hers")]
-    assert ("  anna (editor 1)  " if program else "  anna  ") in hers
-    assert "command line" in next(line for line in after if line.startswith("shop:2"))
-    assert "command line" not in shop("log", "--project", "shop").out
+    assert "  anna  " in hers
+    assert "  owner  " in next(line for line in after if line.startswith("shop:2"))
+    assert "owner" not in shop("log", "--project", "shop").out
+    rows = shop("log", "--json").json["changes"]
+    assert {(row["project"], row["account"]) for row in rows} == {
+        ("hers (anna)", "anna"),
+        ("shop", None),
+    }
 
 
 def test_undo_takes_the_newest_change_back_and_then_the_one_before(shop: Run) -> None:

@@ -320,7 +320,7 @@ def test_a_server_that_is_away_is_told_with_what_waits_for_it(
     assert told["waiting_writes"] >= 1
     shown = recollect("status")
     assert shown.status == 0
-    assert f"{title} (local-server) at {address} cannot be reached since 20" in shown.out
+    assert f"{title} (local-server) at {address} cannot be reached; " in shown.out
     assert f"{told['waiting_writes']} write" in shown.out
     assert "waiting here" in shown.out
     assert shown.out.startswith("1 memory")

@@ -97,7 +97,9 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
 def test_a_file_without_a_certificate_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "wrong.pem"
     path.write_text(text, encoding="ascii")
-    assert f"{path}, which with its key cannot be used" in refusal(path)
+    assert f"{path}, which holds no certificate" in refusal(path)
+    good = made(tmp_path)
+    assert f"{path}, which holds no key" in refusal(good, path)
 
 
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ REDACT = "redact"
 LONGEST = 200  # characters of a summary
 LONGEST_TEXT = 60  # characters of a text in it
 MOST_NAMES = 3
+SESSION = "session"  # the kind of the records that conversations have
 _FOR_GOOD = {PURGE: "removed for good", REDACT: "secrets removed for good"}
 _SIGNS = {"insert": "+", "update": "~", "delete": "-", "restore": "+"}
 
@@ -48,8 +49,12 @@ class _Told:
         if change.tool in _FOR_GOOD:
             return _FOR_GOOD[change.tool]
         groups: dict[tuple[str, str], list[_Named]] = {}
-        for edit in change.edits:
-            named = self._named(edit)
+        told = [self._named(edit) for edit in change.edits]
+        # A session is begun by the first memory of it, which is what somebody did.
+        is_beside = any(named.kind != SESSION for named in told)
+        for edit, named in zip(change.edits, told, strict=True):
+            if is_beside and named.kind == SESSION:
+                continue
             groups.setdefault((_SIGNS[edit.operation], named.kind), []).append(named)
         parts = [f"{sign} {_counted(kind, things)}" for (sign, kind), things in groups.items()]
         return clipped(", ".join(parts) or "what it touched was purged", LONGEST)

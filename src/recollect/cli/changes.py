@@ -1,6 +1,6 @@
 """`recollect log`, `undo` and `purge`: what changed, taking it back, removing it for good."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ from recollect.cli.mirrored import met, settled, tell_of, told_of
 from recollect.cli.options import common
 from recollect.cli.render import console, table_of
 from recollect.cli.running import command_session, confirmed, print_json, run_with_app
-from recollect.core.accounts import signer_of
+from recollect.core.accounts import OWNER, signer_of
 from recollect.core.entities import name_and_type
 from recollect.core.ports import Purged
 from recollect.core.projects import USER
@@ -36,21 +36,20 @@ def log(as_json: bool, project: str | None, limit: int, **flags: Any) -> None:
         return entries, {user.name for user in await app.accounts.users()}
 
     entries, users = run_with_app(work, **flags)
-    rows = [_row(entry) for entry in entries]
+    rows = [_row(entry, users) for entry in entries]
     if as_json:
         print_json({"changes": rows})
         return
     shown = [
         row
         | {
-            "at": row["at"][:19].replace("T", " "),
-            "by": row["client"],
+            "at": row["at"][:16].replace("T", " "),
+            "by": row["account"] or OWNER,
             "state": "undone" if row["undone"] else "",
         }
         for row in rows
     ]
-    is_of_others = any(signer_of(row["client"]) or row["client"] in users for row in rows)
-    by = ("by",) if is_of_others else ()
+    by = ("by",) if any(row["account"] for row in rows) else ()
     columns = ("change", "at", *by, "tool", "summary", "state")
     console().print(table_of("changes", [{c: row[c] for c in columns} for row in shown]))
 
@@ -74,7 +73,7 @@ def undo(as_json: bool, project: str | None, change: str | None, **flags: Any) -
 
     entry = run_with_app(work, writes=True, **flags)
     if as_json:
-        print_json({"undone": _row(entry)})
+        print_json({"undone": _row(entry, ())})
     else:
         click.echo(f"Undone {entry.reference}: {entry.change.tool} {entry.summary}")
 
@@ -187,13 +186,15 @@ def _say(as_json: bool, places: Sequence[str], purged: Sequence[Purged], files: 
         tell_of(files)
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: Entry, users: Container[str]) -> dict[str, Any]:
+    client = entry.change.client
     return {
         "change": entry.reference,
         "project": entry.project,
         "at": iso(entry.change.at),
         "tool": entry.change.tool,
-        "client": entry.change.client,
+        "client": client,
+        "account": signer_of(client) or (client if client in users else None),
         "summary": entry.summary,
         "undone": entry.is_undone,
         "undoes": entry.change.undoes,

@@ -324,7 +324,7 @@ def _print_state(out: Console, told: Row) -> None:
         ),
         "data": f"{told['data_dir']} ({_files(told['files']) or 'nothing yet'})",
         **_told_of_team(told.get("team") or {}),
-        "waiting": queue if waiting else "nothing",
+        "meaning": queue if waiting else "all texts are embedded",
         "model": str(embeddings.get("problem") or ""),
         "hooks": _told_of_hooks(hooks),
     }
@@ -340,8 +340,8 @@ def _told_of_engine(told: Row) -> str:
     place = f" at {connection['path']}" if connection.get("path") else ""
     parts = ["in memory" if engine == "memory" else title_of(engine)]
     parts[0] += f" ({mode}){place}"
-    if since := connection.get("since"):
-        parts[0] += f" cannot be reached since {since}"
+    if connection.get("since"):
+        parts[0] += " cannot be reached"
         if not told.get("never_reached"):
             parts.append("what is shown is what was last seen of it")
     elif connection.get("status") == "reconnecting":

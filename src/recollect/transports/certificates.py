@@ -10,6 +10,7 @@ from recollect.errors import InvalidInput
 
 # In the line before each, of whatever kind it is.
 A_CERTIFICATE, A_KEY = b"CERTIFICATE-----", b"PRIVATE KEY-----"
+ANOTHERS = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
 OTHERS = 0o077  # what group and others may do
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -83,11 +84,15 @@ def _loaded(certificate: Path, key: Path) -> ssl.SSLContext:
     except OSError as error:  # which ssl's own errors are too
         if asked:
             wrong = _wrong("--certificate-key", key, "which has a password; one without it works")
-        elif getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
-            wrong = _wrong("--certificate-key", key, f"which is not the key of {certificate}")
-        elif isinstance(error, ssl.SSLError) and key == certificate and _lacks_key(certificate):
+        elif not _holds(certificate, A_CERTIFICATE):
+            wrong = _wrong("--certificate", certificate, "which holds no certificate")
+        elif key == certificate and not _holds(key, A_KEY):
             what = "which holds no key; --certificate-key names the file that does"
             wrong = _wrong("--certificate", certificate, what)
+        elif not _holds(key, A_KEY):
+            wrong = _wrong("--certificate-key", key, "which holds no key")
+        elif getattr(error, "reason", None) in ANOTHERS:
+            wrong = _wrong("--certificate-key", key, f"which is not the key of {certificate}")
         else:
             what = f"which with its key cannot be used ({error.strerror or error})"
             wrong = _wrong("--certificate", certificate, what)
@@ -95,9 +100,11 @@ def _loaded(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
-def _lacks_key(path: Path) -> bool:
-    text = path.read_bytes()
-    return A_CERTIFICATE in text and A_KEY not in text
+def _holds(path: Path, what: bytes) -> bool:
+    try:
+        return what in path.read_bytes()
+    except OSError:  # which is another matter
+        return True
 
 
 def _wrong(flag: str, path: Path, what: str) -> InvalidInput:

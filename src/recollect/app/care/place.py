@@ -42,7 +42,7 @@ def check_place(patient: Patient) -> Iterator[Finding]:
     if care is None:
         engine = patient.settings.engine
         kept = "in memory" if engine == "sqlite" else f"by {title_of(engine)}"
-        yield Finding(CHECK, "ok", f"Everything is kept {kept}; no file here is ours to look at.")
+        yield Finding(CHECK, "ok", f"What is remembered is kept {kept}, and in no file here.")
         return
     if not folder.exists():
         what = f"{folder} is not there yet: it is made when something is stored."

@@ -64,7 +64,7 @@ def _waiting(standby: Standby) -> Iterator[Finding]:
     waiting, aside = asyncio.run(standby.counts())
     if waiting:
         verb = "waits" if waiting == 1 else "wait"
-        what = f"{counted(waiting, 'write')} {verb} on this machine until it can be reached."
+        what = f"{counted(waiting, 'write')} {verb} on this machine for a server to bring over."
         yield Finding(CHECK, "advice", what, JOURNAL)
     if aside:
         verb = "was" if aside == 1 else "were"
