@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -132,16 +134,27 @@ async def _within_time(
         if limit.expired():
             late = f"no answer within {peer.time_limit:g} seconds."
             raise _Failed(peer, "timed_out", late) from None
-        reason = clipped(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+        reason = clipped(_reason(error))
         raise _Failed(
             peer, "unreachable", f"{peer.address} cannot be reached ({reason})."
         ) from None
 
 
+def _reason(error: OSError | UnicodeError) -> str:
+    """asyncio has its own words for a connection that failed, and the number of the reason."""
+    if isinstance(error, OSError):
+        is_of_names = isinstance(error, socket.gaierror)  # which has numbers of its own
+        if error.errno is not None and os.name == "posix" and not is_of_names:
+            return os.strerror(error.errno)
+        return error.strerror or str(error) or type(error).__name__
+    return str(error)
+
+
 def _strange(peer: Peer, seen: str) -> str:
     return (
         f"{peer.address} has another certificate, {shown_fingerprint(seen)}; nothing was sent "
-        "there. If its owner made a new one, remove the peer and add it again."
+        "there. Ask its owner: if they made a new one and tell you the same fingerprint, remove "
+        "the peer and add it again."
     )
 
 

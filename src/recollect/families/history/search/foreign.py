@@ -27,7 +27,11 @@ from recollect.families.history.search.searching import Answered, Kind, good
 from recollect.families.history.search.summaries import topics_of
 from recollect.tools.tool import Warned
 
-NO_PEERS = Warned("no_peers", "No team members' servers are configured; this machine was searched.")
+NO_PEERS = Warned(
+    "no_peers",
+    "No other server was asked: none is configured, or only the owner may ask. This one was "
+    "searched.",
+)
 PARTIAL = "peer_partial"  # code of what a server says that it could not look at
 SAME_TEXT = 2_000  # characters that are compared
 TYPES: dict[Kind, tuple[str, ...]] = {
