@@ -30,7 +30,8 @@ VOLUME /data
 EXPOSE 8081
 
 # Where and how it listens is in the variables (RECOLLECT_TRANSPORT, RECOLLECT_PORT,
-# RECOLLECT_CERTIFICATE), which this reads as the server does; over stdio there is nothing to ask.
+# RECOLLECT_CERTIFICATE), which this reads as the server does; flags of `serve` it cannot see. Over
+# stdio there is nothing to ask.
 HEALTHCHECK --interval=30s --timeout=10s --start-period=30s CMD ["recollect", "health"]
 
 ENTRYPOINT ["recollect"]

@@ -15,6 +15,7 @@ from making import DAY_ONE, MILLISECOND
 from recollect.app import access_log
 from recollect.app.access_log import (
     BEGUN,
+    LISTENING,
     LONGEST,
     MOST_IDS,
     Access,
@@ -22,9 +23,10 @@ from recollect.app.access_log import (
     accesses,
     clipped_ids,
     clipped_name,
+    noted_of_owner,
 )
 from recollect.core.locking import locked, unlock
-from recollect.errors import StorageFull, Unavailable
+from recollect.errors import Conflict, StorageFull, Unavailable
 
 READ = Access("1", DAY_ONE, "anna", False, "test 1", "192.0.2.1", "search_nodes", "p", 3, "ok")
 TEXTS = st.text(st.characters(), max_size=20)
@@ -90,14 +92,14 @@ def test_half_a_line_spoils_no_other(tmp_path: Path) -> None:
     with (tmp_path / "access.jsonl").open("a", encoding="utf-8") as file:
         file.write('{"at": "2026')
     written.write(replace(READ, call="2"))
-    found, broken = accesses(written, most=10)
+    found, broken, _ = accesses(written, most=10)
     assert ([access.call for access in found], broken) == (["1", "2"], 1)
 
 
 @pytest.mark.parametrize("line", ["[]", "3", '{"call": 1}', "null", '"text"'])
 def test_what_is_no_line_of_ours_is_counted_as_broken(tmp_path: Path, line: str) -> None:
     (tmp_path / "access.jsonl").write_text(f"{line}\n\n", encoding="utf-8")
-    assert accesses(AccessLog(tmp_path), most=10) == ([], 1)
+    assert accesses(AccessLog(tmp_path), most=10) == ([], 1, 0)
 
 
 def test_what_cannot_be_written_is_an_error_that_does_not_say_where(tmp_path: Path) -> None:
@@ -143,7 +145,7 @@ def test_a_call_that_changed_something_is_shown_once_as_it_ended(tmp_path: Path)
     written.write(replace(READ, outcome=BEGUN))
     written.write(replace(READ, call="2", outcome=BEGUN))
     written.write(replace(READ, outcome="ok", count=1, ids=("a",)))
-    found, _ = accesses(written, most=10)
+    found = accesses(written, most=10).calls
     assert [(access.call, access.outcome) for access in found] == [("1", "ok"), ("2", BEGUN)]
 
 
@@ -161,7 +163,7 @@ def test_whatever_a_caller_names_a_line_stays_short(tmp_path: Path, text: str) -
     long = replace(READ, what=name, project=name, project_id=name, client=text[:LONGEST], ids=ids)
     AccessLog(tmp_path).write(long)
     assert len(ids) == MOST_IDS
-    assert (tmp_path / "access.jsonl").stat().st_size < 10_000
+    assert (tmp_path / "access.jsonl").stat().st_size < 50_000
 
 
 def test_a_line_waits_for_whoever_is_writing(tmp_path: Path) -> None:
@@ -196,3 +198,74 @@ def test_it_is_known_since_when_lines_are_kept_once_some_are_gone(tmp_path: Path
         written.write(replace(READ, at=DAY_ONE + number * MILLISECOND))
     oldest = next(access for access in written.read() if access is not None)
     assert written.cut_off_at() == oldest.at > DAY_ONE
+
+
+def test_calls_that_may_have_touched_a_record_are_counted(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    ids = [str(number) for number in range(MOST_IDS + 1)]
+    named = clipped_ids(ids)
+    written.write(replace(READ, count=len(ids), ids=named))
+    written.write(replace(READ, call="2", outcome=BEGUN))  # and then the server was killed
+    written.write(replace(READ, call="3", outcome=BEGUN))
+    written.write(replace(READ, call="3", count=1, ids=("other",)))
+    written.write(replace(READ, call="4", user="ben", count=2, ids=(ids[-1], "other")))
+
+    def found(**wanted: Any) -> tuple[list[str], int]:
+        calls, _, unsure = accesses(written, most=10, **wanted)
+        return [access.call for access in calls], unsure
+
+    assert found(record=ids[-1]) == (["4"], 2)
+    assert found(record=ids[0]) == (["1"], 1)
+    assert found(record=ids[-1], user="ben") == (["4"], 0)
+    assert found() == (["1", "2", "3", "4"], 0)
+
+
+def test_a_stream_that_is_open_touches_no_record(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    written.write(replace(READ, outcome=LISTENING, count=2))
+    written.write(replace(READ, call="2", outcome="ok", count=2))
+    assert accesses(written, most=10, record="1") == ([], 0, 0)
+
+
+def noted(written: AccessLog) -> list[tuple[str, str | None, str, tuple[str, ...]]]:
+    found = [access for access in written.read() if access is not None]
+    assert {access.user for access in found} == {"owner"}
+    assert len({access.call for access in found}) == 1
+    return [(each.what, each.about, each.outcome, each.ids) for each in found]
+
+
+def test_what_the_owner_does_is_noted_before_and_after(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    with noted_of_owner(written, lambda: DAY_ONE, "account remove", "anna", ids=["p"]) as ids:
+        assert noted(written) == [("account remove", "anna", BEGUN, ("p",))]
+        ids.append("q")
+    assert noted(written)[1:] == [("account remove", "anna", "ok", ("p", "q"))]
+
+
+def test_what_the_owner_could_not_do_is_noted_with_its_code(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    with (
+        pytest.raises(Conflict),
+        noted_of_owner(written, lambda: DAY_ONE, "grant read", "anna"),
+    ):
+        raise Conflict("It is hers.")
+    assert [outcome for _, _, outcome, _ in noted(written)] == [BEGUN, "conflict"]
+
+
+def test_what_the_owner_began_and_was_cut_short_in_is_noted_as_begun(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        noted_of_owner(written, lambda: DAY_ONE, "account remove", "anna"),
+    ):
+        raise KeyboardInterrupt
+    assert [outcome for _, _, outcome, _ in noted(written)] == [BEGUN]
+
+
+def test_of_many_that_the_owner_touched_all_are_counted(tmp_path: Path) -> None:
+    written = AccessLog(tmp_path)
+    ids = [str(number) for number in range(MOST_IDS + 1)]
+    with noted_of_owner(written, lambda: DAY_ONE, "account remove", "anna", ids=ids):
+        pass
+    ended = accesses(written, most=1).calls[0]
+    assert (ended.count, len(ended.ids)) == (MOST_IDS + 1, MOST_IDS)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from making import DAY_ONE
-from recollect.app.access_log import FOLDER, MOST_FILES, Access, AccessLog
+from recollect.app.access_log import BEGUN, FOLDER, MOST_FILES, Access, AccessLog
 from recollect.core.times import now
 
 Run = Callable[..., Any]
@@ -67,6 +67,20 @@ def test_calls_are_chosen_by_user_project_time_and_number(
     assert calls("--id", "r2") == ["4"]
 
 
+def test_calls_that_may_have_touched_a_record_are_told_of(
+    recollect: Run, written: AccessLog
+) -> None:
+    written.write(replace(READ, count=2, ids=("r1",)))
+    written.write(replace(READ, call="2", outcome=BEGUN))
+    shown = recollect("access-log", "--id", "r2")
+    assert "2 more calls may have touched it" in shown.err
+    assert recollect("access-log", "--id", "r2", "--json").json["may_have_touched"] == 2
+    shown = recollect("access-log", "--id", "r1")
+    assert len(shown.out.splitlines()) == 1
+    assert "1 more call may have touched it" in shown.err
+    assert "may have" not in recollect("access-log").err
+
+
 def test_lines_that_cannot_be_read_are_told_of(
     recollect: Run, written: AccessLog, tmp_path: Path
 ) -> None:
@@ -119,6 +133,49 @@ def test_whom_the_owner_lets_in_and_out_is_noted(recollect: Run) -> None:
     assert noted("--user", "Owner")[0] == ("owner", "token", None, [own])
     assert len(noted()) == 5
     assert "owner  token revoke  anna  ok  1 id" in recollect("access-log").out
+
+
+def test_what_the_owner_does_is_noted_before_it_is_done(recollect: Run, written: AccessLog) -> None:
+    recollect("create-project", "shop")
+    hers = recollect("token", "--user", "Anna", "--json").json["id"]
+    recollect("grant", "shop", "--user", "Anna")
+    recollect("revoke", "shop", "--user", "Anna")
+    recollect("token", "revoke", hers)
+    recollect("token", "revoke", hers)
+    recollect("account", "remove", "Anna", "--yes")
+    lines = [access for access in written.read() if access is not None]
+    begun, ended = lines[::2], lines[1::2]
+    assert [each.call for each in begun] == [each.call for each in ended]
+    assert {each.outcome for each in begun} == {BEGUN}
+    assert [(each.what, each.about, each.outcome) for each in ended] == [
+        ("token", "anna", "ok"),
+        ("grant read", "anna", "ok"),
+        ("revoke", "anna", "ok"),
+        ("token revoke", "anna", "ok"),
+        ("token revoke", None, "not_found"),
+        ("account remove", "anna", "ok"),
+    ]
+    assert [each.about for each in begun] == [each.about for each in ended]
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        ("grant", "shop", "--user", "nobody"),
+        ("grant", "nothing", "--user", "anna"),
+        ("revoke", "shop", "--user", "nobody"),
+        ("token", "--user", "a b"),
+        ("account", "remove", "nobody", "--yes"),
+    ],
+)
+def test_of_whom_there_is_none_nothing_is_noted(
+    recollect: Run, written: AccessLog, mistake: tuple[str, ...]
+) -> None:
+    recollect("create-project", "shop")
+    recollect("token", "--user", "anna")
+    before = len(list(written.read()))
+    assert recollect(*mistake).status == 2
+    assert len(list(written.read())) == before
 
 
 def test_what_the_owner_does_is_done_though_it_cannot_be_noted(

@@ -22,7 +22,7 @@ def test_a_project_is_granted_to_be_read_unless_it_is_said_otherwise(
     recollect: Run, anna: str
 ) -> None:
     outcome = recollect("grant", "shop", "--user", "Anna")
-    assert (outcome.status, outcome.out) == (0, 'anna may read "shop" from now on.\n')
+    assert (outcome.status, outcome.out) == (0, 'anna may only read "shop" from now on.\n')
     assert seen(recollect) == [("shop", "read")]
     outcome = recollect("grant", "shop", "--user", "anna", "--access", "write", "--json")
     assert outcome.json == {
@@ -82,7 +82,7 @@ def test_it_is_said_where_the_user_knows_it_by_another_name(recollect: Run, anna
     recollect("delete-project", "shop", "--yes")
     recollect("create-project", "shop")
     outcome = recollect("grant", "shop", "--user", "anna")
-    assert outcome.out == 'anna may read "shop", as "shop (2)" from now on.\n'
+    assert outcome.out == 'anna may only read "shop", as "shop (2)" from now on.\n'
 
 
 @pytest.mark.parametrize("command", ["grant", "revoke"])

@@ -1,5 +1,11 @@
-from collections.abc import Callable
+import re
+import shlex
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,6 +15,8 @@ from certifying import certificate
 from serving import http_server
 
 Run = Callable[..., Any]
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def port_of(url: str) -> str:
@@ -43,3 +51,82 @@ def test_one_with_a_certificate_is_asked_with_it_whatever_its_name(
 def test_of_a_server_over_stdio_there_is_nothing_to_ask(recollect: Run, tmp_path: Path) -> None:
     assert (recollect("health").status, recollect("health").out) == (0, "stdio\n")
     assert not (tmp_path / "data").exists()
+
+
+@contextmanager
+def answering(answers: dict[str, tuple[int, bytes]]) -> Generator[str, None, None]:
+    """A server of somebody else's, which gives these answers; the port of it."""
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, body = answers[self.path]
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Answering) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield str(server.server_port)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_server_that_cannot_answer_calls_lives_and_is_not_ready(recollect: Run) -> None:
+    answers = {"/health": (200, b'{"status": "ok"}'), "/ready": (503, b'{"status": "unavailable"}')}
+    with answering(answers) as port:
+        assert recollect("health", "--port", port).out == "ok\n"
+        refused = recollect("health", "--port", port, "--ready")
+    assert (refused.status, refused.out) == (1, "")
+    assert "/ready answers with 503" in refused.err
+
+
+@pytest.mark.parametrize("status", [204, 301, 404, 500])
+def test_any_other_status_is_not_well(recollect: Run, status: int) -> None:
+    with answering({"/health": (status, b"")}) as port:
+        refused = recollect("health", "--port", port)
+    assert refused.status == 1
+    assert f"http://127.0.0.1:{port} is not well: /health answers with {status}" in refused.err
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"OK", b"[]", b"{}", b'{"status": "UP"}', b'{"status": ["ok"]}', b"[" * 1_000]
+)
+def test_somebody_elses_server_is_none_of_ours(recollect: Run, body: bytes) -> None:
+    with answering({"/health": (200, body)}) as port:
+        refused = recollect("health", "--port", port)
+    assert (refused.status, refused.out) == (1, "")
+    assert f"What answers at http://127.0.0.1:{port} is no server of Recollect." in refused.err
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["a..b", "a\nb", "x" * 300, "\u00fc" * 100],
+    ids=["with a gap", "of two lines", "too long", "too long and foreign"],
+)
+def test_what_is_no_address_answers_nothing(recollect: Run, host: str) -> None:
+    refused = recollect("health", "--host", host)
+    assert refused.status == 1
+    assert "No server answers at http://" in refused.err
+    assert len(refused.err.splitlines()) == 1
+
+
+def test_a_container_of_which_the_guide_tells_is_asked_by_its_health_check(
+    recollect: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The health check has the variables of the container and none of the server's flags."""
+    guide = (ROOT / "docs" / "connect.md").read_text(encoding="utf-8")
+    [command] = re.findall(r"^docker run .*-p .*$", guide, re.MULTILINE)
+    words = shlex.split(command)
+    for name, value in pairwise(words):
+        if name == "-e":
+            monkeypatch.setenv(*value.split("=", 1))
+    with answering({}) as port:
+        pass  # nobody listens there any more
+    monkeypatch.setenv("RECOLLECT_PORT", port)
+    assert recollect("health").status == 1

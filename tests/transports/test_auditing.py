@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from making import DAY_ONE, MILLISECOND
-from recollect.app.access_log import BEGUN, MOST_IDS, Access, AccessLog, accesses
+from recollect.app.access_log import BEGUN, LISTENING, MOST_IDS, Access, AccessLog, accesses
 from recollect.app.app import App
 from recollect.core.accounts import Account, acting_as
 from recollect.core.homes import home_name
@@ -58,7 +58,7 @@ class Place:
 
     @property
     def noted(self) -> list[Access]:
-        return accesses(self.log, most=1000)[0]
+        return accesses(self.log, most=1000).calls
 
     @property
     def raw(self) -> str:
@@ -196,6 +196,7 @@ async def test_lists_and_subscriptions_are_noted_too(place: Place) -> None:
     listened = place.noted[-1]
     assert (listened.what, listened.outcome) == (f"subscriptions/listen {uri}", "ok")
     assert listened.count == 1
+    assert place.raw.count(LISTENING) == 1
     await place(None, "resources/list")
     assert len(place.noted) == 3
 
@@ -366,6 +367,21 @@ async def test_a_change_that_failed_half_way_is_found_by_what_it_changed(place: 
     audit(place.dispatcher, place.log)
     assert (await place.tool(ANNA, "create_project", name="kitchen"))["isError"]
     assert (place.noted[-1].outcome, place.noted[-1].ids) == ("conflict", ("half",))
+
+
+async def test_where_not_all_is_named_what_was_changed_is(place: Place) -> None:
+    async def change(request: Request) -> JSON:
+        touched(["changed"])
+        told = [{"id": str(number)} for number in range(MOST_IDS)]
+        return {"structuredContent": {"shown": told}, "isError": False}
+
+    place.dispatcher.methods["tools/call"] = change
+    audit(place.dispatcher, place.log)
+    await place.tool(ANNA, "create_project", name="kitchen")
+    noted = place.noted[-1]
+    assert (noted.count, noted.ids[:2]) == (MOST_IDS + 1, ("changed", "0"))
+    found = accesses(place.log, record=str(MOST_IDS - 1), most=10)
+    assert (found.calls, found.unsure) == ([], 1)
 
 
 async def test_the_end_of_a_call_has_a_moment_of_its_own(tmp_path: Path) -> None:

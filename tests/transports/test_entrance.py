@@ -180,6 +180,15 @@ async def test_more_than_can_wait_are_not_looked_for_and_hold_up_nobody_else() -
     assert await door.status("hers") == 200
 
 
+async def test_while_as_many_wait_as_can_only_tokens_that_were_right_lately_come_in() -> None:
+    door = Door()
+    assert await door.status("hers") == 200
+    many = [door.status(f"wrong {n}") for n in range(WRONG_TOKENS + MOST_WAITING)]
+    *_, lately, new = await asyncio.gather(*many, door.status("hers"), door.status("mine"))
+    assert (lately, new) == (200, 429)
+    assert await door.status("mine") == 200
+
+
 async def test_right_tokens_from_one_address_never_count_as_wrong() -> None:
     door = Door()
     door.holders |= {f"right {n}": None for n in range(3 * WRONG_TOKENS)}

@@ -13,26 +13,27 @@ import time
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from recollect.core.accounts import OWNER
 from recollect.core.locking import locked, unlock
 from recollect.core.projects import Project
-from recollect.core.times import iso, parsed
-from recollect.errors import StorageFull, Unavailable
+from recollect.core.times import Clock, iso, parsed
+from recollect.errors import RecollectError, StorageFull, Unavailable
 
 FOLDER = "access"  # inside the data folder
 MOST_BYTES = 16 * 1024 * 1024  # of one file, from which the next line begins another
 MOST_FILES = 8
-MOST_IDS = 50  # that one line names; how many there were is said anyway
+MOST_IDS = 500  # that one line names; how many there were is said anyway
 LONGEST = 100  # characters of what a caller named
 LONGEST_ID = 40
 PATIENCE = 5.0  # seconds that another process may keep the file
 PAUSE = 0.002
 BEGUN = "begun"  # the outcome of a call that may change something, before it is made
+LISTENING = "listening"  # of a stream that is open, which gives out no record
 
 _CURRENT = "access.jsonl"
 _EARLIER = "access-*.jsonl"
@@ -58,9 +59,14 @@ class Access:
     length: int = 0  # characters in the arguments
     outcome: str = BEGUN
     count: int = 0  # of different ids in the answer, and of what was changed
-    ids: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()  # what was changed comes first
     project_id: str | None = None  # where it is known: a name may pass to another
     about: str | None = None  # whom the owner let in or out
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it may have touched records that this line does not name."""
+        return self.outcome == BEGUN or 0 < len(self.ids) < self.count
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -166,6 +172,14 @@ class AccessLog:
         return sorted(self._folder.glob(_EARLIER))
 
 
+class Accesses(NamedTuple):
+    """What the log has of the calls that somebody asks for."""
+
+    calls: list[Access]  # each once, the oldest first
+    broken: int  # lines that cannot be read
+    unsure: int  # calls that may have touched the record too: their lines do not name all
+
+
 def accesses(
     written: AccessLog,
     *,
@@ -174,60 +188,77 @@ def accesses(
     record: str | None = None,
     since: int | None = None,
     most: int,
-) -> tuple[list[Access], int]:
-    """The newest calls of that kind, each once, the oldest first; and how many lines are broken.
+) -> Accesses:
+    """The newest calls of that kind.
 
     A `user` is who called, or who it was about; a `record` is the id of one that was touched.
     """
     found: dict[str, Access] = {}
+    unsure: set[str] = set()
     broken = 0
     for access in written.read():
         if access is None:
             broken += 1
             continue
-        if (
+        if not (
             (user is None or user in (access.user, access.about))
             and (project is None or project in (access.project, access.project_id))
-            and (record is None or record in access.ids)
             and (since is None or access.at >= since)
         ):
+            continue
+        unsure.discard(access.call)  # the last of its lines counts
+        if record is None or record in access.ids:
             found[access.call] = access
             if len(found) > most:
                 del found[next(iter(found))]
-    return list(found.values()), broken
+        elif access.is_unsure:
+            unsure.add(access.call)
+    return Accesses(list(found.values()), broken, len(unsure))
 
 
-def note_of_owner(
+@contextmanager
+def noted_of_owner(
     written: AccessLog,
-    at: int,
+    clock: Clock,
     what: str,
     about: str | None,
     *,
     project: Project | None = None,
     ids: Iterable[str] = (),
-) -> None:
-    """That the owner has let somebody in or out, or let them see something.
+) -> Generator[list[str], None, None]:
+    """Within it the owner lets somebody in or out, or lets them see something; what it touches
+    besides `ids` is added to the list that this gives.
 
-    It is done already: where it cannot be noted, the log of the program says so.
+    It is noted before and, under the same call, after. Where it cannot be, it is done all the
+    same, and the log of the program says so.
     """
-    named = clipped_ids(ids)
+    touched = list(ids)
     access = Access(
         call=uuid.uuid4().hex,
-        at=at,
+        at=clock(),
         user=OWNER,
         is_peer=False,
         client="",
         address="",
         what=what,
         project=None if project is None else project.name,
-        outcome="ok",
-        count=len(named),
-        ids=named,
         project_id=None if project is None else project.id,
         about=about,
     )
-    with suppress(Unavailable):
-        written.write(access)
+
+    def note(outcome: str) -> None:
+        named = clipped_ids(touched)
+        line = replace(access, at=clock(), outcome=outcome, count=len(touched), ids=named)
+        with suppress(Unavailable):
+            written.write(line)
+
+    note(BEGUN)
+    try:
+        yield touched
+    except RecollectError as error:
+        note(error.code)
+        raise
+    note("ok")
 
 
 def clipped_name(value: object) -> str | None:

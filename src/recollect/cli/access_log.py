@@ -15,6 +15,7 @@ from recollect.errors import visible
 
 MOST = 100_000
 WITH_THE_SERVER = "Each server keeps its own log: --data-dir names the server's data folder."
+MAY_HAVE = "may have touched it: more was touched than the line names, or no end is noted."
 DAY = 86_400 * 1_000_000  # microseconds
 
 
@@ -41,7 +42,7 @@ def access_log(
     settings = settings_from(**flags)
     folder = settings.data_dir / FOLDER
     written = AccessLog(folder)
-    found, broken = accesses(
+    found = accesses(
         written,
         user=None if user is None else _named(user),
         project=project,
@@ -51,16 +52,20 @@ def access_log(
     )
     _warn_of_haste(written)
     if as_json:
-        print_json({"accesses": [access.as_json() for access in found], "broken_lines": broken})
+        shown = [access.as_json() for access in found.calls]
+        unsure = {} if record is None else {"may_have_touched": found.unsure}
+        print_json({"accesses": shown, "broken_lines": found.broken} | unsure)
         return
-    for access in found:
+    for access in found.calls:
         click.echo(_line(access))
-    if found:
-        click.echo(f"{counted(len(found), 'call')}.", err=True)
+    if found.calls:
+        click.echo(f"{counted(len(found.calls), 'call')}.", err=True)
     else:
         click.echo(f"0 calls in {folder}. {WITH_THE_SERVER}", err=True)
-    if broken:
-        click.echo(f"{counted(broken, 'line')} cannot be read and left out.", err=True)
+    if found.unsure:
+        click.echo(f"{counted(found.unsure, 'more call')} {MAY_HAVE}", err=True)
+    if found.broken:
+        click.echo(f"{counted(found.broken, 'line')} cannot be read and left out.", err=True)
 
 
 def _named(user: str) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from recollect.app.access_log import FOLDER, AccessLog, note_of_owner
+from recollect.app.access_log import FOLDER, AccessLog, noted_of_owner
 from recollect.app.accounts.grants import shown_names
 from recollect.app.app import App
 from recollect.cli.options import common
@@ -57,9 +57,9 @@ def remove(as_json: bool, name: str, yes: bool, **flags: Any) -> None:
 
     async def work(app: App) -> list[str]:
         own = [g.project_id for g in await app.accounts.grants_of(user) if g.access == "own"]
-        await app.accounts.remove_user(user)
         written = AccessLog(app.settings.data_dir / FOLDER)
-        note_of_owner(written, app.clock(), "account remove", user, ids=own)
+        with noted_of_owner(written, app.clock, "account remove", user, ids=own):
+            await app.accounts.remove_user(user)
         return [each.name for each in await app.library.projects() if each.id in own]
 
     left = run_with_app(work, writes=True, **flags)

@@ -1,17 +1,18 @@
 """`recollect grant` and `recollect revoke`: which projects a user sees."""
 
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import click
 
-from recollect.app.access_log import FOLDER, AccessLog, note_of_owner
+from recollect.app.access_log import FOLDER, AccessLog, noted_of_owner
 from recollect.app.accounts.grants import Access, Grant
 from recollect.app.app import App
 from recollect.cli.options import common
 from recollect.cli.running import print_json, run_with_app
 from recollect.core.projects import Project
 
-ALLOWED = {"read": "read", "write": "read and change", "own": "do everything with"}
+ALLOWED = {"read": "only read", "write": "read and change", "own": "do everything with"}
 
 
 @click.command()
@@ -29,9 +30,9 @@ def grant(as_json: bool, name: str, user: str, access: str, **flags: Any) -> Non
 
     async def work(app: App) -> Grant:
         project = await app.accounts.found(app.library.project(name))
-        granted = await app.accounts.grant(user, project, cast(Access, access))
-        _note(app, f"grant {access}", granted.user, project)
-        return granted
+        whose = (await app.accounts.user(user)).name
+        with _noted(app, f"grant {access}", whose, project):
+            return await app.accounts.grant(whose, project, cast(Access, access))
 
     granted = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -51,9 +52,9 @@ def revoke(as_json: bool, name: str, user: str, **flags: Any) -> None:
 
     async def work(app: App) -> str:
         project = await app.accounts.found(app.library.project(name))
-        hidden_from = await app.accounts.revoke(user, project)
-        _note(app, "revoke", hidden_from, project)
-        return hidden_from
+        whose = (await app.accounts.user(user)).name
+        with _noted(app, "revoke", whose, project):
+            return await app.accounts.revoke(whose, project)
 
     hidden_from = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -62,6 +63,6 @@ def revoke(as_json: bool, name: str, user: str, **flags: Any) -> None:
         click.echo(f'{hidden_from} no longer sees "{name}".')
 
 
-def _note(app: App, what: str, user: str, project: Project) -> None:
+def _noted(app: App, what: str, user: str, project: Project) -> AbstractContextManager[list[str]]:
     written = AccessLog(app.settings.data_dir / FOLDER)
-    note_of_owner(written, app.clock(), what, user, project=project)
+    return noted_of_owner(written, app.clock, what, user, project=project)

@@ -1,19 +1,21 @@
 """`recollect health`: whether a server over HTTP answers, for whatever starts it again if not."""
 
 import json
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPSConnection, InvalidURL
 from typing import Any
 
 import click
 
 from recollect.cli.options import common, settings_from
 from recollect.cli.running import print_json
-from recollect.errors import Unavailable
+from recollect.errors import Unavailable, visible
 from recollect.settings import Settings
 from recollect.transports.health import HEALTH_PATH, READY_PATH
 
 TIME_LIMIT = 3.0  # seconds
 LONGEST = 1_000  # bytes of an answer
+WORDS = ("ok", "ready", "degraded")  # somebody else's server has others
 REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens everywhere does so here
 
 
@@ -25,8 +27,8 @@ REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # who listens everywhere doe
 def health(as_json: bool, ready: bool, **flags: Any) -> None:
     """Ask the HTTP server on this machine whether it is well. Exit status 0 where it is, 1 else.
 
-    Where it listens, and whether with a certificate, is in the settings. A server over stdio is
-    its client's, and there is nothing to ask.
+    Where it listens, and whether with a certificate, is in the settings; what a server has from
+    flags of its own is not known here. One over stdio is its client's: there is nothing to ask.
     """
     settings = settings_from(**flags)
     if settings.transport != "http" and not (flags["host"] or flags["port"]):
@@ -39,20 +41,23 @@ def health(as_json: bool, ready: bool, **flags: Any) -> None:
 def _asked(settings: Settings, path: str) -> str:
     host = REACHED_AT.get(settings.host, settings.host)
     scheme = "http" if settings.certificate is None else "https"
-    place = f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.port}"
-    connection = _connection(settings, host)
+    place = f"{scheme}://{visible(f'[{host}]' if ':' in host else host)}:{settings.port}"
     try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        status, body = answer.status, answer.read(LONGEST)
+        with closing(_connection(settings, host)) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            status, body = answer.status, answer.read(LONGEST)
+    except (UnicodeError, InvalidURL):
+        raise Unavailable(f"No server answers at {place} (that is no address).") from None
     except (OSError, HTTPException) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise Unavailable(f"No server answers at {place} ({reason}).") from None
-    finally:
-        connection.close()
     if status != 200:
         raise Unavailable(f"The server at {place} is not well: {path} answers with {status}.")
-    return _word(body)
+    word = _word(body)
+    if word not in WORDS:
+        raise Unavailable(f"What answers at {place} is no server of Recollect.")
+    return word
 
 
 def _connection(settings: Settings, host: str) -> HTTPConnection:
@@ -67,8 +72,8 @@ def _connection(settings: Settings, host: str) -> HTTPConnection:
 
 
 def _word(body: bytes) -> str:
-    """`ok`, `ready` or `degraded`; somebody else's server has no such word."""
+    """Empty for what is no answer of ours."""
     try:
         return str(json.loads(body)["status"])
-    except (ValueError, KeyError, TypeError):
-        raise Unavailable("What answers there is no server of Recollect.") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""

@@ -1,16 +1,17 @@
 """`recollect token`: the keys to a server that speaks HTTP."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import click
 
-from recollect.app.access_log import FOLDER, AccessLog, note_of_owner
+from recollect.app.access_log import FOLDER, AccessLog, noted_of_owner
 from recollect.app.accounts.accounts import User
 from recollect.app.app import App
 from recollect.app.tokens import create_token, revoke_token
 from recollect.cli.options import common
 from recollect.cli.running import print_json, run_with_app
-from recollect.core.accounts import OWNER
+from recollect.core.accounts import OWNER, checked_account_name
 from recollect.core.ports import Token
 from recollect.core.times import iso
 from recollect.errors import InvalidInput
@@ -76,8 +77,8 @@ def revoke(context: click.Context, as_json: bool, token_id: str, **flags: Any) -
 
     async def work(app: App) -> None:
         owner = (await app.accounts.users_of_tokens()).get(token_id)
-        await revoke_token(app.library, token_id)
-        _note(app, "token revoke", owner, token_id)
+        with _noted(app, "token revoke", owner and owner.name, token_id):
+            await revoke_token(app.library, token_id)
 
     run_with_app(work, writes=True, **_merged(context, flags))
     if as_json:
@@ -88,14 +89,14 @@ def revoke(context: click.Context, as_json: bool, token_id: str, **flags: Any) -
 
 def _make(label: str, user: str | None, *, is_peer: bool, as_json: bool, **flags: Any) -> None:
     async def work(app: App) -> tuple[Token, str, User | None]:
-        if user is None:
-            made, secret = await create_token(app.library, label, app.clock)
-            owner = None
-        else:
-            made, secret = await app.accounts.create_token(user, label, peer=is_peer)
-            owner = await app.accounts.user(user)
-        _note(app, "token", owner, made.id)
-        return made, secret, owner
+        name = None if user is None else checked_account_name(user)
+        with _noted(app, "token", name) as ids:
+            if name is None:
+                made, secret = await create_token(app.library, label, app.clock)
+            else:
+                made, secret = await app.accounts.create_token(name, label, peer=is_peer)
+            ids.append(made.id)
+        return made, secret, None if name is None else await app.accounts.user(name)
 
     made, secret, owner = run_with_app(work, writes=True, **flags)
     if as_json:
@@ -111,9 +112,9 @@ def _make(label: str, user: str | None, *, is_peer: bool, as_json: bool, **flags
     )
 
 
-def _note(app: App, what: str, owner: User | None, token_id: str) -> None:
+def _noted(app: App, what: str, about: str | None, *ids: str) -> AbstractContextManager[list[str]]:
     written = AccessLog(app.settings.data_dir / FOLDER)
-    note_of_owner(written, app.clock(), what, owner.name if owner else None, ids=[token_id])
+    return noted_of_owner(written, app.clock, what, about, ids=ids)
 
 
 def _whose(row: dict[str, str]) -> str:

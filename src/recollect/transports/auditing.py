@@ -9,7 +9,14 @@ from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import unquote
 
-from recollect.app.access_log import LONGEST, Access, AccessLog, clipped_ids, clipped_name
+from recollect.app.access_log import (
+    LISTENING,
+    LONGEST,
+    Access,
+    AccessLog,
+    clipped_ids,
+    clipped_name,
+)
 from recollect.app.resources import PROJECT_GRAPH
 from recollect.core.accounts import Account
 from recollect.core.sessions import Call
@@ -105,7 +112,7 @@ class _Auditor:
             uris = [*_texts(asked.get("resourceSubscriptions"))]
             what = " ".join(["subscriptions/listen", *uris[:MOST_IN_ONE]])
             access = self._access(request, account, clipped_name(what) or "")
-            access = replace(access, count=len(uris))
+            access = replace(access, count=len(uris), outcome=LISTENING)
             return await self._changed(handler, request, access)
 
         return listen
@@ -140,8 +147,8 @@ class _Auditor:
             else:
                 outcome = outcome_of(answer)
                 access = await self._placed(request, access)  # it may be there since
-        # A large answer takes a moment to look through.
-        ids = await asyncio.to_thread(lambda: list(dict.fromkeys((*_ids(answer), *touched.ids))))
+        # A large answer takes a moment to look through. What was changed is named first.
+        ids = await asyncio.to_thread(lambda: list(dict.fromkeys((*touched.ids, *_ids(answer)))))
         at = self._dispatcher.app.clock()
         ended = replace(access, at=at, outcome=outcome, count=len(ids) or access.count)
         return replace(ended, ids=clipped_ids(ids)), answer

@@ -38,7 +38,8 @@ class Entrance:
 
     The owner comes as often as they like. Many people may share an address: after too many wrong
     tokens from one, those that were right lately are looked for as before, and the others one
-    after another, so that a right one comes in and trying them is slow.
+    after another, so that a right one comes in and trying them is slow. While MOST_WAITING of
+    them wait, no other is looked for: a right one too has to come again.
     """
 
     def __init__(
