@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from placing import SERVERS, named
-from recollect.app.engines import left_elsewhere, make_library, standby_of
+from recollect.app.engines import Left, left_elsewhere, make_library, standby_of, typed
 from recollect.core.times import now
 from recollect.engines.standby.journal.acts import SetNote
 from recollect.engines.standby.journal.journal import Journal
@@ -266,6 +266,31 @@ def test_the_advice_names_the_user_and_what_no_option_says(tmp_path: Path) -> No
         "With RECOLLECT_NAMESPACE=team and RECOLLECT_DATABASE_PASSWORD set, "
         f"`recollect status {where}` "
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "posix", "windows"),
+    [
+        ("ws://old:8000", "ws://old:8000", "ws://old:8000"),
+        (r"C:\Users\Ada", r"'C:\Users\Ada'", r"C:\Users\Ada"),
+        (r"C:\Users\Ada L", r"'C:\Users\Ada L'", r'"C:\Users\Ada L"'),
+        (r"C:\R&D", r"'C:\R&D'", r'"C:\R&D"'),
+        ("C:\\Ada L\\", "'C:\\Ada L\\'", '"C:\\Ada L\\\\"'),
+    ],
+)
+def test_an_advised_command_runs_in_the_shell_of_the_platform(
+    word: str, posix: str, windows: str
+) -> None:
+    assert typed(["--data-dir", word], "linux") == f"--data-dir {posix}"
+    assert typed(["--data-dir", word], "win32") == f"--data-dir {windows}"
+
+
+def test_on_windows_the_advice_is_for_its_own_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = Left("ws://old:8000 (memory/default)", "/home/Ada L/standby/one", 1, 0)
+    for platform, quote in (("linux", "'"), ("win32", '"')):
+        monkeypatch.setattr(sys, "platform", platform)
+        folder = Path("/home/Ada L")
+        assert f"`recollect status --data-dir {quote}{folder}{quote} " in left.hint
 
 
 def test_a_folder_without_an_address_is_told_too_and_one_without_writes_is_not(

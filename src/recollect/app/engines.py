@@ -1,11 +1,13 @@
 """What settings say of where everything is kept, as a library."""
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import join
+from subprocess import list2cmdline
 
 from recollect.app.deferring import deferred
 from recollect.app.migrating.addresses import address_in, name_of
@@ -29,6 +31,7 @@ from recollect.settings.storage import USUAL_NAMES
 JOURNAL = "journal.db"
 ADDRESS = "address"  # the file that tells which database a folder stands in for
 PATIENCE = 2.0  # seconds that a write waits for a database that has just gone
+_OF_CMD = frozenset("&|<>^()%!,;=")  # what cmd.exe takes for its own outside quotation marks
 WRITING_PATIENCE = 5.0  # seconds that one program waits for others to write to the same server
 
 
@@ -192,11 +195,22 @@ class Left:
         flags += ["--database-user", self.user] if self.user else []
         variables = _variables(self.address, has_user=bool(self.user))
         said = f"With {' and '.join(variables)} set, " if variables else ""
-        where = join(flags)
+        where = typed(flags, sys.platform)
         return (
             f"{said}`recollect status {where}` brings over what waits, and "
             f"`recollect journal {where}` shows it"
         )
+
+
+def typed(words: Sequence[str], platform: str) -> str:
+    """As they are typed in the shell of the platform: on Windows that is cmd.exe."""
+    if platform != "win32":
+        return join(words)
+    plain = [list2cmdline([word]) for word in words]
+    return " ".join(
+        f'"{word}"' if word == said and _OF_CMD.intersection(word) else said
+        for word, said in zip(words, plain, strict=True)
+    )
 
 
 def _variables(name: str, *, has_user: bool) -> list[str]:

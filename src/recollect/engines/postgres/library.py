@@ -72,7 +72,7 @@ class PostgresLibrary:
         _check_name(name)
         at = self._clock()
         gone = await self._write(lambda cursor: shelves.discard(cursor, name, at))
-        self._forget([gone])
+        await self._let_go([gone])
 
     async def switch(self, name: str, *, off: bool, at: int | None = None) -> Project:
         project = await self.project(name)
@@ -154,14 +154,19 @@ class PostgresLibrary:
     async def take_over(self, holdings: Holdings) -> None:
         copying.check_holdings(holdings)
         gone = await self._write(lambda cursor: copying.take_over(cursor, holdings))
-        self._forget(gone)
+        await self._let_go(gone)
 
     @property
     def condition(self) -> Condition:
         return Condition("postgres", self._mode, version=self._version, place=self._place)
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
-        self._database.listen(lambda _number: hear())
+        def heard(store: int | None) -> None:
+            if store is None:
+                self._indexes.note_news()
+            hear()
+
+        self._database.listen(heard)
         return True
 
     async def settled(self) -> None:
@@ -209,10 +214,12 @@ class PostgresLibrary:
             )
         return self._stores[key]
 
-    def _forget(self, gone: Sequence[int]) -> None:
+    async def _let_go(self, gone: Sequence[int]) -> None:
+        """With all their rows: a command that has deleted a project may end right after."""
         self._stores = {key: store for key, store in self._stores.items() if key[0] not in gone}
         for store in gone:
             self._indexes.note_gone(store)
+        await self._indexes.removed()
 
 
 def _check_name(name: str) -> None:

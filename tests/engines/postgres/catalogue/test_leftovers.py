@@ -1,4 +1,4 @@
-"""Projects with so many rows that they go when there is time."""
+"""Projects with so many rows that they do not go in the call that puts them out of sight."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,6 +42,13 @@ def count(shelf: Shelf) -> int:
     return found
 
 
+def leave(shelf: Shelf, name: str) -> None:
+    """As whoever deleted it and was killed then: nobody has begun to remove it."""
+    with shelf.connection() as connection, connection.transaction():
+        connection.execute("DELETE FROM projects WHERE name = %s", (name,))
+        connection.execute("UPDATE stores SET name = NULL WHERE title = %s", (name,))
+
+
 async def remembered(library: PostgresLibrary, text: str) -> None:
     """With a vector, as whoever stores something does."""
     store = await library.user()
@@ -55,7 +62,7 @@ async def rows_are(shelf: Shelf, expected: int) -> None:
             pass
 
 
-async def test_a_large_project_is_out_of_sight_at_once_and_then_goes(shelf: Shelf) -> None:
+async def test_a_large_project_is_gone_when_whoever_deletes_it_ends(shelf: Shelf) -> None:
     ours, theirs = shelf.library(), shelf.library()
     store = await large(shelf, theirs, "shop")
     await ours.assign_workspace("/shop", await ours.project("shop"))
@@ -65,16 +72,15 @@ async def test_a_large_project_is_out_of_sight_at_once_and_then_goes(shelf: Shel
     for refused in (theirs.open("shop"), store.commit(batch(entity("Cy"))), store.stamp()):
         with pytest.raises(NotFound):
             await refused
-    await rows_are(shelf, 0)
+    await ours.close()
+    assert count(shelf) == 0
     assert shelf.ask("SELECT name FROM stores ORDER BY name") == [("history",), ("user",)]
 
 
 async def test_who_stores_next_removes_what_was_left(shelf: Shelf) -> None:
     ours = shelf.library()
     await large(shelf, ours, "shop")
-    await ours.delete("shop")
-    await ours.close()  # as if it had been killed: nothing was begun yet
-    assert count(shelf) == 2
+    leave(shelf, "shop")
     theirs = shelf.library()
     assert await theirs.projects() == []
     await theirs.create("shop", "", project_id="id of shop")
@@ -82,6 +88,32 @@ async def test_who_stores_next_removes_what_was_left(shelf: Shelf) -> None:
     assert await store.scan(Where(deleted=None)) == []
     await remembered(theirs, "something")
     await rows_are(shelf, 1)
+
+
+async def test_a_running_server_removes_what_one_that_was_cut_short_has_left(shelf: Shelf) -> None:
+    ours, theirs = shelf.library(), shelf.library()
+    await large(shelf, ours, "shop")
+    is_listening = asyncio.Event()
+    await theirs.on_change(is_listening.set)
+    await is_listening.wait()
+    await remembered(theirs, "something")
+    await theirs.settled()  # it has looked, and found nothing
+    with shelf.connection() as other, other.transaction():
+        other.execute("SELECT FROM records FOR UPDATE")  # so the removal cannot end
+        deleting = asyncio.create_task(ours.delete("shop"))
+        async with asyncio.timeout(PATIENCE):
+            while not await asyncio.to_thread(waits_for, shelf, other.info.backend_pid):
+                pass
+        deleting.cancel()
+        await ours.close()
+    await rows_are(shelf, 1)
+
+
+async def test_a_server_that_starts_removes_what_was_left(shelf: Shelf) -> None:
+    await large(shelf, shelf.library(), "shop")
+    leave(shelf, "shop")
+    await shelf.library().on_change(lambda: None)
+    await rows_are(shelf, 0)
 
 
 async def test_a_commit_that_waits_for_a_deletion_finds_nothing(shelf: Shelf) -> None:
@@ -112,18 +144,14 @@ async def test_what_is_taken_over_lets_large_projects_go_alike(shelf: Shelf) -> 
         await large(shelf, library, name)
     await library.take_over(Holdings(projects=[await library.project("kept")]))
     await library.close()
-    assert count(shelf) == 6
-    other = shelf.library()
-    assert [project.name for project in await other.projects()] == ["kept"]
-    await remembered(other, "something")
-    await rows_are(shelf, 3)
+    assert count(shelf) == 2
+    assert [project.name for project in await library.projects()] == ["kept"]
 
 
 async def test_what_another_is_removing_is_left_to_it(shelf: Shelf) -> None:
     library, database = shelf.library(), shared().database(shelf.schema)
     await large(shelf, library, "shop")
-    await library.delete("shop")
-    await library.close()
+    leave(shelf, "shop")
     keeper = IndexKeeper(database)
     with shelf.connection() as other, other.transaction():
         other.execute("SELECT FROM stores WHERE name IS NULL FOR UPDATE")

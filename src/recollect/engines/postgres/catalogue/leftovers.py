@@ -1,8 +1,8 @@
 """Rows of deleted projects: where they are many, removing them takes longer than a call may.
 
 Such a project is out of sight at once, and its store has no name from then on. Its rows go all
-together, in a statement that takes its time; where that did not come to its end, whoever looks
-next begins it anew.
+together, in a statement that takes its time, and whoever deletes it waits for that; where it did
+not come to its end, whoever looks next begins it anew.
 """
 
 from collections.abc import Sequence

@@ -5,25 +5,23 @@ import asyncio
 import logging
 from typing import NamedTuple
 
-from recollect.engines.postgres.catalogue import leftovers
 from recollect.engines.postgres.connecting.database import Cursor, Database
 from recollect.engines.postgres.connecting.dialing import Connection
 from recollect.engines.postgres.connecting.failures import Pooled
 from recollect.engines.postgres.records.statistics import gather, is_stale
 from recollect.engines.postgres.searching import trigrams
+from recollect.engines.postgres.searching.removing import Remover
 from recollect.engines.postgres.searching.vector_index import (
     MANY,
     IndexedVectors,
     build,
-    orphans,
-    remove_orphans,
     unindexed,
 )
 from recollect.errors import RecollectError
 
 EVERY = 1_000  # vectors that came, after which a store is looked at again
 CALM = 5.0  # seconds in which fewer come: what is loaded at once gets its index when it is there
-PATIENCE = 600.0  # seconds after which it is looked at nevertheless
+PATIENCE = 1_800.0  # seconds after which it is looked at nevertheless
 LATER = 8  # times as many after a failure, and again after each that follows it
 MOST_FAILURES = 4  # that are told apart
 
@@ -40,11 +38,14 @@ class IndexKeeper:
         many: int = MANY,
         every: int = EVERY,
         patience: float = PATIENCE,
+        calm: float = CALM,
     ) -> None:
         self._database = database
+        self._remover = Remover(database)
         self._many = many
         self._every = every
         self._patience = patience
+        self._calm = calm
         self._came: dict[int, int] = {}  # vectors of each store since it was looked at
         self._grew_at: dict[int, float] = {}  # when so many had come last
         self._fast_since: dict[int, float] = {}
@@ -66,16 +67,27 @@ class IndexKeeper:
         """It is no more. Returns at once."""
         for kept in (self._came, self._failures, self._grew_at, self._fast_since):
             kept.pop(store, None)
-        self._look_soon(store)
+        self._look_at_all_of(store)
+
+    def note_news(self) -> None:
+        """Others have changed what belongs to no store, or may have. Returns at once."""
+        self._remover.look()
 
     def note_doubling(self, store: int) -> None:
-        """It has twice as much as when this was said before. Returns at once."""
+        """It has twice as much as when this was said before. Returns at once.
+
+        An index over its vectors that was put off stays so.
+        """
         self._look_soon(store)
+
+    async def removed(self) -> None:
+        """Waits until nothing is left of stores that are no more, but what another removes."""
+        await self._remover.removed()
 
     async def settled(self) -> None:
         """Waits until nothing is left to do; what was put off is done now."""
         for store in list(self._put_off):
-            self._look_soon(store)
+            self._look_at_all_of(store)
         while self._keeping is not None and not self._keeping.done():
             await asyncio.wait([self._keeping])
 
@@ -84,6 +96,7 @@ class IndexKeeper:
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait([self._keeping])
+        await self._remover.close()
         for timer in self._put_off.values():
             timer.cancel()
         for kept in (self._put_off, self._waiting, self._came, self._grew_at, self._fast_since):
@@ -94,14 +107,18 @@ class IndexKeeper:
         vector by vector, and whoever loads them need not wait."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        grew_at = self._grew_at.get(store, -CALM)
+        grew_at = self._grew_at.get(store, -self._calm)
         self._grew_at[store] = now
-        if now - grew_at >= CALM:
+        if now - grew_at >= self._calm:
             self._fast_since.pop(store, None)
         elif now - self._fast_since.setdefault(store, grew_at) < self._patience:
             self._stop_timer(store)
-            self._put_off[store] = loop.call_later(CALM, self._look_soon, store)
+            self._put_off[store] = loop.call_later(self._calm, self._look_at_all_of, store)
             return
+        self._look_at_all_of(store)
+
+    def _look_at_all_of(self, store: int) -> None:
+        self._stop_timer(store)
         self._look_soon(store)
 
     def _stop_timer(self, store: int) -> None:
@@ -109,7 +126,6 @@ class IndexKeeper:
             timer.cancel()
 
     def _look_soon(self, store: int) -> None:
-        self._stop_timer(store)
         self._waiting[store] = None
         if self._keeping is None or self._keeping.done():
             self._keeping = asyncio.create_task(self._keep())
@@ -130,7 +146,10 @@ class IndexKeeper:
                 log.warning("The indexes of store %d are not kept: %s", store, error)
 
     async def _look_at(self, store: int) -> None:
+        await self._remover.removed()  # nothing is gathered of what is to go
         wanted = await self._database.read(lambda cursor: _wanted(cursor, store, self._many))
+        if store in self._put_off:
+            wanted = wanted._replace(vectors=[])
         if any(wanted):
             await self._database.apart(lambda connection: _make(connection, wanted))
 
@@ -138,30 +157,23 @@ class IndexKeeper:
 class _Wanted(NamedTuple):
     """What is to be made."""
 
-    leftovers: bool
     statistics: bool
-    orphans: list[str]
     vectors: list[IndexedVectors]
     trigrams: bool
 
 
 def _wanted(cursor: Cursor, store: int, many: int) -> _Wanted:
     return _Wanted(
-        leftovers.are_left(cursor),
         is_stale(cursor),
-        orphans(cursor),
         unindexed(cursor, store, many),
         trigrams.is_wanted(cursor),
     )
 
 
 def _make(connection: Connection, wanted: _Wanted) -> None:
-    """What is quick first; but nothing is gathered of what is to go."""
-    if wanted.leftovers:
-        leftovers.remove(connection)
+    """What is quick first."""
     if wanted.statistics:
         gather(connection)
-    remove_orphans(connection)
     for vectors in wanted.vectors:
         build(connection, vectors)
     if wanted.trigrams:
