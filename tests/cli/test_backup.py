@@ -205,9 +205,9 @@ def test_what_was_a_removed_accounts_alone_does_not_come_back(
         kept_at_home(data, account)
     assert stored("backup", str(file)).status == 0
     assert stored("account", "remove", "anna", "--yes").status == 0
-    assert stored("restore", str(file), "--replace", "--yes").status == 0
-    assert stored("status", "--json").json["accounts"]["accounts"] == 1
     made_account(data)  # another of that name
+    assert stored("restore", str(file), "--replace", "--yes").status == 0
+    assert stored("status", "--json").json["accounts"]["accounts"] == 1  # bela's
     assert recalled_at_home(data) == []
     assert recalled_at_home(data, Account("bela")) == [DIARY]
     assert stored("doctor").status == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from homing import ANNA, DIARY, kept_at_home, recalled_at_home
+from homing import ANNA, DIARY, kept_at_home, made_account, recalled_at_home
 from recollect.core.accounts import Account
 
 Run = Callable[..., Any]
@@ -98,13 +98,17 @@ def test_what_is_an_accounts_alone_comes_back_to_it_alone(
     taken = recollect("import", str(folder))
     assert (taken.status, "Added 1 record " in taken.out) == (0, True)
     assert "recollect token --user anna" in taken.err
-    assert recalled_at_home(other) == []  # whoever has that name here may be another
     recollect("token", "--user", "anna")
-    assert recollect("import", str(folder), "--json").json["strangers"] == []
+    taken = recollect("import", str(folder), "--json")
+    assert taken.json["strangers"] == ["anna"]  # whoever has that name here may be another
+    assert recalled_at_home(other) == []
+    taken = recollect("import", str(folder), "--account", "Anna", "--json")
+    assert taken.json["strangers"] == []
     assert recalled_at_home(other) == [DIARY]
     assert recalled_at_home(other, Account("bela")) == []
     assert "quokka" not in recollect("list", "--all-projects").out
-    assert recollect("import", str(folder), "--json").json["unchanged"] == 2
+    again = recollect("import", str(folder), "--account", "anna", "--json")
+    assert again.json["unchanged"] == 2
 
 
 def test_what_is_an_accounts_alone_can_be_left_out_and_tokens_and_grants_always_are(
@@ -123,6 +127,18 @@ def test_what_is_an_accounts_alone_can_be_left_out_and_tokens_and_grants_always_
         for secret in ("laptop", "rclu_", '"write"', "secret_hash"):
             assert secret not in texts
         assert ("anna" in texts) == is_in
+
+
+def test_the_next_of_a_name_gets_nothing_of_the_first_by_an_import(
+    recollect: Run, tmp_path: Path
+) -> None:
+    kept_at_home(tmp_path / "data")
+    recollect("export", str(tmp_path / "out"))
+    recollect("account", "remove", "anna", "--yes")
+    made_account(tmp_path / "data")
+    taken = recollect("import", str(tmp_path / "out"))
+    assert (taken.status, "--account anna" in taken.err) == (0, True)
+    assert recalled_at_home(tmp_path / "data") == []
 
 
 def test_no_page_for_people_shows_what_is_an_accounts_alone(recollect: Run, tmp_path: Path) -> None:

@@ -53,7 +53,16 @@ def import_() -> None:
 @common
 @click.argument("folder", metavar="DIR", type=Folder())
 @click.option("--no-folders", is_flag=True, help="Give no folder of this machine to a project.")
-def folder(as_json: bool, folder: Path, no_folders: bool, **flags: Any) -> None:
+@click.option(
+    "--account",
+    "same",
+    multiple=True,
+    metavar="NAME",
+    help="The account NAME here is the one in DIR: it gets what is its alone. Repeatable.",
+)
+def folder(
+    as_json: bool, folder: Path, no_folders: bool, same: tuple[str, ...], **flags: Any
+) -> None:
     """Take in the folder DIR that `recollect export` has written."""
     from recollect.app.exchange.joining import Joined, take_in
 
@@ -68,6 +77,7 @@ def folder(as_json: bool, folder: Path, no_folders: bool, **flags: Any) -> None:
                 mask=app.settings.mask_secrets,
                 excluded=excluded,
                 folders=not no_folders,
+                same=same,
             )
         await settled(app, outcome.projects)
         return outcome
@@ -96,8 +106,9 @@ def folder(as_json: bool, folder: Path, no_folders: bool, **flags: Any) -> None:
         click.echo(f"  with what is {user}'s alone", err=True)
     for user in outcome.strangers:
         click.echo(
-            f"  left out what is {user}'s alone, because there is no such account here: after "
-            f"`recollect token --user {user}` the same import takes it in",
+            f"  left out what is {user}'s alone: there is no such account here, or another of that "
+            f"name. If it is the same person, `--account {user}` takes it in, where "
+            f"`recollect token --user {user}` has made the account",
             err=True,
         )
     if outcome.masked:

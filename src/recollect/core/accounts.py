@@ -1,16 +1,18 @@
 """Whose call is being answered: an account's, or that of the owner, who may do everything."""
 
+import json
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from recollect.core.text import clipped
 from recollect.errors import InvalidInput
 
 NOTES = "account."  # how the keys of notes begin that say who has an account, and sees what
+USERS = NOTES + "user."  # of those, the ones about who there is; the name of the account follows
 NAME_LIMIT = 40  # characters
 NAME = rf"[a-z0-9._-]{{1,{NAME_LIMIT}}}"  # as a pattern
 OWNER = "owner"  # how lists and logs call who has everything; no account is called so
@@ -18,10 +20,11 @@ OWNER = "owner"  # how lists and logs call who has everything; no account is cal
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Somebody who has a token of their own."""
+    """Somebody who has a token of their own. A name may become another's; an `id` never does."""
 
     name: str
     is_peer: bool = False  # another server, which asks and never writes
+    id: str = ""
 
 
 _acting: ContextVar[Account | None] = ContextVar("acting", default=None)
@@ -64,6 +67,18 @@ def sessions_of(user: str) -> str:
 def is_of_account(session: str | None) -> bool:
     """Whether a session is an account's, by the name under which it is kept."""
     return re.match(sessions_of(NAME), session or "") is not None
+
+
+def account_id(note: str | None) -> str | None:
+    """The id of the account that a note is about; None where that is none, or is being removed."""
+    try:
+        found: Any = json.loads(note) if note else None
+    except ValueError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    fields = cast(dict[str, Any], found)
+    return None if fields.get("leaving") else str(fields.get("id", ""))
 
 
 @runtime_checkable

@@ -1,10 +1,10 @@
 """What belongs to one account alone: stores that a library keeps as projects of these names."""
 
 import re
-from collections.abc import Container
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from recollect.core.accounts import NAME, NOTES
+from recollect.core.accounts import NAME, USERS, account_id
 
 Home = Literal["user", "history"]
 
@@ -33,10 +33,13 @@ def is_home(project_name: str) -> bool:
     return home_of(project_name) is not None
 
 
-def is_nobodys(project_name: str, notes: Container[str]) -> bool:
-    """Whether it is the home of an account that none of these notes, by their keys, tells of.
+def is_anothers(project_name: str, before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether it was the home of an account that is no more, by the notes of then and of now.
 
-    Whoever is called so next must not find it.
+    Whoever is called so by now, or next, must not find it.
     """
     found = home_of(project_name)
-    return found is not None and f"{NOTES}user.{found.user}" not in notes
+    if found is None:
+        return False
+    known = account_id(now.get(USERS + found.user))
+    return known is None or known != account_id(before.get(USERS + found.user))

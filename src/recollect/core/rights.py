@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from recollect.core.accounts import Account
 from recollect.core.ports import Library
 
 
@@ -10,8 +11,7 @@ from recollect.core.ports import Library
 class Rights:
     """Of one account, as a library has them. Projects are named by their ids."""
 
-    user: str
-    since: int  # when it was made: what is older was written by somebody else of its name
+    account: Account
     writes: frozenset[str] = frozenset()
     owns: frozenset[str] = frozenset()
 

@@ -26,7 +26,7 @@ from recollect.errors import (
     RecollectError,
     Refused,
 )
-from standing_by import standing_by
+from standing_by import PATIENCE, standing_by
 
 ANNA, BOB, BERLIN = Account("anna"), Account("bob"), Account("berlin", is_peer=True)
 
@@ -410,3 +410,22 @@ async def test_while_the_database_is_away_an_account_makes_no_project_and_is_tol
             assert (error.value.retry_possible, error.value.degraded) == (True, True)
             await (await guarded.user()).commit(batch(entity("Ada")))
             assert len(await (await guarded.user()).scan(Where())) == 1
+
+
+async def test_a_project_whose_making_got_no_answer_is_made_once_by_the_next_try(
+    tmp_path: Path,
+) -> None:
+    async with standing_by(tmp_path) as standing:
+        accounts = Accounts(standing.library, now)
+        await accounts.create_token("anna", "")
+        await standing.followed()
+        guarded = GuardedLibrary(standing.library, now)
+        standing.line.breaks_in("set_note")
+        with acting_as(ANNA):
+            with pytest.raises(Refused, match="A new project cannot be made while") as error:
+                await standing.time.rushes(guarded.create("website", ""), PATIENCE)
+            assert "Nothing was stored" not in str(error.value)
+            await standing.returns()
+            made = await guarded.create("website", "")
+        [grant] = await accounts.grants()
+        assert (grant.project_id, grant.access, grant.name) == (made.id, "own", "website")

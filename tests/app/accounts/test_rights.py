@@ -1,3 +1,4 @@
+from admitting import account_called
 from recollect.app.accounts.accounts import Accounts
 from recollect.app.accounts.guarding import GuardedLibrary
 from recollect.app.accounts.rights import rights_of
@@ -19,7 +20,7 @@ async def test_they_are_what_an_account_is_granted_by_now() -> None:
         own = await GuardedLibrary(library, lambda: 7).create("own", "")
     rights = await rights_of(library, "anna")
     assert rights is not None
-    assert (rights.user, rights.since) == ("anna", 7)
+    assert rights.account == await account_called(library, "anna")
     assert rights.writes == {write.id, own.id}
     assert rights.owns == {own.id}
     await accounts.remove_user("anna")

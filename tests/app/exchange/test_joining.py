@@ -20,6 +20,7 @@ from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import InvalidInput, ProjectArchived
 from recollect.families.memories.identity import text_key
 
+ANNA = "account.user.anna"
 LATER = DAY_ONE + 1_000 * MILLISECOND
 
 
@@ -408,14 +409,69 @@ async def test_both_homes_of_an_account_come_back_whatever_is_excluded_here(
     said = replace(turn(3), parent=None, scope="/hers")
     homes = {home_name("user", "anna"): memory("m3", "Her own", scope="user")}
     homes[home_name("history", "anna")] = said
+    await Accounts(shop, clock).create_token("anna", "")
     for name, own in homes.items():
         await shop.create(name, "")
         _, store = await shop.open(name)
         await store.commit(batch(own))
-    await export(shop, tmp_path / "out", unheard)
     await Accounts(other, clock).create_token("anna", "")
+    await other.set_note(ANNA, await shop.note(ANNA))
+    await export(shop, tmp_path / "out", unheard)
     outcome = await take_in(other, tmp_path / "out", clock, unheard, excluded=["/hers"])
     assert (outcome.accounts, outcome.projects, outcome.left_out) == (["anna"], ["shop"], 0)
     for name, own in homes.items():
         _, store = await other.open(name)
         assert [record.text for record in await store.scan(Where())] == [own.text]
+
+
+async def exported_home(library: Library, folder: Path) -> None:
+    """An export with something that is Anna's alone."""
+    await Accounts(library, clock).create_token("anna", "")
+    await library.create(home_name("user", "anna"), "")
+    _, store = await library.open(home_name("user", "anna"))
+    await store.commit(batch(memory("m3", "Her own", scope="user")))
+    await export(library, folder, unheard)
+
+
+async def homes_in(library: Library) -> list[str]:
+    return [each.name for each in await library.projects() if each.name.startswith("@")]
+
+
+async def test_a_namesake_gets_nothing_unless_they_are_said_to_be_the_same(
+    other: Library, shop: Library, tmp_path: Path
+) -> None:
+    await exported_home(shop, tmp_path / "out")
+    await Accounts(other, clock).create_token("anna", "")
+    outcome = await take_in(other, tmp_path / "out", clock, unheard)
+    assert (outcome.accounts, outcome.strangers, await homes_in(other)) == ([], ["anna"], [])
+    outcome = await take_in(other, tmp_path / "out", clock, unheard, same=["anna"])
+    assert (outcome.accounts, outcome.strangers) == (["anna"], [])
+    assert await homes_in(other) == [home_name("user", "anna")]
+
+
+async def test_who_is_unknown_here_is_nobody_that_is_the_same(
+    other: Library, shop: Library, tmp_path: Path
+) -> None:
+    await exported_home(shop, tmp_path / "out")
+    outcome = await take_in(other, tmp_path / "out", clock, unheard, same=["anna"])
+    assert (outcome.strangers, await homes_in(other)) == (["anna"], [])
+
+
+async def test_an_export_that_does_not_say_which_account_it_was_is_nobodys(
+    shop: Library, tmp_path: Path
+) -> None:
+    await exported_home(shop, tmp_path / "out")
+    (tmp_path / "out" / "accounts" / "anna" / "account.json").unlink()
+    assert (await take_in(shop, tmp_path / "out", clock, unheard)).strangers == ["anna"]
+    (tmp_path / "out" / "accounts" / "anna" / "account.json").write_text('{"id": 1}', "utf-8")
+    with pytest.raises(InvalidInput, match=r"account\.json"):
+        await take_in(shop, tmp_path / "out", clock, unheard)
+
+
+async def test_what_is_left_of_somebody_who_was_removed_is_in_no_export(
+    shop: Library, tmp_path: Path
+) -> None:
+    await exported_home(shop, tmp_path / "out")
+    await shop.set_note(ANNA, None)
+    assert (await export(shop, tmp_path / "out", unheard)).accounts == []
+    assert not (tmp_path / "out" / "accounts").exists()

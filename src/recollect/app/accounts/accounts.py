@@ -1,13 +1,13 @@
 """Users, their tokens, and what they are granted."""
 
 import json
+import secrets
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from recollect.app.accounts.grants import (
     GRANT,
-    USER,
     Access,
     Grant,
     ended_text,
@@ -20,7 +20,13 @@ from recollect.app.accounts.grants import (
 )
 from recollect.app.accounts.homes import homes_of, is_home, no_project
 from recollect.app.tokens import WHOSE, fields_of, hashed, kind_of, made_token, revoke_token
-from recollect.core.accounts import Account, checked_account_name, sessions_of
+from recollect.core.accounts import (
+    USERS,
+    Account,
+    account_id,
+    checked_account_name,
+    sessions_of,
+)
 from recollect.core.conditions import answering
 from recollect.core.ports import Library, Token
 from recollect.core.projects import Project
@@ -34,6 +40,7 @@ T = TypeVar("T")
 # all servers see it is let out here too by then.
 BELIEVED_HOURS = 24
 BELIEVED = BELIEVED_HOURS * 3600 * 1_000_000  # microseconds
+TOLERANCE = 60 * 1_000_000  # microseconds by which the clock may have been set back since
 
 
 class Unknown:
@@ -50,6 +57,7 @@ class User:
     name: str
     is_peer: bool
     created_at: int
+    is_leaving: bool = False  # a removal was begun, and is to be finished
 
 
 class Accounts:
@@ -81,7 +89,7 @@ class Accounts:
         if not await self._library.knows_token(secret_hash):
             return UNKNOWN
         note = note or await self._library.note(key)
-        return None if note is None else _account(note)
+        return None if note is None else await self._account(note)
 
     async def create_token(self, user: str, label: str, *, peer: bool = False) -> tuple[Token, str]:
         """A new token of that user and its secret, which cannot be had again.
@@ -89,9 +97,9 @@ class Accounts:
         The first token makes the user.
         """
         token, secret, secret_hash = made_token(label, self._clock, "peer" if peer else "account")
-        name = await self._made_user(user, is_peer=peer)
+        account = await self._made_user(user, is_peer=peer)
         # First, so that nobody meets the token without it.
-        note = {"user": name, "token": token.id, "peer": peer}
+        note = {"user": account.name, "account": account.id, "token": token.id, "peer": peer}
         await self._library.set_note(WHOSE + secret_hash, json.dumps(note))
         await self._library.add_token(token, secret_hash)
         return token, secret
@@ -110,10 +118,15 @@ class Accounts:
 
     async def users(self) -> list[User]:
         found: list[User] = []
-        for key, note in (await self._library.notes(USER)).items():
+        for key, note in (await self._library.notes(USERS)).items():
             fields = fields_of(note) or {}
-            created_at = number_in(fields, "created_at")
-            found.append(User(key.removeprefix(USER), bool(fields.get("peer")), created_at))
+            user = User(
+                key.removeprefix(USERS),
+                is_peer=bool(fields.get("peer")),
+                created_at=number_in(fields, "created_at"),
+                is_leaving=bool(fields.get("leaving")),
+            )
+            found.append(user)
         return sorted(found, key=lambda user: user.name)
 
     async def user(self, name: str) -> User:
@@ -123,7 +136,10 @@ class Accounts:
     async def _user(self, wanted: str) -> User:
         found = next((user for user in await self.users() if user.name == wanted), None)
         if found is None:
-            hint = f"`recollect token --user {wanted}` makes it, with a token."
+            hint = (
+                "`recollect account list` shows who has one; "
+                f"`recollect token --user {wanted}` makes it, with a token."
+            )
             raise NotFound("user", wanted, hint=hint)
         return found
 
@@ -135,6 +151,8 @@ class Accounts:
         if is_home(project.name):  # it is a user's alone
             raise no_project(project.name)
         owner = await self.user(user)
+        if owner.is_leaving:
+            raise _leaving(owner.name)
         if owner.is_peer and access != "read":
             raise Refused(
                 f"{owner.name} is another server, which reads and never writes.",
@@ -178,17 +196,15 @@ class Accounts:
     async def remove_user(self, name: str) -> None:
         """With tokens, grants and what is the user's alone; projects stay, the owner's then."""
         user = await self.user(name)
+        # First: what comes from now on, from a server that was cut off too, is nobody's.
+        fields = fields_of(await self._library.note(USERS + user.name)) or {}
+        await self._library.set_note(USERS + user.name, json.dumps({**fields, "leaving": True}))
         for token_id, owner in (await self.users_of_tokens()).items():
             if owner.name == user.name:
                 await revoke_token(self._library, token_id)
-        homes = homes_of(user.name)
-        for project in await self._library.projects():
-            if project.name in homes:
-                await self._library.delete(project.name)
+        await self._clear(user.name)
         await self._forget_searches(user.name)
-        for key in await self._library.notes(grants_key(user.name)):
-            await self._library.set_note(key, None)
-        await self._library.set_note(USER + user.name, None)  # last: who was cut short tries again
+        await self._library.set_note(USERS + user.name, None)  # last: who was cut short tries again
 
     async def found(self, asked: Awaitable[T]) -> T:
         """What somebody names who changes what accounts see. Raises StoreAway where the database
@@ -199,15 +215,30 @@ class Accounts:
             except NotFound:
                 if not answer.from_replica:
                     raise
-        raise StoreAway(
+        raise self._away()
+
+    def _away(self) -> StoreAway:
+        return StoreAway(
             "Accounts and what they see cannot be changed while the database is away. Nothing was "
             f"done. {self._library.condition.reason}".rstrip(),
             hint="Try again when it is back.",
         )
 
+    async def _account(self, note: str) -> Account | Unknown:
+        """Whose token a note tells of. One that cannot be read lets nobody in, nor does one of
+        somebody who was removed, whoever has that name by now."""
+        fields = fields_of(note) or {}
+        name = fields.get("user")
+        if not isinstance(name, str):
+            return UNKNOWN
+        known = account_id(await self._library.note(USERS + name))
+        if known is None or known != fields.get("account", ""):
+            return UNKNOWN
+        return Account(name, bool(fields.get("peer")), known)
+
     def _expect_believable(self) -> None:
         at = self._library.condition.accounts_at
-        if at is not None and self._clock() - at <= BELIEVED:
+        if at is not None and -TOLERANCE <= self._clock() - at <= BELIEVED:
             return
         known = f"since {iso(at)}" if at else "yet"
         raise StoreAway(
@@ -223,16 +254,39 @@ class Accounts:
             await self._library.forget_searches()
             await self._library.add_searches(list(reversed(others)))
 
-    async def _made_user(self, name: str, *, is_peer: bool) -> str:
+    async def _made_user(self, name: str, *, is_peer: bool) -> Account:
         name = checked_account_name(name)
-        note = await self._library.note(USER + name)
+        note = await self._library.note(USERS + name)
         if note is None:
-            made = {"created_at": self._clock(), "peer": is_peer}
-            await self._library.set_note(USER + name, json.dumps(made))
-        elif bool((fields_of(note) or {}).get("peer")) != is_peer:
+            return await self._new_user(name, is_peer=is_peer)
+        fields = fields_of(note) or {}
+        if fields.get("leaving"):
+            raise _leaving(name)
+        if bool(fields.get("peer")) != is_peer:
             kind = "a person's account" if is_peer else "another server's account"
             raise Conflict(f"{name} is {kind} already.", hint="Choose another name.", user=name)
-        return name
+        return Account(name, is_peer, account_id(note) or "")
+
+    async def _new_user(self, name: str, *, is_peer: bool) -> Account:
+        """Calls that were under way when another of this name was removed may have left
+        something: that goes first."""
+        with answering() as answer:
+            await self._clear(name)
+        if answer.from_replica:
+            raise self._away()
+        account = Account(name, is_peer, secrets.token_hex(8))
+        made = {"id": account.id, "created_at": self._clock(), "peer": is_peer}
+        await self._library.set_note(USERS + name, json.dumps(made))
+        return account
+
+    async def _clear(self, name: str) -> None:
+        """Deletes what is for the account of this name alone, and what is granted to it."""
+        homes = homes_of(name)
+        for project in await self._library.projects():
+            if project.name in homes:
+                await self._library.delete(project.name)
+        for key in await self._library.notes(grants_key(name)):
+            await self._library.set_note(key, None)
 
     async def _granted(self, user: str, project: Project) -> Grant:
         grant = await self._grant(user, project)
@@ -250,8 +304,9 @@ class Accounts:
         return next((grant for grant in of_user if grant.project_id == project.id), None)
 
 
-def _account(note: str) -> Account | Unknown:
-    """A note that cannot be read lets nobody in."""
-    fields = fields_of(note) or {}
-    name = fields.get("user")
-    return Account(name, bool(fields.get("peer"))) if isinstance(name, str) else UNKNOWN
+def _leaving(name: str) -> Conflict:
+    return Conflict(
+        f"{name} is being removed.",
+        hint=f"`recollect account remove {name}` finishes it, if that was cut short.",
+        user=name,
+    )

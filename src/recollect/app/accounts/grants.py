@@ -13,7 +13,6 @@ from recollect.core.projects import PROJECT_NAME_LIMIT, Project
 Access = Literal["own", "read", "write"]
 
 # A name of an account holds no "/", so no key of one is the beginning of another's.
-USER = NOTES + "user."
 GRANT = NOTES + "grant."
 _LATEST = 2**53  # microseconds: beyond it no moment is one of ours
 _ENDED = "none"  # the access of a grant that has ended: its name stays that of its project

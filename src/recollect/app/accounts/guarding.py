@@ -58,9 +58,8 @@ class GuardedLibrary:
     def __init__(self, library: Library, clock: Clock) -> None:
         self._library = library
         self._clock = clock
-        self._shared: dict[
-            tuple[str, str, bool, bool], SharedStore
-        ] = {}  # by project and what it may
+        # By project, its name, and what may be done there.
+        self._shared: dict[tuple[str, str, bool, bool], SharedStore] = {}
         self._stored_names: dict[str, str] = {}  # of projects, by their ids
         self._homes: dict[tuple[Home, str], HomeStore] = {}
 
@@ -103,7 +102,8 @@ class GuardedLibrary:
         _refuse_peer(account)
         if name in await self._shown(account):
             raise _exists(name)
-        granted = Grant(account.name, str(uuid4()), "own", name, self._clock())
+        begun = await self._begun(account, name)
+        granted = begun or Grant(account.name, str(uuid4()), "own", name, self._clock())
         key = grant_key(granted.user, granted.project_id)
         # Before the project, so that whoever makes the same one at the same time finds it.
         try:
@@ -113,7 +113,9 @@ class GuardedLibrary:
         try:
             made = await self._created(account, granted, description)
         except RecollectError:
-            await self._library.set_note(key, None)
+            # Somebody else may have gone on with it meanwhile.
+            if begun is None and await self._with_id(granted.project_id) is None:
+                await self._library.set_note(key, None)
             raise
         # Whoever makes a project of a name means that one from now on.
         for ended in ended_as(await self._library.notes(grants_key(account.name)), name):
@@ -327,6 +329,13 @@ class GuardedLibrary:
         name = next((name for name, (_, each) in shown if each.id == project.id), None)
         return None if name is None else replace(project, name=name)
 
+    async def _begun(self, account: Account, name: str) -> Grant | None:
+        """What is left of an attempt to make a project of this name that got no answer."""
+        grants = grants_in(await self._library.notes(grants_key(account.name)))
+        own = [grant for grant in grants if (grant.access, grant.name) == ("own", name)]
+        left = [grant for grant in own if await self._with_id(grant.project_id) is None]
+        return left[0] if left else None
+
     async def _created(self, account: Account, granted: Grant, description: str) -> Project:
         """Under a name that says whose it is; what others call theirs is nothing to an account."""
         number = 1
@@ -397,7 +406,7 @@ def _exists(name: str) -> Conflict:
 def _not_yet() -> Refused:
     """What an account has, all servers are to know of; why it is away is the owner's to know."""
     error = Refused(
-        "A new project cannot be made while the database is away. Nothing was stored.",
+        "A new project cannot be made while the database is away.",
         hint="Try again when it is back. Until then store with the scope `user`, or in a project "
         "that you see already.",
     )

@@ -1,15 +1,15 @@
 """Taking an export in: what is there already stays, however often it is done."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recollect.app.accounts.accounts import Accounts
 from recollect.app.accounts.stores import HomeStore
 from recollect.app.exchange.reading import Section, read_export
 from recollect.app.workspaces import key_of_workspace
+from recollect.core.accounts import USERS, account_id, checked_account_name
 from recollect.core.entities import OBSERVATION
 from recollect.core.ports import Library, RecordStore
 from recollect.core.records import (
@@ -52,7 +52,7 @@ class Joined:
     something that is not here, or to a folder that is excluded or switched off. `off` are projects
     that were left out because they are, and `folders` those that have got a project by it.
     `accounts` are those whose own memories were in it, and `strangers` those that are not known
-    here, so that theirs were left out.
+    here, or not as the same, so that theirs were left out.
     """
 
     projects: list[str] = field(default_factory=list[str])
@@ -79,16 +79,20 @@ async def take_in(
     mask: bool = True,
     excluded: Sequence[str] = (),
     folders: bool = True,
+    same: Collection[str] = (),
 ) -> Joined:
     """Raises InvalidInput for a folder that is not as an export leaves it; nothing is changed.
 
     Conversations of `excluded` folders are left out, and projects that are switched off. With
-    `folders`, a project gets the folders that it had, where no other has them.
+    `folders`, a project gets the folders that it had, where no other has them. What is an account's
+    alone is for that very account, and for those of the same name that the caller says are the
+    `same`.
     """
     outcome = Joined()
     sections = _of_the_known(
         await asyncio.to_thread(read_export, folder),
-        [user.name for user in await Accounts(library, clock).users()],
+        await library.notes(USERS),
+        {checked_account_name(name) for name in same},
         outcome,
     )
     sections = [each for each in sections if await _is_open(library, each, outcome)]
@@ -104,12 +108,18 @@ async def take_in(
 
 
 def _of_the_known(
-    sections: Sequence[Section], users: Sequence[str], outcome: Joined
+    sections: Sequence[Section],
+    users: Mapping[str, str],
+    same: Collection[str],
+    outcome: Joined,
 ) -> list[Section]:
-    """Without what was alone for somebody who is not known here: whoever gets an account of that
-    name next would find it."""
-    named = dict.fromkeys(each.account for each in sections if each.account is not None)
-    outcome.strangers = [name for name in named if name not in users]
+    """Without what was alone for somebody who is not known here: whoever has an account of that
+    name, or gets one next, would find it. `users` are the notes about who there is."""
+    named = {each.account: each.account_id for each in sections if each.account is not None}
+    for name, then in named.items():
+        known = account_id(users.get(USERS + name))
+        if known is None or (known != then and name not in same):
+            outcome.strangers.append(name)
     return [each for each in sections if each.account not in outcome.strangers]
 
 

@@ -25,6 +25,7 @@ USER = "user"
 HISTORY = "history"
 PROJECTS = "projects"
 ACCOUNTS = "accounts"  # what is theirs alone
+ACCOUNT = "account.json"  # which account it was: its name may be another's by now
 
 # What can be made again from files, or says only how far something has come.
 LEFT_OUT = frozenset({SECTION, INDEXED_FILE, TRANSCRIPT, GATE, "link"})

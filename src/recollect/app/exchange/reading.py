@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
 from recollect.app.exchange.layout import (
+    ACCOUNT,
     ACCOUNTS,
     HISTORY,
     LEFT_OUT,
@@ -42,11 +43,12 @@ HINT = (
 @dataclass(frozen=True, slots=True)
 class Section:
     """One store of an export. `name` is that of its project, or None for what has none; `account`
-    that of the one whose alone it is."""
+    that of the one whose alone it is, and `account_id` its id, where the export tells it."""
 
     folder: Path
     name: str | None = None
     account: str | None = None
+    account_id: str | None = None
     description: str = ""
     folders: tuple[str, ...] = ()
     records: int = 0
@@ -94,22 +96,41 @@ def _of_accounts(folder: Path) -> Iterator[Section]:
                 f"{each} is not called as the folder of an account is: {file_name(account)}.",
                 hint="Give it that name, or remove it.",
             )
-        homes = (each / USER, each / HISTORY)
-        yield from (Section(home, account=account) for home in homes if home.is_dir())
+        known = _account_id(each / ACCOUNT)
+        for home in (each / USER, each / HISTORY):
+            if home.is_dir():
+                yield Section(home, account=account, account_id=known)
+
+
+def _account_id(path: Path) -> str | None:
+    """None where the export does not tell it."""
+    if not path.exists():
+        return None
+    known = _facts_in(path).get("id")
+    if not isinstance(known, str):
+        raise InvalidInput(f"{path} does not tell the id of an account.", hint=REPAIR)
+    return known
+
+
+def _facts_in(path: Path) -> Mapping[str, Any]:
+    try:
+        found: Any = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} cannot be read ({error}).", hint=REPAIR) from error
+    return cast(Mapping[str, Any], found if isinstance(found, dict) else {})
 
 
 def _project(folder: Path) -> Section:
     path = folder / PROJECT
     try:
-        found: Any = json.loads(path.read_text("utf-8"))
+        facts = _facts_in(path)
     except FileNotFoundError as error:
         raise InvalidInput(
             f"{path} is missing, which tells the name of the project.",
             hint="Take it from an earlier version of the export, or remove its folder.",
         ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} cannot be read ({error}).", hint=REPAIR) from error
-    facts = cast(Mapping[str, Any], found if isinstance(found, dict) else {})
     name, description = facts.get("name"), facts.get("description", "")
     folders: Any = facts.get("folders", [])
     if (

@@ -12,6 +12,7 @@ from recollect.app.accounts.homes import no_project
 from recollect.app.exchange import pages
 from recollect.app.exchange.layout import (
     ABOUT,
+    ACCOUNT,
     ACCOUNTS,
     HISTORY,
     LEFT_OUT,
@@ -27,6 +28,7 @@ from recollect.app.exchange.layout import (
 )
 from recollect.app.exchange.lines import line_of
 from recollect.app.workspaces import key_of_workspace
+from recollect.core.accounts import USERS, account_id
 from recollect.core.homes import home_of, is_home
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import Project, Status
@@ -124,16 +126,20 @@ class _Writer:
     async def _homes(
         self, library: Library, history: bool
     ) -> AsyncIterator[tuple[str, RecordStore]]:
-        """What is an account's alone."""
-        users: set[str] = set()
+        """What is an account's alone; nothing that is left of one which was removed."""
+        users: dict[str, str] = {}
+        notes = await library.notes(USERS)
         for project in await library.projects("active"):
             found = home_of(project.name)
             if found is None or (found.home == HISTORY and not history):
                 continue
+            known = account_id(notes.get(USERS + found.user))
             _, store = await library.open(project.name)
-            if await store.count():
-                users.add(found.user)
+            if known is not None and await store.count():
+                users[found.user] = known
                 yield f"{ACCOUNTS}/{file_name(found.user)}/{found.home}", store
+        for user, known in users.items():
+            self._put(f"{ACCOUNTS}/{file_name(user)}/{ACCOUNT}", json.dumps({"id": known}) + "\n")
         self.outcome.accounts = sorted(users)
 
     async def _chosen(self, library: Library, only: str | None) -> list[Project]:

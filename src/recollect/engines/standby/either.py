@@ -160,9 +160,8 @@ class Either:
         done.
         """
         account = acting()
-        entry = await self._journal.append(
-            act, local_seq, None if account is None else account.name
-        )
+        whose = () if account is None else (account.name, account.id)
+        entry = await self._journal.append(act, local_seq, *whose)
         try:
             done = await here()
         except BROKEN as error:

@@ -5,6 +5,7 @@ import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ import pytest
 from making import batch, entity, record_ref
 from processes import acting, said_by
 from recollect.core.records import Insert, Update
+from recollect.engines.sqlite.connections import create
 from recollect.engines.standby.journal.acts import HISTORY, USER, Commit, SetNote
+from recollect.engines.standby.journal.encoding import encoded
 from recollect.engines.standby.journal.journal import Counts, Journal
+from recollect.engines.standby.journal.schema import JOURNAL
 from recollect.errors import NotFound, StorageFull, StoreBusy, StoreTooNew
 
 SOON = 60  # seconds
@@ -170,14 +174,90 @@ async def test_too_many_bytes_are_refused_with_the_sizes(path: Path) -> None:
     await journal.close()
 
 
-async def test_too_many_entries_are_refused_those_set_aside_included(path: Path) -> None:
+async def kept_aside(journal: Journal, act: SetNote, account: str | None = None) -> int:
+    seq = await journal.append(act, account=account)
+    await journal.set_aside(seq, "why")
+    return seq
+
+
+@pytest.mark.parametrize("account", [None, "anna"])
+async def test_what_is_set_aside_takes_no_room_of_what_waits(
+    path: Path, account: str | None
+) -> None:
+    journal = Journal(path, limit_entries=4, limit_bytes=4_000)
+    await kept_aside(journal, SetNote("a", "x" * 1_500), account)
+    for key in "bc":
+        await journal.append(SetNote(key, "x" * 700), account=account)
+    assert journal.counts() == Counts(2, 1)
+    await journal.close()
+
+
+async def test_too_many_entries_that_wait_are_refused(path: Path) -> None:
     journal = Journal(path, limit_entries=2)
-    first = await journal.append(SetNote("a", "x"))
-    await journal.set_aside(first, "why")
-    await journal.append(SetNote("b", "x"))
-    with pytest.raises(StorageFull):
+    await kept_aside(journal, SetNote("a", "x"))
+    for key in "bc":
+        await journal.append(SetNote(key, "x"))
+    with pytest.raises(StorageFull, match=r"2 writes of .* wait for it, and 1 writes") as refused:
+        await journal.append(SetNote("d", "x"))
+    facts = refused.value.facts
+    assert (facts["waiting"], facts["set_aside"], facts["limit_entries"]) == (2, 1, 2)
+    assert "reachable" in (refused.value.hint or "")
+    assert journal.counts() == Counts(2, 1)
+    await journal.close()
+
+
+@pytest.mark.parametrize(("entries", "size"), [(2, 100_000), (100, 1_000)])
+async def test_where_too_much_is_set_aside_it_is_to_be_decided_on_first(
+    path: Path, entries: int, size: int
+) -> None:
+    journal = Journal(path, limit_entries=entries, limit_bytes=size)
+    await kept_aside(journal, SetNote("a", "x" * 480))
+    last = await kept_aside(journal, SetNote("b", "x" * 480))
+    with pytest.raises(StorageFull, match=r"2 writes of .* are set aside") as refused:
         await journal.append(SetNote("c", "x"))
-    assert journal.counts() == Counts(1, 1)
+    hint = refused.value.hint or ""
+    assert "recollect journal --discard" in hint
+    assert "is written then" not in hint
+    await journal.discard_aside(last)
+    await journal.append(SetNote("c", "x"))
+    await journal.close()
+
+
+async def test_what_waits_can_always_be_set_aside(path: Path) -> None:
+    journal = Journal(path, limit_entries=2)
+    await kept_aside(journal, SetNote("a", "x"))
+    for seq in [await journal.append(SetNote(key, "x")) for key in "bc"]:
+        await journal.set_aside(seq, "why")
+    assert journal.counts() == Counts(0, 3)
+    await journal.close()
+
+
+async def test_accounts_take_up_nothing_of_the_owners_room(path: Path) -> None:
+    journal = Journal(path, limit_entries=4)
+    note = SetNote("a", "x")
+    for _ in range(2):
+        await kept_aside(journal, note, "anna")  # of an earlier absence
+    with pytest.raises(StorageFull, match=r"Of accounts, 0 writes .* 2 writes .* be set aside"):
+        await journal.append(note, account="ben")
+    await journal.retry_all()
+    with pytest.raises(StorageFull, match=r"Of accounts, 2 writes .* 0 writes .* may wait") as full:
+        await journal.append(note, account="ben")
+    assert full.value.facts["limit_entries"] == 2
+    for _ in range(4):
+        await journal.append(note)
+    with pytest.raises(StorageFull, match=r" 4 writes .* may wait"):
+        await journal.append(note)
+    await journal.close()
+
+
+async def test_room_is_counted_whatever_becomes_of_it(path: Path) -> None:
+    journal = Journal(path, limit_entries=1, limit_bytes=1_000)
+    for _ in range(3):
+        first = await kept_aside(journal, SetNote("a", "x" * 600))
+        await journal.remove(await journal.retry_aside(first))
+    await journal.discard_aside(await kept_aside(journal, SetNote("a", "x" * 600)))
+    await journal.append(SetNote("a", "x" * 600))
+    assert journal.counts() == Counts(1, 0)
     await journal.close()
 
 
@@ -428,13 +508,37 @@ async def test_of_what_is_forgotten_in_part_it_stays_known_who_wrote_the_rest(
     assert entry.account == "anna"
 
 
-async def test_what_an_older_program_kept_is_the_owners(journal: Journal, path: Path) -> None:
-    await journal.append(SetNote("key", "v"))
-    await journal.close()
+def older(path: Path, version: int) -> None:
+    """A journal of an older program, with one that waits and one that is set aside."""
+    path.parent.mkdir(parents=True)
+    create(path, replace(JOURNAL, migrations=JOURNAL.migrations[:version]))
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("ALTER TABLE entries DROP COLUMN account")
-        db.execute("PRAGMA user_version=1")
+        act = encoded(SetNote("key", "v"))
+        db.execute("INSERT INTO entries(act) VALUES (?)", (act,))
+        db.execute("INSERT INTO entries(act, reason, aside_at) VALUES (?, 'why', 1)", (act,))
+
+
+async def test_which_account_of_a_name_wrote_it_stays_with_it(journal: Journal) -> None:
+    await journal.append(SetNote("key", "v"))
+    both = Commit(USER, batch(entity("Ada"), entity("Bob")))
+    seq = await journal.append(both, None, "anna", "id-of-anna")
+    await journal.forget(USER, [record_ref("Ada")])
+    assert [entry.account_id for entry in await journal.pending()] == ["", "id-of-anna"]
+    await journal.set_aside(seq, "no")
+    await journal.retry_aside(seq)
+    assert [entry.account_id for entry in await journal.pending()] == ["", "id-of-anna"]
+
+
+@pytest.mark.parametrize("version", range(1, JOURNAL.version))
+async def test_what_an_older_program_kept_is_the_owners(path: Path, version: int) -> None:
+    older(path, version)
+    journal = Journal(path, limit_entries=2)
     [entry] = await journal.pending()
     assert (entry.act, entry.account) == (SetNote("key", "v"), None)
+    assert journal.counts() == Counts(1, 1)
     await journal.append(SetNote("key", "v"), account="anna")
     assert [each.account for each in await journal.pending()] == [None, "anna"]
+    await journal.append(SetNote("key", "v"))
+    with pytest.raises(StorageFull):
+        await journal.append(SetNote("key", "v"))
+    await journal.close()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from admitting import account_called
 from making import DAY_ONE, batch, entity, note
 from recollect.app.accounts.accounts import Accounts
 from recollect.app.accounts.guarding import GuardedLibrary
@@ -14,6 +15,7 @@ from recollect.app.accounts.rights import rights_of
 from recollect.core.accounts import Account, acting_as
 from recollect.core.projects import Project
 from recollect.core.records import Where
+from recollect.core.searching import Search
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.standby.journal.acts import (
     HISTORY,
@@ -34,8 +36,6 @@ from recollect.errors import NotFound
 from replays import project
 from standing_by import Standing, standing_by
 
-ANNA = Account("anna")
-
 
 @pytest.fixture
 async def standing(tmp_path: Path) -> AsyncIterator[Standing]:
@@ -53,15 +53,20 @@ async def in_database(standing: Standing, name: str = "shop") -> list[str]:
     return [record.id for record in await (await standing.stored(name)).scan(Where())]
 
 
+async def anna(standing: Standing) -> Account:
+    """As the server knows her that takes her writes."""
+    return await account_called(standing.library, "anna")
+
+
 async def write(standing: Standing, record_id: str, *, as_account: bool = True) -> None:
     guarded = GuardedLibrary(standing.library, standing.clock)
-    with acting_as(ANNA if as_account else None):
+    with acting_as(await anna(standing) if as_account else None):
         _, store = await guarded.open("shop")
         await store.commit(batch(entity(record_id), at=standing.clock()))
 
 
 async def write_own(standing: Standing, record_id: str) -> None:
-    with acting_as(ANNA):
+    with acting_as(await anna(standing)):
         store = await GuardedLibrary(standing.library, standing.clock).user()
         await store.commit(batch(entity(record_id), at=standing.clock()))
 
@@ -141,12 +146,74 @@ async def test_another_account_of_the_same_name_gets_nothing_of_the_first(
     assert {"another of that name" in reason for _, reason in await reasons(standing)} == {True}
 
 
+async def test_what_a_removed_account_writes_later_is_not_its_namesakes(
+    standing: Standing,
+) -> None:
+    here = Accounts(standing.library, standing.clock)
+    _, secret = await here.create_token("anna", "phone")
+    await standing.followed()
+    await standing.goes()
+    await elsewhere(standing).remove_user("anna")
+    await elsewhere(standing).create_token("anna", "")
+    await elsewhere(standing).grant("anna", await standing.database.project("shop"), "write")
+    first = await here.admitted(secret)  # this server has not heard of it
+    assert isinstance(first, Account)
+    guarded = GuardedLibrary(standing.library, standing.clock)
+    with acting_as(first):
+        for store in ((await guarded.open("shop"))[1], await guarded.user()):
+            await store.commit(batch(entity("hers"), at=standing.clock()))
+    await standing.returns()
+    assert await in_database(standing) == []
+    with pytest.raises(NotFound):
+        await standing.database.open(home_name("user", "anna"))
+    assert {"another of that name" in reason for _, reason in await reasons(standing)} == {True}
+
+
+async def test_no_clock_decides_who_wrote_something(standing: Standing) -> None:
+    ahead = Accounts(standing.library, lambda: standing.clock() + 60_000_000)
+    await ahead.create_token("ben", "")
+    await ahead.grant("ben", await standing.library.project("shop"), "write")
+    await standing.followed()
+    await standing.goes()
+    with acting_as(await account_called(standing.library, "ben")):
+        _, store = await GuardedLibrary(standing.library, standing.clock).open("shop")
+        await store.commit(batch(entity("bens"), at=standing.clock()))
+    await standing.returns()
+    assert await in_database(standing) == ["bens"]
+    assert await reasons(standing) == []
+
+
+class Removing(MemoryLibrary):
+    """Where somebody is removed, something happens before their searches are looked at."""
+
+    async def happens(self) -> None: ...
+
+    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
+        await self.happens()
+        return await super().searches(session=session, limit=limit)
+
+
+async def test_what_comes_in_the_midst_of_a_removal_is_set_aside(tmp_path: Path) -> None:
+    database = Removing(lambda: DAY_ONE)
+    async with standing_by(tmp_path, database) as standing:
+        await Accounts(standing.library, standing.clock).create_token("anna", "")
+        await standing.followed()
+        await standing.goes()
+        await write_own(standing, "own")
+        database.happens = standing.returns
+        await elsewhere(standing).remove_user("anna")
+        with pytest.raises(NotFound):
+            await database.open(home_name("user", "anna"))
+        assert len(await reasons(standing)) == 2
+
+
 async def test_the_reason_names_no_text_of_an_account(journal: Journal) -> None:
     library = MemoryLibrary()
     await Accounts(library, lambda: DAY_ONE).create_token("anna", "")
     home = await library.create(home_name("user", "anna"), "")
     orphan = Commit(store_of(home.id), batch(note("a private name", "an orphan")))
-    await journal.append(orphan, account="anna")
+    anna = await account_called(library, "anna")
+    await journal.append(orphan, account="anna", account_id=anna.id)
     await journal.append(Commit(USER, batch(note("the owner's name", "an orphan"))))
     await replay(journal, library, on_progress=lambda *_: None, rights_of=rights_of)
     hers, owners = [each.reason for each in await journal.aside()]
@@ -195,7 +262,8 @@ async def test_an_act_needs_the_right_to_it(journal: Journal, act: Act, may: boo
         await library.create(each.name, "", project_id=each.id)
     await accounts.grant("anna", SHARED, "write")
     await library.set_note(f"account.grant.anna/{OWN.id}", '{"access": "own", "name": "website"}')
-    await journal.append(act, account="anna")
+    anna = await account_called(library, "anna")
+    await journal.append(act, account="anna", account_id=anna.id)
     done = await replay(journal, library, on_progress=lambda *_: None, rights_of=rights_of)
     assert done == (Replayed(1, 0) if may else Replayed(0, 1))
 

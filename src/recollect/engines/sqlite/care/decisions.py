@@ -2,8 +2,7 @@
 
 What is off stays off, with all the times that it was off; tokens, accounts and grants are those of
 now, so that none that was revoked is valid again, and what was a removed account's alone does not
-come back; and notes of the kinds that the caller names are
-kept.
+come back, whoever has its name by now; and notes of the kinds that the caller names are kept.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from recollect.core.accounts import NOTES
-from recollect.core.homes import is_nobodys
+from recollect.core.homes import is_anothers
 from recollect.core.switching import Switching
 from recollect.engines.sqlite import listing
 from recollect.engines.sqlite.connections import connect, create, transaction, translated
@@ -93,12 +92,14 @@ def _keep_tokens(now: Connection, db: Connection, *, was_empty: bool) -> None:
         db.execute("DELETE FROM tokens")
         db.executemany(f"INSERT INTO tokens({_TOKENS}) VALUES (?,?,?,?)", tokens)
         # Whose a token is and what that user sees belongs together.
-        before = [(key,) for key in listing.notes(db, NOTES)]
-        db.executemany("DELETE FROM notes WHERE key = ?", before)
+        before = listing.notes(db, NOTES)
+        db.executemany("DELETE FROM notes WHERE key = ?", [(key,) for key in before])
         accounts = listing.notes(now, NOTES)
         db.executemany("INSERT INTO notes VALUES (?,?)", list(accounts.items()))
         homes = [
-            (each.id,) for each in listing.projects(db, None) if is_nobodys(each.name, accounts)
+            (each.id,)
+            for each in listing.projects(db, None)
+            if is_anothers(each.name, before, accounts)
         ]
         db.executemany("DELETE FROM projects WHERE id = ?", homes)
 

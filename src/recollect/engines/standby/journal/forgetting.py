@@ -43,10 +43,10 @@ class Doomed:
 def forget(db: Connection, stores: Collection[str], doomed: Doomed) -> int:
     """Gives how many entries had something of it. One of which nothing is left goes as a whole."""
     rows = db.execute(
-        "SELECT seq, act, local_seq, undoes, reason, aside_at, account FROM entries"
+        "SELECT seq, act, local_seq, undoes, reason, aside_at, account, account_id FROM entries"
     ).fetchall()
     changed = 0
-    for seq, text, local_seq, undoes, reason, aside_at, account in sorted(rows):
+    for seq, text, local_seq, undoes, reason, *rest in sorted(rows):
         act = decoded(text)
         if not isinstance(act, Commit) or act.store not in stores:
             continue
@@ -58,7 +58,9 @@ def forget(db: Connection, stores: Collection[str], doomed: Doomed) -> int:
         if left.steps:
             why = reason and _REMOVED  # the reason may name what is to be forgotten
             db.execute(
-                "INSERT INTO entries VALUES (?,?,?,?,?,?,?)",
-                (seq, encoded(Commit(act.store, left)), local_seq, undoes, why, aside_at, account),
+                "INSERT INTO entries"
+                "(seq, act, local_seq, undoes, reason, aside_at, account, account_id) "
+                "VALUES (?,?,?,?,?,?,?,?)",
+                (seq, encoded(Commit(act.store, left)), local_seq, undoes, why, *rest),
             )
     return changed

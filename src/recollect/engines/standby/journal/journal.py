@@ -18,19 +18,24 @@ from recollect.engines.standby.journal.encoding import decoded, encoded
 from recollect.engines.standby.journal.journal_file import JournalFile
 from recollect.errors import NotFound, RecollectError, StorageFull
 
+# How much of the owner's may wait, and how much be set aside; of all accounts' together half of it.
 MOST_BYTES = 64 * 1024 * 1024
 MOST_ENTRIES = 20_000
 # Topics of the notes: the id of a project here, and of the one there; how often the database
 # failed over an entry.
 SAME_PROJECT = "project"
 _FAILURES = "failures"
+_DECIDE = (
+    "`recollect journal` lists what is set aside: `recollect journal --discard NUMBER` gives one "
+    "up, and `--retry NUMBER` lets it wait again."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """An act that waits. `undoes` is the entry whose commit it takes back, if that waited too.
 
-    `account` is the name of the account that did it; None: the owner.
+    `account` is the name of the account that did it, and `account_id` its id; None: the owner.
     """
 
     seq: int
@@ -38,6 +43,7 @@ class Entry:
     local_seq: int | None = None  # the number of its commit in the log of the local copy
     undoes: int | None = None
     account: str | None = None
+    account_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,14 @@ class Aside:
 class Counts(NamedTuple):
     waiting: int
     aside: int
+
+
+class _Room(NamedTuple):
+    entries: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.entries:,} writes of {self.bytes:,} bytes"
 
 
 class Forgotten(NamedTuple):
@@ -93,7 +107,11 @@ class Journal:
         return self._path.parent
 
     async def append(
-        self, act: Act, local_seq: int | None = None, account: str | None = None
+        self,
+        act: Act,
+        local_seq: int | None = None,
+        account: str | None = None,
+        account_id: str = "",
     ) -> int:
         """Gives the number of the entry. A commit without a key gets one. Raises StorageFull."""
         if isinstance(act, Commit) and act.batch.key is None:
@@ -101,13 +119,13 @@ class Journal:
         text = encoded(act)
 
         def work(db: Connection) -> int:
-            self._refuse_if_full(db, len(text))
+            self._refuse_if_full(db, len(text), is_account=account is not None)
             undoes = numbers.undone_entry(db, act)
             seq = int(
                 db.execute(
-                    "INSERT INTO entries(act, local_seq, undoes, account) VALUES (?,?,?,?) "
-                    "RETURNING seq",
-                    (text, local_seq, undoes, account),
+                    "INSERT INTO entries(act, local_seq, undoes, account, account_id) "
+                    "VALUES (?,?,?,?,?) RETURNING seq",
+                    (text, local_seq, undoes, account, account_id),
                 ).get
             )
             if isinstance(act, Commit) and local_seq is not None:
@@ -121,7 +139,7 @@ class Journal:
 
         def work(db: Connection) -> list[Row]:
             return db.execute(
-                "SELECT seq, act, local_seq, undoes, account FROM entries "
+                "SELECT seq, act, local_seq, undoes, account, account_id FROM entries "
                 "WHERE reason IS NULL AND seq > ? ORDER BY seq LIMIT ?",
                 (after, limit),
             ).fetchall()
@@ -283,20 +301,36 @@ class Journal:
         """Waits for what is under way, which takes moments."""
         await self._file.close()
 
-    def _refuse_if_full(self, db: Connection, more: int) -> None:
-        [(waiting, aside, size)] = db.execute("SELECT waiting, aside, bytes FROM tally").fetchall()
-        if waiting + aside < self._limit_entries and size + more <= self._limit_bytes:
+    def _refuse_if_full(self, db: Connection, more: int, *, is_account: bool) -> None:
+        """What is set aside stays: where that is too much, nothing may wait that might add to it.
+
+        Accounts have a room of their own, so that they use up none of the owner's.
+        """
+        [waiting, aside] = [
+            _Room(*row)
+            for row in db.execute(
+                "SELECT entries, bytes FROM tally WHERE of_accounts = ? ORDER BY aside",
+                (is_account,),
+            )
+        ]
+        share = 2 if is_account else 1
+        most = _Room(self._limit_entries // share, self._limit_bytes // share)
+        if aside.entries >= most.entries or aside.bytes >= most.bytes:
+            full, hint = aside, _DECIDE
+        elif waiting.entries >= most.entries or waiting.bytes + more > most.bytes:
+            full, hint = waiting, "Make the database reachable again: what waits is written then."
+        else:
             return
         raise StorageFull(
-            f"The database is away, and {waiting + aside} writes of {size} bytes wait for it: "
-            f"no more are kept than {self._limit_entries} of {self._limit_bytes} bytes together. "
-            "Nothing of this call was stored.",
-            hint="Make the database reachable again: what waits is written then.",
-            current_size=size,
-            limit=self._limit_bytes,
-            waiting=waiting,
-            set_aside=aside,
-            limit_entries=self._limit_entries,
+            f"The database is away. {'Of accounts, ' * is_account}{waiting} wait for it, and "
+            f"{aside} are set aside: no more than {most} together may "
+            f"{'be set aside' if full is aside else 'wait'}. Nothing of this call was stored.",
+            hint=hint,
+            current_size=full.bytes,
+            limit=most.bytes,
+            waiting=waiting.entries,
+            set_aside=aside.entries,
+            limit_entries=most.entries,
             path=str(self._path),
         )
 
@@ -309,8 +343,9 @@ def _expect_aside(db: Connection, seq: int) -> None:
 def _waiting_again(db: Connection, seq: int) -> int:
     new = int(
         db.execute(
-            "INSERT INTO entries(act, local_seq, undoes, account) "
-            "SELECT act, local_seq, undoes, account FROM entries WHERE seq = ? RETURNING seq",
+            "INSERT INTO entries(act, local_seq, undoes, account, account_id) "
+            "SELECT act, local_seq, undoes, account, account_id FROM entries WHERE seq = ? "
+            "RETURNING seq",
             (seq,),
         ).get
     )
@@ -328,8 +363,8 @@ def _names_of(db: Connection, store: str) -> set[str]:
 
 
 def _counted(db: Connection) -> Counts:
-    [row] = db.execute("SELECT waiting, aside FROM tally").fetchall()
-    return Counts(*row)
+    rows = db.execute("SELECT sum(entries) FROM tally GROUP BY aside ORDER BY aside")
+    return Counts(*(count for (count,) in rows))
 
 
 def _forget_failures(db: Connection, seq: int) -> None:

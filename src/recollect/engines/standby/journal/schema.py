@@ -51,9 +51,45 @@ CREATE TABLE mappings(
 # Who wrote it: the name of an account; NULL: the owner.
 _JOURNAL_2 = "ALTER TABLE entries ADD COLUMN account TEXT;"
 
+# What accounts wrote is counted apart from what the owner did, and what is set aside apart from
+# what waits: none of them takes up the room of another.
+_JOURNAL_3 = """
+DROP TRIGGER entries_more;
+DROP TRIGGER entries_less;
+DROP TRIGGER entries_moved;
+DROP TABLE tally;
+CREATE TABLE tally(
+    of_accounts INTEGER NOT NULL,
+    aside INTEGER NOT NULL,
+    entries INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY(of_accounts, aside)) WITHOUT ROWID;
+INSERT INTO tally VALUES (0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0);
+UPDATE tally SET (entries, bytes) = (
+    SELECT count(*), coalesce(sum(length(act)), 0) FROM entries
+    WHERE (account IS NOT NULL) = of_accounts AND (reason IS NOT NULL) = tally.aside);
+CREATE TRIGGER entries_more AFTER INSERT ON entries BEGIN
+    UPDATE tally SET entries = entries + 1, bytes = bytes + length(new.act)
+    WHERE of_accounts = (new.account IS NOT NULL) AND aside = (new.reason IS NOT NULL);
+END;
+CREATE TRIGGER entries_less AFTER DELETE ON entries BEGIN
+    UPDATE tally SET entries = entries - 1, bytes = bytes - length(old.act)
+    WHERE of_accounts = (old.account IS NOT NULL) AND aside = (old.reason IS NOT NULL);
+END;
+CREATE TRIGGER entries_moved AFTER UPDATE OF reason ON entries BEGIN
+    UPDATE tally SET entries = entries - 1, bytes = bytes - length(old.act)
+    WHERE of_accounts = (old.account IS NOT NULL) AND aside = (old.reason IS NOT NULL);
+    UPDATE tally SET entries = entries + 1, bytes = bytes + length(new.act)
+    WHERE of_accounts = (new.account IS NOT NULL) AND aside = (new.reason IS NOT NULL);
+END;
+"""
+
+# The id of the account, as the server knew it that took the write: a name may become another's.
+_JOURNAL_4 = "ALTER TABLE entries ADD COLUMN account_id TEXT NOT NULL DEFAULT '';"
+
 JOURNAL = Schema(
     "journal",
     0x52434C4A,  # "RCLJ"
-    (_JOURNAL_1, _JOURNAL_2),
+    (_JOURNAL_1, _JOURNAL_2, _JOURNAL_3, _JOURNAL_4),
     "It was not touched. Look whether another program has written it, and move it away.",
 )

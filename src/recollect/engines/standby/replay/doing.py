@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
+from recollect.core.accounts import Account
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import Project, Status
 from recollect.core.records import Batch
@@ -38,7 +39,7 @@ class Doing:
         self._journal = journal
         self._library = library
         self._rights_of = rights_of
-        self._rights: dict[str, Rights | None] = {}  # by account
+        self._rights: dict[str, Rights | None] = {}  # by the names of accounts
         self._projects: dict[str, Project] = {}  # as they were last seen, by id
         self._stores: dict[str, RecordStore] = {}
 
@@ -47,7 +48,7 @@ class Doing:
         self._stores.clear()
         self._rights.clear()
 
-    async def do(self, act: Act, account: str | None = None) -> int | None:
+    async def do(self, act: Act, account: Account | None = None) -> int | None:
         """The number of the commit, where it is one. Raises what keeps the act from being done.
 
         What an `account` wrote is done only where it may write that by now.
@@ -73,10 +74,11 @@ class Doing:
                 await self._library.remove_token(token_id)
         return None
 
-    async def _expect_permitted(self, act: Act, account: str) -> None:
-        if account not in self._rights:
-            self._rights[account] = await self._rights_of(self._library, account)
-        rights = expect_there(act, account, self._rights[account])
+    async def _expect_permitted(self, act: Act, account: Account) -> None:
+        name = account.name
+        if name not in self._rights:
+            self._rights[name] = await self._rights_of(self._library, name)
+        rights = expect_there(account, self._rights[name])
         expect_permitted(act, await self._project_of(act), rights)
 
     async def _project_of(self, act: Act) -> Project | None:

@@ -1,5 +1,6 @@
 """Whether an account may still do what it did while the database was away."""
 
+from recollect.core.accounts import Account
 from recollect.core.homes import home_of
 from recollect.core.projects import Project
 from recollect.core.rights import Rights
@@ -11,11 +12,12 @@ class NotPermitted(Refused):
     """Whoever wrote it may not write it any more."""
 
 
-def expect_there(act: Act, user: str, rights: Rights | None) -> Rights:
-    """Raises NotPermitted unless the account that did it is there, with these rights."""
+def expect_there(account: Account, rights: Rights | None) -> Rights:
+    """Raises NotPermitted unless the very account that did it is there, with these rights."""
+    user = account.name
     if rights is None:
         raise NotPermitted(f"The account {user} was removed meanwhile.", user=user)
-    if _moment(act) < rights.since:
+    if rights.account.id != account.id:
         raise NotPermitted(
             f"The account {user} was removed meanwhile, and another of that name made.", user=user
         )
@@ -24,7 +26,7 @@ def expect_there(act: Act, user: str, rights: Rights | None) -> Rights:
 
 def expect_permitted(act: Act, project: Project | None, rights: Rights) -> None:
     """Raises NotPermitted. `project` is what the act is about, as the database has it."""
-    user = rights.user
+    user = rights.account.name
     if project is None:
         raise NotPermitted(f"The account {user} may not do this.", user=user)
     if (home := home_of(project.name)) is not None:
@@ -37,14 +39,3 @@ def expect_permitted(act: Act, project: Project | None, rights: Rights) -> None:
             user=user,
             project=project.name,
         )
-
-
-def _moment(act: Act) -> float:
-    """When it was done; of acts that need a project of the account's own it does not matter."""
-    match act:
-        case Commit(batch=batch):
-            return batch.at
-        case CreateProject(project):
-            return project.created_at
-        case _:
-            return float("inf")

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from recollect.core.accounts import Account
 from recollect.core.ports import Library
 from recollect.core.rights import RightsOf, of_nobody
 from recollect.core.text import clipped
@@ -97,7 +98,7 @@ class _Replay:
         failure = None
         for _ in range(_TRIES):
             try:
-                number = await self._doing.do(await self._with_number(entry), entry.account)
+                number = await self._doing.do(await self._with_number(entry), _writer(entry))
             except (StoreAway, QueryTimeout) as error:
                 await self._expect_few(entry, error)
                 failure = error
@@ -156,6 +157,11 @@ class _Replay:
                 log.error("a write that waited was set aside", exc_info=failure)
         await self._journal.set_aside(entry.seq, clipped(reason, _LONGEST_REASON))
         self.aside += 1
+
+
+def _writer(entry: Entry) -> Account | None:
+    """As the server knew it that took the write; None: the owner."""
+    return None if entry.account is None else Account(entry.account, id=entry.account_id)
 
 
 def _discreet(failure: Exception) -> str:

@@ -1,0 +1,16 @@
+"""Accounts as tests name them, whose ids are random."""
+
+from dataclasses import replace
+
+from recollect.core.accounts import Account, account_id
+from recollect.core.ports import Library
+
+
+def without_id(comer: object) -> object:
+    """Whoever came in, to be compared with an account that a test has made up."""
+    return replace(comer, id="") if isinstance(comer, Account) else comer
+
+
+async def account_called(library: Library, name: str) -> Account:
+    """The account of that name, as a server knows it that has this library."""
+    return Account(name, id=account_id(await library.note(f"account.user.{name}")) or "")
