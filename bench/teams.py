@@ -27,19 +27,20 @@ import page
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
+from engines import Texts
 from serving import META, MODERN, http_server, last_message
 
 CLIENTS = (1, 2, 4, 8, 16, 32)
 SERVERS = (1, 3)
 SECONDS = 5.0
 FILLED = 500  # memories before the first question
-VOCABULARY = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("ako", "elin", "iru", "osta", "unde")]
 PROJECT = "bench"
+TEXTS = Texts()
 
 _EXPLAINED = """\
 Written by `python bench/teams.py --write-docs`. Calls a second of all clients together:
-`store_memory` (one sentence, acknowledged when it is on the disk) and `recall_memories` (words
-alone, the best ten), over HTTP, by one or three server processes that share one database, all in
+`store_memory` (20 to 60 words, acknowledged when they are on the disk) and `recall_memories` (three
+words, the best ten), over HTTP, by one or three server processes that share one database, all in
 one project. A client asks as soon as it was answered. Clients, servers and database share the same
 two cores, which are busy from four clients on: read whether the figures hold as clients grow,
 rather than how far they go.
@@ -95,16 +96,13 @@ class Client:
         return answer["result"]
 
 
-def _sentence(rng: random.Random) -> str:
-    return " ".join(rng.choices(VOCABULARY, k=20)) + f" {rng.getrandbits(64):x}"
-
-
 def _write(rng: random.Random) -> tuple[str, dict[str, Any]]:
-    return "store_memory", {"content": _sentence(rng), "type": "semantic", "scope": "project"}
+    content = f"{TEXTS.text(rng.getrandbits(40))} {rng.getrandbits(64):x}"
+    return "store_memory", {"content": content, "type": "semantic", "scope": "project"}
 
 
 def _read(rng: random.Random) -> tuple[str, dict[str, Any]]:
-    return "recall_memories", {"query": " ".join(rng.choices(VOCABULARY, k=3)), "limit": 10}
+    return "recall_memories", {"query": TEXTS.query(rng.getrandbits(40)), "limit": 10}
 
 
 def _rate(urls: Sequence[str], count: int, call: Callable[[random.Random], Any]) -> float:
