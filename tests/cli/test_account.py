@@ -1,10 +1,11 @@
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from recollect.app.app import App
-from recollect.core.accounts import Account
+from recollect.core.accounts import USERS, Account
 from recollect.core.sessions import Session
 from recollect.settings import Settings
 
@@ -25,6 +26,21 @@ def test_users_are_listed_with_what_they_see(recollect: Run) -> None:
     assert lines[0].startswith("anna  user since ")
     assert lines[1] == "  write  shop"
     assert lines[2].startswith("berlin  another server since ")
+
+
+def test_a_removal_that_was_cut_short_is_told(recollect: Run, tmp_path: Path) -> None:
+    async def begin() -> None:
+        app = App(Settings(tmp_path / "data", embedding_model="none"))
+        note = json.loads(await app.library.note(USERS + "anna") or "")
+        await app.library.set_note(USERS + "anna", json.dumps({**note, "leaving": True}))
+        await app.close()
+
+    recollect("token", "--user", "anna")
+    assert "being removed" not in recollect("account", "list").out
+    asyncio.run(begin())
+    assert "; being removed, to be finished" in recollect("account", "list").out
+    recollect("account", "remove", "anna", "--yes")
+    assert recollect("account", "list", "--json").json == {"accounts": []}
 
 
 def test_a_removed_user_is_gone_with_the_tokens(recollect: Run) -> None:

@@ -130,6 +130,18 @@ def test_a_write_is_given_up_for_good_only_when_somebody_says_so(away: Run, tmp_
     assert away("journal", "--json").json["writes"] == []
 
 
+def test_all_that_were_set_aside_are_given_up_and_what_waits_is_not(
+    away: Run, tmp_path: Path
+) -> None:
+    assert away("journal", "--discard", "all").out == "0 writes given up.\n"
+    first, second, third = kept(tmp_path / "data", TEA, TEA, TEA, aside=[0, 2])
+    refused = away("journal", "--discard", "all", stdin="n\n", terminal=True)
+    assert refused.out == "2 writes kept.\n"
+    answer = away("journal", "--discard", "all", "--yes", "--json").json
+    assert answer == {"discarded": [first, third]}
+    assert [each["number"] for each in away("journal", "--json").json["writes"]] == [second]
+
+
 @pytest.mark.parametrize("option", ["--retry", "--discard"])
 def test_only_what_is_set_aside_can_be_decided_on(away: Run, tmp_path: Path, option: str) -> None:
     nothing = away("journal", option, "1", "--json")
@@ -152,7 +164,12 @@ def test_what_cannot_be_away_has_no_journal(
 
 @pytest.mark.parametrize(
     "options",
-    [("--retry", "1", "--discard", "1"), ("--retry", "one"), ("--project", "shop")],
+    [
+        ("--retry", "1", "--discard", "1"),
+        ("--retry", "one"),
+        ("--discard", "one"),
+        ("--project", "shop"),
+    ],
 )
 def test_mistakes_are_refused(away: Run, options: tuple[str, ...]) -> None:
     assert away("journal", *options).status == 2

@@ -29,7 +29,8 @@ def list_(as_json: bool, **flags: Any) -> None:
         click.echo("No accounts. `recollect token --user NAME` makes one.")
     for user in users:
         kind = "another server" if user["peer"] else "user"
-        click.echo(f"{user['name']}  {kind} since {user['created_at'][:10]}")
+        leaving = "; being removed, to be finished" if user["leaving"] else ""
+        click.echo(f"{user['name']}  {kind} since {user['created_at'][:10]}{leaving}")
         for granted in user["projects"]:
             known_as = (
                 "" if granted["shown_as"] == granted["name"] else f" as {granted['shown_as']}"
@@ -82,6 +83,7 @@ async def _users(app: App) -> list[dict[str, Any]]:
             "name": user.name,
             "peer": user.is_peer,
             "created_at": iso(user.created_at),
+            "leaving": user.is_leaving,
             "projects": [
                 {"name": project.name, "shown_as": name, "access": grant.access}
                 for name, (grant, project) in granted.items()

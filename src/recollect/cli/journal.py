@@ -1,6 +1,7 @@
 """`recollect journal`: what waits for a database that was away."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -24,12 +25,17 @@ ALL = "all"
     metavar="NUMBER|all",
     help="Try one again, as the last, or all in their order.",
 )
-@click.option("--discard", "given_up", type=int, metavar="NUMBER", help="Give one up for good.")
+@click.option(
+    "--discard",
+    "given_up",
+    metavar="NUMBER|all",
+    help="Give one up for good, or all that are set aside.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def journal(
     as_json: bool,
     again: str | None,
-    given_up: int | None,
+    given_up: str | None,
     yes: bool,
     project: str | None,
     **flags: Any,
@@ -64,7 +70,7 @@ def journal(
 
 def _try_again(settings: Settings, again: str, *, as_json: bool) -> None:
     if again != ALL:
-        _try_one_again(settings, _number(again), as_json=as_json)
+        _try_one_again(settings, _number(again, "--retry"), as_json=as_json)
         return
     moved = asyncio.run(retry_all(settings))
     if as_json:
@@ -80,21 +86,38 @@ def _try_one_again(settings: Settings, number: int, *, as_json: bool) -> None:
     print_json({"write": number, "waits_as": new}) if as_json else click.echo(told)
 
 
-def _number(text: str) -> int:
+def _number(text: str, flag: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise InvalidInput(
             f'"{text}" is no number of a write.',
             hint=f"Give a number that `recollect journal` shows, or {ALL}.",
-            argument="--retry",
+            argument=flag,
             value=text,
         ) from None
 
 
-def _give_up(settings: Settings, number: int, *, as_json: bool, yes: bool) -> None:
-    """Shows what it is to whoever is asked."""
+def _give_up(settings: Settings, given_up: str, *, as_json: bool, yes: bool) -> None:
     aside = {each.number: each for each in asyncio.run(waiting(settings)) if each.reason}
+    if given_up != ALL:
+        _give_one_up(settings, _number(given_up, "--discard"), aside, as_json=as_json, yes=yes)
+        return
+    writes = counted(len(aside), "write")
+    is_wanted = not aside or confirmed(f"Give up {writes} for good?", yes=yes)
+    numbers = list(aside) if is_wanted else []
+    for number in numbers:
+        asyncio.run(discard(settings, number))
+    if as_json:
+        print_json({"discarded": numbers})
+    else:
+        click.echo(f"{writes} given up." if is_wanted else f"{writes} kept.")
+
+
+def _give_one_up(
+    settings: Settings, number: int, aside: Mapping[int, Waiting], *, as_json: bool, yes: bool
+) -> None:
+    """Shows what it is to whoever is asked."""
     if number in aside and not yes:
         click.echo(harmless(_line(aside[number])), err=True)
     is_wanted = number not in aside or confirmed(f"Give up write {number} for good?", yes=yes)
@@ -115,7 +138,7 @@ def _show(found: list[Waiting]) -> None:
     click.echo(f"{counted(len(found) - aside, 'write')} waiting, {aside:,} set aside.")
     if aside:
         click.echo(
-            "`recollect journal --retry NUMBER|all` or `--discard NUMBER` decides.", err=True
+            "`recollect journal --retry NUMBER|all` or `--discard NUMBER|all` decides.", err=True
         )
 
 
