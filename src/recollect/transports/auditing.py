@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import unquote
@@ -32,6 +32,9 @@ MOST_IN_ONE = 5  # addresses of one stream that its line begins with
 
 log = logging.getLogger(__name__)
 
+#: Notes what a handler does for an account.
+Audited = Callable[[Handler, Request, Account], Awaitable[JSON]]
+
 
 def audit(dispatcher: Dispatcher, access_log: AccessLog) -> None:
     """From now on what an account reads and changes is noted before it is answered.
@@ -41,11 +44,24 @@ def audit(dispatcher: Dispatcher, access_log: AccessLog) -> None:
     """
     auditor = _Auditor(dispatcher, access_log)
     methods = dispatcher.methods
-    methods["tools/call"] = auditor.calls(methods["tools/call"])
-    methods["resources/read"] = auditor.reads(methods["resources/read"])
-    methods["resources/list"] = auditor.lists(methods["resources/list"])
-    methods["resources/subscribe"] = auditor.subscribes(methods["resources/subscribe"])
-    methods["subscriptions/listen"] = auditor.listens(methods["subscriptions/listen"])
+    audited: dict[str, Audited] = {
+        "tools/call": auditor.call,
+        "resources/read": auditor.read,
+        "resources/list": auditor.show,
+        "resources/subscribe": auditor.subscribe,
+        "subscriptions/listen": auditor.listen,
+    }
+    methods.update({name: _for_accounts(methods[name], how) for name, how in audited.items()})
+
+
+def _for_accounts(handler: Handler, audited: Audited) -> Handler:
+    async def handle(request: Request) -> JSON:
+        account = request.session.account
+        if account is None:
+            return await handler(request)
+        return await audited(handler, request, account)
+
+    return handle
 
 
 class _Auditor:
@@ -53,69 +69,38 @@ class _Auditor:
         self._dispatcher = dispatcher
         self._log = access_log
 
-    def calls(self, handler: Handler) -> Handler:
-        async def call(request: Request) -> JSON:
-            account = request.session.account
-            if account is None:
-                return await handler(request)
-            access = self._call(request, account)
-            try:
-                access = await self._placed(request, access)
-                if self._changes_something(access.what):
-                    return await self._changed(handler, request, access)
-                return await self._noted(handler, request, access)
-            except RecollectError as error:
-                return failed(error, account)
-
-        return call
-
-    def reads(self, handler: Handler) -> Handler:
-        async def read(request: Request) -> JSON:
-            account = request.session.account
-            if account is None:
-                return await handler(request)
-            uri = request.params.get("uri")
-            access = self._of_resource(request, account, uri, "")
+    async def call(self, handler: Handler, request: Request, account: Account) -> JSON:
+        access = self._call(request, account)
+        try:
+            access = await self._placed(request, access)
+            if self._changes_something(access.what):
+                return await self._changed(handler, request, access)
             return await self._noted(handler, request, access)
+        except RecollectError as error:
+            return failed(error, account)
 
-        return read
+    async def read(self, handler: Handler, request: Request, account: Account) -> JSON:
+        access = self._of_resource(request, account, request.params.get("uri"), "")
+        return await self._noted(handler, request, access)
 
-    def lists(self, handler: Handler) -> Handler:
-        async def show(request: Request) -> JSON:
-            account = request.session.account
-            if account is None:
-                return await handler(request)
-            access = self._access(request, account, "resources/list")
-            return await self._noted(handler, request, access)
+    async def show(self, handler: Handler, request: Request, account: Account) -> JSON:
+        access = self._access(request, account, "resources/list")
+        return await self._noted(handler, request, access)
 
-        return show
+    async def subscribe(self, handler: Handler, request: Request, account: Account) -> JSON:
+        uri = request.params.get("uri")
+        access = self._of_resource(request, account, uri, "resources/subscribe ")
+        # It begins before it is answered, so it is noted before it begins.
+        return await self._changed(handler, request, access)
 
-    def subscribes(self, handler: Handler) -> Handler:
-        async def subscribe(request: Request) -> JSON:
-            account = request.session.account
-            if account is None:
-                return await handler(request)
-            uri = request.params.get("uri")
-            access = self._of_resource(request, account, uri, "resources/subscribe ")
-            # It begins before it is answered, so it is noted before it begins.
-            return await self._changed(handler, request, access)
-
-        return subscribe
-
-    def listens(self, handler: Handler) -> Handler:
-        async def listen(request: Request) -> JSON:
-            account = request.session.account
-            if account is None:
-                return await handler(request)
-            wanted = request.params.get("notifications")
-            asked = cast(JSON, wanted) if isinstance(wanted, dict) else {}
-            uris = [*_texts(asked.get("resourceSubscriptions"))]
-            what = " ".join(["subscriptions/listen", *uris[:MOST_IN_ONE]])
-            access = self._access(request, account, clipped_name(what) or "")
-            access = replace(access, count=len(uris), outcome=LISTENING)
-            return await self._changed(handler, request, access)
-
-        return listen
+    async def listen(self, handler: Handler, request: Request, account: Account) -> JSON:
+        wanted = request.params.get("notifications")
+        asked = cast(JSON, wanted) if isinstance(wanted, dict) else {}
+        uris = [*_texts(asked.get("resourceSubscriptions"))]
+        what = " ".join(["subscriptions/listen", *uris[:MOST_IN_ONE]])
+        access = self._access(request, account, clipped_name(what) or "")
+        access = replace(access, count=len(uris), outcome=LISTENING)
+        return await self._changed(handler, request, access)
 
     async def _changed(self, handler: Handler, request: Request, access: Access) -> JSON:
         await asyncio.to_thread(self._log.write, access)
