@@ -1,7 +1,6 @@
 """Rows to values and back: the one place that knows the columns and how each is stored."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from hashlib import blake2b
@@ -10,6 +9,9 @@ from typing import Any, cast
 from uuid import UUID
 
 from recollect.core.records import Change, Edit, Link, Record
+from recollect.engines.escaping import ESCAPE
+from recollect.engines.escaping import given as given
+from recollect.engines.escaping import kept as kept
 
 Row = tuple[Any, ...]
 
@@ -27,24 +29,6 @@ _TEXTS = tuple(
 DERIVED = ("pinned", "automatic", "stands_for")
 RECORD_COLUMNS = ", ".join(f"r.{name}" for name in FIELDS)
 LINK_COLUMNS = "l.id, l.source, l.verb, l.target, l.facets, l.created_at, l.deleted_at"
-
-# PostgreSQL cannot store a NUL in a text, so it is written as two other characters.
-_ESCAPE, _NUL = "\x01", "\x01\x02"
-_ESCAPED = re.compile(f"{_ESCAPE}(.)", re.DOTALL)
-
-
-def kept(text: str) -> str:
-    """A string as the database has it."""
-    if "\0" in text or _ESCAPE in text:
-        return text.replace(_ESCAPE, _ESCAPE * 2).replace("\0", _NUL)
-    return text
-
-
-def given(text: str) -> str:
-    """What `kept` made of it, taken back."""
-    if _ESCAPE not in text:
-        return text
-    return _ESCAPED.sub(lambda found: "\0" if found[1] == _NUL[1] else _ESCAPE, text)
 
 
 def kept_all(texts: Sequence[str]) -> list[str]:
@@ -83,7 +67,7 @@ def record_from(row: Row) -> Record:
     """Of the columns of FIELDS."""
     values = list(row)
     for number in _TEXTS:
-        if (text := values[number]) is not None and _ESCAPE in text:
+        if (text := values[number]) is not None and ESCAPE in text:
             values[number] = given(text)
     values[_FACETS] = facets_from(values[_FACETS])
     values[_TAGS] = tuple(given(tag) for tag in values[_TAGS])

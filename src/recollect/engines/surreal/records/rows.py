@@ -1,13 +1,14 @@
 """Rows to values and back: the one place that knows the fields and how each is stored."""
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from recollect.core.records import Change, Edit, Link, Record
+from recollect.engines.escaping import given as given
+from recollect.engines.escaping import kept as kept
 from recollect.errors import StoreDamaged
 
 P = ParamSpec("P")
@@ -16,23 +17,6 @@ T = TypeVar("T")
 Row = Mapping[str, Any]
 
 _FIELDS = tuple(field.name for field in fields(Record))
-# Strings with a NUL are refused by some versions, so it is written as two other characters.
-_ESCAPE, _NUL = "\x01", "\x01\x02"
-_ESCAPED = re.compile(f"{_ESCAPE}(.)", re.DOTALL)
-
-
-def kept(text: str) -> str:
-    """A string as the database has it."""
-    if "\0" in text or _ESCAPE in text:
-        return text.replace(_ESCAPE, _ESCAPE * 2).replace("\0", _NUL)
-    return text
-
-
-def given(text: str) -> str:
-    """What `kept` made of it, taken back."""
-    if _ESCAPE not in text:
-        return text
-    return _ESCAPED.sub(lambda found: "\0" if found[1] == _NUL[1] else _ESCAPE, text)
 
 
 def thing(table: str, item_id: str) -> Any:
