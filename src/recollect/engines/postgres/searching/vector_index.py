@@ -16,7 +16,7 @@ from recollect.engines.postgres.records.asking import ask
 from recollect.engines.postgres.records.schema import VECTOR_INDEXES
 from recollect.engines.postgres.searching.turns import drop, turn
 
-MANY = 100_000  # vectors; up to here comparing all of them takes no longer than the index does
+MANY = 30_000  # vectors; up to here comparing all of them takes about as long as the index does
 MOST_DIMENSIONS = 4_000  # that such an index takes
 NEIGHBOURS, WIDTH = 24, 200  # of the graph, and of the search for them while it is made
 # Bytes for its making; what does not fit is made many times slower.
