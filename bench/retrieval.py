@@ -17,7 +17,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from recollect.families.history.model import turn_id
 from recollect.families.memories.model import MEMORIES, MEMORY
 from recollect.retrieval.search import Place, search
 from recollect.settings import load
+from recollect.values import replace
 
 if TYPE_CHECKING:
     import numpy as np

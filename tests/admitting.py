@@ -1,9 +1,8 @@
 """Accounts as tests name them, whose ids are random."""
 
-from dataclasses import replace
-
 from recollect.core.accounts import Account, account_id
 from recollect.core.ports import Library
+from recollect.values import replace
 
 
 def without_id(comer: object) -> object:

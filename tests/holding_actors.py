@@ -8,7 +8,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -22,6 +21,7 @@ from recollect.core.records import Where
 from recollect.core.switching import Switching
 from recollect.engines.sqlite import holding, moves
 from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.values import replace
 
 DIED = 9
 # The functions that are steps of it: a move is finished or taken back by whoever comes next.

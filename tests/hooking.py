@@ -1,7 +1,7 @@
 """A session with hooks: what it is told and does, over a library in memory."""
 
 from collections.abc import Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from recollect.engines.memory.library import MemoryLibrary
 from recollect.hooks.files.ledger import Ledger
 from recollect.hooks.model import Around, HookEvent
 from recollect.settings import Settings
+from recollect.values import replace
 
 DAY = 86_400 * 1_000_000
 NOW = DAY_ONE + 3 * DAY

@@ -1,7 +1,7 @@
 """A few memories in one or two stores, and the search over them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from making import DAY_ONE, batch
@@ -9,6 +9,7 @@ from recollect.core.ports import Embedded, Embedder, RecordStore
 from recollect.core.records import Delete, Link, Record, Ref, Update, Where
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.retrieval.search import Found, Place, Profile, Shares, search
+from recollect.values import replace
 
 DAY = 86_400_000_000
 MEMORIES = Profile(kinds=("memory",), reading="any", strategy="hybrid")

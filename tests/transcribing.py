@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from recollect.families.history.model import (
     conversation_id,
     turn_id,
 )
+from recollect.values import as_dict, replace
 
 SOURCE = "test"
 MINUTE = 60_000_000
@@ -180,7 +181,7 @@ def to_json(transcripts: Sequence[Written]) -> str:
                 "name": each.name,
                 "portion": each.portion,
                 "modified": each.modified,
-                "lines": [[names[type(line)], asdict(line)] for line in each.lines],
+                "lines": [[names[type(line)], as_dict(line)] for line in each.lines],
             }
             for each in transcripts
         ]

@@ -3,7 +3,6 @@ import json
 import os
 import stat
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from recollect.app.access_log import (
 )
 from recollect.core.locking import locked, unlock
 from recollect.errors import Conflict, StorageFull, Unavailable
+from recollect.values import replace
 
 READ = Access("1", DAY_ONE, "anna", False, "test 1", "192.0.2.1", "search_nodes", "p", 3, "ok")
 TEXTS = st.text(st.characters(), max_size=20)

@@ -1,5 +1,4 @@
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import NotFound, ProjectOff
 from recollect.families.memories.identity import text_key
+from recollect.values import replace
 
 BODY = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3c"
 TOKEN = "gh" + "p_" + BODY

@@ -1,5 +1,4 @@
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +6,7 @@ import pytest
 from caring import filled
 from recollect.app.emptiness import empty_library
 from recollect.settings import load
+from recollect.values import replace
 
 
 def test_a_folder_without_data_has_a_library_of_nothing(tmp_path: Path) -> None:

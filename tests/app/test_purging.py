@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from recollect.app.purging import select
@@ -7,6 +5,7 @@ from recollect.core.ports import RecordStore
 from recollect.core.records import Batch, Delete, Insert, Link, Record, Ref
 from recollect.engines.memory.store import MemoryStore
 from recollect.errors import AmbiguousName
+from recollect.values import replace
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from making import DAY_ONE
@@ -8,6 +7,7 @@ from recollect.core.accounts import Account, acting_as
 from recollect.core.searching import Search
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import StoreBusy
+from recollect.values import replace
 
 
 def asked(query: str, at: int = DAY_ONE, session: str | None = None) -> Search:

@@ -1,5 +1,4 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from recollect.engines.standby.journal import acts
 from recollect.engines.standby.journal.journal import Journal
 from recollect.errors import NotFound, Refused
 from recollect.settings import Settings, load
+from recollect.values import replace
 
 SHOP = Project("id-shop", "shop", "", "active", DAY_ONE, DAY_ONE)
 

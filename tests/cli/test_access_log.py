@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ import pytest
 from making import DAY_ONE
 from recollect.app.access_log import BEGUN, FOLDER, MOST_FILES, Access, AccessLog
 from recollect.core.times import now
+from recollect.values import replace
 
 Run = Callable[..., Any]
 

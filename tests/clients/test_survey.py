@@ -1,6 +1,5 @@
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from recollect.clients.hook_entries import HooksPart
 from recollect.clients.places import CLIENTS, Places
 from recollect.clients.survey import Surveyed, surveyed
+from recollect.values import replace
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,6 +61,7 @@ from recollect.engines.sqlite.store import SqliteStore
 from recollect.engines.surreal.connecting.embedded import EmbeddedConnection
 from recollect.engines.surreal.store import SurrealStore
 from recollect.errors import RecollectError
+from recollect.values import replace
 from surrealing import fresh_namespace, shared
 
 T = TypeVar("T")

@@ -1,7 +1,6 @@
 """A batch with a key, committed again because nobody knew how it went: it happens once."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -10,6 +9,7 @@ from recollect.core.ports import Library, RecordStore
 from recollect.core.records import Batch, Delete, Restore, Update, Where
 from recollect.core.undo import plan_undo
 from recollect.errors import Conflict
+from recollect.values import replace
 
 ADA = batch(entity("Ada"), key="first", client="editor")
 

@@ -1,6 +1,5 @@
 """Switching projects off and on, as every library keeps it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from recollect.core.ports import Library
 from recollect.core.projects import Silence
 from recollect.core.records import Where
 from recollect.errors import NotFound
+from recollect.values import replace
 
 FOLDER, OTHER = "/work/shop", "/work/café/läden"
 

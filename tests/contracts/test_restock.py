@@ -1,7 +1,6 @@
 """Things made what they are in another store: whole copies, and parts brought up to date."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -12,6 +11,7 @@ from recollect.core.ports import Access, Embedded, Library, RecordStore
 from recollect.core.records import Change, Delete, Edit, Restore, Update, Where
 from recollect.core.undo import plan_undo
 from recollect.errors import Conflict
+from recollect.values import replace
 
 LATER = DAY_ONE + MILLISECOND
 

@@ -1,7 +1,6 @@
 """Walks along links: whatever the graph, every engine meets the same links in the same hops."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +10,7 @@ from making import DAY_ONE, batch, entity, link, link_ref, memory, record_ref
 from recollect.core.ports import Library, RecordStore
 from recollect.core.records import Delete, Link, Restore
 from recollect.core.walking import Direction, Hops
+from recollect.values import replace
 
 ENTITIES, MEMORIES = ["a", "b", "c", "d", "e\0"], ["m", "n"]
 KINDS = dict.fromkeys(ENTITIES, "entity") | dict.fromkeys(MEMORIES, "memory")

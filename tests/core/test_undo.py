@@ -1,6 +1,5 @@
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from recollect.core.records import Batch, Change, Delete, Record, Restore, Step,
 from recollect.core.undo import plan_undo, undone
 from recollect.engines.memory.store import MemoryStore
 from recollect.errors import Refused
+from recollect.values import replace
 
 
 @pytest.fixture

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from recollect.core.records import Link, Record
 from recollect.core.stored import Access, Embedded
 from recollect.engines.restocking import check_belonging, is_retold, records_of
 from recollect.errors import Conflict
+from recollect.values import replace
 
 
 def test_a_stock_names_its_records_what_they_belong_to_and_what_has_more() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import asyncssh
@@ -13,6 +13,7 @@ from recollect.core.files import FileStore
 from recollect.errors import Unavailable
 from recollect.filestores.locking import Terms
 from recollect.filestores.ssh import SshConnections
+from recollect.values import replace
 from sshing import LOOPBACK, SERVERS, BadLine, Keys, SshServer, Way, asyncssh_server, bad_line
 
 OLD, NEW = b"old" * 1000, b"new" * 40_000

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import asyncssh
@@ -11,6 +10,7 @@ import pytest
 from recollect.core.files import FileStore
 from recollect.errors import InvalidInput, RecollectError, Refused, Unavailable
 from recollect.filestores.ssh import SshConnections, SshOptions
+from recollect.values import replace
 from sshing import LOOPBACK, Keys, SshServer, asyncssh_server, free_port
 
 

@@ -1,7 +1,6 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from recollect.hooks.files.jobs import Job, Jobs
 from recollect.hooks.files.ledger import Ledger
 from recollect.hooks.files.locks import Lock
 from recollect.settings import load
+from recollect.values import replace
 from serving import HANG
 
 LONG_AGO = (1_000_000, 1_000_000)

@@ -2,13 +2,13 @@
 
 import json
 import re
-from dataclasses import fields
 from pathlib import Path
 
 from engine_journeys import Place
 from placing import variables
 from recollect.cli.main import COMMANDS
 from recollect.settings import Settings
+from recollect.values import fields
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,7 +1,7 @@
 """A project that is switched off, seen from everywhere: nothing of what it holds is given out."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import RecollectError
 from recollect.settings import Settings
 from recollect.tools.tool import Effect
+from recollect.values import replace
 from telling import Written, assistant, tell, user
 
 SECRET = "stripes"  # stands in all that the project holds, and in no question
@@ -284,7 +285,7 @@ async def test_no_hook_tells_another_project_of_it(tmp_path: Path, name: str) ->
     await library.assign_workspace(str(shop.resolve()), await library.create("shop", ""))
     await library.create("elsewhere", "")
     hooks = Hooks(tmp_path / "data", other)
-    in_it = replace(hooks, folder=tmp_path / name)
+    in_it = Hooks(tmp_path / "data", tmp_path / name)
     prompt = "How did we round the zebra invoices before?"
     for off in (False, True):
         await library.switch("shop", off=off)

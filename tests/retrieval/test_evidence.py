@@ -1,6 +1,5 @@
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import ModelUnavailable
 from recollect.retrieval.search import Strategy
+from recollect.values import replace
 from shelving import MEMORIES, Shelf, memory
 
 if TYPE_CHECKING:

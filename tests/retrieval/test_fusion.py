@@ -1,6 +1,5 @@
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -21,6 +20,7 @@ from recollect.retrieval.fusion import (
     totals,
 )
 from recollect.retrieval.profile import Fusion, Parts, Shares
+from recollect.values import replace
 
 COUNTS = st.integers(0, 12)
 RAW = st.none() | st.floats(0, 50)

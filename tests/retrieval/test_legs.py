@@ -1,11 +1,10 @@
-from dataclasses import replace
-
 import pytest
 
 from recollect.core.records import Where
 from recollect.embedders.onnx import OnnxEmbedder
 from recollect.retrieval.legs import LONGEST_QUESTION, Question, understood
 from recollect.retrieval.search import Place
+from recollect.values import replace
 from shelving import MEMORIES, Shelf, memory
 
 KEYWORD = replace(MEMORIES, strategy="keyword")

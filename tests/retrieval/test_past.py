@@ -1,5 +1,4 @@
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +7,7 @@ from making import DAY_ONE
 from recollect.core.records import Where
 from recollect.retrieval import past
 from recollect.retrieval.search import Profile
+from recollect.values import replace
 from shelving import DAY, MEMORIES, Shelf, memory
 
 KEYWORD = replace(MEMORIES, strategy="keyword")

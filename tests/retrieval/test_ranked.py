@@ -1,5 +1,4 @@
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from recollect.core.ports import Access
 from recollect.core.records import Where
 from recollect.engines.memory.store import MemoryStore
 from recollect.errors import InvalidInput
+from recollect.values import replace
 from shelving import DAY, MEMORIES, MIXED, Shelf, memory
 
 KEYWORD = replace(MEMORIES, strategy="keyword")

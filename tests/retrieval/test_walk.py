@@ -1,9 +1,8 @@
-from dataclasses import replace
-
 import pytest
 
 from making import entity, link
 from recollect.core.records import Where
+from recollect.values import replace
 from shelving import MEMORIES, Shelf, memory
 
 GRAPH = replace(MEMORIES, strategy="graph")

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +6,7 @@ from hypothesis import strategies as st
 
 from recollect.errors import InvalidInput, RecollectError, Refused
 from recollect.settings import engine_flags, explained, is_server, load, standby_folder, warnings_of
+from recollect.values import replace
 
 WHO = {"RECOLLECT_DATABASE_USER": "anna"}
 HERE = "postgresql://127.0.0.1:5432/recollect"

@@ -1,4 +1,3 @@
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 from recollect.settings import TOOLSETS, Settings, explained, load, unset_environment
 from recollect.settings.sources import REMOTE_FLAGS
 from recollect.settings.values import choices_of
+from recollect.values import fields
 
 # The file with certificates must be there; it has tests of its own.
 NAMES = [f.name for f in fields(Settings) if f.name not in ("config", "database_ca")]

@@ -1,5 +1,4 @@
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from recollect.settings import (
     surreal_folder,
     warnings_of,
 )
+from recollect.values import replace
 
 SIGNED_IN = {"RECOLLECT_DATABASE_USER": "root", "RECOLLECT_DATABASE_PASSWORD": "hunter2"}
 

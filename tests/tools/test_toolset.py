@@ -1,11 +1,10 @@
-from dataclasses import replace
-
 import pytest
 
 from recollect.core.sessions import Call
 from recollect.errors import Conflict, NotFound
 from recollect.tools.tool import Effect, Result, Tool
 from recollect.tools.toolset import Toolset, combined, filtered, renamed
+from recollect.values import replace
 
 
 def made(name: str, effect: Effect = Effect.READS) -> Tool:

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -23,6 +22,7 @@ from recollect.core.locking import locked, unlock
 from recollect.core.projects import Project
 from recollect.core.times import Clock, iso, parsed
 from recollect.errors import RecollectError, StorageFull, Unavailable
+from recollect.values import Value, replace
 
 FOLDER = "access"  # inside the data folder
 MOST_BYTES = 16 * 1024 * 1024  # of one file, from which the next line begins another
@@ -43,8 +43,7 @@ _AS_IT_IS = getattr(os, "O_BINARY", 0)  # Windows would write other ends of line
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Value):
     """One call of a tool, or one reading of a resource, by an account; or a command of the owner's
     that lets somebody in or out."""
 

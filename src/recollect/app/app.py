@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from recollect.errors import ReadOnly, RecollectError
 from recollect.settings import AUTO, GATEWAY, Settings, chosen_toolsets
 from recollect.tools.tool import Effect, Result
 from recollect.tools.toolset import Toolset
+from recollect.values import replace
 
 if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from recollect.app.accounts.accounts import Accounts

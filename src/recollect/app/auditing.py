@@ -4,7 +4,6 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -17,6 +16,7 @@ from recollect.core.text import clipped, digest, normalised
 from recollect.errors import ProjectOff, RecollectError
 from recollect.families.graph.naming import ByExactName, ByExactNameAndType, ByNameAndType
 from recollect.families.memories.identity import text_key
+from recollect.values import Value
 
 CHANGES = 50  # of the log that are read at once
 THINGS = 500  # records or links that are read at once
@@ -39,8 +39,7 @@ log = logging.getLogger(__name__)
 Values = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Value):
     """Where a secret stands, what kind it is, and the words around it.
 
     Never the secret itself, unless it is an id: masking leaves those as they are. Of what is an
@@ -60,16 +59,14 @@ class Finding:
         return Ref("link" if self.kind == LINK else "record", self.id)
 
 
-@dataclass(frozen=True, slots=True)
-class Audit:
+class Audit(Value):
     """What was found, and which projects could not be looked into."""
 
     findings: list[Finding]
     left_out: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Masked:
+class Masked(Value):
     """How much was masked; `complete` is False while a reader keeps old pages alive."""
 
     records: int

@@ -1,7 +1,6 @@
 """The files of a project's graph, for what changes the graph outside the tools."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 
 from recollect.core.ports import Library
 from recollect.core.projects import USER
@@ -9,6 +8,7 @@ from recollect.core.sessions import Call, Session
 from recollect.errors import NotFound, RecollectError
 from recollect.families.bank.banks import Bank, Banks, exists
 from recollect.families.bank.mirror.mirror import Mirror
+from recollect.values import Value, field
 
 NOT_THERE = "the folder is not there now"
 ELSEWHERE = "it is on another machine; the next call that uses it does it"
@@ -17,8 +17,7 @@ OF_ANOTHER = "it belongs to another project now"
 FAILURES = frozenset({"graph_file_behind", "MARKER_MISMATCH"})
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Value):
     """The banks whose files say what the graph says, and why others do not."""
 
     done: list[str] = field(default_factory=list[str])

@@ -1,7 +1,6 @@
 """Which project a memory bank belongs to: that of the folder it lies in."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.app.projects import ProjectRule, empty_store
@@ -11,13 +10,13 @@ from recollect.core.projects import Project
 from recollect.core.sessions import Call, Session
 from recollect.errors import NotFound, ProjectOff
 from recollect.families.bank.banks import Bank, last_part
+from recollect.values import Value
 
 _FIRST_BANK = "bank of workspace "
 _OWNER = "project of bank "
 
 
-@dataclass(frozen=True, slots=True)
-class _Belonging:
+class _Belonging(Value):
     """How a bank's project is found; what is `pending` comes true with the first write."""
 
     rule: ProjectRule

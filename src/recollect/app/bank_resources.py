@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 from recollect.app.resources import Document, ResourceInfo
 from recollect.core.sessions import Call, Session
@@ -31,6 +30,7 @@ from recollect.families.bank.model import (
     PROGRESS,
     TODAYS_NAMES,
 )
+from recollect.values import Value, field, replace
 
 MARKDOWN = "text/markdown"
 MOST_LISTED = 100  # documents; others can be read as well
@@ -47,8 +47,7 @@ DESCRIPTIONS = {
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Value):
     """What a bank on another machine had when it was last asked, or why it gave no answer."""
 
     at: int

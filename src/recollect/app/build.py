@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +45,7 @@ from recollect.settings import (
 )
 from recollect.tools.tool import Tool
 from recollect.tools.toolset import Toolset, combined, filtered
+from recollect.values import Value
 
 if TYPE_CHECKING:  # the bank's parts are loaded where it is offered
     from recollect.app.bank_care import BankCare
@@ -56,8 +56,7 @@ if TYPE_CHECKING:  # the bank's parts are loaded where it is offered
 EMBEDDED_KINDS = (MEMORY, SECTION, TURN, CODE)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Value):
     library: Library
     guarded: Library  # the same, as whoever is acting may see it
     choice: ProjectRule
@@ -77,8 +76,7 @@ class Parts:
     bank: "BankParts | None"
 
 
-@dataclass(frozen=True, slots=True)
-class BankParts:
+class BankParts(Value):
     """What there is of the memory bank where it is offered."""
 
     family: "BankFamily"

@@ -1,12 +1,12 @@
 """Answers while the database is away: each is marked, and in words it is said once."""
 
 import json
-from dataclasses import replace
 from typing import Any, cast
 
 from recollect.core.conditions import Absence, Answering
 from recollect.core.sessions import Session
 from recollect.tools.tool import Result
+from recollect.values import replace
 
 MARK = "degraded"
 KEPT_SESSIONS = 1_000  # that are remembered to have been told

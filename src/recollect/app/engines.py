@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from shlex import join
@@ -27,6 +26,7 @@ from recollect.settings import (
     surreal_folder,
 )
 from recollect.settings.storage import USUAL_NAMES
+from recollect.values import Value
 
 JOURNAL = "journal.db"
 ADDRESS = "address"  # the file that tells which database a folder stands in for
@@ -81,8 +81,7 @@ def _library(
     return SqliteLibrary(settings.data_dir, clock=clock, synchronous=settings.synchronous)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Value):
     """What becomes of calls while a database is away."""
 
     patience: float
@@ -93,8 +92,7 @@ class Waiting:
             self.on_return()
 
 
-@dataclass(frozen=True, slots=True)
-class Standby:
+class Standby(Value):
     """Where is kept what a database that is away would have: last seen, and yet to be written."""
 
     folder: Path
@@ -170,8 +168,7 @@ class Standby:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Value):
     """Writes that wait for another database than the one in use."""
 
     address: str

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from recollect.families.graph.graph import Graph
 from recollect.families.graph.model import NewEntity, RelationSpec
 from recollect.families.graph.naming import ByExactNameAndType
 from recollect.families.graph.server_memory_file import Parsed, Unreadable, parse_lines
+from recollect.values import Value, field, replace
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
@@ -24,8 +24,7 @@ ROWS_A_COMMIT = 150  # little and often: other windows write in between
 PAUSE = 0.004  # seconds between commits, for the same reason
 
 
-@dataclass(slots=True)
-class Imported:
+class Imported(Value, frozen=False):
     """What an import added; a second run of the same file adds nothing."""
 
     entities: int = 0

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from weakref import WeakSet
 
@@ -23,6 +22,7 @@ from recollect.families.memories.fading import forgetting
 from recollect.families.memories.model import AUTOMATIC, MEMORY
 from recollect.families.memories.promotion import finish_promotions
 from recollect.families.memories.superseding import finish_supersessions
+from recollect.values import Value, field, replace
 
 RECENT = 200  # memories whose likes are looked for
 SAME_MEANING = 0.9  # cosine from which two texts say nearly the same
@@ -36,8 +36,7 @@ TakeIn = Callable[[Call], Awaitable[RecordStore | None]]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Value):
     """Two memories that say nearly the same."""
 
     score: float
@@ -45,8 +44,7 @@ class Pair:
     second: Record
 
 
-@dataclass(slots=True)
-class Indexed:
+class Indexed(Value, frozen=False):
     """How many texts have got their vector, and why others have not."""
 
     done: int = 0

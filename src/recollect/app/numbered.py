@@ -1,11 +1,11 @@
 """Numbers of changes that hold on this machine alone, while the database is away."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Numbered:
+class Numbered(Value):
     """A change that waits for its database, which will give it another number than it has here."""
 
     project_id: str | None  # None: it belongs to none

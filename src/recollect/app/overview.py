@@ -5,7 +5,6 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from recollect.app.indexing import Indexer
@@ -22,6 +21,7 @@ from recollect.core.times import Clock, iso
 from recollect.errors import RecollectError, StoreAway
 from recollect.families.history.model import TURN
 from recollect.families.memories.model import MEMORY
+from recollect.values import Value, field, replace
 
 WEEKS = 12  # that growth is told of
 MOST_RECALLED = 5
@@ -32,8 +32,7 @@ _SIDE_FILES = ("-wal", "-shm")  # that belong to a database
 _SERVED = ("local-server", "remote")  # modes in which what is in files here is a copy
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Value):
     """What one project has of it; what is archived or cannot be read is not counted."""
 
     name: str
@@ -47,15 +46,13 @@ class Share:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Week:
+class Week(Value):
     since: str
     memories: int
     turns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(Value):
     id: str
     project: str
     times: int
@@ -63,15 +60,13 @@ class Recalled:
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredFile(Value):
     file: str
     size_bytes: int
     project: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(Value):
     projects: int
     memories: int
     automatic: int
@@ -83,8 +78,7 @@ class Totals:
     here_bytes: int | None = None  # in files on this machine, where a server has everything
 
 
-@dataclass(frozen=True, slots=True)
-class Accounts:
+class Accounts(Value):
     """What is theirs alone, of all of them together; no more is told of it."""
 
     accounts: int = 0
@@ -93,8 +87,7 @@ class Accounts:
     unreadable: int = 0  # stores
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(Value):
     totals: Totals
     types: Mapping[str, int]  # of memories
     user: Share
@@ -107,8 +100,7 @@ class Overview:
     accounts: Accounts
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
+class _Counted(Value):
     """One store of memories and entities."""
 
     size: int = 0

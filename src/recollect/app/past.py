@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from recollect.core.times import Clock
 from recollect.core.transcripts import Transcripts
 from recollect.errors import NotFound
 from recollect.families.history.model import CODE, CONVERSATION, TURN, HistoryOptions
+from recollect.values import Value
 
 if TYPE_CHECKING:  # a server starts without them
     from recollect.families.history.importing.counts import Imported
@@ -26,8 +26,7 @@ EXCLUDED = "history.excluded "  # begins the notes of folders that commands have
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Value):
     """What is to be taken in; an empty field does not restrict."""
 
     sources: Sequence[str] = ()
@@ -35,8 +34,7 @@ class Wanted:
     since: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(Value):
     """How much is kept of past conversations."""
 
     conversations: int

@@ -5,7 +5,6 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from urllib.parse import quote, unquote
 
@@ -16,6 +15,7 @@ from recollect.core.ports import Library, ProjectChoice, RecordStore
 from recollect.core.sessions import Call, Session, acting_in
 from recollect.errors import NotFound, ProjectOff, RecollectError
 from recollect.tools.schema import to_json
+from recollect.values import Value, field, replace
 
 CURRENT_GRAPH = "memory://knowledge-graph"
 PROJECT_GRAPH = "memory://projects/{name}/knowledge-graph"
@@ -29,16 +29,14 @@ Render = Callable[[RecordStore], Awaitable[Any]]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceInfo:
+class ResourceInfo(Value):
     uri: str
     name: str
     description: str
     mime_type: str = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Value):
     """What reading a resource gives."""
 
     mime_type: str
@@ -184,8 +182,7 @@ def _project_in(uri: str) -> str | None:
     return unquote(name)
 
 
-@dataclass(eq=False, slots=True)
-class _Watch:
+class _Watch(Value, frozen=False, eq=False):
     session: Session
     uri: str
     notify: Notify

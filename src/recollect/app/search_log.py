@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 
 from recollect.core.accounts import Account, acting, acting_as, sessions_of
 from recollect.core.ports import Library
 from recollect.core.searching import KEPT_SEARCHES, Search
 from recollect.errors import RecollectError
+from recollect.values import replace
 
 INTERVAL = 2.0  # seconds between the first note and its being stored
 

@@ -1,11 +1,11 @@
 """A line for each change that tells what it did."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Change, Edit, Link, Record, Ref
 from recollect.core.text import clipped
+from recollect.values import Value
 
 PURGE = "purge"
 REDACT = "redact"
@@ -31,8 +31,7 @@ async def summaries(store: RecordStore, changes: Sequence[Change]) -> list[str]:
     return [told.summary(change) for change in changes]
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
+class _Named(Value):
     """A thing as a summary speaks of it; the owner is what it hangs on."""
 
     kind: str

@@ -1,16 +1,15 @@
 """Who else has to do with this memory: accounts, and servers that searches may ask."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.app.access_log import FOLDER
 from recollect.app.accounts.accounts import Accounts
 from recollect.app.peering.roster import Roster
 from recollect.errors import RecollectError
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Team:
+class Team(Value):
     """How many there are of each, and where it is written who read what."""
 
     users: int = 0  # people with an account

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from recollect.app.numbered import Numbered, NumberedHere, nothing_numbered_here
 from recollect.app.summaries import PURGE, REDACT, summaries
@@ -25,6 +24,7 @@ from recollect.families.memories.fading import FADING
 from recollect.families.memories.kinds import SESSION
 from recollect.families.memories.new_memory import HOOKS
 from recollect.families.memories.sessions import CLOSING
+from recollect.values import Value
 
 # Nobody means these without naming them: what was redacted stays so, an ended session is no
 # knowledge, the index follows the files, what git brought came at no call of anybody's, and what
@@ -39,8 +39,7 @@ ATTEMPTS = 20  # times an undo is planned anew because somebody else has committ
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Value):
     """A change with its project and a line that tells what it did."""
 
     project: str
@@ -54,8 +53,7 @@ class Entry:
         return f"{self.project}:{HERE * self.is_numbered_here}{self.change.seq}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(Value):
     project: str
     store: RecordStore
     change: Change

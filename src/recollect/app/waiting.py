@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from recollect.app.engines import Standby, standby_of
@@ -12,6 +11,7 @@ from recollect.core.text import clipped, counted
 from recollect.core.times import iso
 from recollect.errors import NotFound, RecollectError, Refused
 from recollect.settings import Settings
+from recollect.values import Value, replace
 
 if TYPE_CHECKING:
     from recollect.engines.standby.journal.acts import Act
@@ -21,8 +21,7 @@ LONGEST_SHOWN = 200  # characters of what would be stored
 PAGE = 500  # entries that are read at once
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(Value):
     """One write that waits. Where it has a `reason`, it is set aside: nothing becomes of it.
 
     `store` is the name of a project, or `user` or `history`; `at` is when it was written. Of what

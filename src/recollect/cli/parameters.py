@@ -4,7 +4,6 @@ import io
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import is_dataclass
 from typing import Any, Literal, cast, get_args, get_origin
 
 import click
@@ -13,6 +12,7 @@ from recollect.cli.bank import words
 from recollect.core.text import clipped
 from recollect.errors import InvalidInput
 from recollect.tools.schema import Parameter, bare_type, parameters_of
+from recollect.values import is_value_type
 
 STANDARD_INPUT = "-"
 SPOKEN = ("query", "problem_description")  # several words, which nobody needs to quote
@@ -67,7 +67,7 @@ def argument_from(parameter: Parameter, value: Any) -> Any:
         return value
     item = bare_type(get_args(kind)[0])
     typed: Sequence[str] = value
-    return items_from(typed, item, parameter.name) if is_dataclass(item) else list(typed)
+    return items_from(typed, item, parameter.name) if is_value_type(item) else list(typed)
 
 
 def items_from(typed: Sequence[str], item: Any, name: str) -> list[Any]:
@@ -114,7 +114,7 @@ def _metavar(parameter: Parameter, kind: Any) -> str:
     if not _is_list(kind):
         return f"{shown} | {STANDARD_INPUT}" if parameter.name == STREAMED else shown
     item = bare_type(get_args(kind)[0])
-    if not is_dataclass(item):
+    if not is_value_type(item):
         return f"{shown}..."
     fields = " ".join(f"{p.name}=…" for p in parameters_of(cast(type, item)))
     return f"JSON | {fields} ..."

@@ -6,7 +6,6 @@ import logging
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -29,6 +28,7 @@ from recollect.settings import (
     warnings_of,
 )
 from recollect.transports.dispatch import Dispatcher
+from recollect.values import replace
 
 if TYPE_CHECKING:  # not loaded before the handshake is answered
     from ssl import SSLContext

@@ -1,6 +1,5 @@
 """`recollect off` and `recollect on`: whether anything of a project is kept or given out."""
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +11,7 @@ from recollect.cli.running import SELECTED_PROJECT, print_json, run_with_app
 from recollect.core.projects import Project
 from recollect.core.sessions import Session
 from recollect.core.times import iso
+from recollect.values import replace
 
 OFF = """\
 Nothing of it is stored or given out: hooks keep still, memory and graph tools refuse, and its

@@ -1,6 +1,5 @@
 """Every tool as a command, made from the same declaration as its schema."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from recollect.families.bank.modes.modes import TOOLS as BANK_TOOLS
 from recollect.settings import AUTO, load
 from recollect.tools.schema import Parameter
 from recollect.tools.tool import Effect, Result, Tool
+from recollect.values import replace
 
 PROJECT = "project"  # an option of every command already
 

@@ -1,7 +1,6 @@
 """Planning a change of a client's configuration, showing it, making it, and taking it back."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from difflib import unified_diff
 from itertools import takewhile
 from pathlib import Path
@@ -14,14 +13,14 @@ from recollect.clients.shapes import Unfitting, is_same
 from recollect.clients.toml_text import NotToml
 from recollect.core.secrets import masked
 from recollect.errors import Conflict, RecollectError, Refused
+from recollect.values import Value
 
 _AROUND = 3  # lines that are shown before and after a change
 _LONGEST_LINE = 500
 _BESIDE = 40  # characters that are shown before and after a change within a longer line
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Value):
     """What is to become of a file; `before` is None where it is not there yet."""
 
     part: Part
@@ -42,8 +41,7 @@ class Change:
         return "\n".join(masked(line)[0][:_LONGEST_LINE] for line in lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Value):
     file: Path
     backup: Path | None  # None for a file that is new
 

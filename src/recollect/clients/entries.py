@@ -1,7 +1,6 @@
 """What is written into a client's configuration: the entry that starts our server."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,6 +8,7 @@ from recollect.clients import jsonc, toml_text
 from recollect.clients.places import Client, Syntax
 from recollect.clients.programs import SERVE, is_ours, words_of
 from recollect.clients.shapes import Key, as_object, shown_path, with_filled
+from recollect.values import Value
 
 SERVER = "recollect"  # the name of our entry among the servers
 
@@ -64,8 +64,7 @@ class NotOurs(Exception):
         super().__init__(f"{shown_path(path)} {what}")
 
 
-@dataclass(frozen=True, slots=True)
-class ServerPart:
+class ServerPart(Value):
     """Our entry among a client's servers. `force` replaces whatever has its name.
 
     `launchers` as in `programs.arguments`.

@@ -5,10 +5,10 @@ import hashlib
 import os
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.errors import ReadOnly, RecollectError, Refused, StorageFull, Unavailable, visible
+from recollect.values import Value
 
 BACKUP = ".recollect-backup-"
 _OWNER_ONLY = 0o600
@@ -16,8 +16,7 @@ _ANYONE_READS = 0o644
 _MARK = "\ufeff"  # which some editors of Windows put before a text
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Value):
     """What a file holds; `text` without the mark that may stand before it."""
 
     raw: bytes

@@ -1,7 +1,6 @@
 """What is written into Claude Code's settings: a hook for each event that we answer."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,6 +8,7 @@ from recollect.clients import jsonc
 from recollect.clients.entries import EDITORS, Editor
 from recollect.clients.programs import HOOK, arguments, is_program, words_of, words_of_line
 from recollect.clients.shapes import Key, as_list, as_object, with_filled
+from recollect.values import Value
 
 HOOKS = "hooks"
 TIMEOUT = 15  # seconds; a hook ends itself earlier
@@ -29,8 +29,7 @@ EVENTS: Mapping[str, Mapping[str, str]] = {
 _FORMER = ("args", "async")
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Value):
     """Where a hook of ours stands; `is_alone` in its group."""
 
     event: str
@@ -43,8 +42,7 @@ class _Place:
         return HOOKS, self.event, self.group, HOOKS, self.number
 
 
-@dataclass(frozen=True, slots=True)
-class HooksPart:
+class HooksPart(Value):
     """Our hooks among others'; `line` gives what the shell runs at an event.
 
     `launchers` as in `programs.arguments`.

@@ -1,11 +1,11 @@
 """Where each client keeps its configuration on this machine."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from recollect.errors import InvalidInput
+from recollect.values import Value
 
 Scope = Literal["user", "project"]
 Syntax = Literal["json", "toml"]
@@ -14,8 +14,7 @@ CLAUDE_CODE = "claude-code"
 CLIENTS = (CLAUDE_CODE, "claude-desktop", "codex", "cursor", "gemini", "vscode", "windsurf")
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Value):
     """What decides where files are. `platform` as in `sys.platform`; `project` is its folder.
 
     `launchers` as in `programs.arguments`, for whoever looks into the files.
@@ -28,8 +27,7 @@ class Places:
     launchers: Collection[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Value):
     """A program that starts MCP servers, and the files that tell it which."""
 
     name: str

@@ -1,7 +1,6 @@
 """What the clients on this machine are told about us: for whoever looks for what is wrong."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -15,12 +14,12 @@ from recollect.clients.programs import SERVE, is_ours, is_there, option, started
 from recollect.clients.shapes import Unfitting, as_object
 from recollect.clients.toml_text import NotToml
 from recollect.errors import RecollectError
+from recollect.values import Value, replace
 
 Kind = Literal["server", "hooks", "plugin"]
 
 
-@dataclass(frozen=True, slots=True)
-class Surveyed:
+class Surveyed(Value):
     """One thing that a client is told about us, in one of its files.
 
     A client that is told nothing has one of these without `words`. `scope` is `local` for what

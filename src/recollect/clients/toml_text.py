@@ -4,10 +4,10 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect.clients.shapes import Unfitting, shown_path
+from recollect.values import Value
 
 _SPACES = re.compile(r"[ \t]*")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -28,8 +28,7 @@ class NotToml(ValueError):
     """The text cannot be read; the message says where and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Statement:
+class _Statement(Value):
     """A head of a table, or a key with its value."""
 
     path: tuple[str, ...]  # from the root on

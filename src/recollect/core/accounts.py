@@ -5,11 +5,11 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
 from recollect.core.text import clipped
 from recollect.errors import InvalidInput
+from recollect.values import Value
 
 NOTES = "account."  # how the keys of notes begin that say who has an account, and sees what
 USERS = NOTES + "user."  # of those, the ones about who there is; the name of the account follows
@@ -18,8 +18,7 @@ NAME = rf"[a-z0-9._-]{{1,{NAME_LIMIT}}}"  # as a pattern
 OWNER = "owner"  # how lists and logs call who has everything; no account is called so
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Value):
     """Somebody who has a token of their own. A name may become another's; an `id` never does."""
 
     name: str

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -10,6 +9,7 @@ from recollect.core.ports import Library
 from recollect.core.projects import Status
 from recollect.core.times import Clock
 from recollect.errors import Conflict, Unavailable
+from recollect.values import Value
 
 Progress = Callable[[int, int], None]
 Severity = Literal["ok", "advice", "problem"]
@@ -18,8 +18,7 @@ DOCTOR_FIX = "recollect doctor --fix"
 FREE_SPACE = "free some disk space"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Value):
     """One thing that is well, could be better, or is wrong.
 
     `mend` puts it right and says what it did; `command` is what a person can do.
@@ -39,8 +38,7 @@ class Owner(NamedTuple):
     status: Status
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Value):
     """What a database is and holds."""
 
     schema_version: int
@@ -71,8 +69,7 @@ class Prepared(NamedTuple):
     decisions_lost: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
+class Unfinished(Value):
     """A restore that is under way, or was cut short: some databases are old, some new."""
 
     folder: Path

@@ -3,16 +3,16 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Literal
+
+from recollect.values import Value
 
 Engine = Literal["sqlite", "memory", "surreal", "postgres"]
 Mode = Literal["embedded-file", "embedded-memory", "local-server", "remote"]
 Reachable = Literal["connected", "reconnecting", "degraded"]
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Value):
     """What a library is kept in, and how that is doing."""
 
     engine: Engine
@@ -31,8 +31,7 @@ class Condition:
     copy_kept: str = ""  # where that copy is kept, of a database that has lost something since
 
 
-@dataclass(frozen=True, slots=True)
-class Absence:
+class Absence(Value):
     """Why the engine itself was not asked, as it was known at that moment."""
 
     since: int | None = None
@@ -44,8 +43,7 @@ class Absence:
 UNTOLD = Absence()
 
 
-@dataclass(slots=True)
-class Answering:
+class Answering(Value, frozen=False):
     """One call that is being answered."""
 
     from_replica: bool = False  # something was read from what was last seen

@@ -1,19 +1,18 @@
 """Things as they are elsewhere: what a copy of a store or of a library is made of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from recollect.core.projects import Project
 from recollect.core.records import Change, Link, Record, Ref
 from recollect.core.stored import Access, Embedded, Token
 from recollect.core.switching import Switching
+from recollect.values import Value, field
 
 # How the keys of notes begin that hold for a moment: no copy has them.
 PASSING = "lease."
 
 
-@dataclass(frozen=True, slots=True)
-class Stock:
+class Stock(Value):
     """Part of a store, with versions, times, deletions and the numbers of the log as they are.
 
     A record's parent and a link's ends are in it, or where it goes already. Of its records and
@@ -31,8 +30,7 @@ class Stock:
     vectors: Mapping[str, Sequence[Embedded]] = field(default_factory=dict[str, Sequence[Embedded]])
 
 
-@dataclass(frozen=True, slots=True)
-class Holdings:
+class Holdings(Value):
     """What a library has beside the records, but for what was asked and how often."""
 
     projects: Sequence[Project] = ()

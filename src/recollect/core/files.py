@@ -3,11 +3,11 @@
 import re
 import unicodedata
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
 from recollect.core.text import clipped, has_control_characters
 from recollect.errors import Refused
+from recollect.values import Value
 
 PATH_LIMIT = 240  # bytes of one name, with room for what a store adds to it
 _WHOLE_LIMIT = 900  # bytes of a whole path; systems end at 1,024, with the folder before it
@@ -22,8 +22,7 @@ _INVISIBLE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FileInfo:
+class FileInfo(Value):
     """A file or folder; `modified_at` is in microseconds, as precise as the store knows it.
 
     `target` is the path inside the store that a symbolic link, itself or on the way, leads to.

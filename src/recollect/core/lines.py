@@ -2,7 +2,8 @@
 
 import json
 import re
-from dataclasses import dataclass
+
+from recollect.values import Value
 
 _KEPT = 4096  # bytes of either end of a line that is too long
 _TAIL = 400  # bytes at the end of a line that an id is looked for in
@@ -14,8 +15,7 @@ _ID_AT_HEAD = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb",")
 _ID_AT_TAIL = re.compile(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
 
 
-@dataclass(frozen=True, slots=True)
-class Overlong:
+class Overlong(Value):
     """A line that was dropped because it is too long; its ends may tell what it was."""
 
     head: bytes

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -10,6 +9,7 @@ from recollect.core.accounts import NAME, NAME_LIMIT
 from recollect.core.searching import Finding
 from recollect.core.text import clipped
 from recollect.errors import InvalidInput, visible
+from recollect.values import Value, field
 
 PROTOCOL = 1  # of questions and answers
 PEER_PATHS = "/peers/"  # how all that other servers may ask for begins
@@ -32,8 +32,7 @@ _SHA256 = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Value):
     """A server that may be asked. It is known by its certificate, whatever name that has.
 
     `fingerprint` are the 64 hexadecimal digits of the SHA-256 of the certificate.
@@ -57,8 +56,7 @@ class Peer:
         return source_of(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class PeerAnswer:
+class PeerAnswer(Value):
     """What one server has found, best first; nothing in it is trusted but that it is well-formed.
 
     `notices` are sentences about what it could not look at.
@@ -69,8 +67,7 @@ class PeerAnswer:
     notices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PeerFault:
+class PeerFault(Value):
     """Why a server gave no answer, in a sentence that names it; `reason` is the same without."""
 
     peer: str
@@ -79,8 +76,7 @@ class PeerFault:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerQuestion:
+class PeerQuestion(Value):
     """What a server is asked; no `types` are all."""
 
     query: str
@@ -88,8 +84,7 @@ class PeerQuestion:
     limit: int = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Value):
     """What asking everybody came to; `faults` are also those of the list of peers itself."""
 
     answers: Sequence[PeerAnswer] = ()

@@ -1,10 +1,10 @@
 """A project: a name, a status, and a store of its own."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from recollect.core.text import clipped, forbidden_in_text, has_control_characters
 from recollect.errors import InvalidInput
+from recollect.values import Value
 
 Status = Literal["active", "archived"]
 
@@ -15,8 +15,7 @@ RESERVED = frozenset({".", "..", "auto", USER})
 _HINT = "Letters, digits, blanks, '-', '_' and '.' do well."
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(Value):
     id: str
     name: str
     description: str
@@ -31,8 +30,7 @@ class Project:
         return self.off_since is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
+class Silence(Value):
     """While a project was switched off, and the folder that it belongs to.
 
     What is said there in that time is never taken in. `until` is None while it lasts.

@@ -1,8 +1,9 @@
 """The three stored things: a record, a link between records, and a change to either."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from recollect.values import Value, field
 
 Subject = Literal["record", "link"]
 Operation = Literal["insert", "update", "delete", "restore"]
@@ -30,8 +31,7 @@ AMENDABLE = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Value):
     """Something remembered. Its family gives `kind`, `type` and `facets` their meaning.
 
     Among the live children of one parent (or among those without a parent), `(kind, name_key,
@@ -69,8 +69,7 @@ class Record:
         return self.created_at if self.occurred_at is None else self.occurred_at
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Value):
     """A directed edge between two records; `(source, verb, target)` is unique while live."""
 
     id: str
@@ -86,16 +85,14 @@ class Link:
         return Ref("link", self.id)
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Value):
     """Points at a record or a link."""
 
     subject: Subject
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Value):
     """What one change did to one thing, with the old values of what it altered.
 
     `before` is None for an insert. An `id` of None means that the thing was purged since.
@@ -107,8 +104,7 @@ class Edit:
     before: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Value):
     """One committed transaction, as the log keeps it."""
 
     seq: int
@@ -119,13 +115,11 @@ class Change:
     edits: tuple[Edit, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(Value):
     item: Record | Link
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Value):
     """Sets `values` (keys of AMENDABLE) where the record still has `version`.
 
     `at` is when that was done, where it was done somewhere else.
@@ -137,15 +131,13 @@ class Update:
     at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Value):
     """Soft. A record takes its children and its links with it."""
 
     ref: Ref
 
 
-@dataclass(frozen=True, slots=True)
-class Restore:
+class Restore(Value):
     """Takes a soft delete back, for this one thing."""
 
     ref: Ref
@@ -154,8 +146,7 @@ class Restore:
 Step = Insert | Update | Delete | Restore
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Value):
     """What is to be committed, all of it or nothing.
 
     With a `revision`, nothing either once the store has another one: for steps that are right
@@ -179,8 +170,7 @@ class Batch:
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(Value):
     """Which records are meant; an empty field does not restrict."""
 
     kinds: tuple[str, ...] = ()
@@ -203,8 +193,7 @@ class Where:
     deleted: bool | None = False  # None: live and deleted ones
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Value):
     """A record found by words or by meaning; the higher score is the better one."""
 
     id: str
@@ -212,8 +201,7 @@ class Match:
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Value):
     """What a hit in each part of a record counts.
 
     `context` holds its parent's name, and the texts just before and after it where it has a

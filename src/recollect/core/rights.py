@@ -1,14 +1,13 @@
 """What an account may write, for who does later what it wrote before."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from recollect.core.accounts import Account
 from recollect.core.ports import Library
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Rights:
+class Rights(Value):
     """Of one account, as a library has them. Projects are named by their ids."""
 
     account: Account

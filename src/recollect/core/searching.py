@@ -1,18 +1,17 @@
 """Searching across families: what each of them is asked, and what is kept of the questions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from recollect.core.sessions import Call
+from recollect.values import Value, field
 
 KEPT_SEARCHES = 10_000  # questions that a library remembers
 
 SearchType = Literal["semantic", "keyword", "graph"]
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(Value):
     """A question that somebody asked, as this machine keeps it: no secret is in it."""
 
     at: int
@@ -34,8 +33,7 @@ class SearchBook(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class SectionHit:
+class SectionHit(Value):
     """A part of a file that fits a question; `line` is the first of it, counted from 1."""
 
     file: str
@@ -46,8 +44,7 @@ class SectionHit:
     heading: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SectionsFound:
+class SectionsFound(Value):
     """The best parts first; `notices` are sentences about what could not be looked at."""
 
     hits: list[SectionHit]
@@ -62,8 +59,7 @@ class SectionSearch(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Value):
     """Something that one family found, in a form that all share."""
 
     id: str
@@ -76,8 +72,7 @@ class Finding:
     at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Value):
     """The best first; `notices` are sentences about what could not be looked at."""
 
     hits: list[Finding]

@@ -2,16 +2,15 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from uuid import uuid4
 
 from recollect.core.accounts import Account, acting, acting_as
+from recollect.values import Value, field
 
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
-@dataclass(slots=True)
-class Session:
+class Session(Value, frozen=False):
     """What the server keeps for one client; never shared between two.
 
     A session that is not `stateful` lives for a single request: what it is told to remember is
@@ -51,8 +50,7 @@ async def _unheard(_done: float, _total: float | None, _message: str | None) -> 
     """Progress that nobody asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Value):
     """One call of one tool; handed to methods that have a parameter of this type."""
 
     session: Session

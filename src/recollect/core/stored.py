@@ -1,15 +1,15 @@
 """What stores and libraries say beside records."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from recollect.values import Value
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who embeds needs it
     import numpy as np
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class Purged:
+class Purged(Value):
     """What a purge removed, or a redaction rewrote.
 
     `complete` is False while a reader keeps old pages alive.
@@ -20,8 +20,7 @@ class Purged:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Embedded:
+class Embedded(Value):
     """A vector of length one for the text that a record had in this version."""
 
     id: str
@@ -29,16 +28,14 @@ class Embedded:
     vector: "NDArray[np.float32]"
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Value):
     """How often a record was given out, and when last."""
 
     count: int
     last_at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Value):
     """How many records share these traits."""
 
     kind: str
@@ -48,8 +45,7 @@ class Tally:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Value):
     """A bearer token as it is kept: its hash, never itself."""
 
     id: str

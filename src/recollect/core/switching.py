@@ -1,15 +1,14 @@
 """When a project was switched off, and for which folders that holds."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
 from recollect.core.projects import Silence
+from recollect.values import Value, replace
 
 Span = tuple[int, int | None]  # from when until when; None while it lasts
 
 
-@dataclass(frozen=True, slots=True)
-class Switching:
+class Switching(Value):
     """The times that a project was off, in their order.
 
     `folders` and `deleted_at` are kept for one that is deleted: what was said there while it was

@@ -3,11 +3,11 @@
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+
+from recollect.values import Value, field
 
 
-@dataclass(slots=True)
-class Touched:
+class Touched(Value, frozen=False):
     """Of one call: the ids of records and links, each once, in the order in which they came."""
 
     ids: dict[str, None] = field(default_factory=dict[str, None])

@@ -1,9 +1,10 @@
 """Transcripts: what other programs keep of conversations, and how it is asked for."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from recollect.values import Value, field
 
 USER = "user"
 ASSISTANT = "assistant"
@@ -13,8 +14,7 @@ ASSISTANT = "assistant"
 Mark = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Snippet:
+class Snippet(Value):
     """Code that a tool wrote into a file, with what stood there before."""
 
     text: str
@@ -23,8 +23,7 @@ class Snippet:
     replaced: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(Value):
     """What one side said without the other between, and what it did meanwhile.
 
     `key` is the same whenever it is read, in each copy of it too, and in no other turn of its
@@ -50,24 +49,21 @@ class Turn:
     reader: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Titled:
+class Titled(Value):
     """What the program calls a conversation."""
 
     session: str
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rewound:
+class Rewound(Value):
     """This turn, and all that came after it in its conversation, was taken back."""
 
     session: str
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
+class Marked(Value):
     """This conversation asks to be left out."""
 
     session: str
@@ -76,8 +72,7 @@ class Marked:
 Event = Turn | Titled | Rewound | Marked
 
 
-@dataclass(frozen=True, slots=True)
-class Portion:
+class Portion(Value):
     """Some of a transcript. What is in it and its `mark` are stored together.
 
     The last one may hold turns that are still open: its mark lies before them, and they come again

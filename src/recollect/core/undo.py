@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import replace
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import (
@@ -19,6 +18,7 @@ from recollect.core.records import (
     Where,
 )
 from recollect.errors import Refused
+from recollect.values import replace
 
 Things = dict[Ref, Record | Link]
 

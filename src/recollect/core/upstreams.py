@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from recollect.core.sessions import Report
+from recollect.values import Value, field
 
 JSON = dict[str, Any]
 
@@ -24,8 +24,7 @@ _NAME = re.compile(r"@?[\w.-]+(?:/[\w.-]+)*(?:@[\w.^~-]+)?")
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")  # of ours, inside a value
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Value):
     """A program that speaks MCP on its standard input and output.
 
     Of our environment it gets a short list of what every program needs, and `env` beside; there
@@ -51,8 +50,7 @@ class Launch:
         return " ".join((program, *shown))
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Value):
     """An address that speaks MCP over Streamable HTTP; headers may hold `${NAME}` too."""
 
     url: str
@@ -67,8 +65,7 @@ class Endpoint:
             return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Value):
     """One upstream, and how patient we are with it.
 
     Each word of progress gives a call its `call_timeout` anew, up to MOST_RENEWALS times that in

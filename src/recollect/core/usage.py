@@ -1,12 +1,12 @@
 """How often tools of the gateway were called, and how that went."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from recollect.values import Value
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+
+class Usage(Value):
     """Calls of one tool: a sum that others are added to."""
 
     tool: str

@@ -1,16 +1,15 @@
 """Walks from record to record along their links."""
 
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from recollect.core.records import Link
+from recollect.values import Value
 
 Direction = Literal["out", "in", "both"]
 
 
-@dataclass(frozen=True, slots=True)
-class Hops:
+class Hops(Value):
     """How far a walk goes, and along what.
 
     `sources` are kinds: only links that go out from a record of one of them. Of the links at the

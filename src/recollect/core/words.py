@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
 from recollect.core.compounds import compounds, joined, other_ways, parts_of, segments_of
 from recollect.core.folding import fold, tokens, unspaced_runs
 from recollect.core.stemming import stem
+from recollect.values import Value
 
 MAX_TERMS = 64  # typed words of a query that count; more of them find nothing more
 MAX_PHRASE_WORDS = 64
@@ -27,8 +27,7 @@ _ENGLISH = """
 STOP_WORDS = frozenset(_ENGLISH.split())
 
 
-@dataclass(frozen=True, slots=True)
-class Phrase:
+class Phrase(Value):
     """Consecutive words, lower-case and not stemmed; one word is a phrase of one.
 
     With `prefix` the last word may go on: see `indexed_prefix`.
@@ -38,18 +37,15 @@ class Phrase:
     prefix: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AllOf:
+class AllOf(Value):
     parts: tuple["WordQuery", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(Value):
     parts: tuple["WordQuery", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Without:
+class Without(Value):
     wanted: "WordQuery"
     unwanted: "WordQuery"
 
@@ -57,8 +53,7 @@ class Without:
 WordQuery = Phrase | AllOf | AnyOf | Without
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Value):
     """What someone typed.
 
     `terms` are the typed words in order, each with its other spellings; in an expression these
@@ -288,8 +283,7 @@ class _NotAnExpressionError(Exception):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class _Operand:
+class _Operand(Value):
     term: WordQuery | None  # None is punctuation: it stands where a word may and asks nothing
     is_quoted: bool = False
 

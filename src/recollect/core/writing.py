@@ -1,7 +1,6 @@
 """Committing what was planned against one state, and planning again where the state has moved."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 from recollect.core.ports import RecordStore
@@ -9,6 +8,7 @@ from recollect.core.records import Batch, Step
 from recollect.core.times import Clock
 from recollect.core.touching import touched
 from recollect.errors import Conflict, Refused
+from recollect.values import Value
 
 T = TypeVar("T")
 Planned = tuple[list[Step], T]
@@ -40,8 +40,7 @@ def is_writable(store: RecordStore) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(Value):
     """Commits in the name of one tool and client."""
 
     clock: Clock

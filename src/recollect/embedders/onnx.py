@@ -3,7 +3,6 @@
 import asyncio
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from recollect.core.freeing import return_freed_memory
 from recollect.embedders.wordpiece import WordPiece
 from recollect.errors import ModelUnavailable
+from recollect.values import Value
 
 if TYPE_CHECKING:  # imported by the thread that loads the model
     import numpy as np
@@ -133,8 +133,7 @@ def batches(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield batch
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
+class _Model(Value):
     tokenizer: WordPiece
     network: "Network"
 

@@ -1,12 +1,10 @@
 """What the steps of a batch will ask for, so that a view can read it ahead."""
 
-from dataclasses import dataclass, field
-
 from recollect.core.records import Batch, Delete, Insert, Link, Record, Restore, Update
+from recollect.values import Value, field
 
 
-@dataclass(slots=True)
-class Foreseen:
+class Foreseen(Value, frozen=False):
     """Things by id, each once; and those that come or change, as the steps have them."""
 
     records: dict[str, None] = field(default_factory=dict[str, None])  # but for the doomed

@@ -4,7 +4,6 @@ their own: the caller reads, this decides, and the caller writes all of it or no
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from recollect.core.records import (
@@ -21,6 +20,7 @@ from recollect.core.records import (
     Update,
 )
 from recollect.errors import Conflict
+from recollect.values import Value, field, replace
 
 Name = tuple[str, str | None, str, str | None]
 Edge = tuple[str, str, str]
@@ -56,8 +56,7 @@ class View(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Plan:
+class Plan(Value, frozen=False):
     """What is to be written: whole records and links by id, in the order of their first mention.
 
     `fresh` are the ids of those that are new, in the order of their age.

@@ -1,10 +1,10 @@
 """Things without what is not to stand in them: each gives itself where nothing of it differs."""
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from recollect.core.ports import Redaction
 from recollect.core.records import AMENDABLE, Edit, Link, Record, Ref
+from recollect.values import replace
 
 
 def redacted_record(record: Record, clean: Redaction) -> Record:

@@ -2,13 +2,13 @@
 keep the words of each in a place of their own. The caller reads and writes, this decides."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from recollect.core.fitting import hears
 from recollect.core.matching import heard
 from recollect.core.records import Record
+from recollect.values import Value, field
 
 # What a record is found by and whom it hears; what those beside it are found by is among it.
 _worded = attrgetter("name", "type", "text", "session", "position", "scope", "deleted_at")
@@ -34,8 +34,7 @@ class Surroundings(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Shift:
+class Shift(Value, frozen=False):
     """Records as they were and as they are to be; one that is in neither is not there."""
 
     before: Mapping[str, Record]

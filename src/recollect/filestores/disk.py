@@ -8,7 +8,6 @@ import time
 import unicodedata
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +21,7 @@ from recollect.errors import (
     Unavailable,
     visible,
 )
+from recollect.values import Value, replace
 
 T = TypeVar("T")
 
@@ -35,8 +35,7 @@ _IN_USE = 32  # Windows: another program has the file open
 _TRIES, _NAP = 50, 0.002  # and how often, in seconds, we ask again
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(Value):
     """An entry of an open folder: `name` in `folder`, or a whole path where systems lack that.
 
     `target` are the parts of the path that links led to, where there were any.

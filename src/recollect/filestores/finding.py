@@ -2,7 +2,6 @@
 
 import os
 import re
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from recollect.core.text import clipped, has_control_characters
 from recollect.errors import InvalidInput, Unavailable
 from recollect.filestores.finishing import in_thread
 from recollect.filestores.local import LocalFiles
+from recollect.values import Value
 
 if TYPE_CHECKING:
     from recollect.filestores.ssh import SshConnections, SshOptions
@@ -23,8 +23,7 @@ _BRACKETED = re.compile(r"\[([0-9a-f:.]+(?:%[a-z0-9_.-]+)?)\](?::(.*))?", re.IGN
 _BAD_PERCENT = re.compile(r"%(?![0-9a-f]{2})", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class SshAddress:
+class SshAddress(Value):
     """`port` is None where the address has none; `path` is absolute."""
 
     user: str

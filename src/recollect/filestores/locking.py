@@ -32,7 +32,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from recollect.core import times
@@ -41,6 +40,7 @@ from recollect.core.times import Clock
 from recollect.errors import InvalidInput, RecollectError, StoreBusy
 from recollect.filestores.names import LOCK_NAME, lock_file
 from recollect.filestores.owners import is_running, this_machine
+from recollect.values import Value
 
 log = logging.getLogger(__name__)
 
@@ -87,8 +87,7 @@ def _call_later(seconds: float, function: Callable[[], None]) -> Timer:
     return asyncio.get_running_loop().call_later(seconds, function)
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Value):
     """How long a lock lasts and is waited for, in seconds, and what the world around it says."""
 
     lease: float = 30.0
@@ -101,8 +100,7 @@ class Terms:
     is_running: Callable[[int], bool] = is_running
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Value):
     """A claim to a lock; what cannot be read has an owner and an end that nobody knows."""
 
     file: str

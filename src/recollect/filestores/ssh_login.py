@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,6 +10,7 @@ import asyncssh
 
 from recollect.errors import InvalidInput, Refused, Unavailable
 from recollect.filestores.ssh_place import USUAL_PORT, SshOptions, SshPlace
+from recollect.values import Value
 
 _SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 _SIGNS_OF_LIFE = 3  # without an answer, before a connection counts as lost
@@ -122,8 +122,7 @@ class _Client(asyncssh.SSHClient):
     validate_host_ca_key = validate_host_public_key
 
 
-@dataclass(frozen=True, slots=True)
-class _Login:
+class _Login(Value):
     arguments: dict[str, Any]
     host_keys: _HostKeys
     key_is_encrypted: bool

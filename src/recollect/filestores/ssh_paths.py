@@ -4,7 +4,6 @@ import asyncio
 import posixpath
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from asyncssh import SFTPAttrs
 from asyncssh.constants import (
@@ -16,13 +15,13 @@ from asyncssh.constants import (
 from recollect.core.files import FileInfo
 from recollect.errors import Refused
 from recollect.filestores.ssh_session import MISSING, SftpSession
+from recollect.values import Value
 
 _SECOND = 1_000_000  # microseconds
 _MOST_LINKS = 16  # one after the other; those in a circle have no end
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(Value):
     """A place on a server, and what is there, if anything.
 
     `target` is its path inside the folder, where links led to it.

@@ -1,18 +1,17 @@
 """Where an SSH server is, and how to log in there."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from recollect.core.text import clipped, has_control_characters
 from recollect.errors import InvalidInput
+from recollect.values import Value
 
 USUAL_PORT = 22
 
 
-@dataclass(frozen=True, slots=True)
-class SshOptions:
+class SshOptions(Value):
     """What holds for every connection; without a path, what OpenSSH's own client would take."""
 
     #: The private key to log in with. Default: those of the agent, then those in `~/.ssh`.
@@ -31,8 +30,7 @@ class SshOptions:
 _UNUSUAL = re.compile(r"[^\w.@+:%~-]")
 
 
-@dataclass(frozen=True, slots=True)
-class SshPlace:
+class SshPlace(Value):
     """A user on a server; `port` is None for what the client's configuration says, else 22."""
 
     user: str

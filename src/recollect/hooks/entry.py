@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from threading import Lock, Thread
 from time import sleep, time_ns
 from typing import NamedTuple, NoReturn
@@ -17,6 +16,7 @@ from recollect.errors import InvalidInput, RecollectError
 from recollect.hooks.ending import end_after
 from recollect.hooks.model import Answer, Around, Handler, HookEvent
 from recollect.settings import NO_FILE, Settings, files_folder, is_inside_hook, load
+from recollect.values import replace
 
 LEAVING = ("PreCompact", "SessionEnd")
 HANDLED = ("SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure", *LEAVING)

@@ -1,9 +1,10 @@
 """What a hook is told, and what it answers."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from recollect.values import Value, field
 
 if TYPE_CHECKING:  # a hook loads only what it uses
     from recollect.core.reading_room import ReadingRoom
@@ -11,8 +12,7 @@ if TYPE_CHECKING:  # a hook loads only what it uses
     from recollect.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class HookEvent:
+class HookEvent(Value):
     """One event of an assistant; what an event does not have is empty."""
 
     name: str
@@ -29,15 +29,13 @@ class HookEvent:
     reason: str = ""  # SessionEnd
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Value):
     """What the assistant is given as context; it may be empty."""
 
     context: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(Value):
     """What a handler works with.
 
     `run` ends a coroutine over `room`. `room` is None where nothing is stored yet. `ledger` knows

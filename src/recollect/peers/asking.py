@@ -6,7 +6,6 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 from typing import TypeVar
@@ -30,14 +29,14 @@ from recollect.errors import InvalidInput
 from recollect.peers.answers import NotUnderstood, answer_of, program_of
 from recollect.peers.book import PeerBook
 from recollect.peers.wire import NotHttp, Reply, Stranger, exchanged
+from recollect.values import Value
 
 T = TypeVar("T")
 
 LONGEST_WAIT = 86_400  # seconds that a server may ask us to wait, as far as we repeat it
 
 
-@dataclass(frozen=True, slots=True)
-class Met:
+class Met(Value):
     """A server that answered: what runs there, and how quick it was."""
 
     peer: str

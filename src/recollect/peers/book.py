@@ -6,7 +6,6 @@ import stat
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +22,7 @@ from recollect.core.peers import (
     shown_fingerprint,
 )
 from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError, Refused
+from recollect.values import Value
 
 FILE = "peers.json"
 LARGEST = 1024 * 1024  # bytes
@@ -30,8 +30,7 @@ OWNER_ONLY = 0o600
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Value):
     """The peers by name, and what should be known about the file."""
 
     peers: tuple[Peer, ...] = ()

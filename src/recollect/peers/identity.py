@@ -3,13 +3,13 @@
 import hashlib
 import os
 import ssl
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from recollect.core.disks import usable
 from recollect.errors import Conflict, InvalidInput, Unavailable
 from recollect.peers.book import OWNER_ONLY, write_private
+from recollect.values import Value
 
 CERTIFICATE, KEY = "peer-certificate.pem", "peer-key.pem"
 YEARS = 10
@@ -17,8 +17,7 @@ LARGEST = 1024 * 1024  # bytes of a file with a certificate
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Value):
     certificate: Path
     key: Path
     fingerprint: str

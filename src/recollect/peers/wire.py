@@ -8,10 +8,10 @@ import ssl
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import cache, partial
 
 from recollect.core.peers import Peer
+from recollect.values import Value
 
 LARGEST_HEAD = 16 * 1024  # bytes
 LARGEST_BODY = 2 * 1024 * 1024
@@ -31,8 +31,7 @@ class NotHttp(Exception):
     """What came is no answer that could be read; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Value):
     status: int
     headers: dict[str, str]  # by names in lower case
     body: bytes

@@ -3,8 +3,9 @@
 import re
 from calendar import monthrange
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
+
+from recollect.values import Value
 
 LONGEST = 2_000  # characters of a text that are read for dates
 OTHER_YEAR = 0.5  # what the same month of another year counts, where none is said
@@ -14,8 +15,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Value):
     """From one moment up to another, which is not part of it, in microseconds since 1970."""
 
     start: int

@@ -2,17 +2,16 @@
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from recollect.errors import QueryTimeout
+from recollect.values import Value
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline:
+class Deadline(Value):
     """A time of the event loop's clock; None never comes."""
 
     at: float | None

@@ -1,7 +1,6 @@
 """What speaks for each record: both legs and the walk through the graph, within the time given."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from recollect.retrieval.legs import (
 )
 from recollect.retrieval.profile import Notice, Place, Profile, Strategy, Tier
 from recollect.retrieval.walk import closeness
+from recollect.values import Value, field, replace
 
 if TYPE_CHECKING:  # loaded by whoever embeds
     import numpy as np
@@ -32,8 +32,7 @@ LEFT_FOR_NEARNESS = 0.25  # of the time, when a word query or the model takes lo
 NO_MEANING = "Meaning search is switched off; found by words."
 
 
-@dataclass(slots=True)
-class Evidence:
+class Evidence(Value, frozen=False):
     """What was found, by place and id, and what could not be looked for."""
 
     strategy: Strategy

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from recollect.core.folding import tokens
 from recollect.core.stemming import stem
 from recollect.core.words import STOP_WORDS, index_text
+from recollect.values import Value
 
 MOST_TEXT = 600  # characters of a text in an answer
 LEAD = 4  # a fourth of what is shown may stand before the words, in a line that is too long
@@ -18,8 +18,7 @@ _FOLDED = r"\b[cf]#|c\+\+|\.net"
 _ROOT = 3  # characters of a stem that stand in each of its words
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Value):
     """`skipped` lines of the text stand before it."""
 
     text: str

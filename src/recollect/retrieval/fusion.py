@@ -5,10 +5,10 @@ public conversations that finds some three of a hundred more among the first ten
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from recollect.retrieval.profile import Fusion, Parts, Shares
+from recollect.values import Value
 
 RANK_CONSTANT = 60
 NARROWEST = 0.25  # between cosines; candidates of a large store are twice as far apart
@@ -24,8 +24,7 @@ Column = Sequence[float | None]
 Columns = dict[str, list[float]]  # what each part adds to the score of each candidate
 
 
-@dataclass(frozen=True, slots=True)
-class Signs:
+class Signs(Value):
     """What speaks for each candidate; columns of equal length.
 
     None in a column means that there is no such sign: not found by words, or no vector yet. None

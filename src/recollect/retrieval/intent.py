@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, cast
 
 from recollect.core.searching import SearchType
 from recollect.core.words import STOP_WORDS
+from recollect.values import Value
 
 PrimaryIntent = Literal[
     "find_code", "recall_discussion", "trace_dependencies", "understand_structure"
@@ -22,8 +22,7 @@ WAYS: dict[PrimaryIntent, tuple[SearchType, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Entities:
+class Entities(Value):
     """What a question speaks of, as it was typed."""
 
     functions: tuple[str, ...] = ()
@@ -32,8 +31,7 @@ class Entities:
     time_references: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Intent:
+class Intent(Value):
     """What a question is taken for."""
 
     primary_intent: PrimaryIntent
@@ -61,8 +59,7 @@ def analysed(query: str) -> Intent:
     return Intent("recall_discussion", WAYS["recall_discussion"], entities, UNSURE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(Value):
     """A form of question that a text has, and where it stands."""
 
     intent: PrimaryIntent

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from recollect.retrieval.names import (
     without_names,
 )
 from recollect.retrieval.profile import Place, Profile, Tier
+from recollect.values import Value, field
 
 if TYPE_CHECKING:  # loaded by whoever embeds
     import numpy as np
@@ -35,14 +35,12 @@ Key = tuple[int, str]  # the number of the place, and the id there
 Scores = dict[Key, float]
 
 
-@dataclass(frozen=True, slots=True)
-class WordsFound:
+class WordsFound(Value):
     scores: Scores = field(default_factory=dict[Key, float])
     tier: Tier | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Value):
     """Who is asked about, and the text whose meaning counts."""
 
     text: str

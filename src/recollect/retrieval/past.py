@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import log
 from typing import Any
 
@@ -14,6 +13,7 @@ from recollect.core.words import AnyOf, Phrase, Query, WordQuery
 from recollect.retrieval.deadline import Deadline
 from recollect.retrieval.legs import Key, Scores
 from recollect.retrieval.profile import Place
+from recollect.values import Value, field, replace
 
 CHUNK = 500  # records that are read at once without an index, the newest first
 LEFT_FOR_THE_REST = 0.5  # of the time, when there are many of them
@@ -24,8 +24,7 @@ RAREST = 0.001  # the share below which a word tells no more
 LATE = "what is past or forgotten"
 
 
-@dataclass(frozen=True, slots=True)
-class Beyond:
+class Beyond(Value):
     """Records that no index answers for, and those whose present state is not asked about."""
 
     records: dict[Key, Record] = field(default_factory=dict[Key, Record])
@@ -75,8 +74,7 @@ async def judged(
     return found, True
 
 
-@dataclass(slots=True)
-class _Unindexed:
+class _Unindexed(Value, frozen=False):
     records: list[Record] = field(default_factory=list[Record])
     touched: set[str] = field(default_factory=set[str])
     retold: set[str] = field(default_factory=set[str])

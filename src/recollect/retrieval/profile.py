@@ -1,11 +1,11 @@
 """What a search is asked and what it answers: places, profiles, hits."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Record, Weights, Where
+from recollect.values import Value, field
 
 Strategy = Literal["keyword", "vector", "hybrid", "graph"]
 Fusion = Literal["scores", "ranks"]
@@ -16,16 +16,14 @@ EVERYTHING = Where()
 DEFAULT_WEIGHTS = Weights()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Value):
     """Where to search: a store, and which of its records are meant."""
 
     store: RecordStore
     where: Where = EVERYTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(Value):
     """What each sign of relevance counts against the others.
 
     `neighbour` is the share of its best neighbour's relevance that a record gets on top.
@@ -39,8 +37,7 @@ class Parts:
     closeness: float = 0.6  # of what the graph leads to
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
+class Shares(Value):
     """What of a score is relevance, and what the record brings along."""
 
     relevance: float = 1.0
@@ -48,8 +45,7 @@ class Shares:
     recency: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Value):
     """How one family searches: over which kinds, with what counting how much.
 
     With the reading `tiers` the most literal reading of the words that finds anything is the
@@ -70,16 +66,14 @@ class Profile:
     half_lives: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Value):
     """A warning that belongs into the answer."""
 
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Value):
     """A record with its score; `place` counts the places that were searched.
 
     The values of `why` add up to the score; what took something from it is negative. `cosine` is
@@ -93,8 +87,7 @@ class Hit:
     cosine: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Value):
     """A page of hits.
 
     `total` counts what was ranked, `strategy` says what was used in the end, and `tier` how

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 
 from recollect.core.cursors import cursor_of, position_of
@@ -18,6 +17,7 @@ from recollect.retrieval.legs import Key, Scores
 from recollect.retrieval.past import LATE, Beyond, beyond, is_as_it_was, judged
 from recollect.retrieval.profile import Found, Hit, Notice, Parts, Place, Profile, Strategy
 from recollect.retrieval.words import asked
+from recollect.values import Value, replace
 
 Accesses = Callable[[int, Sequence[str]], Awaitable[Mapping[str, Access]]]
 
@@ -33,8 +33,7 @@ _BREADTH = {"session": 0, "project": 1, "user": 2}
 _RANKED = "ranked"
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
+class Circumstances(Value):
     """What a ranked search takes into account besides the query."""
 
     embedder: Embedder | None = None

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import islice
 
 from recollect.core.entities import ENTITY
@@ -14,6 +13,7 @@ from recollect.core.walking import Hops, beyond
 from recollect.core.words import STOP_WORDS, parse_query
 from recollect.retrieval.legs import Key
 from recollect.retrieval.profile import Place
+from recollect.values import replace
 
 HOPS = 2  # from a named entity to the entities whose records count
 LONGEST_NAME = 6  # words

@@ -1,7 +1,6 @@
 """Words in tiers: the most literal reading of a query that finds anything, page by page."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 
 from recollect.core.cursors import cursor_of, position_of
 from recollect.core.ports import RecordStore
@@ -9,6 +8,7 @@ from recollect.core.records import Match, Record, Where
 from recollect.core.words import Query, WordQuery, parse_query
 from recollect.errors import InvalidInput
 from recollect.retrieval.profile import Found, Hit, Place, Profile, Tier
+from recollect.values import replace
 
 TIERS: tuple[Tier, ...] = ("expression", "all", "any", "substring")
 

@@ -5,7 +5,6 @@ The only reader of the environment.
 
 import os
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -28,6 +27,7 @@ from recollect.settings.sources import OTHER_VARIABLES, PREFIX, REMOTE_FLAGS, Ga
 from recollect.settings.storage import SERVER_MODES
 from recollect.settings.storage import Engine as Engine
 from recollect.settings.values import Given, parsed, shown
+from recollect.values import fields
 
 # Whoever sets one of these wants the memory bank.
 OF_THE_BANK = frozenset(

@@ -3,12 +3,12 @@
 import os
 import re
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.errors import InvalidInput
 from recollect.settings.flat_yaml import Entry, Unreadable, parse
 from recollect.settings.places import is_there
+from recollect.values import Value
 
 _FENCE = re.compile(r"-{3}[ \t]*$")
 _END = re.compile(r"(?:-{3}|\.{3})[ \t]*$")
@@ -20,8 +20,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _PASSWORDS = ("remote_pass", "database_password")
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigFile:
+class ConfigFile(Value):
     """What one file says: the settings at its top, and those of the remote mode in its body."""
 
     path: Path

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from recollect.values import Value
 
 _PAIR = re.compile(r"(?P<key>[A-Za-z_][\w-]*)[ \t]*:(?:[ \t]+(?P<value>.*))?$")
 _ITEM = re.compile(r"[ \t]*-(?:[ \t]+(?P<value>.*))?$")
@@ -15,15 +16,14 @@ _NULLS = ("", "~", "null", "Null", "NULL")
 # What begins so is another kind of YAML than is read here.
 _STRUCTURE = tuple("{}]&*!|>%@`,")
 
-Value = str | list[str] | None
+Scalar = str | list[str] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Value):
     """A key with its value, and the line where it stands."""
 
     key: str
-    value: Value
+    value: Scalar
     line: int
 
 
@@ -68,7 +68,7 @@ def _extend(entries: list[Entry], item: str | None, line: int) -> None:
     entries[-1] = Entry(last.key, [*(last.value or []), item or ""], last.line)
 
 
-def _value(text: str, line: int) -> Value:
+def _value(text: str, line: int) -> Scalar:
     if not text.startswith("["):
         return _scalar(text, line)
     body = _without_comment(text)

@@ -1,10 +1,10 @@
 """Every setting, with its default."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from recollect.settings.storage import DeploymentMode, Engine
+from recollect.values import Value, field
 
 Transport = Literal["stdio", "http"]
 Dialect = Literal["recollect", "server-memory"]
@@ -20,8 +20,7 @@ TOOLSETS = (*OWN_TOOLSETS, GATEWAY)
 DEFAULT_TOOLSETS = ("memories", "graph", "history")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Value):
     """Every setting, with its default. The comments are the text of docs/settings.md."""
 
     #: Folder that holds all data; made when missing. Default: the platform's data folder.

@@ -2,11 +2,11 @@
 
 import inspect
 import re
-from dataclasses import MISSING, fields
 from typing import Any, get_type_hints
 
 from recollect.settings.sources import NOT_IN_A_FILE
 from recollect.settings.values import choices_of
+from recollect.values import MISSING, fields
 
 # Set by a launcher or for one run; in a file they would surprise.
 _ELSEWHERE = NOT_IN_A_FILE | {"path", "session_id", "launcher", "conformance"}

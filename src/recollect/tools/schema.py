@@ -5,7 +5,6 @@ import json
 import math
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import (
     Annotated,
@@ -21,6 +20,7 @@ from typing import (
 from recollect.core.text import clipped, forbidden_in_text
 from recollect.core.times import parsed
 from recollect.errors import InvalidInput
+from recollect.values import MISSING, Value, fields, is_value_type
 
 JSON = dict[str, Any]
 REQUIRED: Any = object()
@@ -33,8 +33,7 @@ _LARGEST = 2**53  # past it, JSON's readers differ, and a database has no room f
 _DEEPEST = 20  # objects and lists inside each other, where any JSON is taken
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Value):
     """What a type alone does not say about an argument."""
 
     description: str = ""
@@ -49,8 +48,7 @@ class Field:
     moment: bool = False  # ISO 8601 on the wire, microseconds inside
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(Value):
     """A named value of an object or of a tool."""
 
     attribute: str
@@ -110,7 +108,7 @@ def value_schema(annotation: Any, field: Field | None = None) -> JSON:
             schema = {"oneOf": [item, schema]}
     elif origin in _OBJECTS:
         schema = {"type": "object"}
-    elif is_dataclass(bare):
+    elif is_value_type(bare):
         # Only the outermost object is declared closed: an item's aliases are accepted too, and
         # the keyword would stand in every client's context once per level.
         schema = object_schema(parameters_of(cast(type, bare)), closed=False)
@@ -121,7 +119,7 @@ def value_schema(annotation: Any, field: Field | None = None) -> JSON:
 
 @cache
 def parameters_of(kind: type) -> tuple[Parameter, ...]:
-    """The fields of a dataclass, as they stand on the wire."""
+    """The fields of a value type, as they stand on the wire."""
     hints = get_type_hints(kind, include_extras=True)
 
     def default_of(item: Any) -> Any:
@@ -178,7 +176,7 @@ def parse_value(
         return _list(get_args(bare)[0], field, value, path)
     if origin in _OBJECTS:
         return _any_object(field, value, path)
-    if is_dataclass(bare):
+    if is_value_type(bare):
         if not isinstance(value, dict):
             raise _wrong("an object", value, path)
         kind = cast(type, bare)
@@ -208,7 +206,7 @@ def to_json(value: Any) -> Any:
 
 @cache
 def _wire_names(kind: type) -> tuple[tuple[str, str], ...] | None:
-    if not is_dataclass(kind):
+    if not is_value_type(kind):
         return None
     return tuple((p.name, p.attribute) for p in parameters_of(kind))
 

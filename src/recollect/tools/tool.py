@@ -3,7 +3,6 @@
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, is_dataclass, replace
 from enum import Enum
 from typing import Any, cast, get_type_hints
 
@@ -19,6 +18,7 @@ from recollect.tools.schema import (
     to_json,
     value_schema,
 )
+from recollect.values import Value, is_value_type, replace
 
 ERROR_SCHEMA: JSON = {
     "type": "object",
@@ -45,8 +45,7 @@ class Effect(Enum):
     OUTSIDE = "is another server's affair"
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Value):
     """What a tool answers: facts, and the sentence where the contract asks for one."""
 
     structured: JSON
@@ -68,8 +67,7 @@ class Result:
         return cls(structured, sentence)
 
 
-@dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(Value):
     """Something that the caller should know although the call succeeded."""
 
     code: str
@@ -79,8 +77,7 @@ class Warned:
 Run = Callable[[Call, Mapping[str, Any]], Awaitable[Result]]
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Value):
     """Everything that any surface needs to know. `run` validates before it acts."""
 
     name: str
@@ -113,8 +110,7 @@ class Tool:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class _Marking:
+class _Marking(Value):
     """What a signature does not say of a tool."""
 
     effect: Effect
@@ -186,7 +182,7 @@ def tool_from_method(method: Callable[..., Awaitable[Any]], effect: Effect) -> T
 
 
 def _output_schema(returned: Any) -> JSON | None:
-    if not is_dataclass(returned):
+    if not is_value_type(returned):
         return None
     # A failed call answers with the error envelope, and both must conform.
     return {"type": "object", "anyOf": [value_schema(returned), ERROR_SCHEMA]}

@@ -1,11 +1,11 @@
 """Toolsets: an ordered collection of tools, and functions from toolsets to toolsets."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from recollect.errors import Conflict, NotFound
 from recollect.tools.schema import nearest
 from recollect.tools.tool import Tool
+from recollect.values import replace
 
 
 class Toolset:

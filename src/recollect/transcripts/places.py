@@ -1,12 +1,12 @@
 """Where the programs keep their transcripts on this machine."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from recollect.values import Value
 
-@dataclass(frozen=True, slots=True)
-class ClientFolders:
+
+class ClientFolders(Value):
     """The folder of each program; nobody says that it is there."""
 
     claude: Path

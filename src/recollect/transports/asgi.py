@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect.core.accounts import Account
 from recollect.transports.dispatch import INVALID_REQUEST
+from recollect.values import Value
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -18,8 +18,7 @@ ACCOUNT = "recollect.account"  # in a scope behind the guard: whose request it i
 PLAIN_JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Value):
     """An answer to a request that did not come as far as the protocol."""
 
     status: int

@@ -5,7 +5,6 @@ import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -26,6 +25,7 @@ from recollect.tools.tool import Effect
 from recollect.transports.connection import JSON
 from recollect.transports.dispatch import Dispatcher, Handler, ProtocolError, Request, failed
 from recollect.transports.metrics import outcome_of
+from recollect.values import replace
 
 INVALID = "invalid_request"
 MOST_IN_ONE = 5  # addresses of one stream that its line begins with

@@ -7,7 +7,6 @@ the real ones and through the same dispatch table.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect.core.sessions import Call
@@ -31,6 +30,7 @@ from recollect.transports.dispatch import (
     Request,
     progress_of,
 )
+from recollect.values import Value
 
 PAUSE = 0.05  # seconds between two notifications, as the suite asks
 
@@ -151,8 +151,7 @@ class _Fixtures:
 Run = Callable[[Request], Awaitable[JSON]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Fixture:
+class _Fixture(Value):
     run: Run
     arguments: tuple[str, ...] = ()
     schema: JSON | None = None

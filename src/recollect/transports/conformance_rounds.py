@@ -4,7 +4,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect.transports.connection import JSON
@@ -14,6 +13,7 @@ from recollect.transports.dispatch import (
     ProtocolError,
     Request,
 )
+from recollect.values import Value
 
 MISSING_CAPABILITY = -32021
 
@@ -48,8 +48,7 @@ def sample(prompt: str, tokens: int = 100) -> Question:
 ROOTS: Question = {"method": "roots/list", "params": {}}
 
 
-@dataclass(frozen=True, slots=True)
-class Rounds:
+class Rounds(Value):
     """Asks the client one set of questions after the other, then answers.
 
     The handshake eras put a question to the client directly. In the stateless era the answer says

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from recollect.core.sessions import Session
 from recollect.errors import Refused
+from recollect.values import Value, field
 
 JSON = dict[str, Any]
 Notify = Callable[[str, JSON], Awaitable[None]]
@@ -86,8 +86,7 @@ class Turns:
             done.set_result(None)
 
 
-@dataclass(slots=True)
-class Connection:
+class Connection(Value, frozen=False):
     """A client's session and its subscriptions."""
 
     session: Session

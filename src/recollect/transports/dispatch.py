@@ -4,7 +4,6 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from recollect import __version__
@@ -27,6 +26,7 @@ from recollect.transports.connection import (
 )
 from recollect.transports.listing import described, resource
 from recollect.transports.plain_errors import told_to
+from recollect.values import Value
 
 if TYPE_CHECKING:  # loaded when they are asked for
     from recollect.app.gateway.gateway import Gateway
@@ -78,8 +78,7 @@ class ProtocolError(Exception):
         return body if self.data is None else body | {"data": self.data}
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Value):
     """One request: `notify` reaches the client beside the answer, `announce` at any later time.
 
     `ask` puts a question to the client and waits for its answer, where the transport can;

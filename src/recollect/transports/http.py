@@ -7,7 +7,6 @@ import socket
 import ssl
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import uvicorn
@@ -38,6 +37,7 @@ from recollect.transports.guard import Guard, OpenRequests
 from recollect.transports.metrics import Metrics
 from recollect.transports.proxies import NOBODY, Proxies
 from recollect.transports.signals import on_signals
+from recollect.values import Value, field
 
 GRACE = 0.3  # seconds that calls under way get when we are told to stop
 IDLE_SESSION = 8 * 60 * 60  # seconds; not every client can begin anew, so a working day
@@ -55,8 +55,7 @@ _ANSWERS: dict[str, type[types.Result]] = {
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Value):
     """What the HTTP server does beside the protocol, and how."""
 
     #: Applications behind the guard, by their paths: each finds the account in its scope.

@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +25,7 @@ from recollect.transports.asgi import (
 )
 from recollect.transports.connection import JSON
 from recollect.transports.dispatch import Dispatcher, Handler, ProtocolError, Request
+from recollect.values import Value, field
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
@@ -37,8 +37,7 @@ STATM = Path("/proc/self/statm")  # Linux: pages, the second number those that a
 Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(slots=True)
-class _Durations:
+class _Durations(Value, frozen=False):
     """How long the calls of one tool took."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))

@@ -1,13 +1,13 @@
 """The first words to another server: they find out which era of the protocol it speaks."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect import __version__
 from recollect.core.protocol import HANDSHAKE_VERSIONS, META, STATELESS_VERSION
 from recollect.core.upstreams import GATEWAY_CLIENT, JSON
 from recollect.errors import UpstreamError, UpstreamUnavailable
+from recollect.values import Value
 
 _CLIENT = {"name": GATEWAY_CLIENT, "version": __version__}
 
@@ -17,8 +17,7 @@ Notify = Callable[[str, JSON], None]
 ACCEPTED = ("2024-10-07", *HANDSHAKE_VERSIONS)  # old servers answer with the first
 
 
-@dataclass(frozen=True, slots=True)
-class Greeting:
+class Greeting(Value):
     """What a server said of itself."""
 
     is_stateless: bool

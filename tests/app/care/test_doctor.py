@@ -1,5 +1,4 @@
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from caring import backed_up, cut_short, filled, statement
 from processes import said_by
 from recollect.app.care.doctor import diagnose
 from recollect.app.care.findings import Finding, Patient
+from recollect.values import replace
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,3 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -6,6 +5,7 @@ import pytest
 from recollect.app.care.engine import care_of
 from recollect.errors import Refused
 from recollect.settings import load
+from recollect.values import replace
 
 TEAM = "postgresql://db.example.com/team"
 

@@ -1,6 +1,5 @@
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from recollect.app.care.doctor import diagnose
 from recollect.app.care.findings import Finding, Patient
 from recollect.app.care.gateway import check_gateway
+from recollect.values import replace
 
 SERVER: dict[str, Any] = {"command": "server-that-is-not-there", "passThrough": True}
 

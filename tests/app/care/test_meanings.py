@@ -1,5 +1,4 @@
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from recollect.app.care.findings import Finding, Patient, mended
 from recollect.app.care.meanings import check_meaning
 from recollect.embedders import onnx
 from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.values import replace
 
 
 def worst(patient: Patient) -> list[Finding]:

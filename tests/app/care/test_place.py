@@ -1,6 +1,5 @@
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from recollect.core.times import now
 from recollect.engines.sqlite.care.scratch import MARK
 from recollect.engines.sqlite.unfinished import begin
 from recollect.settings import load
+from recollect.values import replace
 
 LONG_AGO = (0, 0)
 

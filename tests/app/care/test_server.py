@@ -1,5 +1,4 @@
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from recollect.core.times import now
 from recollect.engines.standby.journal.acts import SetNote
 from recollect.engines.standby.journal.journal import Journal
 from recollect.settings import load
+from recollect.values import replace
 from surrealing import PASSWORD, USER, fresh_namespace, shared
 
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens

@@ -1,6 +1,5 @@
 import json
 import sys
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from recollect.app.care.surroundings import (
 )
 from recollect.clients.launchers import remember_launcher
 from recollect.errors import InvalidInput
+from recollect.values import replace
 
 US = (sys.executable, "-m", "recollect", "serve")
 

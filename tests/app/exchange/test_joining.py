@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from recollect.engines.memory.library import MemoryLibrary
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import InvalidInput, ProjectArchived
 from recollect.families.memories.identity import text_key
+from recollect.values import replace
 
 ANNA = "account.user.anna"
 LATER = DAY_ONE + 1_000 * MILLISECOND

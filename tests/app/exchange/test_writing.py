@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from recollect.core.ports import Library
 from recollect.core.records import Delete, Record, Update
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import InvalidInput, NotFound, ProjectOff
+from recollect.values import replace
 
 
 def unheard(_done: int, _total: int) -> None:

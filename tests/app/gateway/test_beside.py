@@ -1,10 +1,10 @@
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from recollect.app.gateway.beside import names_beside
 from recollect.settings import Settings
+from recollect.values import replace
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 import json
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,6 +12,7 @@ from recollect.app.app import App
 from recollect.app.peering.sharing import Shared
 from recollect.core.accounts import acting_as
 from recollect.core.peers import KEPT_TYPES, SAID_TYPES, PeerQuestion
+from recollect.values import as_dict
 from telling import Written, assistant, tell
 
 
@@ -34,7 +34,7 @@ async def ask(app: App, query: str, *types: str, limit: int = 50) -> Shared:
 
 
 def told(shared: Shared) -> str:
-    return json.dumps([asdict(each) for each in shared.results] + shared.warnings)
+    return json.dumps([as_dict(each) for each in shared.results] + shared.warnings)
 
 
 async def test_nothing_is_shared_before_something_is_granted(app: App) -> None:

@@ -1,5 +1,4 @@
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from recollect.core.projects import Project
 from recollect.core.records import Where
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError
+from recollect.values import replace
 
 
 @pytest.fixture

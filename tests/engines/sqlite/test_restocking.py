@@ -1,7 +1,6 @@
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.schema import PROJECT
 from recollect.engines.sqlite.store import SqliteStore
 from recollect.errors import Conflict, ReadOnly, RecollectError
+from recollect.values import replace
 
 SECRET = "xylophonequartz vermilliongiraffe"
 TRACES = (SECRET, "xylophonequartz", "vermilliongiraffe", "ophonequartz", "milliongiraf")

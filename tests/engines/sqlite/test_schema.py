@@ -1,5 +1,4 @@
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from recollect.engines.sqlite.schema import LIBRARY, PROJECT
 from recollect.engines.sqlite.sql import Connection, Rows
 from recollect.engines.sqlite.store import SqliteStore
 from recollect.errors import ReadOnly
+from recollect.values import replace
 
 VERSION_1 = replace(PROJECT, migrations=PROJECT.migrations[:1], temporary="")
 VERSION_2 = replace(PROJECT, migrations=PROJECT.migrations[:2], temporary="")

@@ -1,7 +1,6 @@
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from recollect.families.memories.consolidation import (
     plan,
 )
 from recollect.families.memories.model import TAG_LIMIT
+from recollect.values import replace
 
 AUTH = (
     "The refresh token was checked against the wrong key.",

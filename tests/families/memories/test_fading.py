@@ -1,5 +1,4 @@
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from recollect.families.memories.fading import (
     strength,
 )
 from recollect.families.memories.model import MEMORIES
+from recollect.values import replace
 from remembering import Assistant
 from shelving import memory
 

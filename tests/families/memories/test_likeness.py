@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +5,7 @@ from hypothesis import strategies as st
 from making import memory
 from recollect.core.records import Record
 from recollect.families.memories.likeness import Likeness, likeness_of
+from recollect.values import replace
 
 
 def judged(new: Record, old: Record) -> Likeness | None:

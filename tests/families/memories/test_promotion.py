@@ -1,5 +1,4 @@
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import InvalidInput, NotFound, Unavailable
 from recollect.families.memories.model import DERIVED_FROM, MEMORY, SUPERSEDES
 from recollect.families.memories.promotion import PAGE, finish_promotions
+from recollect.values import replace
 from remembering import Assistant
 
 API = {"name": "API", "type": "component", "relationship": "about"}

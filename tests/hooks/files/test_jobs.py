@@ -2,7 +2,6 @@ import json
 import os
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from recollect.hooks.files.jobs import (
     Job,
     Jobs,
 )
+from recollect.values import replace
 
 DAY = 86_400
 

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from recollect.hooks.files.locks import IS_INHERITED, Lock
 from recollect.hooks.leaving.waking import lock_path, turn_to_start, wake
 from recollect.hooks.places import hooks_folder
 from recollect.settings import Settings, load
+from recollect.values import replace
 from serving import HANG
 
 WAKE = """

@@ -1,7 +1,6 @@
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from recollect.hooks.files.ledger import FOLDER, Ledger
 from recollect.hooks.leaving.worker import MOST_FAILURES, MOST_STARTS, PASSING, Worker, main
 from recollect.hooks.places import hooks_folder
 from recollect.settings import Settings, load
+from recollect.values import replace
 from shelving import memory
 
 SESSION = "11111111-2222-4333-8444-555555555555"

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from asking import ELSEWHERE, HERE, SESSION, Past, shop
 from recollect.hooks.files.ledger import Ledger
 from recollect.hooks.model import HookEvent
 from recollect.hooks.prompting.handling import user_prompt
+from recollect.values import replace
 
 GIVEN = {
     # The four forms, in the words of different people.

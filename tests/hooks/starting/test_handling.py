@@ -1,6 +1,5 @@
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +14,7 @@ from recollect.core.records import Record
 from recollect.core.tokens import token_count
 from recollect.hooks.starting.briefing import LONGEST
 from recollect.hooks.starting.handling import session_start
+from recollect.values import replace
 
 FENCE = re.compile(r"<memories-\d{6}>\n(.*)</memories-\d{6}>", re.DOTALL)
 

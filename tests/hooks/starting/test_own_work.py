@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ from hooking import DAY, NOW, SESSION, Desk, here
 from making import DAY_ONE, memory
 from recollect.core.records import Record
 from recollect.hooks.starting.handling import session_start
+from recollect.values import replace
 
 HEADING = "### This Session Before Its Compaction\n"
 

@@ -3,7 +3,6 @@
 import json
 import secrets
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from recollect.app.accounts.grants import (
@@ -33,6 +32,7 @@ from recollect.core.projects import Project
 from recollect.core.searching import KEPT_SEARCHES
 from recollect.core.times import Clock, iso
 from recollect.errors import Conflict, NotFound, Refused, StoreAway
+from recollect.values import Value
 
 T = TypeVar("T")
 
@@ -50,8 +50,7 @@ class Unknown:
 UNKNOWN: Final = Unknown()
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Value):
     """Somebody who has an account."""
 
     name: str

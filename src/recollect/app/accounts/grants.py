@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from recollect.app.tokens import fields_of
 from recollect.core.accounts import NOTES, acting
 from recollect.core.ports import Library
 from recollect.core.projects import PROJECT_NAME_LIMIT, Project
+from recollect.values import Value
 
 Access = Literal["own", "read", "write"]
 
@@ -18,8 +18,7 @@ _LATEST = 2**53  # microseconds: beyond it no moment is one of ours
 _ENDED = "none"  # the access of a grant that has ended: its name stays that of its project
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Value):
     """That an account may see a project, and the name that it knows it by."""
 
     user: str

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from uuid import uuid4
 
 from recollect.app.accounts.grants import (
@@ -43,6 +42,7 @@ from recollect.errors import (
     Refused,
     StoreAway,
 )
+from recollect.values import replace
 
 _ACCOUNTS = "account:"  # how the keys of accounts' workspaces begin
 _Shown = dict[str, tuple[Grant, Project]]

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from recollect.app.accounts.homes import Home, home_name
@@ -34,6 +33,7 @@ from recollect.core.records import (
 from recollect.core.walking import Hops
 from recollect.core.words import WordQuery
 from recollect.errors import Conflict, NotFound, ReadOnly, Refused
+from recollect.values import replace
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who embeds needs it
     import numpy as np

@@ -12,7 +12,6 @@ import zipfile
 import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,6 +20,7 @@ from recollect.core.disks import usable
 from recollect.core.homes import is_home
 from recollect.core.projects import Status
 from recollect.errors import InvalidInput, StorageFull, StoreDamaged, StoreTooNew
+from recollect.values import Value, as_dict, field
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -30,8 +30,7 @@ COMPRESSION = 1  # 220 MB in 2 seconds; the next better level takes half as long
 LONGEST_MANIFEST = 64 << 20  # bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(Value):
     """One database of a backup. `project` is the name of the project whose it is."""
 
     name: str
@@ -44,8 +43,7 @@ class Copied:
     rows: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Value):
     version: str
     created_at: str
     databases: Sequence[Copied]
@@ -94,7 +92,7 @@ def add_damaged(archive: zipfile.ZipFile, name: str, path: Path) -> None:
 
 
 def add_manifest(archive: zipfile.ZipFile, manifest: Manifest) -> None:
-    archive.writestr(MANIFEST, json.dumps(asdict(manifest), ensure_ascii=False, indent=2))
+    archive.writestr(MANIFEST, json.dumps(as_dict(manifest), ensure_ascii=False, indent=2))
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import os
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from recollect import __version__
@@ -14,12 +13,12 @@ from recollect.core.care import Care, Moment, Progress, Unsettled, refuse_if_unf
 from recollect.core.disks import usable
 from recollect.core.times import Clock, iso
 from recollect.errors import Conflict, InvalidInput, NotFound, StoreDamaged
+from recollect.values import Value
 
 ATTEMPTS = 20  # times that somebody may be moving a project just then
 
 
-@dataclass(frozen=True, slots=True)
-class Backup:
+class Backup(Value):
     """A backup that was written and read again."""
 
     file: Path

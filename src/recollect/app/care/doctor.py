@@ -1,7 +1,6 @@
 """`recollect doctor`: a look at everything that can be wrong, and mending what can be mended."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 from recollect.app.care.accesses import CHECK as ACCESS
 from recollect.app.care.accesses import check_access_log
@@ -26,6 +25,7 @@ from recollect.app.care.surroundings import (
     check_settings,
     check_versions,
 )
+from recollect.values import Value, replace
 
 DATABASES, PROJECTS = "databases", "projects"
 
@@ -57,8 +57,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 OF_DATABASES = (DATABASES, PROJECTS, MEANING)
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Value):
     """What is found, after what was mended."""
 
     findings: list[Finding]

@@ -1,7 +1,6 @@
 """What a look at the installation found, and what can be done about it."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.app.care.engine import care_of
@@ -10,10 +9,10 @@ from recollect.core.care import FREE_SPACE, Care, Finding
 from recollect.core.times import Clock
 from recollect.errors import RecollectError, StorageFull
 from recollect.settings import Settings
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Patient:
+class Patient(Value):
     """What is looked at. `fault` says why the settings that were given could not be used."""
 
     settings: Settings
@@ -40,8 +39,7 @@ class Patient:
 Check = Callable[[Patient], Iterable[Finding]]
 
 
-@dataclass(frozen=True, slots=True)
-class Mended:
+class Mended(Value):
     """What was done about a finding; not `is_done` where that failed, and `did` says why."""
 
     check: str

@@ -9,7 +9,6 @@ brings it to an end.
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.app.care import archive
@@ -28,6 +27,7 @@ from recollect.errors import (
     StoreDamaged,
     Unavailable,
 )
+from recollect.values import Value
 
 DECISIONS = (EXCLUDED,)  # notes that say what is not to be stored
 
@@ -35,8 +35,7 @@ DECISIONS = (EXCLUDED,)  # notes that say what is not to be stored
 Ask = Callable[[Manifest, Path | None], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(Value):
     """What came back; `safety` has what was there before, `left` could not be removed yet.
 
     `off` is switched off, some of it perhaps since the backup was made. What was decided since is

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from recollect.families.history.model import SYMBOL, TURN
 from recollect.families.memories.identity import text_key
 from recollect.families.memories.joining import topped_up
 from recollect.families.memories.model import MEMORY
+from recollect.values import Value, field, replace
 
 A_COMMIT = 150  # records or links: little and often, so that others write in between
 PAUSE = 0.004  # seconds between commits, for the same reason
@@ -44,8 +44,7 @@ Progress = Callable[[int, int], None]
 _Name = tuple[str, str, str, str | None]  # kind, name key, variant and parent: what is unique
 
 
-@dataclass(slots=True)
-class Joined:
+class Joined(Value, frozen=False):
     """What became of the records and links of an export.
 
     `forgotten` were forgotten here and stay so; `older` are newer here; `left_out` belong to
@@ -388,16 +387,14 @@ class _Joining:
         return replace(record, text=text)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
+class _Rules(Value):
     """Which conversations are not taken in."""
 
     exclusion: Exclusion
     quiet: Quiet
 
 
-@dataclass(slots=True)
-class _Planned:
+class _Planned(Value, frozen=False):
     """Steps, and what is to be remembered and counted once they are committed."""
 
     steps: list[Step] = field(default_factory=list[Step])

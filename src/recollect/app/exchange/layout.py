@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -15,6 +14,7 @@ from recollect.errors import InvalidInput
 from recollect.families.bank.model import INDEXED_FILE, SECTION
 from recollect.families.history.importing.gate import GATE
 from recollect.families.history.model import CODE, CONVERSATION, SYMBOL, TRANSCRIPT, TURN
+from recollect.values import Value
 
 MANIFEST = "recollect.json"
 ABOUT = "README.md"
@@ -42,8 +42,7 @@ OLD = 3_600.0  # seconds after which a draft is nobody's any more
 _LONGEST = 80  # characters of a folder's name, so that paths stay short
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Value):
     """The files that an export has written, by their paths from its folder."""
 
     files: tuple[str, ...]

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields
 from datetime import datetime, timedelta
 from typing import Any, cast
 
 from recollect.core.records import Link, Record
 from recollect.core.times import parsed
+from recollect.values import Field, fields
 
 Thing = Record | Link
 
@@ -40,17 +40,13 @@ def link_of(line: str) -> Link:
     return Link(**_given(line, _LINK))
 
 
-def _given(line: str, known: "Sequence[Field[Any]]") -> dict[str, Any]:
+def _given(line: str, known: Sequence[Field]) -> dict[str, Any]:
     values = _values(line, {field.name for field in known})
     return {
-        field.name: _checked(field.name, values.get(field.name), _is_needed(field))
+        field.name: _checked(field.name, values.get(field.name), field.is_required)
         for field in known
-        if field.name in values or _is_needed(field)
+        if field.name in values or field.is_required
     }
-
-
-def _is_needed(field: "Field[Any]") -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
 
 
 def _values(line: str, known: set[str]) -> Mapping[str, Any]:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -29,6 +28,7 @@ from recollect.core.projects import checked_project_name
 from recollect.core.records import Link, Record
 from recollect.errors import InvalidInput
 from recollect.families.memories.kinds import MEMORY
+from recollect.values import Value, replace
 
 T = TypeVar("T")
 
@@ -40,8 +40,7 @@ HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Value):
     """One store of an export. `name` is that of its project, or None for what has none; `account`
     that of the one whose alone it is, and `account_id` its id, where the export tells it."""
 

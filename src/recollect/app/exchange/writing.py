@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -38,13 +37,13 @@ from recollect.errors import InvalidInput, ProjectOff
 from recollect.families.history.importing.graves import FORGOTTEN
 from recollect.families.history.importing.quiet import Quiet
 from recollect.families.history.model import CONVERSATION, TURN
+from recollect.values import Value, field, replace
 
 PAGE = 500  # records that are read at once
 Progress = Callable[[int, int], None]
 
 
-@dataclass(slots=True)
-class Exported:
+class Exported(Value, frozen=False):
     """How much was written. `archived` projects are not, and neither are those that are `off`.
 
     `accounts` are those whose own memories are in it.

@@ -5,7 +5,6 @@ import logging
 import time
 from asyncio import sleep as pause
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from recollect.families.gateway.model import GatewayConfig
 from recollect.families.gateway.toolset import GatewayTools
 from recollect.tools.tool import Result, Tool
 from recollect.tools.toolset import Toolset, combined, filtered
+from recollect.values import Value, replace
 
 FAULTY = "The gateway's file has a fault: tell the user to run `recollect gateway check`."
 INTERVAL = 1.0  # seconds between two looks at the file
@@ -38,8 +38,7 @@ class Counting(Protocol):
     def note(self, tool: str, milliseconds: float, *, failed: bool, at: int) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Served:
+class _Served(Value):
     """What one state of the file came to."""
 
     config: GatewayConfig

@@ -1,7 +1,6 @@
 """The gateway at a glance: its file, the servers behind it, how often its tools were called."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -11,10 +10,10 @@ from recollect.core.upstreams import Endpoint, Launch, Reach
 from recollect.core.usage import Usage, UsageLog
 from recollect.errors import InvalidInput
 from recollect.families.gateway.model import GatewayConfig
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(Value):
     """An upstream; `reached` is its command without what looks like a secret, or its host."""
 
     name: str
@@ -22,8 +21,7 @@ class Server:
     reached: str
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayOverview:
+class GatewayOverview(Value):
     """`fault` says why the file cannot be used; then nothing is known of its servers.
 
     `earlier` are tools that were called once and that the file does not speak of any more.

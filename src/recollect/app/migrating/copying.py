@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from recollect.core.copies import Stock
@@ -11,6 +10,7 @@ from recollect.core.ports import Embedded, RecordStore
 from recollect.core.records import Change, Link, Record, Ref, Where
 from recollect.core.times import iso
 from recollect.errors import Conflict
+from recollect.values import Value, as_dict, field
 
 PAGE = 200  # records, links or log entries that are written at once
 MOST_PASSES = 5  # over a store that is written to meanwhile
@@ -19,8 +19,7 @@ ALL = Where(deleted=None)
 Step = Callable[[int], None]  # takes how many more are done
 
 
-@dataclass(slots=True)
-class Compared:
+class Compared(Value, frozen=False):
     """What was counted while two stores were compared, and where they differ."""
 
     records: int = 0
@@ -260,4 +259,4 @@ def _pages(links: Sequence[Link]) -> list[Sequence[Link]]:
 
 
 def _line(thing: Any) -> bytes:
-    return json.dumps(asdict(thing), sort_keys=True, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(as_dict(thing), sort_keys=True, ensure_ascii=False).encode() + b"\n"

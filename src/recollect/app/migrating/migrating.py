@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 
 from recollect.app.migrating.copying import ALL, copy, expect_own, foreign_change
 from recollect.app.migrating.unfinished import BROUGHT, UNDER_WAY
@@ -10,6 +9,7 @@ from recollect.core.copies import Holdings
 from recollect.core.ports import Library, RecordStore
 from recollect.core.projects import USER, Project
 from recollect.errors import Conflict
+from recollect.values import Value, replace
 
 HISTORY = "@history"
 EVERY_SEARCH = 1_000_000
@@ -17,8 +17,7 @@ EVERY_SEARCH = 1_000_000
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(Value):
     """One store, after it was found to be the same in both places."""
 
     store: str
@@ -29,16 +28,14 @@ class Copied:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Migrated:
+class Migrated(Value):
     source: str
     target: str
     projects: int
     stores: Sequence[Copied]
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Value):
     """One end of it: a library, and what people call it."""
 
     library: Library

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import cast
 
 from recollect.app.finders import fit_of, in_graph
@@ -29,6 +28,7 @@ from recollect.families.history.unified.unified import UnifiedSearch
 from recollect.families.memories.model import MEMORIES, MEMORY
 from recollect.retrieval.search import Place, search
 from recollect.settings import Settings
+from recollect.values import Value, replace
 
 SHARED_SCOPE = "project"  # of memories: what the user or a session keeps stays here
 NOT_ALL = "Not everything could be searched; asking again may find more."
@@ -40,16 +40,14 @@ def options_of(settings: Settings) -> HistoryOptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Value):
     """What was found, best first. `warnings` tell nothing of what is not shared."""
 
     results: list[Finding]
     warnings: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Granted:
+class _Granted(Value):
     project: Project
     store: RecordStore
 

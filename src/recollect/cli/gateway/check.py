@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from recollect.families.gateway.listings import fault_in, passed
 from recollect.families.gateway.model import GatewayConfig, Problem
 from recollect.settings import Settings
 from recollect.tools.schema import JSON
+from recollect.values import Value, replace
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -39,8 +39,7 @@ NOT_SERVED = (
 _COLOURS: Mapping[str, str | None] = {ERROR: "red", WARNING: "yellow", NOTE: None}
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Value):
     """What came of asking one server."""
 
     name: str
@@ -50,8 +49,7 @@ class Asked:
     failure: RecollectError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Value):
     """Everything that is to be told."""
 
     path: Path

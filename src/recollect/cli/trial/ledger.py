@@ -3,7 +3,6 @@
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,14 @@ from recollect.app.app import App
 from recollect.core.ports import RecordStore
 from recollect.core.sessions import Session
 from recollect.settings import load
+from recollect.values import Value, field
 
 SEARCHED = 100  # acknowledged observations that are looked for by a word
 _PAGE = 1_000
 _SIGNS = {"insert": 1, "restore": 1, "delete": -1, "update": 0}
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Value):
     """An entity, one of its observations (`text`), or a relation to another (`target`)."""
 
     project: str
@@ -68,8 +67,7 @@ class Ledger:
         self.possibly_changed += other.possibly_changed
 
 
-@dataclass(slots=True)
-class Verdict:
+class Verdict(Value, frozen=False):
     """The library held against the ledger."""
 
     acknowledged: int = 0

@@ -4,12 +4,12 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from recollect.cli.trial.ledger import Fact, Ledger
 from recollect.cli.trial.workers import HUB, KIND, PROJECTS, Client, Mover, Writer
+from recollect.values import Value
 
 TICK = 0.05  # seconds
 KILL_EVERY = 0.3  # seconds, on average
@@ -18,8 +18,7 @@ PATIENCE = 30.0  # seconds without an answer that count as a failure
 Show = Callable[[float, int, int], None]  # seconds since the start, calls acknowledged, kills
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Value):
     """What happened, and what it was promised to have led to."""
 
     ledger: Ledger

@@ -5,13 +5,13 @@ import string
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
 from recollect.cli.trial.ledger import Fact, Ledger
 from recollect.cli.wire import JSON, CallFailed, ServerGone, Wire
 from recollect.settings import unset_environment
+from recollect.values import Value, replace
 
 PROJECTS = ("trial one", "trial two")
 HUB = "hub"  # in each project; relations lead to it, and all writers describe it at once
@@ -28,8 +28,7 @@ _SENTENCE = """
 _VOCABULARY = _SENTENCE.split()
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Value):
     """A call that changes something, and the facts that it stores or removes."""
 
     tool: str

@@ -1,15 +1,14 @@
 """All that a store of the reference engine holds, and what is left of it without some things."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from recollect.core.records import Change, Link, Record, Ref
 from recollect.engines.planning import edge_of, name_of
 from recollect.errors import Conflict
+from recollect.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Value):
     """Records and links in the order of their age, and the log in its own."""
 
     records: Mapping[str, Record]

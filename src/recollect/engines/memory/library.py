@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from uuid import uuid4
 
@@ -17,12 +16,12 @@ from recollect.core.times import Clock, now
 from recollect.core.usage import Usage, summed
 from recollect.engines.memory.store import MemoryStore
 from recollect.errors import Conflict, NotFound, ProjectArchived
+from recollect.values import Value, replace
 
 IN_MEMORY = Condition("memory", "embedded-memory", version=__version__)
 
 
-@dataclass(slots=True)
-class _Shelf:
+class _Shelf(Value, frozen=False):
     project: Project
     store: MemoryStore
 

@@ -1,7 +1,6 @@
 """Rewriting what records and links hold and held, in the reference engine."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from recollect.core.ports import Redaction
 from recollect.core.records import Edit, Ref
@@ -12,10 +11,10 @@ from recollect.engines.redacting import (
     redacted_record,
     told_of,
 )
+from recollect.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
+class Rewritten(Value):
     """All records, links and changes as they are to stand, and which of them differ."""
 
     contents: Contents

@@ -3,7 +3,6 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ from recollect.engines.memory.restocking import restocked, retold
 from recollect.engines.memory.viewing import Held
 from recollect.engines.planning import plan
 from recollect.errors import Conflict
+from recollect.values import replace
 
 if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
     import numpy as np

@@ -1,6 +1,5 @@
 """The tables of a library, version by version, and the database that has them."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from recollect.engines.postgres.catalogue import schema as catalogue
@@ -9,6 +8,7 @@ from recollect.engines.postgres.connecting.database import CONNECT_LIMIT, TIME_L
 from recollect.engines.postgres.connecting.migrating import Layout
 from recollect.engines.postgres.records import schema as records
 from recollect.engines.postgres.searching import schema as searching
+from recollect.values import replace
 
 # A version that was given out stays as it is: what changes is a step behind it.
 LAYOUT = Layout(steps=((*catalogue.STATEMENTS, *records.STATEMENTS, *searching.STATEMENTS),))

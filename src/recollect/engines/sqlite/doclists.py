@@ -1,7 +1,6 @@
 """What FTS5's own index says of a word or a phrase, as arrays: the rows that have it."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from recollect.core.records import Weights
 from recollect.core.words import Phrase, to_fts5
 from recollect.engines.sqlite.rows import listed
 from recollect.engines.sqlite.sql import Connection, Rows
+from recollect.values import Value
 
 COLUMNS = 3  # name, text and context
 MOST_COUNTED = 0xFFFF  # times that a word is in a column; more count as this
@@ -25,8 +25,7 @@ _PLACES = (
 _COUNTED = "SELECT rowid, occurrences(words) FROM words WHERE words MATCH ? AND "
 
 
-@dataclass(frozen=True, slots=True)
-class Doclist:
+class Doclist(Value):
     """The rows that have a word, in the order of their keys, and how often in each column."""
 
     keys: NDArray[np.int32]

@@ -1,11 +1,11 @@
 """Which records a question means, as conditions of a statement over `records r`."""
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.core.records import SESSION_SCOPE, Where
 from recollect.engines.sqlite.rows import listed
+from recollect.values import Value, field
 
 KEYS_OF_IDS = "SELECT key FROM records WHERE id IN (SELECT value FROM json_each(?))"
 
@@ -13,8 +13,7 @@ _AT = "coalesce(r.occurred_at, r.created_at)"
 _TOUCHED = "max(r.updated_at, coalesce(r.deleted_at, 0))"
 
 
-@dataclass(slots=True)
-class Conditions:
+class Conditions(Value, frozen=False):
     """All of these hold, with these values for their question marks."""
 
     parts: list[str] = field(default_factory=list[str])

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
@@ -28,6 +27,7 @@ from recollect.engines.sqlite.schema import LIBRARY, PROJECT
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import DELETED_GENERATION, generation_of
 from recollect.errors import StoreDamaged, Unavailable
+from recollect.values import Value
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,7 @@ FOUNDED = ("_meta", "user", "history")
 STALE = 600.0  # seconds after which a draft was left by a crash
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Value):
     """What a project's file says of its project."""
 
     name: str

@@ -7,7 +7,6 @@ is and does what is left to do, so that whoever begins anew finishes it.
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
@@ -32,6 +31,7 @@ from recollect.engines.sqlite.schema import PROJECT
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.switches import keep_switching, switching_of
 from recollect.errors import Conflict, InvalidInput, NotFound, StoreDamaged
+from recollect.values import Value
 
 # Lets go of the file of a project that is to move or to go.
 Release = Callable[[Place], Awaitable[None]]
@@ -52,8 +52,7 @@ def held(db: Connection) -> Holdings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TakingOver:
+class TakingOver(Value):
     """One library that is to hold what another does."""
 
     meta: Database

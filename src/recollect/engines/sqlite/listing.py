@@ -1,13 +1,13 @@
 """What `_meta.db` says of projects, working folders and notes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from recollect.core.projects import Project, Status
 from recollect.core.times import parsed
 from recollect.engines.sqlite.sql import Connection
 from recollect.errors import NotFound
+from recollect.values import Value
 
 SWITCHED = "switched:"  # notes of this name and a project's id: when that was switched off
 _COLUMNS = (
@@ -21,8 +21,7 @@ _COLUMNS = (
 _THERE = "coalesce(transition, '') NOT IN ('creating', 'deleting')"
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Value):
     """A project as `_meta.db` has it."""
 
     project: Project

@@ -1,12 +1,12 @@
 """Vectors and access counts of records: beside them, no change, and no part of an undo."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recollect.core.records import Record
 from recollect.engines.sqlite.rows import RECORD_COLUMNS, listed, record_from
 from recollect.engines.sqlite.sql import Connection
+from recollect.values import Value
 
 if TYPE_CHECKING:  # a hook loads only what it uses, and numpy whoever brings vectors
     import numpy as np
@@ -55,8 +55,7 @@ def waiting(text: str) -> str | None:
     return "" if text else None
 
 
-@dataclass(frozen=True, slots=True)
-class Halved:
+class Halved(Value):
     """A vector as it is kept."""
 
     id: str

@@ -17,7 +17,6 @@ import re
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -45,6 +44,7 @@ from recollect.errors import (
     StoreBusy,
     StoreDamaged,
 )
+from recollect.values import Value
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +58,7 @@ ATTEMPTS = 20  # times an intent may be taken for a crash's before the move is g
 _ID = re.compile("[0-9A-Za-z-]{1,64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Value):
     """A project, and the folder that its file is in."""
 
     folder: Path

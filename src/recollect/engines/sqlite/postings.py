@@ -8,7 +8,6 @@ words of many rows as long as the log of changes says what has become of them.
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from math import log
 from threading import Lock
 from typing import Any, cast
@@ -37,6 +36,7 @@ from recollect.engines.sqlite.sifting import Keys, Sieve
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.word_index import totals
 from recollect.engines.vectors import best
+from recollect.values import Value, field
 
 KEPT_ROWS = 256  # that a word is in, for its array to be kept; fewer are read as quickly
 KEPT_BYTES = 128_000_000  # some three for each row that has a word
@@ -57,8 +57,7 @@ _SIZES = "SELECT group_concat(id), CAST(group_concat(sz, '') AS BLOB) FROM words
 Scores = NDArray[np.float64]
 
 
-@dataclass(slots=True)
-class _Kept:
+class _Kept(Value, frozen=False):
     """A word's array: right for all rows up to one, but for those that have changed since."""
 
     packed: PackedDoclist

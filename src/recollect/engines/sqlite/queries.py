@@ -1,7 +1,6 @@
 """The questions of the port as SQL, each against one connection and in few statements."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from recollect.core.records import Change, Edit, Link, Match, Record, Ref, Weights, Where
@@ -17,6 +16,7 @@ from recollect.engines.sqlite.rows import (
 )
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.word_index import indexed_rows
+from recollect.values import replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses
     from recollect.core.ports import Direction, Order, Seen, Tally

@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
 from recollect.core.records import AMENDABLE, Link, Record
+from recollect.values import Value, fields
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
+class _Form(Value):
     """How a field that is no plain value stands in its column."""
 
     stored: Callable[[Any], Any]

@@ -1,10 +1,9 @@
 """The tables, as numbered migrations. A migration that has been released never changes."""
 
-from dataclasses import dataclass
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Value):
     """One kind of database file. `version` is the number of its migrations."""
 
     name: str

@@ -1,7 +1,6 @@
 """A project's records in one SQLite file."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from recollect.core.records import (
@@ -28,6 +27,7 @@ from recollect.engines.sqlite import (
 )
 from recollect.engines.sqlite.sql import Connection, DatabaseFile, Work
 from recollect.errors import Conflict, NotFound, ProjectArchived, Unavailable
+from recollect.values import replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first question that needs it
     import numpy as np

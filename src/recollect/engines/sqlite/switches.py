@@ -1,12 +1,12 @@
 """The notes in `_meta.db` that say when projects were switched off."""
 
 import json
-from dataclasses import asdict
 
 from recollect.core.projects import Silence
 from recollect.core.switching import Switching
 from recollect.engines.sqlite.listing import SWITCHED, note
 from recollect.engines.sqlite.sql import Connection
+from recollect.values import as_dict
 
 
 def switch(db: Connection, project_id: str, *, off: bool, at: int) -> bool:
@@ -60,5 +60,5 @@ def _switching_from(value: str) -> Switching:
 
 
 def keep_switching(db: Connection, project_id: str, switching: Switching) -> None:
-    value = json.dumps(asdict(switching), ensure_ascii=False)
+    value = json.dumps(as_dict(switching), ensure_ascii=False)
     db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (SWITCHED + project_id, value))

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TypeVar
 from uuid import uuid4
 
@@ -42,6 +41,7 @@ from recollect.engines.standby.replay.bringing import bring_over
 from recollect.engines.standby.settling import always, expected
 from recollect.engines.standby.store import StandbyStore
 from recollect.errors import Conflict, NotFound, RecollectError, StoreBusy
+from recollect.values import replace
 
 T = TypeVar("T")
 Ask = Callable[[Library], Awaitable[T]]

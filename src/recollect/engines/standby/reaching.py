@@ -5,7 +5,6 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
 
@@ -13,6 +12,7 @@ from recollect.core.conditions import Absence, Reachable
 from recollect.core.times import Clock
 from recollect.engines.standby.acquaintance import UNACQUAINTED, Acquaintance
 from recollect.errors import RecollectError, StoreAway, StoreTooNew
+from recollect.values import Value
 
 SCHEDULE = (0.0, 1.0, 2.0, 4.0, 8.0)  # seconds before each attempt, until it counts as degraded
 EVERY = 30.0  # seconds between the attempts from then on
@@ -37,8 +37,7 @@ Pause = Callable[[float], Awaitable[object]]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(Value):
     """When it is tried again, and how long a call waits for that."""
 
     pause: Pause = asyncio.sleep

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import uuid4
 
@@ -41,6 +40,7 @@ from recollect.engines.standby.either import BROKEN, Either
 from recollect.engines.standby.journal.acts import Commit
 from recollect.engines.standby.replay.rebasing import rebased
 from recollect.errors import Conflict, RecollectError, StoreAway
+from recollect.values import replace
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,6 +1,5 @@
 """Which bank a call means, and where it lies."""
 
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Protocol
 
@@ -10,6 +9,7 @@ from recollect.core.sessions import Call
 from recollect.errors import NOWHERE, BankNotFound, Refused
 from recollect.families.bank.model import LEGACY_NAMES, BankOptions
 from recollect.families.bank.registry import Registry
+from recollect.values import Value
 
 SSH = "ssh://"
 # A folder with one of these is a bank; a progress.md alone may lie in any project.
@@ -17,8 +17,7 @@ TELLING = (*LEGACY_NAMES, *LEGACY_NAMES.values())
 STATELESS = "This connection keeps no state: register the store and pass `storeId` with each call."
 
 
-@dataclass(frozen=True, slots=True)
-class Bank:
+class Bank(Value):
     """One bank: its own folder, and the folder of the project around it."""
 
     files: FileStore

@@ -1,7 +1,6 @@
 """What the graph's tools take and give, as it stands on the wire."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
 
 from recollect.core.entities import NAME_LIMIT
@@ -10,6 +9,7 @@ from recollect.core.times import iso
 from recollect.families.bank.graph_ids import entity_id, observation_id, relation_id
 from recollect.tools.schema import Field
 from recollect.tools.tool import Warned
+from recollect.values import Value
 
 TEXT_LIMIT = 100_000  # characters
 NODE_LIMIT = 1_000  # entities in one answer
@@ -37,8 +37,7 @@ ObservationId = Annotated[str, Field("obs_ id.", "observationId", max_length=100
 Depth = Annotated[int, Field("Hops.", ge=1, le=2)]
 
 
-@dataclass(frozen=True, slots=True)
-class EntityView:
+class EntityView(Value):
     id: str
     name: str
     entity_type: Annotated[str, Field(name="entityType")]
@@ -58,14 +57,12 @@ class EntityView:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Value):
     kind: str
     ref: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ObservationView:
+class ObservationView(Value):
     id: str
     entity_id: Annotated[str, Field(name="entityId")]
     text: str
@@ -83,8 +80,7 @@ class ObservationView:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RelationView:
+class RelationView(Value):
     id: str
     from_id: Annotated[str, Field(name="fromId")]
     to_id: Annotated[str, Field(name="toId")]
@@ -97,22 +93,19 @@ class RelationView:
         return cls(relation_id(ends[0], link.verb, ends[1]), *ends, link.verb, iso(link.created_at))
 
 
-@dataclass(frozen=True, slots=True)
-class UpsertedEntity:
+class UpsertedEntity(Value):
     success: bool
     entity: EntityView
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AddedObservation:
+class AddedObservation(Value):
     success: bool
     observation: ObservationView
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Linked:
+class Linked(Value):
     """The relation where it was made or found; what was asked for where it was removed."""
 
     success: bool
@@ -124,37 +117,32 @@ class Linked:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unlinked:
+class Unlinked(Value):
     success: bool
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(Value):
     success: bool
     message: str
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedNodes:
+class OpenedNodes(Value):
     entities: list[EntityView]
     observations: list[ObservationView]
     relations: list[RelationView]
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Value):
     """An observation as it stands below the entity it belongs to."""
 
     text: str
     timestamp: str
 
 
-@dataclass(frozen=True, slots=True)
-class FoundEntity:
+class FoundEntity(Value):
     id: str
     name: str
     entity_type: Annotated[str, Field(name="entityType")]
@@ -162,23 +150,20 @@ class FoundEntity:
     observations: list[Noted]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundObservation:
+class FoundObservation(Value):
     text: str
     entity_id: Annotated[str, Field(name="entityId")]
     entity_name: Annotated[str, Field(name="entityName")]
     timestamp: str
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRelation:
+class FoundRelation(Value):
     from_: Annotated[str, Field(name="from")]
     to: str
     relation_type: Annotated[str, Field(name="relationType")]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundNodes:
+class FoundNodes(Value):
     query: str
     entities: list[FoundEntity]
     observations: list[FoundObservation]
@@ -186,8 +171,7 @@ class FoundNodes:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DocPointer:
+class DocPointer(Value):
     success: bool
     entity: str
     actions: list[str]

@@ -1,9 +1,9 @@
 """The vocabulary of the memory bank: its core files, its options, what its tools take."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from recollect.tools.schema import Field
+from recollect.values import Value
 
 Mode = Literal["architect", "ask", "code", "debug", "test"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -35,8 +35,7 @@ INDEX_BANK = "index bank"  # what the log says made the changes of both
 StoreId = Annotated[str, Field("Registered store; default the active one.", name="storeId")]
 
 
-@dataclass(frozen=True, slots=True)
-class BankOptions:
+class BankOptions(Value):
     """What the start of the program says about banks."""
 
     place: str | None  # address of the folder to begin with; None where there is none

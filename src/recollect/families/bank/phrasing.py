@@ -1,12 +1,12 @@
 """How errors of the bank's tools begin, as the clients of the public server know them."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from recollect.core.sessions import Call
 from recollect.errors import BankNotFound, InvalidInput, RecollectError
 from recollect.tools.tool import Result, Tool
+from recollect.values import replace
 
 # What was attempted, before the reason why it failed.
 ATTEMPTED = {

@@ -1,18 +1,17 @@
 """The stores that a user has registered: names for folders that hold a bank."""
 
 import json
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from recollect.core.ports import Library
 from recollect.errors import NotFound
+from recollect.values import Value
 
 StoreKind = Literal["local", "remote"]
 _PREFIX = "bank store "
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(Value):
     store_id: str
     path: str  # of the folder around the bank, or of the bank itself
     kind: StoreKind

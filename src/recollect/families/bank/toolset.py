@@ -1,7 +1,6 @@
 """All tools of the memory bank, put together."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from recollect.core.files import FileStores
 from recollect.core.ports import Indexing, Library
@@ -27,10 +26,10 @@ from recollect.families.bank.search.index import SectionIndex
 from recollect.families.bank.search.ranking import BankSections
 from recollect.families.bank.search.tools import SearchTools
 from recollect.tools.tool import Effect, Tool
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Surface:
+class Surface(Value):
     """What of the tools is offered: the later ones too, and only those of the mode at the start."""
 
     extras: bool = False

@@ -1,11 +1,11 @@
 """What a gateway's file says: the servers behind it, and the tools in front of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.core.upstreams import ONLY as ONLY
 from recollect.core.upstreams import Reach
+from recollect.values import Value, field
 
 JSON = dict[str, Any]
 
@@ -14,8 +14,7 @@ REST = "*"  # in a mapping: every parameter that has no entry of its own
 Lines = Mapping[tuple[str, ...], int]  # where things stand in an entry, by the keys to them
 
 
-@dataclass(frozen=True, slots=True)
-class PassThrough:
+class PassThrough(Value):
     """Tools of an upstream that are offered as they are, under its names with a prefix."""
 
     prefix: str = ""
@@ -27,8 +26,7 @@ class PassThrough:
     lines: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamConfig:
+class UpstreamConfig(Value):
     reach: Reach
     pass_through: PassThrough | None = None
     line: int = 0
@@ -44,8 +42,7 @@ class UpstreamConfig:
         return self.pass_through.lines.get(tool, self.pass_through.lines.get("", self.line))
 
 
-@dataclass(frozen=True, slots=True)
-class ToolConfig:
+class ToolConfig(Value):
     """A tool of ours, and the tool behind it.
 
     `mapping` goes from our parameters to paths in the upstream's arguments, `constants` from
@@ -74,15 +71,13 @@ class ToolConfig:
         return self.lines.get(keys, self.line)
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayConfig:
+class GatewayConfig(Value):
     upstreams: Mapping[str, UpstreamConfig]
     tools: tuple[ToolConfig, ...] = ()
     instructions: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Value):
     """Something wrong in a gateway's file: where, what, and how to mend it."""
 
     line: int

@@ -1,7 +1,6 @@
 """The knowledge graph of one project: what its tools do, whatever dialect they speak."""
 
 from collections.abc import Awaitable, Callable, Sequence, Set
-from dataclasses import dataclass, replace
 from typing import TypeVar
 from uuid import uuid4
 
@@ -30,6 +29,7 @@ from recollect.families.graph.model import (
     RelationSpec,
 )
 from recollect.families.graph.naming import Identity, Resolved, required
+from recollect.values import Value, replace
 
 T = TypeVar("T")
 Planned = tuple[list[Step], T]
@@ -37,8 +37,7 @@ Planned = tuple[list[Step], T]
 ATTEMPTS = 20  # another process may commit between our reading and our writing
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(Value):
     """An entity that was asked for: whether it is new, and the observations added to it."""
 
     record: Record

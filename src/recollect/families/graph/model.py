@@ -1,7 +1,6 @@
 """What the graph's tools take and give, as it stands on the wire."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Annotated
 
 from recollect.core.entities import NAME_LIMIT
@@ -10,6 +9,7 @@ from recollect.core.records import Link, Record
 from recollect.core.times import iso
 from recollect.tools.schema import Field
 from recollect.tools.tool import Warned
+from recollect.values import Value, field
 
 TEXT_LIMIT = 100_000  # characters
 BATCH_LIMIT = 1_000  # items in one call
@@ -48,8 +48,7 @@ ObservedEntity = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class NewEntity:
+class NewEntity(Value):
     name: EntityName
     entity_type: EntityType
     observations: Annotated[list[Observation], Field("First facts.", max_items=BATCH_LIMIT)] = (
@@ -57,14 +56,12 @@ class NewEntity:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NewObservations:
+class NewObservations(Value):
     entity_name: ObservedEntity
     contents: Annotated[list[Observation], Field(max_items=BATCH_LIMIT)]
 
 
-@dataclass(frozen=True, slots=True)
-class RelationSpec:
+class RelationSpec(Value):
     from_: Annotated[
         str, Field("Source entity.", name="from", max_length=NAME_LIMIT * 2, blank=False)
     ]
@@ -72,14 +69,12 @@ class RelationSpec:
     relation_type: RelationType
 
 
-@dataclass(frozen=True, slots=True)
-class ObservationDeletion:
+class ObservationDeletion(Value):
     entity_name: ObservedEntity
     observations: Annotated[list[str], Field("Exact texts.", max_items=BATCH_LIMIT)]
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectView:
+class ProjectView(Value):
     id: str
     name: str
     description: str
@@ -107,13 +102,11 @@ class ProjectView:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectList:
+class ProjectList(Value):
     projects: list[ProjectView]
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentProject:
+class CurrentProject(Value):
     """The active project's own fields, or a message alone."""
 
     id: str | None = None
@@ -130,8 +123,7 @@ class CurrentProject:
         return self.message
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(Value):
     """How many things a call deleted, and the sentence that says so."""
 
     deleted: int
@@ -142,8 +134,7 @@ class Deleted:
         return self.message
 
 
-@dataclass(frozen=True, slots=True)
-class ObservationView:
+class ObservationView(Value):
     id: str
     entity_id: str
     content: str
@@ -154,8 +145,7 @@ class ObservationView:
         return cls(record.id, record.parent or "", record.text, iso(record.created_at))
 
 
-@dataclass(frozen=True, slots=True)
-class RelationView:
+class RelationView(Value):
     id: str
     from_: Annotated[str, Field(name="from")]
     to: str
@@ -177,8 +167,7 @@ class RelationView:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EntityView:
+class EntityView(Value):
     id: str
     name: str
     entity_type: str
@@ -205,8 +194,7 @@ class EntityView:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedEntity:
+class CreatedEntity(Value):
     """`created` is false where the entity was there; `observations` are those added now."""
 
     id: str
@@ -224,14 +212,12 @@ def masking_warnings(kinds: Iterable[str]) -> list[Warned] | None:
     return [Warned("secret_masked", f"Masked before storing: {found}.")] if found else None
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedEntities:
+class CreatedEntities(Value):
     entities: list[CreatedEntity]
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AddedObservations:
+class AddedObservations(Value):
     """`skipped` counts the texts that their entity had already."""
 
     observations: list[ObservationView]
@@ -239,8 +225,7 @@ class AddedObservations:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedRelations:
+class CreatedRelations(Value):
     """`existed` counts the relations that were there already; they are not listed again."""
 
     relations: list[RelationView]
@@ -248,8 +233,7 @@ class CreatedRelations:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FoundNodes:
+class FoundNodes(Value):
     """`matched` tells how the query was read: expression, all, any or substring."""
 
     entities: list[EntityView]
@@ -257,13 +241,11 @@ class FoundNodes:
     next_cursor: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedNodes:
+class OpenedNodes(Value):
     entities: list[EntityView]
 
 
-@dataclass(frozen=True, slots=True)
-class GraphPage:
+class GraphPage(Value):
     """A page of entities by name, with the relations that go out from them."""
 
     entities: list[EntityView]

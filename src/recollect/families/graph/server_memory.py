@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from recollect.core.entities import ENTITY, NAME_LIMIT, is_stub
@@ -28,6 +27,7 @@ from recollect.families.graph.views import observations_of, relations_at
 from recollect.retrieval.search import Place, search
 from recollect.tools.schema import Field, to_json
 from recollect.tools.tool import Effect, Family, tool
+from recollect.values import Value
 
 log = logging.getLogger(__name__)
 
@@ -50,15 +50,13 @@ Texts = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Entity:
+class Entity(Value):
     name: Name
     entity_type: EntityType
     observations: Texts
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(Value):
     from_: Annotated[str, Field(name="from", max_length=NAME_LIMIT, blank=False)]
     to: Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]
     relation_type: RelationType
@@ -67,26 +65,22 @@ class Relation:
         return RelationSpec(self.from_, self.to, self.relation_type)
 
 
-@dataclass(frozen=True, slots=True)
-class Additions:
+class Additions(Value):
     entity_name: Owner
     contents: Texts
 
 
-@dataclass(frozen=True, slots=True)
-class Deletions:
+class Deletions(Value):
     entity_name: Owner
     observations: Texts
 
 
-@dataclass(frozen=True, slots=True)
-class Added:
+class Added(Value):
     entity_name: Annotated[str, Field(name="entityName")]
     added_observations: Annotated[list[str], Field(name="addedObservations")]
 
 
-@dataclass(frozen=True, slots=True)
-class NewEntities:
+class NewEntities(Value):
     entities: list[Entity]
 
     @property
@@ -94,8 +88,7 @@ class NewEntities:
         return _pretty(self.entities)
 
 
-@dataclass(frozen=True, slots=True)
-class NewRelations:
+class NewRelations(Value):
     relations: list[Relation]
 
     @property
@@ -103,8 +96,7 @@ class NewRelations:
         return _pretty(self.relations)
 
 
-@dataclass(frozen=True, slots=True)
-class Additional:
+class Additional(Value):
     results: list[Added]
 
     @property
@@ -112,8 +104,7 @@ class Additional:
         return _pretty(self.results)
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Value):
     success: bool
     message: str
 
@@ -122,8 +113,7 @@ class Done:
         return self.message
 
 
-@dataclass(frozen=True, slots=True)
-class KnowledgeGraph:
+class KnowledgeGraph(Value):
     entities: list[Entity]
     relations: list[Relation]
 

@@ -2,20 +2,19 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect.core.entities import check_name
 from recollect.errors import InvalidInput
 from recollect.families.graph.model import BATCH_LIMIT, NewEntity, RelationSpec
 from recollect.tools.schema import parameters_of, parse_object
+from recollect.values import Value
 
 _ENTITY_KEYS = ("name", "entityType", "observations")
 _RELATION_KEYS = ("from", "to", "relationType")
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Value):
     """A line that could not be taken in, and why."""
 
     line: int

@@ -2,9 +2,10 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING
+
+from recollect.values import Value
 
 if TYPE_CHECKING:
     from recollect.core.sessions import Call
@@ -38,8 +39,7 @@ async def _none(_call: "Call") -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryOptions:
+class HistoryOptions(Value):
     """What the program decides for all calls."""
 
     mask_secrets: bool = True

@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
 from typing import Annotated, Any, Literal
@@ -33,6 +32,7 @@ from recollect.families.history.unified.showing import as_markdown
 from recollect.families.history.unified.unified import UnifiedSearch
 from recollect.tools.schema import Field
 from recollect.tools.tool import Family, Warned, tool
+from recollect.values import Value
 
 QUERY_LIMIT = 10_000  # characters
 CODE_LIMIT = 50_000
@@ -50,8 +50,7 @@ Limit = Annotated[int, Field("Most.")]
 Format = Annotated[Literal["json", "markdown"], Field("Text.")]
 
 
-@dataclass(frozen=True, slots=True)
-class UnifiedOptions:
+class UnifiedOptions(Value):
     limit: Limit | None = None
     merge_results: Annotated[bool, Field("Merge.")] | None = None
     include_graph: Annotated[bool, Field("Graph.")] | None = None
@@ -314,8 +313,7 @@ class HistoryTools(Family):
         return (day.isoformat(), now // LIFETIME if moves else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Value):
     """A question with all that its answer depends on, but for what is stored."""
 
     query: str

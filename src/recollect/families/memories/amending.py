@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from recollect.core.entities import check_name
@@ -16,12 +15,12 @@ from recollect.families.memories.model import (
     EntityChange,
     TagChange,
 )
+from recollect.values import Value
 
 Values = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Amendment:
+class Amendment(Value):
     """What is to be changed of a memory; None leaves it as it is."""
 
     content: str | None = None

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from recollect.core.records import SESSION_SCOPE, Record
@@ -18,6 +17,7 @@ from recollect.families.memories.model import (
 )
 from recollect.families.memories.sentences import central_sentences
 from recollect.retrieval.topics import DULL_STEMS
+from recollect.values import Value, field, replace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,8 +51,7 @@ PATTERN_PREFIX = "Recurring theme: "
 HIGHEST_IMPORTANCE = 0.9  # only a person says that nothing matters more
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Value):
     """One memory in place of several; its id is the same whoever makes it of the same ones."""
 
     id: str
@@ -64,8 +63,7 @@ class Summary:
     members: tuple[Record, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Value):
     """A theme that comes up again and again.
 
     `known` is the memory that was made of it before, and `members` are all that speak of it now.
@@ -91,15 +89,13 @@ class Pattern:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Value):
     analyzed: int = 0
     summaries: tuple[Summary, ...] = ()
     patterns: tuple[Pattern, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(Value):
     """What a plan is made of.
 
     `own` has what was derived from the session before, too. `patterns` are the memories of
@@ -296,8 +292,7 @@ def _looks_like_path(word: str) -> bool:
     return is_file or "\\" in word or word.startswith(("~/", "./", "/")) or word.count("/") > 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Topic:
+class _Topic(Value):
     """Memories that belong together, and how much each is at the centre of it."""
 
     members: tuple[Record, ...]

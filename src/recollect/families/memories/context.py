@@ -1,7 +1,6 @@
 """The context block: what a task should know, inside a token budget and fenced as data."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from recollect.core.fencing import as_data
@@ -11,6 +10,7 @@ from recollect.core.tokens import token_count
 from recollect.families.memories.fencing import fenced
 from recollect.families.memories.filling import Entry, Filling
 from recollect.families.memories.identity import text_key
+from recollect.values import Value
 
 Section = Literal["preferences", "project_context", "session_history", "relevant_procedures"]
 
@@ -27,8 +27,7 @@ MOST_READ = 400_000  # characters of all candidates: making them data takes time
 FEWEST_READ = 2_000  # characters of each
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Value):
     """`used` are the memories in it; `truncated` where some were clipped or left out."""
 
     text: str

@@ -1,12 +1,11 @@
 """Fading: what hooks stored and nobody used is forgotten after a while."""
 
-from dataclasses import dataclass
-
 from recollect.core.ports import Access, RecordStore
 from recollect.core.records import Delete, Record, Step, Update, Where
 from recollect.core.times import Clock
 from recollect.core.writing import Planned, Writer
 from recollect.families.memories.model import AUTOMATIC, DEFAULT_IMPORTANCE, MEMORIES, MEMORY
+from recollect.values import Value
 
 DAY = 86_400 * 1_000_000  # microseconds
 LASTING = 0.2  # of its half-life that each use adds
@@ -49,8 +48,7 @@ async def fade(store: RecordStore, clock: Clock, client: str = "") -> int:
     return forgotten
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
+class _Page(Value):
     """The candidates behind one that was looked at before, as they are when it is asked."""
 
     after: str | None = None

@@ -1,11 +1,11 @@
 """Filling a token budget with lines of several sections, by priority, need and rank."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from recollect.core.records import Record
 from recollect.core.tokens import token_count
+from recollect.values import Value
 
 FIRST_SHARE = 0.5  # of the budget that the first section may take before others have their share
 SHORT = 200  # characters of an entry, while others wait for room
@@ -13,8 +13,7 @@ SHORTEST = 40  # characters; less of a text says nothing
 _CHARACTERS_PER_TOKEN = 5  # at most, on one line: a blank and four letters
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Value):
     """A record that may get a line, with where it comes from; `text_key` tells equal texts.
 
     `is_whole` says whether `text` is all that the record has.

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from recollect.core.records import SESSION_SCOPE, Record, Where
 from recollect.families.memories.context import HEADINGS, ranked
+from recollect.values import Value, replace
 
 Texts = tuple[str, ...]
 Recall = Callable[[str, Texts, Texts, float, int], Awaitable[list[Record]]]
@@ -45,8 +45,7 @@ async def gather(
     return {section: ranked(records) for section, records in zip(wanted, found, strict=True)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Questions:
+class _Questions(Value):
     recall: Recall
     newest: Newest
     query: str

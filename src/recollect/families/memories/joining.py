@@ -1,7 +1,6 @@
 """What a memory gains when its text is stored or brought to it once more."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from recollect.core.records import Record, Step, Update
@@ -14,6 +13,7 @@ from recollect.families.memories.model import (
     SUPERSEDED_BY,
     SUPERSEDES,
 )
+from recollect.values import replace
 
 Values = dict[str, Any]
 

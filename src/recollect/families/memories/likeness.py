@@ -1,7 +1,6 @@
 """Whether a new memory says what another one says already, or says it anew."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from recollect.core.folding import fold, tokens
@@ -11,6 +10,7 @@ from recollect.core.stemming import stem
 from recollect.core.words import STOP_WORDS, AllOf, AnyOf, Phrase, WordQuery
 from recollect.families.memories.identity import EVENT
 from recollect.families.memories.model import MEMORY
+from recollect.values import Value
 
 Likeness = Literal["similar", "superseded"]
 
@@ -22,8 +22,7 @@ CANDIDATES = 5
 _PAIRS = ((0, 1), (2, 3))  # of the longest words
 
 
-@dataclass(frozen=True, slots=True)
-class Alike:
+class Alike(Value):
     record: Record
     likeness: Likeness
 

@@ -1,13 +1,13 @@
 """Secrets kept out of what is stored, and the warning that says so."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from recollect.core.secrets import masked, masked_json
 from recollect.errors import InvalidInput
 from recollect.families.memories.model import RelatedEntity, Source
 from recollect.tools.tool import Warned
+from recollect.values import replace
 
 T = TypeVar("T")
 

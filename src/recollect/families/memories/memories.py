@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from recollect.core.accounts import signed
@@ -45,13 +44,13 @@ from recollect.families.memories.sessions import NO_SESSION, Uses, session_steps
 from recollect.families.memories.stores import Stores, still_there
 from recollect.families.memories.superseding import mark_superseded, supersession
 from recollect.tools.tool import Warned
+from recollect.values import Value, replace
 
 T = TypeVar("T")
 Change = Callable[[RecordStore, Record, int], Awaitable[Planned[T]]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Value):
     """A memory after it was stored: new, or the one that was there."""
 
     record: Record

@@ -1,7 +1,6 @@
 """What the tools of the memories take and give, as it stands on the wire."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Annotated, Any, Literal, cast
 
@@ -15,6 +14,7 @@ from recollect.families.memories.kinds import SESSION as SESSION
 from recollect.retrieval.profile import Profile, Shares
 from recollect.tools.schema import Field
 from recollect.tools.tool import Warned
+from recollect.values import Value
 
 DERIVED_FROM = "derived_from"  # verb of the link from a summary to what it was made of
 SUPERSEDES = "supersedes"  # verb of the link from a fact to the one it replaces, and facet
@@ -59,8 +59,7 @@ OccurredAt = Annotated[int, Field("When it happened.", moment=True)]
 Pinned = Annotated[bool, Field("Never fades.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Value):
     """What the program decides for all calls."""
 
     mask_secrets: bool = True
@@ -71,8 +70,7 @@ class Options:
     zone: tzinfo = UTC  # in which "yesterday" is meant
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Value):
     """Where a memory comes from."""
 
     tool: Annotated[str, Field(max_length=NAME_LIMIT)] | None = None
@@ -88,8 +86,7 @@ class Source:
         return {name: value for name, value in given.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class RelatedEntity:
+class RelatedEntity(Value):
     """An entity that a memory is about, and how."""
 
     name: Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]
@@ -119,28 +116,24 @@ RelatedEntities = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class TagChange:
+class TagChange(Value):
     add: Annotated[list[Tag], Field(max_items=TAG_LIMIT)] | None = None
     remove: Annotated[list[Tag], Field(max_items=TAG_LIMIT)] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class EntityChange:
+class EntityChange(Value):
     """`remove` has the names of entities."""
 
     add: Annotated[list[RelatedEntity], Field(max_items=ENTITIES_LIMIT)] | None = None
     remove: Annotated[list[str], Field(max_items=ENTITIES_LIMIT)] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TimeRange:
+class TimeRange(Value):
     after: Annotated[int, Field(moment=True)] | None = None
     before: Annotated[int, Field(moment=True)] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMemory:
+class StoredMemory(Value):
     """`updated` names what a memory that was there already has got from this call."""
 
     memory_id: str
@@ -155,8 +148,7 @@ class StoredMemory:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryView:
+class MemoryView(Value):
     """A memory as it is recalled; what it does not have stays away."""
 
     id: str
@@ -215,8 +207,7 @@ class MemoryView:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RecalledMemories:
+class RecalledMemories(Value):
     """`total_matched` counts what the filters and the query leave, not what the answer holds.
 
     `bank` has sections of the memory bank's files, where they were asked for.
@@ -230,16 +221,14 @@ class RecalledMemories:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ForgottenMemory:
+class ForgottenMemory(Value):
     memory_id: str
     status: str
     reason: str | None = None
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatedMemory:
+class UpdatedMemory(Value):
     memory_id: str
     updated_fields: list[str]
     re_embedded: bool
@@ -247,15 +236,13 @@ class UpdatedMemory:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaggedMemory:
+class TaggedMemory(Value):
     memory_id: str
     tags: list[str]
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PromotedMemory:
+class PromotedMemory(Value):
     """`merged` where the target scope had the same text: `memory_id` is that one's."""
 
     memory_id: str
@@ -266,8 +253,7 @@ class PromotedMemory:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryContext:
+class MemoryContext(Value):
     context_block: str
     memories_used: int
     tokens_used: int
@@ -275,30 +261,26 @@ class MemoryContext:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Relationship:
+class Relationship(Value):
     type: str
     target: str
     direction: str
 
 
-@dataclass(frozen=True, slots=True)
-class GraphEntity:
+class GraphEntity(Value):
     name: str
     type: str
     relationships: list[Relationship]
     memory_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class GraphStats:
+class GraphStats(Value):
     entities_traversed: int
     relationships_found: int
     depth_reached: int
 
 
-@dataclass(frozen=True, slots=True)
-class KnowledgeGraph:
+class KnowledgeGraph(Value):
     entities: list[GraphEntity]
     memories: list[MemoryView]
     graph_stats: GraphStats

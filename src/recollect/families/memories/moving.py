@@ -6,7 +6,6 @@ only that version is buried; what was changed meanwhile is carried over first.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from recollect.core.ports import RecordStore
@@ -46,6 +45,7 @@ from recollect.families.memories.model import (
     RelatedEntity,
 )
 from recollect.families.memories.stores import still_there
+from recollect.values import Value, replace
 
 PROMOTED = "promoted"  # facet: where a memory comes from, and which version of it
 ABSORBED = "absorbed"  # facet: the ids and versions of what was merged into a memory
@@ -53,8 +53,7 @@ MOST_ABSORBED = 100  # the last ones; a move is finished long before that
 _OF_PLACE = {"scope", "session", "variant"}  # a copy has its own
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(Value):
     """What goes with a memory: the entities that it is about, and its links to others."""
 
     entities: Sequence[RelatedEntity]

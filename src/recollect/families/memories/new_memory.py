@@ -1,7 +1,6 @@
 """A memory as it is asked for, and the record that it becomes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.core.entities import check_name
@@ -19,13 +18,13 @@ from recollect.families.memories.model import (
     Scope,
     Source,
 )
+from recollect.values import Value, replace
 
 UNKNOWN_SOURCE = Source()
 HOOKS = "hook"  # what a source's tool begins with where nobody asked for the memory
 
 
-@dataclass(frozen=True, slots=True)
-class NewMemory:
+class NewMemory(Value):
     """A memory as it is asked for; `session` is None where no session is known."""
 
     content: str

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from time import perf_counter
 
 from recollect.core.accounts import acting
@@ -25,14 +24,14 @@ from recollect.families.memories.stores import Stores
 from recollect.retrieval.profile import Found, Hit, Place
 from recollect.retrieval.search import search
 from recollect.tools.tool import Warned
+from recollect.values import Value, replace
 
 OF_PROJECT = (SESSION_SCOPE, "project")
 USERS = ("user",)
 NO_BANK = "There is no memory bank, so that memories alone were searched."
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Value):
     """What is to be recalled; an empty field does not restrict."""
 
     query: str

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
 from uuid import uuid4
 
@@ -29,6 +28,7 @@ from recollect.families.memories.identity import place_of, text_key
 from recollect.families.memories.meaning import Meaning
 from recollect.families.memories.model import AUTOMATIC, DERIVED_FROM, MEMORY
 from recollect.tools.tool import Warned
+from recollect.values import Value, replace
 
 MOST_OWN = 2_000  # memories of the session, the newest: the work grows with their square
 MOST_OTHERS = 1_000  # newest memories of other sessions that a theme is looked for in
@@ -36,8 +36,7 @@ MOST_PATTERNS = 1_000  # earlier ones
 TIME_LIMIT = 2.0  # seconds for vectors that are still missing
 
 
-@dataclass(frozen=True, slots=True)
-class ConsolidatedMemory:
+class ConsolidatedMemory(Value):
     id: str
     content: str
     type: str
@@ -45,8 +44,7 @@ class ConsolidatedMemory:
     scope: str
 
 
-@dataclass(frozen=True, slots=True)
-class DetectedPattern:
+class DetectedPattern(Value):
     """`memory_id` is the procedural memory that keeps it."""
 
     pattern: str
@@ -55,15 +53,13 @@ class DetectedPattern:
     memory_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class SessionStats:
+class SessionStats(Value):
     memories_analyzed: int
     consolidated_into: int
     patterns_found: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reflected:
+class Reflected(Value):
     consolidated_memories: list[ConsolidatedMemory]
     patterns_detected: list[DetectedPattern]
     session_stats: SessionStats
@@ -154,8 +150,7 @@ async def _undone(store: RecordStore, deleted: Sequence[Record]) -> set[str]:
     return {record_id for record_id, seq in deletions.items() if seq in undoing}
 
 
-@dataclass(frozen=True, slots=True)
-class _Present:
+class _Present(Value):
     """What is there already of what is planned."""
 
     by_text: Mapping[tuple[str | None, str], Record]

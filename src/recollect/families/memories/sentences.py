@@ -3,11 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 from recollect.core.sentences import sentences
 from recollect.core.text import clipped
 from recollect.families.memories.likeness import telling_words
+from recollect.values import Value
 
 REPEATED = 0.6  # share of a sentence's words that others have said before it
 FULL_SENTENCE = 4  # telling words; what has fewer is an exclamation or a heading
@@ -16,8 +16,7 @@ COVERED = 0.3  # what a word still counts when a chosen sentence has it
 _ENDS_OPEN = re.compile(r"[^\W_]$")
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Value):
     """A sentence of one of several texts, and how much that text counts among them."""
 
     text: str

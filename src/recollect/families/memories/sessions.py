@@ -3,7 +3,6 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from recollect.core.accounts import Account, acting, acting_as
 from recollect.core.ports import RecordStore
@@ -12,6 +11,7 @@ from recollect.core.sessions import Call, conversation_of
 from recollect.errors import Conflict, InvalidInput, RecollectError
 from recollect.families.memories.model import AUTOMATIC, MEMORY, SESSION, Options
 from recollect.families.memories.topics import session_summary
+from recollect.values import Value, field
 
 NO_SESSION = ""  # sees what belongs to no session, and no other session's memories
 CLOSING = "session_end"  # what the log calls it
@@ -106,8 +106,7 @@ async def close_session(
     return True
 
 
-@dataclass(slots=True)
-class Use:
+class Use(Value, frozen=False):
     """What a session did while this process served it.
 
     `stored` is None until it was counted; what other processes store for the session since then

@@ -1,7 +1,6 @@
 """The state of the memories: how many there are, where they lie, and how they are searched."""
 
 from collections import Counter
-from dataclasses import dataclass
 
 from recollect.core.entities import ENTITY
 from recollect.core.ports import Indexing
@@ -10,13 +9,13 @@ from recollect.core.times import iso
 from recollect.families.memories.model import MEMORY, Options
 from recollect.families.memories.sessions import started_at
 from recollect.families.memories.stores import Stores
+from recollect.values import Value
 
 WORKING = "working"  # a type that the counts name only where it occurs
 _SECOND = 1_000_000  # microseconds
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(Value):
     status: str
     engine: str
     mode: str
@@ -30,23 +29,20 @@ class Connection:
     copy_kept: str | None = None  # what it had, where it came back with less
 
 
-@dataclass(frozen=True, slots=True)
-class ByScope:
+class ByScope(Value):
     session: int
     project: int
     user: int
 
 
-@dataclass(frozen=True, slots=True)
-class ByType:
+class ByType(Value):
     episodic: int
     semantic: int
     procedural: int
     working: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Value):
     total: int
     by_scope: ByScope
     by_type: ByType
@@ -55,8 +51,7 @@ class Counts:
     relationships: int
 
 
-@dataclass(frozen=True, slots=True)
-class Embeddings:
+class Embeddings(Value):
     """How many texts have their vector, and how many wait for it: memories, and in a project with
     a memory bank the sections of its files."""
 
@@ -65,23 +60,20 @@ class Embeddings:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Value):
     database_size_bytes: int
     embedding_dimensions: int
     embedding_model: str
     embeddings: Embeddings | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentSession:
+class CurrentSession(Value):
     session_id: str
     memories_this_session: int
     started_at: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryStatus:
+class MemoryStatus(Value):
     connection: Connection
     counts: Counts
     storage: Storage

@@ -1,7 +1,6 @@
 """Walking the graph: entities from hop to hop, and the memories that are about them."""
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
 from typing import Literal
 
 from recollect.core.entities import ENTITY, candidates
@@ -22,6 +21,7 @@ from recollect.families.memories.recalling import given_out
 from recollect.families.memories.sessions import NO_SESSION
 from recollect.families.memories.stores import Stores
 from recollect.tools.tool import Warned
+from recollect.values import Value, field
 
 Way = Literal["outgoing", "incoming", "both"]
 DIRECTIONS: dict[Way, Direction] = {"outgoing": "out", "incoming": "in", "both": "both"}
@@ -34,8 +34,7 @@ MOST_MEMORIES = 100  # looked at; more are only counted
 Identity = tuple[str, str]  # the normalised name and type: the same entity in both stores
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Value):
     """How to walk."""
 
     entity: str | None = None
@@ -46,8 +45,7 @@ class Route:
     limit: int = 20
 
 
-@dataclass(slots=True)
-class _Met:
+class _Met(Value, frozen=False):
     """An entity on the way, whichever stores have it."""
 
     name: str
@@ -59,8 +57,7 @@ class _Met:
     memories: dict[str, None] = field(default_factory=dict[str, None])
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(Value, frozen=False):
     """What was met so far, in all stores."""
 
     met: dict[Identity, _Met] = field(default_factory=dict[Identity, _Met])

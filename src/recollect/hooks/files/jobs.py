@@ -4,13 +4,13 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, cast
 
 from recollect.hooks.files import writing
 from recollect.hooks.files.marks import mark
+from recollect.values import Value, as_dict, field, replace
 
 FOLDER = "jobs"  # inside the folder of the hooks
 ASIDE = "failed"  # likewise: what was tried in vain
@@ -37,8 +37,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Value):
     """One transcript to take in, and at its end a session to sum up.
 
     `wishes` are settings of the hook that wrote it: whoever works it off may have others.
@@ -91,7 +90,7 @@ class Jobs:
 
     def keep(self, job: Job) -> None:
         """Writes it as it is now."""
-        values = {name: value for name, value in asdict(job).items() if name != "name"}
+        values = {name: value for name, value in as_dict(job).items() if name != "name"}
         _write(self._folder / job.name, values)
 
     def done(self, job: Job) -> None:
@@ -99,7 +98,7 @@ class Jobs:
 
     def give_up(self, job: Job, reason: str) -> None:
         """Puts it where nobody tries it again, with the reason."""
-        self._put_aside(job.name, {**asdict(job), "reason": reason})
+        self._put_aside(job.name, {**as_dict(job), "reason": reason})
 
     def set_aside(self) -> list[Mapping[str, Any]]:
         """What was given up, the oldest first, each with its `reason`."""

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from recollect.hooks.leaving.handling import SESSION_END, WISHES
 from recollect.hooks.leaving.waking import lock_path, turn_to_start
 from recollect.hooks.places import hooks_folder
 from recollect.settings import Settings
+from recollect.values import Value, field, replace
 
 if TYPE_CHECKING:
     from recollect.app.closing import Closing
@@ -63,8 +63,7 @@ class _TooLarge(Exception):
     """The process has become larger than it may; the next one begins small."""
 
 
-@dataclass(slots=True)
-class Worker:
+class Worker(Value, frozen=False):
     """Takes each job once; what fails is left for another time, and in the end given up."""
 
     settings: Settings

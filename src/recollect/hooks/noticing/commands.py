@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import PureWindowsPath
+
+from recollect.values import Value
 
 LONGEST_READ = 10_000  # characters of a command
 INSTALL, BUILD, TEST, DEPLOY, MIGRATE = "install", "build", "test", "deploy", "migrate"
@@ -90,8 +91,7 @@ _PIECES = re.compile(r"[-_:./]")
 _HERE = "./"
 
 
-@dataclass(frozen=True, slots=True)
-class _Simple:
+class _Simple(Value):
     """One program with its words, and what stands between it and the one before."""
 
     operator: str

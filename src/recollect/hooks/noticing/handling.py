@@ -1,6 +1,5 @@
 """PostToolUse and PostToolUseFailure: failures, what mended them, and edits, remembered quietly."""
 
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -8,6 +7,7 @@ from recollect.hooks.files.trail import Trail
 from recollect.hooks.model import Answer, Around, HookEvent
 from recollect.hooks.noticing.tags import NOTICED_BY
 from recollect.hooks.places import hooks_folder
+from recollect.values import Value
 
 if TYPE_CHECKING:
     from recollect.hooks.noticing.notices import Notice
@@ -54,8 +54,7 @@ def _ran(event: HookEvent, around: Around) -> Answer | None:
     return run.failed(outcome.output) if outcome.failed else run.worked()
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Value):
     """A command that has ended, in the session that ran it.
 
     The trail is told first: what cannot be stored in time happened all the same.

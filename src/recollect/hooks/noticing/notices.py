@@ -4,17 +4,16 @@ All of it stays below the importance from which a memory is told at the start of
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from recollect.hooks.noticing.tags import EDITED, FAILED, FIXED, WORKED
+from recollect.values import Value
 
 LONGEST_COMMAND = 200  # characters
 MOST_FILES = 8  # that one memory names
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
+class Notice(Value):
     """A memory that nobody asked for."""
 
     text: str

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect.hooks.model import HookEvent
 from recollect.hooks.noticing.commands import BUILD, TEST
+from recollect.values import Value
 
 FAILURE = "PostToolUseFailure"
 MOST_READ_FIRST, MOST_READ_LAST = 4_000, 16_000  # characters of an output
@@ -52,8 +52,7 @@ _SUM = re.compile(r"(?:^|[=:;,.]) *0 failed\b")  # how many did, whatever the nu
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Value):
     failed: bool
     output: str
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +16,7 @@ from recollect.hooks.prompting.given import said_once
 from recollect.hooks.prompting.judging import MEMORY, USER, Asked, Find, Judging, Shelf
 from recollect.hooks.prompting.rarity import Rarity
 from recollect.hooks.prompting.wording import Word
+from recollect.values import replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses
     from recollect.core.ports import RecordStore

@@ -1,11 +1,11 @@
 """What a session is told when it starts: lines under headings, fenced, never more than allowed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from recollect.core.tokens import token_count
 from recollect.families.memories.fencing import fenced
 from recollect.families.memories.filling import Entry, Filling
+from recollect.values import Value
 
 LONGEST = 7_500  # characters: clients put more than 8,000 aside
 TITLE = "## Memory of earlier work\nFrom Recollect, on this machine."
@@ -26,8 +26,7 @@ HEADINGS: Mapping[str, str] = {  # the first that has something may take half of
 Sections = Mapping[str, Sequence[Entry]]
 
 
-@dataclass(frozen=True, slots=True)
-class Briefing:
+class Briefing(Value):
     """`ids` are those of what stands in the text; without any there is no text."""
 
     text: str

@@ -1,7 +1,6 @@
 """Past sessions of a project and conversations of its folder, a line for each."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from recollect.families.history.model import CONVERSATION, DECISION, SUMMARY, TU
 from recollect.families.memories.filling import Entry
 from recollect.families.memories.kinds import SESSION
 from recollect.hooks.noticing.tags import EDITED, FAILED, FIXED, WORKED
+from recollect.values import Value, replace
 
 if TYPE_CHECKING:
     from recollect.core.ports import RecordStore
@@ -25,8 +25,7 @@ TOPICS = "Key topics: "  # behind which the summary of a session names them
 _TELL_NOTHING = frozenset({EDITED, FAILED, FIXED, WORKED})  # tags of what hooks store
 
 
-@dataclass(frozen=True, slots=True)
-class _Talk:
+class _Talk(Value):
     """What is known of one session: a conversation, what it came to, or both."""
 
     record: Record

@@ -1,13 +1,13 @@
 """A person's words in Claude Code's transcripts, where tools and the program are `user` too."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from recollect.transcripts.reading.fields import listed, mapping, string
 from recollect.transcripts.saying.calls import failure
 from recollect.transcripts.saying.turns import name
 from recollect.transcripts.saying.wrappers import inside, without, without_leading
+from recollect.values import Value
 
 _INJECTED = (
     "system-reminder",
@@ -37,8 +37,7 @@ _REJECTED = "The user doesn't want to "
 _BUT_SAID = "the user said:\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Value):
     """A call of a tool that did not do what it was made for, and what was said of it."""
 
     call: str

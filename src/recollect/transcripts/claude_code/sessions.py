@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from recollect.transcripts.reading.decoding import WRONG_SHAPE, NoRecord, record
 from recollect.transcripts.reading.fields import mapping, moment, string
 from recollect.transcripts.saying.calls import files_of, snippets_of
 from recollect.transcripts.saying.turns import OpenTurn, folder, name, title, unknown
+from recollect.values import Value, replace
 
 # What the program notes for itself: nothing that was said is lost with it.
 _NOISE = frozenset(
@@ -60,8 +60,7 @@ _MOST_SESSIONS = 32  # whose folder is remembered: a file may begin with copies 
 _MOST_TITLES = 32
 
 
-@dataclass(slots=True)
-class _Answer:
+class _Answer(Value, frozen=False):
     """One that is being written."""
 
     turn: OpenTurn

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from recollect.core.transcripts import Snippet
@@ -12,6 +11,7 @@ from recollect.transcripts.saying.calls import failure, files_of, snippets_of
 from recollect.transcripts.saying.patches import patch_in
 from recollect.transcripts.saying.turns import name
 from recollect.transcripts.saying.wrappers import without_leading
+from recollect.values import Value
 
 # What is put before a person's words, or sent in their place.
 _INJECTED = frozenset(
@@ -50,8 +50,7 @@ _WHERE_EXIT_STANDS = 400  # characters from the beginning: before what the comma
 _OUTPUT = re.compile(r"^Output:\n", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Value):
     """A tool that the assistant called, and what it did with it."""
 
     id: str

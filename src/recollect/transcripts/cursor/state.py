@@ -6,7 +6,6 @@ kept in a form that nobody has described.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -25,13 +24,14 @@ from recollect.core.transcripts import (
     Turn,
 )
 from recollect.errors import Unavailable
-from recollect.transcripts.cursor.vscdb import Database, TooLarge, Value
+from recollect.transcripts.cursor.vscdb import Database, Stored, TooLarge
 from recollect.transcripts.limits import PORTION_EVENTS, PORTION_TEXT
 from recollect.transcripts.reading.fields import decoded, listed, mapping, moment, string, unique
 from recollect.transcripts.saying.calls import failure, files_of, snippets_of
 from recollect.transcripts.saying.messages import Message, Setting, belongs, turn_of
 from recollect.transcripts.saying.turns import folder, name, title
 from recollect.transcripts.sources import CURSOR
+from recollect.values import Value, replace
 
 DATABASE = Path("globalStorage", "state.vscdb")
 
@@ -64,8 +64,7 @@ def composers(path: Path) -> list[Transcript]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(Value):
     """How much there is of a conversation; `damage` is why nothing of it can be read."""
 
     bubbles: int = 0
@@ -73,7 +72,7 @@ class _Head:
     damage: str | None = None
 
     @staticmethod
-    def of(raw: Value) -> "_Head":
+    def of(raw: Stored) -> "_Head":
         if isinstance(raw, TooLarge):
             return _Head(damage=_TOO_LARGE)
         if raw is None or raw.strip() == b"null":  # how the editor deletes one
@@ -272,7 +271,7 @@ class _Reading:
         return name(self._bubbles[place].get("bubbleId")) or str(place)
 
 
-def _lack(raw: Value) -> str:
+def _lack(raw: Stored) -> str:
     if isinstance(raw, TooLarge):
         return _TOO_LARGE
     return "message that is missing" if raw is None else _NO_JSON

@@ -22,7 +22,7 @@ class TooLarge:
 
 
 TOO_LARGE = TooLarge()
-Value = bytes | TooLarge | None
+Stored = bytes | TooLarge | None
 
 
 class _Connection(Protocol):
@@ -57,7 +57,7 @@ class Database:
             )
             return [key.decode("utf-8", "replace") for (key,) in rows]
 
-    def values(self, keys: Sequence[str]) -> Iterator[Value]:
+    def values(self, keys: Sequence[str]) -> Iterator[Stored]:
         """Of each key, one after the other; None where there is none."""
         with self._opened() as connection:
             if not _has_table(connection):
@@ -122,14 +122,14 @@ def _has_table(connection: _Connection) -> bool:
     return any(True for _ in connection.execute(sought, (_TABLE,)))
 
 
-def _lookup(connection: _Connection, key: str) -> Value:
+def _lookup(connection: _Connection, key: str) -> Stored:
     asked = f"SELECT octet_length(value), {_LARGEST} FROM {_TABLE} WHERE key = ?"
     # To the end of the rows, which is what ends the lock.
     rows = list(connection.execute(asked, (key,)))
     return _value(*rows[0]) if rows else None
 
 
-def _value(size: int | None, value: bytes | None) -> Value:
+def _value(size: int | None, value: bytes | None) -> Stored:
     return TOO_LARGE if size is not None and value is None else value
 
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from os import stat_result
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from recollect.transcripts.reading.contents import Content, Line, chunks, lines,
 from recollect.transcripts.reading.decoding import NoRecord, record_of
 from recollect.transcripts.reading.kept import FileTranscript, unreadable
 from recollect.transcripts.reading.marks import START, Place, place_of
+from recollect.values import replace
 
 DAMAGED = "damaged file"
 

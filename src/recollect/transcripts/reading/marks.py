@@ -2,18 +2,17 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.core.transcripts import Mark
 from recollect.transcripts.reading.contents import TAIL, Content
 from recollect.transcripts.reading.fields import mapping
+from recollect.values import Value, field
 
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Value):
     """Between two lines, where no turn is open."""
 
     offset: int

@@ -2,17 +2,16 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from recollect.core.transcripts import ASSISTANT, Snippet, Turn
 from recollect.transcripts.limits import MOST_CODE
 from recollect.transcripts.saying.turns import OpenTurn
+from recollect.values import Value
 
 _MOST_MESSAGES = 200  # of an answer, so that one without an end has parts
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Value):
     """What was said at once, with the tools that were used along with it."""
 
     id: str
@@ -31,8 +30,7 @@ class Message:
         return not (self.text or self.tools or self.snippets or self.failures)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Value):
     """What is the same for all turns of a conversation."""
 
     session: str

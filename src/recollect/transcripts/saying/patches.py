@@ -1,8 +1,7 @@
 """Patches as Codex writes them: which files they change, and what they put there."""
 
-from dataclasses import dataclass, field
-
 from recollect.core.transcripts import Snippet
+from recollect.values import Value, field
 
 _BEGIN = "*** Begin Patch"
 _END = "*** End Patch"
@@ -10,8 +9,7 @@ _FILE = ("*** Add File: ", "*** Update File: ", "*** Delete File: ")
 _MOVED = "*** Move to: "
 
 
-@dataclass(slots=True)
-class Patch:
+class Patch(Value, frozen=False):
     """What a patch says; empty where a text holds none."""
 
     files: list[str] = field(default_factory=list[str])
@@ -41,8 +39,7 @@ def patch_in(text: str) -> Patch:
     return patch
 
 
-@dataclass(slots=True)
-class _Hunk:
+class _Hunk(Value, frozen=False):
     file: str = ""
     old: list[str] = field(default_factory=list[str])
     new: list[str] = field(default_factory=list[str])

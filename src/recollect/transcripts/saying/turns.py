@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from recollect.core.transcripts import Snippet, Turn
@@ -20,6 +19,7 @@ from recollect.transcripts.limits import (
 )
 from recollect.transcripts.reading.decoding import WRONG_SHAPE
 from recollect.transcripts.reading.fields import string
+from recollect.values import replace
 
 CLIPPED = "rest of a very long turn"
 LONG_PATH = "path over 1,000 characters"

@@ -3,12 +3,13 @@
 import socket
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import cast
 
 import httpx2
+
+from recollect.values import Value, replace
 
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, BUSY = 400, 401, 403, 404, 405, 429
 SEE_OTHER, FAILED, NOT_IMPLEMENTED = 303, 500, 501
@@ -28,8 +29,7 @@ class Kind(Enum):
     UNREADABLE = auto()  # answered, with what cannot be passed on
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Value):
     """`reason` is the end of a sentence about the server, without a full stop. `hint` and
     `may_pass` hold where the request itself changes nothing there."""
 

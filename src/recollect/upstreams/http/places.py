@@ -2,19 +2,18 @@
 
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from recollect.core.upstreams import Endpoint
 from recollect.errors import UpstreamUnavailable
 from recollect.upstreams.variables import filled
+from recollect.values import Value, field
 
 PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Value):
     """A server, ready to be spoken to. `shown` is for messages; address, headers and proxy may
     hold secrets."""
 

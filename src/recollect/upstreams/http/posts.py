@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import replace
 from typing import TypeVar
 
 import anyio
@@ -11,6 +10,7 @@ import httpx2
 
 from recollect.core.upstreams import JSON
 from recollect.upstreams.http.faults import Fault, Kind
+from recollect.values import replace
 
 T = TypeVar("T")
 

@@ -3,12 +3,12 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from recollect.core.upstreams import Launch
 from recollect.errors import UpstreamUnavailable
 from recollect.upstreams.variables import filled
+from recollect.values import Value
 
 # What the official clients let a server inherit: enough to run, and no secrets.
 INHERITED = (
@@ -37,8 +37,7 @@ _HINT_FOR_LINE = (
 _PATHEXT = ".COM;.EXE;.BAT;.CMD"
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Value):
     """Everything that the system wants to know of it."""
 
     command: tuple[str, ...]

@@ -3,7 +3,6 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol, cast
 
@@ -15,6 +14,7 @@ from recollect.errors import UpstreamError, visible
 from recollect.upstreams.links import LinkEnded, NotSent
 from recollect.upstreams.messages import Unreadable, read, written
 from recollect.upstreams.results import result_of
+from recollect.values import Value, field
 
 _METHOD_NOT_FOUND = -32601
 _LONGEST_QUOTE = 200  # characters of what a server wrote
@@ -23,8 +23,7 @@ _PROGRESS_KEPT = 100  # of one request, while its client does not listen
 Progress = tuple[float, float | None, str | None]
 
 
-@dataclass(slots=True, eq=False)
-class _Pending:
+class _Pending(Value, frozen=False, eq=False):
     answer: asyncio.Future[JSON]
     progress: deque[Progress] = field(default_factory=lambda: deque(maxlen=_PROGRESS_KEPT))
     news: asyncio.Event = field(default_factory=asyncio.Event)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 
@@ -15,6 +14,7 @@ from recollect.core.records import Where
 from recollect.core.switching import Switching
 from recollect.engines.postgres.library import PostgresLibrary
 from recollect.errors import Conflict, InvalidInput, NotFound, ProjectArchived
+from recollect.values import replace
 
 SERVERS = 4
 

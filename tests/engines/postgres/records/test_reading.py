@@ -1,7 +1,6 @@
 """Questions whose answers PostgreSQL would give otherwise, if one let it."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from recollect.core.records import Where
 from recollect.engines.memory.store import MemoryStore
 from recollect.engines.postgres.records.reading import MOST_PARTS
 from recollect.engines.postgres.store import PostgresStore
+from recollect.values import replace
 
 CASED = "aAßẞöÖéÉǆǅǄкКıIi日%_\\^]-[ .*1"
 

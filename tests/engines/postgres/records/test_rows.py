@@ -1,7 +1,5 @@
 """Values on their way into columns and back."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +19,7 @@ from recollect.engines.postgres.records.rows import (
 from recollect.engines.postgres.records.rows import (
     given as taken_back,
 )
+from recollect.values import replace
 
 TEXTS = st.text(st.sampled_from("\0\x01\x02ab"), max_size=8)
 

@@ -1,5 +1,4 @@
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from recollect.app.care.findings import Finding, Patient, mended
 from recollect.core.times import now
 from recollect.engines.sqlite.care.catalogue import OLD_BACKUP
 from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.values import replace
 
 
 @pytest.fixture(autouse=True)

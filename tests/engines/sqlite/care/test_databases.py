@@ -1,5 +1,4 @@
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from recollect.app.care.doctor import check_databases
 from recollect.app.care.findings import Finding, Patient, mended
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.engines.sqlite.schema import PROJECT
+from recollect.values import replace
 
 
 def worst(patient: Patient) -> list[Finding]:

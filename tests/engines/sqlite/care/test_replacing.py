@@ -1,6 +1,5 @@
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.engines.sqlite.schema import PROJECT
 from recollect.engines.sqlite.store import SqliteStore
 from recollect.errors import Conflict, NotFound, StoreBusy
+from recollect.values import replace
 
 ANY = AnyOf((Phrase(("remembered",)), Phrase(("still",))))
 

@@ -4,7 +4,6 @@ import asyncio
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from recollect.engines.standby.copy.copying import (
 )
 from recollect.engines.standby.either import Disturbed
 from recollect.errors import Conflict
+from recollect.values import replace
 
 PAGE = 3
 

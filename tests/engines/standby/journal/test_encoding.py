@@ -1,4 +1,3 @@
-from dataclasses import fields
 from typing import Any, get_args
 
 from hypothesis import given
@@ -31,6 +30,7 @@ from recollect.engines.standby.journal.acts import (
     SwitchProject,
 )
 from recollect.engines.standby.journal.encoding import decoded, encoded
+from recollect.values import fields
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates and NUL included
 NUMBERS = st.integers(-(2**63), 2**63 - 1)

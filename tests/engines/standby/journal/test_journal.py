@@ -5,7 +5,6 @@ import stat
 import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from recollect.engines.standby.journal.encoding import encoded
 from recollect.engines.standby.journal.journal import Counts, Journal
 from recollect.engines.standby.journal.schema import JOURNAL
 from recollect.errors import NotFound, StorageFull, StoreBusy, StoreTooNew
+from recollect.values import replace
 
 SOON = 60  # seconds
 

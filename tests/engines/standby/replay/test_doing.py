@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from recollect.engines.standby.journal.acts import (
 )
 from recollect.engines.standby.journal.journal import Counts, Journal
 from recollect.engines.standby.replay.replaying import Replayed
+from recollect.values import replace
 from replays import ATLAS, replayed
 
 

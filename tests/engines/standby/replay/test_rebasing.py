@@ -1,7 +1,6 @@
 import asyncio
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +21,7 @@ from recollect.core.records import (
 from recollect.engines.memory.store import MemoryStore
 from recollect.engines.standby.replay.rebasing import rebased
 from recollect.errors import Conflict
+from recollect.values import replace
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Taking over what another library has, with names traded and the connection lost."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -13,6 +12,7 @@ from recollect.core.projects import Project
 from recollect.core.records import Where
 from recollect.core.switching import Switching
 from recollect.errors import NotFound, ProjectArchived, StoreAway
+from recollect.values import replace
 from surreal_libraries import DATABASE, LosingConnection, Shelf, library_over, shelf_of
 from surrealing import CORES
 

@@ -1,7 +1,6 @@
 """Commits of several processes, of connections that are lost, and of many steps."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from recollect.engines.surreal.connecting import embedded
 from recollect.engines.surreal.connecting.embedded import EmbeddedConnection
 from recollect.engines.surreal.connecting.failures import DiskFailed
 from recollect.errors import Conflict, StoreAway, StoreBusy, Unavailable
+from recollect.values import replace
 from surreal_libraries import LosingConnection, Shelf
 from surreal_stores import (
     DATABASE,

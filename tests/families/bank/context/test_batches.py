@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +13,7 @@ from recollect.errors import InvalidInput, RecollectError, Refused, StoreBusy
 from recollect.families.bank.context.batches import SKIPPED, read_batch, write_batch
 from recollect.families.bank.context.file_model import FileWrite
 from recollect.families.bank.files.bank_files import etag_of
+from recollect.values import replace
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +25,7 @@ from recollect.families.bank.files.bank_files import (
     write,
 )
 from recollect.families.bank.text.encodings import marked_encoding
+from recollect.values import replace
 
 
 class Filling:

@@ -1,6 +1,5 @@
 import json
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from recollect.families.bank.banks import Bank
 from recollect.families.bank.mirror.changes import Own
 from recollect.families.bank.mirror.mirror import Mirror
 from recollect.tools.tool import Warned
+from recollect.values import replace
 
 LOG = "graph/graph.jsonl"
 SHOP, ORDERS = "ent_dCaO4uichTpa", "ent_C38QptuQfgbA"

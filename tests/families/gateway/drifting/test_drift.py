@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -6,6 +5,7 @@ import pytest
 from gatewaying import gateway_config, listing, tool_config
 from recollect.families.gateway.drifting.drift import Drift, clashes, drift
 from recollect.families.gateway.model import JSON, ONLY, GatewayConfig, PassThrough, ToolConfig
+from recollect.values import replace
 
 TEXT: JSON = {"type": "string"}
 NUMBER: JSON = {"type": "number"}

@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from recollect.families.history.importing import forgetting
 from recollect.families.history.importing.conversations import PURGING, left_out_of
 from recollect.families.history.importing.forgetting import forget
 from recollect.families.history.model import SYMBOL, TURN, conversation_id
+from recollect.values import replace
 from transcribing import SOURCE, Written, contents, conversation, importer, texts, turn
 
 CODE = "```py\ndef {0}():\n    shared()\n```"

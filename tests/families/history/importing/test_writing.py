@@ -5,7 +5,6 @@ import random
 import tempfile
 from collections import Counter
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from recollect.core.records import Batch, Change, Record
 from recollect.core.transcripts import Rewound, Snippet, Titled, Turn
 from recollect.engines.memory.store import MemoryStore
 from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.values import replace
 from transcribing import MINUTE, Written, contents, events_of, importer
 
 TEXTS = (

@@ -1,5 +1,4 @@
 import re
-from dataclasses import replace
 
 from making import DAY_ONE
 from recollect.families.history.search.answers import (
@@ -21,6 +20,7 @@ from recollect.families.history.search.markdown import (
     searched,
 )
 from recollect.tools.tool import Warned
+from recollect.values import replace
 from telling import DAY
 
 NOW = DAY_ONE + 3 * DAY

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from making import DAY_ONE
@@ -12,6 +10,7 @@ from recollect.families.history.search.summaries import (
     summary,
     topics_of,
 )
+from recollect.values import replace
 
 DAY = 86_400 * 1_000_000
 NOW = DAY_ONE + 100 * DAY

@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC
 
 import pytest
@@ -10,6 +9,7 @@ from recollect.families.history.unified.conversations import Recalled
 from recollect.families.history.unified.explaining import Course, explanation, suggestions
 from recollect.families.history.unified.period import period
 from recollect.retrieval.intent import analysed
+from recollect.values import replace
 
 NOW = 1_700_000_000_000_000
 

@@ -4,8 +4,6 @@ Whoever changes one holds its row, and then that of its store, which every commi
 nothing is committed to a project that is put away or gone, and nothing that was is lost.
 """
 
-from dataclasses import replace
-
 import psycopg.errors
 
 from recollect.core.projects import Project, Status
@@ -24,6 +22,7 @@ from recollect.engines.postgres.catalogue.listing import (
 from recollect.engines.postgres.catalogue.telling import tell, tell_all
 from recollect.engines.postgres.connecting.database import Cursor
 from recollect.errors import Conflict, NotFound, StoreBusy
+from recollect.values import replace
 
 ATTEMPTS = 3  # to be the first, or to see who was: that project may be deleted in between
 NAME_IS_UNIQUE = "projects_name"

@@ -1,7 +1,6 @@
 """What hangs on records: all below them, and the links at any of these."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from recollect.core.records import Link, Record, Ref
 from recollect.engines.postgres.connecting.database import Cursor
@@ -14,6 +13,7 @@ from recollect.engines.postgres.records.rows import (
     link_from,
     record_from,
 )
+from recollect.values import Value
 
 RECORDS = f"SELECT r.age, {RECORD_COLUMNS} FROM records r WHERE r.store = %s AND "
 LINKS = f"SELECT l.age, {LINK_COLUMNS} FROM links l WHERE l.store = %s AND "
@@ -31,8 +31,7 @@ _AT_FAMILY = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Belongings:
+class Belongings(Value):
     """By id, deleted ones too."""
 
     records: dict[str, Record]

@@ -1,7 +1,6 @@
 """Making things what they are elsewhere: rows, log and all that is derived from them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from recollect.core.copies import Stock
@@ -35,6 +34,7 @@ from recollect.engines.postgres.records.statistics import Growth
 from recollect.engines.postgres.searching.meaning import forget_vectors, put_vectors
 from recollect.engines.restocking import check_belonging, is_retold, records_of
 from recollect.engines.wording import Shift
+from recollect.values import Value
 
 _LAST = "SELECT coalesce(max(seq), 0) FROM changes WHERE store = %s AND seq < %s"
 _ACCESSES = (
@@ -45,8 +45,7 @@ _ACCESSES = (
 )
 
 
-@dataclass(slots=True)
-class _Restocking:
+class _Restocking(Value, frozen=False):
     """What is to be, and what is there of it and stays."""
 
     stock: Stock

@@ -2,7 +2,6 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from psycopg.errors import UniqueViolation
@@ -11,6 +10,7 @@ from recollect.engines.postgres.connecting.database import Cursor
 from recollect.engines.postgres.connecting.news import note_change
 from recollect.engines.postgres.records.asking import ask
 from recollect.errors import Conflict, NotFound, ProjectArchived
+from recollect.values import Value
 
 # One without a name belonged to a project that is deleted.
 _STATE = "SELECT seq, moves, ages, is_closed FROM stores WHERE number = %s AND name IS NOT NULL"
@@ -18,16 +18,14 @@ _STATE = "SELECT seq, moves, ages, is_closed FROM stores WHERE number = %s AND n
 _TAKE = f"{_STATE} FOR NO KEY UPDATE"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Value):
     """A store among the others of its schema; the title is for whoever reads what went wrong."""
 
     number: int
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Value):
     """What a store says of itself."""
 
     seq: int  # of the newest change

@@ -1,7 +1,6 @@
 """What is stored, as a plan asks for it: read ahead in one go, for all steps at once."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -27,6 +26,7 @@ from recollect.engines.postgres.records.rows import (
     name_hash,
 )
 from recollect.engines.postgres.records.schema import PREFIX
+from recollect.values import replace
 
 SAME = f"SELECT seq FROM changes WHERE store = %s AND left(key, {PREFIX}) = %s AND key = %s"
 _BY_ID = f"{RECORDS} r.id = ANY(%s::text[])"

@@ -1,7 +1,6 @@
 """The column `words` in step with the records."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from recollect.core.driving import driven
 from recollect.engines.postgres.changing.belongings import aged_record
@@ -11,6 +10,7 @@ from recollect.engines.postgres.records.rows import RECORD_COLUMNS, kept, kept_a
 from recollect.engines.postgres.records.schema import PREFIX
 from recollect.engines.postgres.searching.words import lexemes
 from recollect.engines.wording import Aged, Place, Shift, reach
+from recollect.values import Value
 
 _RECORDS = f"SELECT r.age, {RECORD_COLUMNS} FROM records r "
 _CHILDREN = f"{_RECORDS} WHERE r.store = %s AND r.parent = ANY(%s::text[]) AND r.deleted_at IS NULL"
@@ -33,8 +33,7 @@ def new_words(cursor: Cursor, store: int, shift: Shift) -> dict[str, str | None]
     return {**dict.fromkeys(deleted), **words}
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
+class _Stored(Value):
     """The surroundings of whatever changes in a store."""
 
     cursor: Cursor

@@ -1,10 +1,10 @@
 """Where a PostgreSQL server listens and which database is meant, and who we are there."""
 
-from dataclasses import dataclass, field
 from ipaddress import ip_address
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from recollect.errors import InvalidInput
+from recollect.values import Value, field
 
 SCHEMES = ("postgresql", "postgres")
 USUAL_PORT = 5432
@@ -12,16 +12,14 @@ SSL_MODES = ("disable", "require", "verify-ca", "verify-full")
 EXAMPLE = "An address looks like postgresql://db.example.org:5432/recollect."
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(Value):
     """Of a role of the server; one without a password may be let in by other means."""
 
     user: str
     password: str = field(default="", repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Value):
     """A database, and the server as messages show it."""
 
     host: str

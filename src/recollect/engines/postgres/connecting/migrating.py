@@ -1,6 +1,5 @@
 """Tables as they change over time, made under a lock that all programs share."""
 
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -8,6 +7,7 @@ import psycopg
 
 from recollect.engines.postgres.connecting.dialing import Connection
 from recollect.errors import InvalidInput, Refused, StoreDamaged, StoreTooNew, Unavailable
+from recollect.values import Value
 
 OLDEST_SERVER = 14
 OLDEST_VECTOR = (0, 8)  # the first that goes on looking where a filter left too little
@@ -37,8 +37,7 @@ _OTHERS = """
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Value):
     """The statements that make each version of the tables out of the one before."""
 
     steps: tuple[tuple[str, ...], ...] = ()
@@ -52,16 +51,14 @@ class Layout:
 EMPTY = Layout()
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Value):
     """What a connection finds, once the tables are as they should be."""
 
     search_path: str
     is_pooled: bool  # somebody stands between: what is set for a session may reach another
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Value):
     server: int
     encoding: str
     process: int

@@ -1,20 +1,19 @@
 """Which records a question means, as conditions of a statement over `records r`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.core.records import SESSION_SCOPE, Where
 from recollect.engines.postgres.records.rows import kept, kept_all
 from recollect.engines.postgres.records.schema import PREFIX
+from recollect.values import Value, field
 
 AT = "coalesce(r.occurred_at, r.created_at)"
 # Columns of which an index has the beginning alone: it is found only by who says that too.
 _CUT = frozenset(("name_key", "scope", "session"))
 
 
-@dataclass(slots=True)
-class Conditions:
+class Conditions(Value, frozen=False):
     """All of these hold, with these values for their placeholders."""
 
     parts: list[str] = field(default_factory=list[str])

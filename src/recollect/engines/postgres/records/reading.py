@@ -1,7 +1,6 @@
 """The questions of the port as SQL, each in one statement."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from itertools import product
 from typing import Any
@@ -21,6 +20,7 @@ from recollect.engines.postgres.records.rows import (
     record_from,
 )
 from recollect.engines.postgres.records.schema import PREFIX
+from recollect.values import replace
 
 # By name: the beginning is what an index has, and the rest sorts those few that share it.
 _NAME = f"left(r.name_key, {PREFIX})"

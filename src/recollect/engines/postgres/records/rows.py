@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from hashlib import blake2b
 from math import isfinite, isnan
 from typing import Any, cast
@@ -12,6 +11,7 @@ from recollect.core.records import Change, Edit, Link, Record
 from recollect.engines.escaping import ESCAPE
 from recollect.engines.escaping import given as given
 from recollect.engines.escaping import kept as kept
+from recollect.values import fields
 
 Row = tuple[Any, ...]
 

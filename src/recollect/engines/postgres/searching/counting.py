@@ -1,12 +1,12 @@
 """How many records have a word: counted, or in a large store estimated where it is common."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from recollect.engines.postgres.connecting.database import Cursor
 from recollect.engines.postgres.records.asking import ask
 from recollect.engines.postgres.searching.querying import in_store
+from recollect.values import Value
 
 SMALL = 20_000  # records; up to here all is counted
 SAMPLED = 400  # ages of a larger store; links have some of them, and what is gone had some
@@ -42,8 +42,7 @@ _EACH = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Value):
     """The live records of a store, and how many of them fit each query."""
 
     records: float

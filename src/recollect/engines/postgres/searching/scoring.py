@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import log
 
 from recollect.core.records import Weights
@@ -16,6 +15,7 @@ from recollect.engines.postgres.searching.lexemes import (
     TEXT,
 )
 from recollect.engines.postgres.searching.querying import leaves, terms_of, unwanted_leaves
+from recollect.values import Value
 
 # As in FTS5's bm25().
 _K1, _B = 1.2, 0.75
@@ -34,8 +34,7 @@ def idf(records: float, having: float) -> float:
     return max(log((max(records, having) - having + 0.5) / (having + 0.5)), _LEAST_IDF)
 
 
-@dataclass(frozen=True, slots=True)
-class Hits:
+class Hits(Value):
     """How long a record is, and where in it the words of a query stand.
 
     Of each lexeme the positions on each page, as the tsvector has them.
@@ -52,8 +51,7 @@ class Hits:
         return (item for pages in every for item in pages.items())
 
 
-@dataclass(frozen=True, slots=True)
-class _Terms:
+class _Terms(Value):
     """A phrase by its lexemes: worked out once, not for every record."""
 
     first: tuple[str, ...]

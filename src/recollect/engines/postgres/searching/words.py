@@ -1,7 +1,6 @@
 """What a word query finds, best first: PostgreSQL's index says who, and bm25 how well."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from recollect.core.records import Match, Weights, Where
@@ -15,6 +14,7 @@ from recollect.engines.postgres.searching.lexemes import lexemes as lexemes
 from recollect.engines.postgres.searching.querying import in_name, in_store, leaves, tsquery
 from recollect.engines.postgres.searching.schema import NAMED
 from recollect.engines.postgres.searching.scoring import Scorer, idf
+from recollect.values import replace
 
 ENOUGH = 2_000  # records with a rarer word; then none is looked for that has but common ones
 RANKED = 5_000  # records that the database ranks; of more that fit, the newest

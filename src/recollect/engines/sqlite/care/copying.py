@@ -14,7 +14,6 @@ twice as long (0.46 against 0.26 seconds for 220 MB) for a file that is 5 % smal
 import os
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +27,7 @@ from recollect.engines.sqlite.examining import check_kind, in_use, schema_of
 from recollect.engines.sqlite.schema import LIBRARY
 from recollect.engines.sqlite.sql import Connection
 from recollect.errors import RecollectError, StoreDamaged
+from recollect.values import Value, field
 
 META, USER, HISTORY = "_meta.db", "user.db", "history.db"
 PAGES = 2_048  # of 4 KB that a step copies; between two steps a person can interrupt
@@ -39,8 +39,7 @@ def shown_project(name: str) -> str:
     return "what an account keeps for itself" if is_home(name) else f'project "{name}"'
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Value):
     """A project as the catalogue has it; `path` is that of its file inside the data folder."""
 
     id: str
@@ -60,8 +59,7 @@ class Kept:
         return shown_project(self.name)
 
 
-@dataclass(slots=True)
-class Moment:
+class Moment(Value, frozen=False):
     """Read transactions by the path of each file, and what is wrong with those that have none."""
 
     databases: dict[str, Connection] = field(default_factory=dict[str, Connection])

@@ -7,7 +7,6 @@ come back, whoever has its name by now; and notes of the kinds that the caller n
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,12 +18,12 @@ from recollect.engines.sqlite.connections import connect, create, transaction, t
 from recollect.engines.sqlite.schema import LIBRARY, PROJECT
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.switches import folders_of, keep_switching, switching_of
+from recollect.values import Value, replace
 
 _TOKENS = "id, label, secret_hash, created_at"
 
 
-@dataclass(frozen=True, slots=True)
-class _Switched:
+class _Switched(Value):
     """A project that is off, or was. One that is deleted has no name any more."""
 
     id: str

@@ -12,7 +12,6 @@ for its pages: so whatever was acknowledged is in the safety copy, or came after
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -42,6 +41,7 @@ from recollect.engines.sqlite.sql import Connection
 from recollect.engines.sqlite.store import DELETED_GENERATION, generation_of
 from recollect.engines.sqlite.switches import keep_switching
 from recollect.errors import RecollectError, StoreBusy, StoreDamaged
+from recollect.values import Value, field
 
 FOLD_PATIENCE = 1.0  # seconds
 
@@ -57,8 +57,7 @@ class Numbers(NamedTuple):
         return Numbers(*map(max, self, other))
 
 
-@dataclass(slots=True)
-class Live:
+class Live(Value, frozen=False):
     """The files of a data folder, each with its write lock; damaged ones have none."""
 
     folder: Path

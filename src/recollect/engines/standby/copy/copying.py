@@ -3,7 +3,6 @@
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar, cast
 
 from recollect.core.copies import Stock
@@ -11,6 +10,7 @@ from recollect.core.ports import Embedded, RecordStore
 from recollect.core.records import Change, Link, Record, Ref, Where
 from recollect.engines.standby.either import Disturbed
 from recollect.errors import Conflict
+from recollect.values import Value, as_dict, replace
 
 PAGE = 500  # things or changes at once: nobody waits long for their being written
 AT_ONCE = 2  # pages of things that are written together, and so may trade names
@@ -28,8 +28,7 @@ T = TypeVar("T")
 Undisturbed = Callable[[], AbstractAsyncContextManager[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Value):
     """How far the copy of a store has come: up to which change, or where within everything."""
 
     seq: int = 0
@@ -39,7 +38,7 @@ class Mark:
     own: int = 0  # the newest change here, as long as everything is being copied
 
     def encoded(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps(as_dict(self))
 
 
 def decoded(text: str | None) -> Mark:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from recollect.core.ports import Library
@@ -32,6 +31,7 @@ from recollect.errors import (
     StoreAway,
     StoreBusy,
 )
+from recollect.values import replace
 
 SOON = 0.6  # seconds in which what is stored one after the other is waited for
 ALL_EVERY = 10  # looks, of which one goes over everything

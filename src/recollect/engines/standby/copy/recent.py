@@ -6,7 +6,6 @@ The database may go before that. Of what other processes have stored nobody here
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import NamedTuple
 
 from recollect.core.copies import Stock
@@ -15,6 +14,7 @@ from recollect.core.records import Batch, Change, Insert, Record, Step, Update
 from recollect.engines.planning import plan
 from recollect.engines.standby.replay.looking import StoreView
 from recollect.errors import Conflict, RecollectError
+from recollect.values import replace
 
 MOST = 500  # commits, or acts
 MOST_CHARACTERS = 8 * 1024 * 1024

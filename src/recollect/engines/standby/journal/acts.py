@@ -1,69 +1,59 @@
 """What can be done while the database is away, and waits in the journal until it is back."""
 
-from dataclasses import dataclass
-
 from recollect.core.ports import Token
 from recollect.core.projects import Project
 from recollect.core.records import Batch
+from recollect.values import Value
 
 USER = "user"
 HISTORY = "history"
 _OF_PROJECT = "project:"
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Value):
     """A batch for one store: USER, HISTORY, or what `store_of` gives."""
 
     store: str
     batch: Batch
 
 
-@dataclass(frozen=True, slots=True)
-class CreateProject:
+class CreateProject(Value):
     project: Project
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveProject:
+class ArchiveProject(Value):
     project_id: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreProject:
+class RestoreProject(Value):
     project_id: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchProject:
+class SwitchProject(Value):
     project_id: str
     name: str
     off: bool
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class AssignWorkspace:
+class AssignWorkspace(Value):
     path: str
     project_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetNote:
+class SetNote(Value):
     key: str
     value: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class AddToken:
+class AddToken(Value):
     token: Token
     secret_hash: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveToken:
+class RemoveToken(Value):
     id: str
 
 

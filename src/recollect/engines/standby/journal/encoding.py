@@ -6,7 +6,6 @@ is a new version of the journal's schema.
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
 from typing import Any, cast
 
 from recollect.core.ports import Token
@@ -34,6 +33,7 @@ from recollect.engines.standby.journal.acts import (
     SetNote,
     SwitchProject,
 )
+from recollect.values import MISSING, Field, fields
 
 _Thing = Record | Link | Update | Batch | Project | Token | Act
 
@@ -125,5 +125,5 @@ def _values(thing: _Thing) -> dict[str, Any]:
     return {each.name: value for each, value in all_values if value != _default(each)}
 
 
-def _default(each: "Field[Any]") -> Any:
+def _default(each: Field) -> Any:
     return each.default if each.default_factory is MISSING else each.default_factory()

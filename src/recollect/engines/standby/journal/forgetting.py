@@ -1,12 +1,12 @@
 """Taking things that were removed for good out of what waits, or was set aside."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 
 from recollect.core.records import Batch, Delete, Insert, Link, Record, Ref, Restore, Step, Update
 from recollect.engines.sqlite.sql import Connection
 from recollect.engines.standby.journal.acts import Commit
 from recollect.engines.standby.journal.encoding import decoded, encoded
+from recollect.values import replace
 
 _REMOVED = "Part of it was removed for good."
 

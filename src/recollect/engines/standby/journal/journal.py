@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
@@ -17,6 +16,7 @@ from recollect.engines.standby.journal.acts import Act, Commit, project_of, stor
 from recollect.engines.standby.journal.encoding import decoded, encoded
 from recollect.engines.standby.journal.journal_file import JournalFile
 from recollect.errors import NotFound, RecollectError, StorageFull
+from recollect.values import Value, replace
 
 # How much of the owner's may wait, and how much be set aside; of all accounts' together half of it.
 MOST_BYTES = 64 * 1024 * 1024
@@ -31,8 +31,7 @@ _DECIDE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Value):
     """An act that waits. `undoes` is the entry whose commit it takes back, if that waited too.
 
     `account` is the name of the account that did it, and `account_id` its id; None: the owner.
@@ -46,8 +45,7 @@ class Entry:
     account_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Aside:
+class Aside(Value):
     """An act that could not be done when the database was back."""
 
     seq: int

@@ -1,7 +1,6 @@
 """Doing an act that waited to the database, so that its repetition has no effect."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 
 from recollect.core.accounts import Account
 from recollect.core.ports import Library, RecordStore
@@ -27,6 +26,7 @@ from recollect.engines.standby.journal.journal import SAME_PROJECT, Journal
 from recollect.engines.standby.replay.permitting import expect_permitted, expect_there
 from recollect.engines.standby.replay.rebasing import rebased
 from recollect.errors import Conflict, NotFound
+from recollect.values import replace
 
 _OfProject = ArchiveProject | RestoreProject | SwitchProject
 _ATTEMPTS = 5  # at a commit while others write to the same store

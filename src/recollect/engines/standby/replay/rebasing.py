@@ -5,7 +5,6 @@ wins and the log keeps the other; where two have made the same, both stay.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import (
@@ -22,6 +21,7 @@ from recollect.core.records import (
 from recollect.engines.planning import Planner
 from recollect.engines.standby.replay.looking import StoreView
 from recollect.errors import Conflict
+from recollect.values import replace
 
 _FEW = 8  # characters of an id that tell it from most others
 

@@ -3,7 +3,6 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 from recollect.core.accounts import Account
 from recollect.core.ports import Library
@@ -22,6 +21,7 @@ from recollect.errors import (
     StoreAway,
     StoreBusy,
 )
+from recollect.values import Value, replace
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,7 @@ _GROUP = 100
 _TURN = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(Value):
     """How many acts were done, and how many were set aside for the user."""
 
     count: int

@@ -1,6 +1,5 @@
 """All that a library has beside the records, given out and taken over."""
 
-from dataclasses import replace
 from typing import Any
 
 from recollect.core.copies import PASSING, Holdings
@@ -26,6 +25,7 @@ from recollect.engines.surreal.catalogue.listing import (
 from recollect.engines.surreal.catalogue.shelves import marking, removing, sweep
 from recollect.engines.surreal.connecting.attempts import retried
 from recollect.engines.surreal.connecting.connection import placing
+from recollect.values import replace
 
 _Rows = dict[str, dict[str, dict[str, Any]]]  # by table and key
 

@@ -5,7 +5,6 @@ transaction as in the library, so that who has it open learns it at the next wri
 removed after its project is: what a crash leaves is noted, and removed by whoever deletes next.
 """
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -29,6 +28,7 @@ from recollect.engines.surreal.connecting.attempts import retried
 from recollect.engines.surreal.connecting.connection import Thrown, quoted
 from recollect.engines.surreal.records.schema import META
 from recollect.errors import Conflict, NotFound
+from recollect.values import replace
 
 # Microseconds that a removed database is watched: some versions make it anew, and empty, when a
 # process asks for it that has not heard.

@@ -1,17 +1,16 @@
 """Where a SurrealDB server listens, however a person wrote it, and who we are there."""
 
-from dataclasses import dataclass, field
 from urllib.parse import SplitResult, urlsplit
 
 from recollect.errors import InvalidInput
+from recollect.values import Value, field
 
 SCHEMES = {"ws": "ws", "wss": "wss", "http": "ws", "https": "wss"}
 ENDPOINT = "/rpc"
 EXAMPLE = "An address looks like ws://127.0.0.1:8000 or wss://db.example.org."
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Value):
     """The endpoint of the websocket, and the server as messages show it."""
 
     url: str
@@ -19,8 +18,7 @@ class Address:
     is_secure: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(Value):
     """Of a user of the root, or of the namespace; without a name, nobody signs in."""
 
     user: str

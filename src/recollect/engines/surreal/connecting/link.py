@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection
@@ -13,6 +12,7 @@ from recollect.engines.surreal.connecting import wire
 from recollect.engines.surreal.connecting.attempts import observed
 from recollect.engines.surreal.connecting.connection import TooLarge
 from recollect.errors import InvalidInput, RecollectError, StoreAway, Unavailable
+from recollect.values import Value
 
 LARGEST = 64 * 2**20  # bytes of a message
 PIECE = 8 * 2**20  # bytes; a server takes frames of 16 MiB, and messages of several frames
@@ -24,8 +24,7 @@ MIB = 2**20
 Answer = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(Value):
     """One that was sent and not answered."""
 
     size: int  # bytes

@@ -1,6 +1,5 @@
 """One commit: read what its steps are about, plan, and write all of it in one transaction."""
 
-from dataclasses import replace
 from uuid import uuid4
 
 from recollect.core.records import Batch, Change, Link, Record
@@ -22,6 +21,7 @@ from recollect.engines.surreal.records.viewing import SAME, StoredView
 from recollect.engines.surreal.records.wording import rewrite_words
 from recollect.engines.wording import Shift
 from recollect.errors import Conflict, RecollectError, StoreAway, Unavailable
+from recollect.values import replace
 
 
 async def commit(tables: Tables, batch: Batch) -> Change:

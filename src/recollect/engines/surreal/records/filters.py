@@ -1,11 +1,11 @@
 """Which records a question means, as conditions of a statement."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.core.records import SESSION_SCOPE, Where
 from recollect.engines.surreal.records.rows import kept, place_to, things
+from recollect.values import Value, field
 
 # What never changes of a record stands beside its words and its vector too.
 _LASTING = frozenset(("kind", "parent"))
@@ -18,8 +18,7 @@ _INDEXED = (
 )
 
 
-@dataclass(slots=True)
-class Conditions:
+class Conditions(Value, frozen=False):
     """All of these hold, with these values."""
 
     beside: bool  # of rows that have their record under `of`

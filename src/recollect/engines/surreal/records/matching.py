@@ -6,7 +6,6 @@ beginning of a word is in no index: for it all columns are read.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recollect.core.records import Match, Weights, Where
@@ -17,14 +16,14 @@ from recollect.engines.surreal.records.reading import parent_of
 from recollect.engines.surreal.records.rows import Row, id_of
 from recollect.engines.surreal.records.schema import WORDED
 from recollect.engines.surreal.records.tables import Tables
+from recollect.values import Value, field, replace
 
 LEAST = 0.01  # what a hit counts however common its word; BM25 itself may say less than nothing
 
 Scores = dict[str, float]
 
 
-@dataclass(slots=True)
-class _Asking:
+class _Asking(Value, frozen=False):
     """The statements of a query, each for one column and one or more words."""
 
     filters: str

@@ -1,18 +1,17 @@
 """Rows in answers that do not grow with what is stored, however many of them there are."""
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from recollect.engines.surreal.connecting.connection import TooLarge
 from recollect.engines.surreal.records.rows import Row, id_of
 from recollect.engines.surreal.records.tables import Tables
+from recollect.values import Value
 
 PAGE = 500  # rows of records or links at a time
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Value):
     """The parts of a statement; `fields` must have the id."""
 
     fields: str

@@ -1,7 +1,6 @@
 """Removing for good: things, what hangs on them, and all that the log and the indexes say."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from recollect.core.ports import Purged
@@ -12,14 +11,14 @@ from recollect.engines.surreal.records.rows import Row, id_of, kept, record_from
 from recollect.engines.surreal.records.tables import State, Tables, Writing
 from recollect.engines.surreal.records.wording import rewrite_words
 from recollect.engines.wording import Shift
+from recollect.values import Value
 
 _ALL = "SELECT * FROM $ids"
 _BELOW = "SELECT * FROM record WITH INDEX record_parent WHERE parent IN $ids"
 _ENDS = "SELECT ->link.* AS going, <-link.* AS coming FROM $ids"
 
 
-@dataclass(frozen=True, slots=True)
-class Belongings:
+class Belongings(Value):
     """Rows by id: of records with all below them, and of links with those at the records."""
 
     records: Mapping[str, Row]

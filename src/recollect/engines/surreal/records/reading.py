@@ -1,7 +1,6 @@
 """The questions of the port as SurrealQL, each in few statements."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from recollect.core.ports import Access, Direction, Order, Seen, Tally
@@ -22,6 +21,7 @@ from recollect.engines.surreal.records.rows import (
     things,
 )
 from recollect.engines.surreal.records.tables import Tables
+from recollect.values import replace
 
 _SORTING = {"name": "name_key, variant, age", "age": "age", "newest": "age DESC"}
 _SIDES: Mapping[Direction, tuple[str, ...]] = {

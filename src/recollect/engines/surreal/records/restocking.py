@@ -1,7 +1,6 @@
 """Making things what they are elsewhere: rows, log and all that is derived from them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from recollect.core.copies import Stock
@@ -29,12 +28,12 @@ from recollect.engines.surreal.records.tables import State, Tables, Writing
 from recollect.engines.surreal.records.uniqueness import check_unique
 from recollect.engines.surreal.records.wording import rewrite_words
 from recollect.engines.wording import Shift
+from recollect.values import Value
 
 _OLDER = "SELECT VALUE id FROM change WHERE id < $"
 
 
-@dataclass(slots=True)
-class _Restocking:
+class _Restocking(Value, frozen=False):
     """What is to be, what is there of it, and what goes."""
 
     stock: Stock

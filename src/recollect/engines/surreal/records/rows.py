@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -10,6 +9,7 @@ from recollect.core.records import Change, Edit, Link, Record
 from recollect.engines.escaping import given as given
 from recollect.engines.escaping import kept as kept
 from recollect.errors import StoreDamaged
+from recollect.values import fields
 
 P = ParamSpec("P")
 T = TypeVar("T")

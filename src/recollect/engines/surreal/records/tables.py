@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from recollect.engines.surreal.connecting.attempts import retried
@@ -17,6 +16,7 @@ from recollect.engines.surreal.connecting.connection import (
 from recollect.engines.surreal.records.rows import given, kept, readable
 from recollect.engines.surreal.records.schema import META, VERSION, definitions
 from recollect.errors import InvalidInput, NotFound, ProjectArchived, StoreTooNew
+from recollect.values import Value, field
 
 T = TypeVar("T")
 
@@ -24,8 +24,7 @@ MOVED = "moved"
 _STATE = "(SELECT * FROM meta:store)[0]"
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Value):
     """A model whose vectors are here, and the table that has those of one length."""
 
     name: str
@@ -36,8 +35,7 @@ class Model:
         return {"name": kept(self.name), "dimensions": self.dimensions, "table": self.table}
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Value):
     """What the store says of itself: whoever plans a write, plans it for one of these."""
 
     turn: int  # one more after each write but that of a vector
@@ -60,8 +58,7 @@ class State:
         )
 
 
-@dataclass(slots=True)
-class Writing:
+class Writing(Value, frozen=False):
     """The statements of one transaction, with their values.
 
     What is to go and to come again is written over: in some versions it would only go.

@@ -1,7 +1,6 @@
 """The rows of `word` in step with the records."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from recollect.core.folding import tokens
@@ -17,6 +16,7 @@ from recollect.engines.surreal.records.rows import (
 )
 from recollect.engines.surreal.records.tables import Tables, Writing
 from recollect.engines.wording import Aged, Place, Shift, Worded, reach
+from recollect.values import Value
 
 # In a column without words: a row of which the database has no word does not count among those
 # whose number says how rare a word is. No word is written so.
@@ -42,8 +42,7 @@ def stems(texts: Iterable[Prepared]) -> str:
     return f" {' '.join(map(stem, tokens(joined_texts(list(texts))))) or NO_WORD} "
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
+class _Stored(Value):
     """The surroundings of whatever changes in a store."""
 
     tables: Tables

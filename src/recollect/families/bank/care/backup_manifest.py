@@ -4,12 +4,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect.core.files import checked_path
 from recollect.core.times import iso, parsed
 from recollect.errors import InvalidInput, Refused
+from recollect.values import Value
 
 PREFIX = "memory-bank-backup-"  # whatever the bank's own folder is called
 # No file of a bank may begin with a dot, and the public server copies .md and .json alone.
@@ -20,8 +20,7 @@ _PARTIAL = ".partial"
 _ID = re.compile(rf"{PREFIX}(\d{{4}}-\d{{2}}-\d{{2}})T([\d-]+)Z?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Value):
     """One file as it was copied."""
 
     size: int
@@ -32,8 +31,7 @@ class Kept:
         return cls(len(data), hashlib.sha256(data).hexdigest())
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Value):
     """All files of a backup by their path, and the bank that they were copied from."""
 
     bank: str

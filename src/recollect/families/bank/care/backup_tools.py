@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Annotated, Literal
 
@@ -34,6 +33,7 @@ from recollect.families.bank.files import bank_files
 from recollect.families.bank.model import StoreId
 from recollect.tools.schema import Field
 from recollect.tools.tool import Effect, Family, Warned, tool
+from recollect.values import Value, replace
 
 MOST_NAMED = 1_000  # files in one answer
 PASS_IT_ON = "Pass the same backupDir to list_backups and restore_backup."
@@ -44,8 +44,7 @@ BackupDir = Annotated[
 Verified = Literal["whole", "damaged", "unchecked", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedBackup:
+class CreatedBackup(Value):
     success: bool
     message: str
     backup_path: Annotated[str, Field(name="backupPath")]
@@ -57,8 +56,7 @@ class CreatedBackup:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BackupView:
+class BackupView(Value):
     """`verified` is unknown where another server made it: there is nothing to compare with.
 
     `otherBank` is there where it is no backup of the bank that was asked for.
@@ -75,20 +73,17 @@ class BackupView:
     other_bank: Annotated[bool | None, Field(name="otherBank")] = None
 
 
-@dataclass(frozen=True, slots=True)
-class ListMetadata:
+class ListMetadata(Value):
     count: int
     timestamp: str
 
 
-@dataclass(frozen=True, slots=True)
-class BackupList:
+class BackupList(Value):
     backups: list[BackupView]
     metadata: ListMetadata
 
 
-@dataclass(frozen=True, slots=True)
-class RestoredBackup:
+class RestoredBackup(Value):
     """The lists name a thousand files at most; the counts are of all."""
 
     success: bool

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Protocol
 
@@ -26,6 +25,7 @@ from recollect.families.bank.care.backup_manifest import (
 )
 from recollect.families.bank.mirror.events import LOG
 from recollect.families.bank.mirror.log_file import LOCK as GRAPH_LOCK
+from recollect.values import Value
 
 LOCK = "backup"  # of the folder that backups stand in
 MILLISECOND = 1_000
@@ -44,8 +44,7 @@ class Sized(Protocol):
     def size(self) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Backup:
+class Backup(Value):
     """One backup; `manifest` is None where another server made it, or with a `fault`."""
 
     id: str

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from recollect.core.sessions import Call
@@ -15,12 +14,12 @@ from recollect.families.bank.model import TODAYS_NAMES, StoreId
 from recollect.families.bank.modes.modes import Offered, mode_of
 from recollect.tools.schema import Field, to_json
 from recollect.tools.tool import Effect, Family, tool
+from recollect.values import Value
 
 OURS = "RECOLLECT_"  # beginning of the variables whose names may be told; values never are
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Value):
     """Where the program runs; `variables` are names of what is set in its environment."""
 
     folder: str  # the working folder, which need not be the one the program was started in
@@ -28,8 +27,7 @@ class Surroundings:
     cwd: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Guide:
+class Guide(Value):
     instructions: str
 
     @property
@@ -37,8 +35,7 @@ class Guide:
         return self.instructions
 
 
-@dataclass(frozen=True, slots=True)
-class BankFacts:
+class BankFacts(Value):
     directory: str | None
     project_path: Annotated[str | None, Field(name="projectPath")]
     language: str
@@ -47,15 +44,13 @@ class BankFacts:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ModeFacts:
+class ModeFacts(Value):
     name: str
     is_umb_active: Annotated[bool, Field(name="isUmbActive")]
     memory_bank_status: Annotated[str, Field(name="memoryBankStatus")]
 
 
-@dataclass(frozen=True, slots=True)
-class SystemFacts:
+class SystemFacts(Value):
     platform: str
     release: str
     arch: str
@@ -65,8 +60,7 @@ class SystemFacts:
     env: list[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Value):
     timestamp: str
     memory_bank: Annotated[BankFacts, Field(name="memoryBank")]
     mode: ModeFacts
@@ -78,15 +72,13 @@ class Diagnosis:
         return f"MCP configuration:\n{shown}"
 
 
-@dataclass(frozen=True, slots=True)
-class Renamed:
+class Renamed(Value):
     old: Annotated[str, Field(name="from")]
     new: Annotated[str, Field(name="to")]
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NamingMigration:
+class NamingMigration(Value):
     migrated: list[Renamed]
     skipped: list[Renamed]
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from recollect.core.files import FileInfo
@@ -27,6 +26,7 @@ from recollect.families.bank.mirror.events import INDEX, LOG, SNAPSHOT
 from recollect.families.bank.mirror.markdown import VIEW
 from recollect.families.bank.model import LEGACY_NAMES, TODAYS_NAMES
 from recollect.tools.tool import Warned
+from recollect.values import Value, field
 
 # Written by the mirror from the records alone: an older copy would contradict them.
 GRAPH_VIEWS = frozenset({SNAPSHOT, INDEX, VIEW})
@@ -49,8 +49,7 @@ class MirroredGraph(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Restored:
+class Restored(Value, frozen=False):
     """What a restore did; what the backup lacks was kept."""
 
     written: list[str] = field(default_factory=list[str])
@@ -66,8 +65,7 @@ class Restored:
         return sorted([*self.written, *self.unchanged])
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Value):
     """The files by their path in the backup; without a manifest nothing is known of them."""
 
     files: Mapping[str, FileInfo]

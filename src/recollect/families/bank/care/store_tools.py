@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from recollect.core.sessions import Call
@@ -25,6 +24,7 @@ from recollect.families.bank.mirror.events import LOG
 from recollect.families.bank.registry import Registered, StoreKind
 from recollect.tools.schema import Field, to_json
 from recollect.tools.tool import Effect, Family, Warned, tool
+from recollect.values import Value, replace
 
 LOOKING = 3.0  # seconds, so that a machine that is off does not hold up the list
 
@@ -35,8 +35,7 @@ ProjectPath = Annotated[
 Kind = Annotated[StoreKind, Field("Default: what the path says.")]
 
 
-@dataclass(frozen=True, slots=True)
-class StoreView:
+class StoreView(Value):
     """One line of the list; a store that did not answer is not available, and tells nothing."""
 
     id: str
@@ -49,8 +48,7 @@ class StoreView:
     available: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
+class Selected(Value):
     selected: bool
     id: str
     path: str
@@ -59,8 +57,7 @@ class Selected:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredView:
+class RegisteredView(Value):
     store_id: Annotated[str, Field(name="storeId")]
     project_path: Annotated[str, Field(name="projectPath")]
     kind: StoreKind
@@ -78,8 +75,7 @@ class RegisteredView:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredStore:
+class RegisteredStore(Value):
     """`available` is there where the store did not answer: it is registered all the same."""
 
     registered: bool
@@ -88,8 +84,7 @@ class RegisteredStore:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UnregisteredStore:
+class UnregisteredStore(Value):
     store_id: Annotated[str, Field(name="storeId")]
     message: str
 
@@ -98,8 +93,7 @@ class UnregisteredStore:
         return self.message
 
 
-@dataclass(frozen=True, slots=True)
-class StoreAction:
+class StoreAction(Value):
     """What `select_store` answers to the other two actions."""
 
     success: bool
@@ -111,8 +105,7 @@ class StoreAction:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Value):
     """What a store shows at a glance."""
 
     bank: Bank | None = None

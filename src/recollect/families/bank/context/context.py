@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from recollect.core.text import clipped
@@ -12,6 +11,7 @@ from recollect.families.bank.context.digest import LONGEST, CurrentContext, Deci
 from recollect.families.bank.context.pieces import best_part, fits, text_cost, turn_of
 from recollect.families.bank.model import ACTIVE, DECISIONS, PATTERNS, PRODUCT, PROGRESS
 from recollect.tools.schema import to_json
+from recollect.values import Value, replace
 
 # The most useful first, with the shares of the room that they have a right to.
 SHARES = {ACTIVE: 4, PROGRESS: 1, DECISIONS: 1, PRODUCT: 1, PATTERNS: 1}
@@ -24,8 +24,7 @@ _BESIDE, _FIRST = 3, 8  # tokens of a comma beside an item, and of a key before 
 BuildDigest = Callable[[Digest, Sequence[str]], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Fitted:
+class Fitted(Value):
     """The texts that have room, which of them are cut, and sentences about what is missing."""
 
     texts: Mapping[str, str]

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated
 
@@ -26,6 +25,7 @@ from recollect.families.bank.text.markdown import (
 )
 from recollect.families.bank.text.templates import TEMPLATES, is_placeholder
 from recollect.tools.schema import Field
+from recollect.values import Value, replace
 
 STATE = ("Current Project State", "Project State", "Current State")
 PENDING = ("Pending Milestones",)
@@ -44,15 +44,13 @@ _MARKS = re.compile(r"\s*(?:[-*_]\s*){3,}|\s*<!--.*-->\s*")
 _OPEN_NOTE = re.compile(rf"{SIGNS['blocker']}|{SIGNS['todo']}|\b(?:todo|blocker|blocked)\b", re.I)
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Value):
     title: str
     date: str | None
     summary: str
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentContext:
+class CurrentContext(Value):
     """Open tasks come before those that are ticked."""
 
     tasks: list[str]
@@ -60,8 +58,7 @@ class CurrentContext:
     next_steps: Annotated[list[str], Field(name="nextSteps")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Digest:
+class Digest(Value, kw_only=True):
     """Newest first, everywhere; `alsoUnfinished` is what is open outside the current context."""
 
     project_state: Annotated[str, Field(name="projectState")] | None = None
@@ -73,8 +70,7 @@ class Digest:
     graph_summary: Annotated[str, Field(name="graphSummary")] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Dated:
+class _Dated(Value):
     at: datetime
     line: int
     text: str

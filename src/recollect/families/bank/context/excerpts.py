@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from recollect.core.text import clipped, normalised
@@ -13,6 +12,7 @@ from recollect.families.bank.graph_model import EntityView, FoundEntity, OpenedN
 from recollect.families.bank.model import CORE_FILES
 from recollect.families.bank.text.markdown import lines_of, sections
 from recollect.tools.schema import Field
+from recollect.values import Value
 
 PATHS = ("docPath", "path")  # attributes of an entity that name a file
 HEADINGS = ("heading", "section", "anchor")  # and a heading in it
@@ -27,8 +27,7 @@ _POINTER = re.compile(
 _WORDS = re.compile(r"\w{3,}")
 
 
-@dataclass(frozen=True, slots=True)
-class GraphHit:
+class GraphHit(Value):
     id: str
     name: str
     entity_type: Annotated[str, Field(name="entityType")]
@@ -36,8 +35,7 @@ class GraphHit:
     matched_in: Annotated[list[str], Field(name="matchedIn")]
 
 
-@dataclass(frozen=True, slots=True)
-class Pointer:
+class Pointer(Value):
     """A place in a file, and why it is meant."""
 
     path: str

@@ -1,12 +1,12 @@
 """What the tools for a bank's files take and give, as it stands on the wire."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from recollect.errors import InvalidInput, visible
 from recollect.families.bank.context.digest import Digest
 from recollect.tools.schema import Field
 from recollect.tools.tool import Warned
+from recollect.values import Value
 
 CONTENT_LIMIT = 64 * 1024 * 1024  # bytes of one file
 BATCH_LIMIT = 1_000  # files in one call
@@ -22,8 +22,7 @@ MaxTokens = Annotated[int, Field("Budget for the answer.", name="maxTokens", ge=
 WithEtags = Annotated[bool, Field("Add ETags.", name="includeEtags")]
 
 
-@dataclass(frozen=True, slots=True)
-class FileWrite:
+class FileWrite(Value):
     filename: Annotated[str, Field("Name.", max_length=1_000)]
     content: Annotated[str, Field("Content.")]
     if_match_etag: Annotated[str, Field("ETag.", name="ifMatchEtag", max_length=1_000)] | None = (
@@ -31,8 +30,7 @@ class FileWrite:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Initialized:
+class Initialized(Value):
     """`note` says how to reach the bank where the connection remembers none."""
 
     path: str
@@ -46,8 +44,7 @@ class Initialized:
         return _noted(f"Memory Bank initialized at {self.path}", self.note)
 
 
-@dataclass(frozen=True, slots=True)
-class PathSet:
+class PathSet(Value):
     path: str
     note: str | None = None
 
@@ -58,8 +55,7 @@ class PathSet:
         return f"Memory Bank path set to {self.path}"
 
 
-@dataclass(frozen=True, slots=True)
-class BankStatus:
+class BankStatus(Value):
     """`projectId` is of the project that holds the bank's graph."""
 
     path: str
@@ -73,8 +69,7 @@ class BankStatus:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FileList:
+class FileList(Value):
     files: list[str]
     warnings: list[Warned] | None = None
 
@@ -85,8 +80,7 @@ class FileList:
         return "\n\n".join([listed, *warned])
 
 
-@dataclass(frozen=True, slots=True)
-class FileContent:
+class FileContent(Value):
     """Without an ETag the text of the answer is the content alone."""
 
     content: str
@@ -102,8 +96,7 @@ class FileContent:
         return self.content if self.etag is None else None
 
 
-@dataclass(frozen=True, slots=True)
-class FileWritten:
+class FileWritten(Value):
     success: bool
     message: str
     filename: str
@@ -111,30 +104,26 @@ class FileWritten:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchCounts:
+class BatchCounts(Value):
     requested: int
     successful: int
     failed: int
     timestamp: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReadResult:
+class ReadResult(Value):
     content: str
     etag: str | None = None
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRead:
+class BatchRead(Value):
     results: dict[str, ReadResult]
     metadata: BatchCounts
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(Value):
     """`filename` is there where it is not the one that was asked for."""
 
     success: bool
@@ -143,23 +132,20 @@ class WriteResult:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchWritten:
+class BatchWritten(Value):
     results: dict[str, WriteResult]
     metadata: BatchCounts
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BundledFile:
+class BundledFile(Value):
     """A file that is cut has no ETag: who wrote it back would lose the rest."""
 
     content: str
     etag: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BundleMetadata:
+class BundleMetadata(Value):
     timestamp: str
     files_loaded: Annotated[int, Field(name="filesLoaded")]
     total_files: Annotated[int, Field(name="totalFiles")]
@@ -167,21 +153,18 @@ class BundleMetadata:
     warnings: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ContextBundle:
+class ContextBundle(Value):
     bundle: dict[str, BundledFile]
     metadata: BundleMetadata
 
 
-@dataclass(frozen=True, slots=True)
-class DigestMetadata:
+class DigestMetadata(Value):
     timestamp: str
     memory_bank_dir: Annotated[str, Field(name="memoryBankDir")]
     warnings: list[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ContextDigest:
+class ContextDigest(Value):
     digest: Digest
     metadata: DigestMetadata
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from recollect.errors import FileNotFound, NotFound, RecollectError
@@ -21,20 +20,19 @@ from recollect.families.bank.files.bank_files import etag_of, read_bytes
 from recollect.families.bank.model import CORE_FILES
 from recollect.families.bank.text.encodings import decoding_warning
 from recollect.families.bank.text.showing import shown
+from recollect.values import Value
 
 GraphSummary = Callable[[Bank], Awaitable[str | None]]
 
 
-@dataclass(frozen=True, slots=True)
-class DigestWishes:
+class DigestWishes(Value):
     most_progress: int
     most_decisions: int
     with_patterns: bool
     max_tokens: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Core:
+class _Core(Value):
     """The core files that could be read, and a sentence about each of the others."""
 
     texts: Mapping[str, str]

@@ -4,7 +4,6 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from recollect.core.tokens import token_count
@@ -18,6 +17,7 @@ from recollect.families.bank.text.markdown import (
     items_of,
     sections,
 )
+from recollect.values import Value
 
 ENTRY_LEVEL = 2  # below a heading of this level a list's items are entries of their own
 ROUND = 5  # pieces of one section before the next section has its turn
@@ -29,8 +29,7 @@ _SENTENCE = re.compile(r"(?<=[.!?…])[ \t]+|(?<=[。！？])|(?<=\n)")
 _WORD = re.compile(r"(?<=\S)[ \t]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Value):
     """Lines of a file that are shown or left out together; `above` are its headings' pieces."""
 
     first: int

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
 from recollect.core.sessions import Call
@@ -27,6 +26,7 @@ from recollect.families.bank.model import CORE_FILES, StoreId
 from recollect.families.bank.search.ranking import BankSections
 from recollect.tools.schema import Field, to_json
 from recollect.tools.tool import Family, Warned, tool
+from recollect.values import Value, replace
 
 T = TypeVar("T")
 
@@ -40,28 +40,24 @@ LONGEST_READ = 1_000_000  # characters of a file that are looked through
 PROGRESS, DECISIONS = 3, 3  # entries of the digest
 
 
-@dataclass(frozen=True, slots=True)
-class DigestPart:
+class DigestPart(Value):
     text: str
     chars: int
 
 
-@dataclass(frozen=True, slots=True)
-class GraphPart:
+class GraphPart(Value):
     hits: list[GraphHit]
     opened: OpenedNodes
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Value):
     path: str
     excerpt: str
     chars: int
     rationale: str
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(Value):
     """`usedChars` counts the digest and, as JSON, graph, pointers and excerpts."""
 
     max_chars: Annotated[int, Field(name="maxChars")]
@@ -69,8 +65,7 @@ class Budget:
     truncated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TargetedContext:
+class TargetedContext(Value):
     query: str
     digest: DigestPart
     graph: GraphPart

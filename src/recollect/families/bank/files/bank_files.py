@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from recollect.core.files import FileInfo
@@ -29,6 +28,7 @@ from recollect.families.bank.files.names import (
 from recollect.families.bank.model import LEGACY_NAMES
 from recollect.families.bank.text.encodings import as_bytes, as_text, check_editable
 from recollect.families.bank.text.markdown import left_open
+from recollect.values import Value
 
 LOCK = "bank"
 
@@ -36,15 +36,13 @@ LOCK = "bank"
 Change = Callable[[str | None], str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class FileText:
+class FileText(Value):
     name: str
     text: str
     etag: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Planned:
+class _Planned(Value):
     """A file that is to get other bytes; `found` and `before` are None where it is new."""
 
     name: str

@@ -1,7 +1,6 @@
 """The five core files of a bank: under the names of today, and all of them there."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from recollect.errors import RecollectError
 from recollect.families.bank.banks import Bank
@@ -10,18 +9,17 @@ from recollect.families.bank.files.names import written_name
 from recollect.families.bank.model import LEGACY_NAMES
 from recollect.families.bank.text.templates import TEMPLATES
 from recollect.tools.tool import Warned
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Migrated:
+class Migrated(Value):
     """Old names that became new ones, and those that stay because the new one is taken."""
 
     renamed: list[str]
     skipped: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Value):
     """The core files that were made, and old names that became new ones."""
 
     created: list[str]

@@ -3,7 +3,6 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from recollect.core.files import FileInfo
 from recollect.core.times import Clock
@@ -19,6 +18,7 @@ from recollect.families.bank.files.names import (
 )
 from recollect.families.bank.model import CORE_FILES, LEGACY_NAMES
 from recollect.families.bank.text.encodings import as_utf8
+from recollect.values import Value, field
 
 MOST_KEPT = 32 * 1024 * 1024  # bytes of all files together
 # A file that was changed so shortly before it was read may be changed again with the same time:
@@ -32,8 +32,7 @@ Stamp = tuple[int, int]  # size and time of the last change
 _CORE_NAMES = frozenset(name.lower() for name in (*CORE_FILES, *LEGACY_NAMES.values()))
 
 
-@dataclass(slots=True)
-class _Shelf:
+class _Shelf(Value, frozen=False):
     """What is kept of one bank."""
 
     files: dict[str, tuple[Stamp, bytes]] = field(default_factory=dict[str, tuple[Stamp, bytes]])

@@ -1,7 +1,6 @@
 """What every call of the graph's tools begins and ends with: its bank, records and mirror."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from recollect.core.ports import RecordStore
@@ -14,6 +13,7 @@ from recollect.families.bank.graph.writing import GraphEdits, NotingWriter
 from recollect.families.bank.graph_model import masking_warnings
 from recollect.families.bank.mirror.changes import Own
 from recollect.tools.tool import Warned
+from recollect.values import Value
 
 
 class GraphMirror(Protocol):
@@ -37,8 +37,7 @@ class GraphMirror(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Warnings:
+class Warnings(Value):
     """What comes up during a call that succeeds; None where nothing does."""
 
     found: list[Warned]

@@ -3,7 +3,6 @@
 import heapq
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
 from recollect.core.entities import ENTITY, OBSERVATION
 from recollect.core.matching import fields_of, matches
@@ -32,6 +31,7 @@ from recollect.families.bank.graph_model import (
 )
 from recollect.retrieval.search import Found, Place, Profile, Tier, search
 from recollect.tools.tool import Warned
+from recollect.values import Value, replace
 
 ENTITIES = Profile(kinds=(ENTITY,))
 OBSERVATIONS = Profile(kinds=(OBSERVATION,))
@@ -42,8 +42,7 @@ LITERAL = 200  # observations with the very text that are compared
 TYPE_SHARE, ATTRS_SHARE = 0.8, 0.6  # of what a hit in the name counts
 
 
-@dataclass(frozen=True, slots=True)
-class GraphReading:
+class GraphReading(Value):
     """One bank's graph, as one call sees it."""
 
     bank: Bank
@@ -155,8 +154,7 @@ class GraphReading:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Finds:
+class _Finds(Value):
     """What a query finds; `matched` are all observations that it does, however many are shown."""
 
     entities: list[Record]
@@ -164,8 +162,7 @@ class _Finds:
     matched: list[Record]
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
+class _Shown(Value):
     entities: list[Record]
     relations: list[Link]
     warnings: list[Warned] | None = None

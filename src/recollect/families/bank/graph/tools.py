@@ -1,6 +1,5 @@
 """The tools of the bank's knowledge graph."""
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from recollect.core.entities import NAME_LIMIT
@@ -33,6 +32,7 @@ from recollect.families.bank.graph_model import (
 from recollect.families.bank.model import StoreId
 from recollect.tools.schema import Field
 from recollect.tools.tool import Effect, Family, Warned, tool
+from recollect.values import replace
 
 
 class GraphTools(Family):

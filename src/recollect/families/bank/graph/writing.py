@@ -1,7 +1,6 @@
 """What the graph's tools change: entities, observations and relations, each in one commit."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from uuid import uuid4
 
@@ -39,13 +38,13 @@ from recollect.families.bank.graph_model import (
     with_attrs,
 )
 from recollect.families.bank.mirror.changes import Moved, Own, events_of, mark_of
+from recollect.values import Value, field, replace
 
 CREATE = "Create it first with graph_upsert_entity."
 SEARCH = "graph_search finds entities."
 DOC_POINTER = Source("tool", "graph_add_doc_pointer")
 
 
-@dataclass(frozen=True, slots=True)
 class NotingWriter(Writer):
     """Remembers what it committed."""
 
@@ -58,8 +57,7 @@ class NotingWriter(Writer):
         self.done.append((steps, change))
 
 
-@dataclass(frozen=True, slots=True)
-class GraphEdits:
+class GraphEdits(Value):
     """The edits of one call. Secrets stay out of what is stored; their kinds are remembered."""
 
     bank: Bank

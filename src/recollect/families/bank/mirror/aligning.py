@@ -1,7 +1,6 @@
 """A log beside the graph of the records: what it has in other words needs no correction."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 from recollect.families.bank.graph_ids import entity_id, relation_id
 from recollect.families.bank.mirror.placing import Masking
@@ -12,10 +11,10 @@ from recollect.families.bank.mirror.state import (
     ObservationState,
     difference,
 )
+from recollect.values import Value, field, replace
 
 
-@dataclass(slots=True)
-class Aligned:
+class Aligned(Value, frozen=False):
     """What a log tells, with the ids of the records for all that says the same there.
 
     Ids, times and secrets do not count: whoever wrote the log has reasons for what stands in it.

@@ -1,7 +1,6 @@
 """What the change log says of a graph: the events that lead from an earlier moment to now."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from recollect.core.entities import ENTITY, OBSERVATION
@@ -11,6 +10,7 @@ from recollect.families.bank.graph_model import own_id, public_id
 from recollect.families.bank.mirror.placing import Former
 from recollect.families.bank.mirror.records import LOOKS, shown
 from recollect.families.bank.mirror.state import Event, GraphState, difference
+from recollect.values import Value, field, replace
 
 FAR = 500  # changes behind which it is quicker to compare everything
 PAGE = 500  # changes that are read at once
@@ -18,8 +18,7 @@ PAGE = 500  # changes that are read at once
 T = TypeVar("T", Record, Link)
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Value):
     """The events that lead from an earlier moment to the newest change, `seq`."""
 
     events: list[Event]
@@ -27,8 +26,7 @@ class Moved:
     mark: str  # by which that change is known again
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+class Own(Value):
     """What a call did itself, where it was the one change after that with the number `after`."""
 
     news: Moved
@@ -146,8 +144,7 @@ def _erases(change: Change) -> bool:
     return not change.edits or any(edit.id is None for edit in change.edits)
 
 
-@dataclass(slots=True)
-class _Steps:
+class _Steps(Value, frozen=False):
     """Touched things as they were and as they are; None where they were not there or are gone."""
 
     entities: dict[str, tuple[Record | None, Record | None]]

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect.core.entities import NAME_LIMIT
@@ -21,6 +20,7 @@ from recollect.families.bank.mirror.state import (
     RelationState,
     Thing,
 )
+from recollect.values import Value
 
 LOG = "graph/graph.jsonl"
 SNAPSHOT = "graph/graph.snapshot.json"
@@ -36,8 +36,7 @@ _PUTS: dict[type[Thing], tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(Value):
     """A log as it was read; `ends` are the offsets behind each event's line."""
 
     events: list[Event]

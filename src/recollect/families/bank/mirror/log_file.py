@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 from zlib import crc32
 
@@ -26,6 +25,7 @@ from recollect.families.bank.mirror.events import (
 from recollect.families.bank.mirror.markdown import VIEW, view, without_time
 from recollect.families.bank.mirror.merge import Base, is_newer
 from recollect.families.bank.mirror.state import Event, GraphState, Put, difference, replayed
+from recollect.values import Value, as_dict, replace
 
 LOCK = "graph"
 FOLDER = "graph"
@@ -34,8 +34,7 @@ _COPY = f"{FOLDER}/{_COPY_PREFIX.rstrip('.')}{_COPY_ENDING}"
 _NOTE = "bank graph "
 
 
-@dataclass(frozen=True, slots=True)
-class Cursor:
+class Cursor(Value):
     """Up to which change of which project the log was written, and how we left it."""
 
     project: str
@@ -144,7 +143,7 @@ class GraphFiles:
 
     async def note(self, cursor: Cursor) -> Cursor:
         """Notes that the log, as it is, tells all up to a change."""
-        await self._library.set_note(self._key, json.dumps(asdict(cursor)))
+        await self._library.set_note(self._key, json.dumps(as_dict(cursor)))
         return cursor
 
     async def keep_copy(self, data: bytes) -> str:

@@ -1,7 +1,6 @@
 """Taking a log into the records: what it has and they lack comes in, and nothing is lost."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Edit, Link, Record, Ref
@@ -18,22 +17,21 @@ from recollect.families.bank.mirror.state import (
     RelationState,
 )
 from recollect.families.bank.model import TAKE_IN
+from recollect.values import Value, field, replace
 
 
 def is_newer(at: int, than: int) -> bool:
     return at // MILLISECOND > than // MILLISECOND
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(Value):
     """The state in which file and records agreed last, and the number of the change of then."""
 
     state: GraphState
     seq: int
 
 
-@dataclass(slots=True)
-class Touches:
+class Touches(Value, frozen=False):
     """When things were changed here, by anything but a file."""
 
     edits: dict[Ref, list[tuple[int, Edit]]] = field(

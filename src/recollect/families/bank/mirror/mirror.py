@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from recollect.core.files import FileInfo
 from recollect.core.ports import Library, RecordStore
@@ -26,6 +25,7 @@ from recollect.families.bank.mirror.records import GraphRecords, loaded
 from recollect.families.bank.mirror.state import GraphState, replayed
 from recollect.families.bank.mirror.sync import ATTEMPTS, Ahead, Sync, Synced, has_graph
 from recollect.tools.tool import Warned
+from recollect.values import Value
 
 log = logging.getLogger(__name__)
 
@@ -35,16 +35,14 @@ NOT_TAKEN_IN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Rebuilt:
+class Rebuilt(Value):
     state: GraphState
     taken: Taken
     skipped: int
     warnings: list[Warned]
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(Value):
     """Lines before and after, and where the log of before is kept."""
 
     before: int
@@ -53,8 +51,7 @@ class Compacted:
     warnings: list[Warned]
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Value):
     """A log as it was when there was nothing more to do about it, and what is to be said of it."""
 
     info: FileInfo | None

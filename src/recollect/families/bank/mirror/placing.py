@@ -1,7 +1,6 @@
 """The steps by which parts of a graph come into the records, or go."""
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, cast
 from uuid import uuid4
@@ -23,12 +22,12 @@ from recollect.families.bank.graph_model import (
 )
 from recollect.families.bank.mirror.records import GraphRecords
 from recollect.families.bank.mirror.state import EntityState, ObservationState, RelationState
+from recollect.values import Value, field, replace
 
 MILLISECOND = 1_000  # the format knows times no closer
 
 
-@dataclass(slots=True)
-class Taken:
+class Taken(Value, frozen=False):
     """How many parts came in or changed, and how many were removed."""
 
     entities: int = 0
@@ -41,8 +40,7 @@ class Taken:
         return self.entities + self.observations + self.relations + self.removed
 
 
-@dataclass(frozen=True, slots=True)
-class Former:
+class Former(Value):
     """The record that had a public id, and until when."""
 
     record: str
@@ -159,8 +157,7 @@ def _later(known: Record | None, record: Record) -> Record:
     return known
 
 
-@dataclass(slots=True)
-class Masking:
+class Masking(Value, frozen=False):
     """Secrets stay out of what is stored; `kinds` says which were found."""
 
     enabled: bool

@@ -1,7 +1,6 @@
 """The graph as a project's records hold it, and what the public format shows of it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recollect.core.entities import ENTITY, OBSERVATION
@@ -22,12 +21,12 @@ from recollect.families.bank.mirror.state import (
     ObservationState,
     RelationState,
 )
+from recollect.values import Value, field, replace
 
 LOOKS = 5  # at a store that others keep changing; what is missed then comes with the next change
 
 
-@dataclass(slots=True)
-class GraphRecords:
+class GraphRecords(Value, frozen=False):
     """All records and links of a graph, deleted ones too, as they were at one revision."""
 
     revision: int = 0

@@ -1,14 +1,13 @@
 """A graph in the public format: its parts, the events that make it, and what these leave."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from recollect.families.bank.graph_ids import relation_id
+from recollect.values import Value, field
 
 
-@dataclass(frozen=True, slots=True)
-class EntityState:
+class EntityState(Value):
     id: str
     name: str
     type: str
@@ -22,8 +21,7 @@ class EntityState:
         return mine == theirs
 
 
-@dataclass(frozen=True, slots=True)
-class ObservationState:
+class ObservationState(Value):
     id: str
     entity_id: str
     text: str
@@ -34,8 +32,7 @@ class ObservationState:
         return other is not None and (self.entity_id, self.text) != (other.entity_id, other.text)
 
 
-@dataclass(frozen=True, slots=True)
-class RelationState:
+class RelationState(Value):
     from_id: str
     to_id: str
     type: str
@@ -49,8 +46,7 @@ class RelationState:
 Thing = EntityState | ObservationState | RelationState
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Value):
     thing: Thing
     at: int
 
@@ -59,23 +55,20 @@ class Put:
         return self.thing.id
 
 
-@dataclass(frozen=True, slots=True)
-class DropEntity:
+class DropEntity(Value):
     """Takes its observations and relations with it."""
 
     id: str
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class DropObservation:
+class DropObservation(Value):
     id: str
     entity_id: str
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class DropRelation:
+class DropRelation(Value):
     from_id: str
     to_id: str
     type: str
@@ -89,8 +82,7 @@ class DropRelation:
 Event = Put | DropEntity | DropObservation | DropRelation
 
 
-@dataclass(slots=True)
-class GraphState:
+class GraphState(Value, frozen=False):
     """The parts by their public ids."""
 
     entities: dict[str, EntityState] = field(default_factory=dict[str, EntityState])
@@ -206,8 +198,7 @@ def _said(thing: Thing) -> tuple[str, str] | None:
 Stamp = tuple[int, int]  # the time of an event, and its place in the log where times are equal
 
 
-@dataclass(slots=True)
-class Heard:
+class Heard(Value, frozen=False):
     """What a log says by the times of its events, whatever their order.
 
     Two logs that were joined tell things out of order. Whatever came to an entity after it was

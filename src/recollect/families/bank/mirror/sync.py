@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from recollect.core.entities import ENTITY
@@ -50,6 +49,7 @@ from recollect.families.bank.mirror.state import (
 )
 from recollect.families.bank.model import TAKE_IN
 from recollect.tools.tool import Warned
+from recollect.values import Value, field, replace
 
 ATTEMPTS = 20  # others may commit between our reading and our writing
 # Microseconds for which a short log remembers what was deleted: who pulls it may have it still.
@@ -61,8 +61,7 @@ STEPS_AT_ONCE = 1_000  # more in one commit would hold everybody else up
 R = TypeVar("R")
 
 
-@dataclass(slots=True)
-class Synced:
+class Synced(Value, frozen=False):
     """How log and records stand after they were brought together."""
 
     cursor: Cursor | None = None
@@ -74,8 +73,7 @@ class Synced:
     drops: list[Event] = field(default_factory=list[Event])  # likewise: the recent ones
 
 
-@dataclass(frozen=True, slots=True)
-class Ahead:
+class Ahead(Value):
     """From where the log goes on and with what, as far as that is known before its lock is ours."""
 
     cursor: Cursor | None = None
@@ -302,8 +300,7 @@ class Sync:
         return not is_known
 
 
-@dataclass(slots=True)
-class _Both:
+class _Both(Value, frozen=False):
     """A log beside the records, which have taken it in."""
 
     log: Log

@@ -1,6 +1,5 @@
 """The tools that care for the graph's log."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from recollect.core.sessions import Call
@@ -10,10 +9,10 @@ from recollect.families.bank.mirror.state import GraphState
 from recollect.families.bank.model import StoreId
 from recollect.tools.schema import Field
 from recollect.tools.tool import Effect, Family, Warned, tool
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(Value):
     entity_count: Annotated[int, Field(name="entityCount")]
     observation_count: Annotated[int, Field(name="observationCount")]
     relation_count: Annotated[int, Field(name="relationCount")]
@@ -26,8 +25,7 @@ class Stats:
         return cls(*stats.values())
 
 
-@dataclass(frozen=True, slots=True)
-class RebuiltGraph:
+class RebuiltGraph(Value):
     success: bool
     message: str
     stats: Stats
@@ -42,8 +40,7 @@ class RebuiltGraph:
         return cls(True, message, Stats.of(done.state), taken, done.skipped, done.warnings or None)
 
 
-@dataclass(frozen=True, slots=True)
-class CompactedGraph:
+class CompactedGraph(Value):
     success: bool
     message: str
     before: int
@@ -61,8 +58,7 @@ class CompactedGraph:
         return cls(True, message, done.before, done.after, done.copy, done.warnings or None)
 
 
-@dataclass(frozen=True, slots=True)
-class MaintainedGraph:
+class MaintainedGraph(Value):
     success: bool
     operation: str
     stats: Stats | None = None

@@ -1,7 +1,6 @@
 """The rules that hold where a project has none of its own."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from recollect.families.bank.model import (
     ACTIVE,
@@ -13,10 +12,10 @@ from recollect.families.bank.model import (
     Mode,
 )
 from recollect.families.bank.modes.triggers import DEFAULT
+from recollect.values import Value, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Value):
     """What an assistant does in one mode; `source` is the file they were read from."""
 
     mode: Mode

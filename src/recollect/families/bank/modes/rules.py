@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect.core.text import clipped
@@ -13,14 +12,14 @@ from recollect.families.bank.modes.built_in_rules import RULES, Rules
 from recollect.families.bank.modes.rule_yaml import BadYaml, parsed
 from recollect.families.bank.modes.triggers import BadTrigger, compiled
 from recollect.tools.tool import Warned
+from recollect.values import Value
 
 LONGEST_FILE = 64 * 1024  # bytes
 _MOST_LINES = 200
 _LONGEST_LINE = 5_000  # characters
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Value):
     """The rules of a mode, and what was wrong with files that were passed over."""
 
     rules: Rules

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated
 
 from recollect.core.sessions import Call
@@ -17,6 +16,7 @@ from recollect.families.bank.modes.triggers import asks_for_update, own_words
 from recollect.families.bank.text.sentences import with_warnings
 from recollect.tools.schema import Field
 from recollect.tools.tool import Effect, Family, Warned, tool
+from recollect.values import Value, replace
 
 UPDATING = (
     "[MEMORY BANK: UPDATING] UMB mode activated. You can temporarily update Memory Bank files."
@@ -35,8 +35,7 @@ _NAME = re.compile(r"[a-z]+(?:_[a-z]+)+")
 STATELESS_UPDATE = "This connection keeps no state: there is nothing to complete afterwards."
 
 
-@dataclass(frozen=True, slots=True)
-class ModeView:
+class ModeView(Value):
     """A mode with what it asks for; the text says it too, as not every client passes on facts."""
 
     message: str
@@ -62,7 +61,6 @@ class ModeView:
         return [*told, f"Typical tools: {typical}"] if typical else told
 
 
-@dataclass(frozen=True, slots=True)
 class UpdateView(ModeView):
     """The same about an update of the bank, whose message says what to do."""
 

@@ -1,7 +1,8 @@
 """Which words ask for an update of the memory bank; rule files may bring a pattern of their own."""
 
 import re
-from dataclasses import dataclass
+
+from recollect.values import Value
 
 LONGEST_PATTERN = 200  # characters
 LONGEST_COMMAND = 120  # characters that a pattern of a rule file gets to see
@@ -62,8 +63,7 @@ def own_words(trigger: str | None) -> str | None:
     return None if trigger in (None, DEFAULT) else trigger.replace("\b", r"\b")
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(Value, frozen=False):
     """Follows a pattern: words on all its ways, and no more than one place where it chooses."""
 
     has_words: bool = False  # on the way that is being read

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from recollect.families.bank.aside import aside
 from recollect.families.bank.files.bank_files import Change
@@ -21,12 +20,12 @@ from recollect.families.bank.text.lists import listed, with_list
 from recollect.families.bank.text.markdown import one_line, sections
 from recollect.families.bank.text.tasks import TaskEdit, TaskOutcome, edited_tasks, extended
 from recollect.tools.tool import Warned
+from recollect.values import Value
 
 _NUMBERED = re.compile(r"(\d{1,9})\.\s")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Value):
     """What is to be kept of it."""
 
     summary: str

@@ -1,15 +1,14 @@
 """What the progress and decision tools answer, as it stands on the wire."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from recollect.families.bank.text.sentences import with_warnings
 from recollect.tools.schema import Field
 from recollect.tools.tool import Warned
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Tracked:
+class Tracked(Value):
     entry: str
     timestamp: str
     files: list[str]
@@ -24,8 +23,7 @@ class Tracked:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EntryAdded:
+class EntryAdded(Value):
     success: bool
     entry_id: Annotated[str, Field(name="entryId")]
     type: str
@@ -34,8 +32,7 @@ class EntryAdded:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ContextUpdated:
+class ContextUpdated(Value):
     updated: list[str]
     warnings: list[Warned] | None = None
 
@@ -44,8 +41,7 @@ class ContextUpdated:
         return with_warnings("Active context updated successfully", self.warnings)
 
 
-@dataclass(frozen=True, slots=True)
-class NoteAdded:
+class NoteAdded(Value):
     success: bool
     message: str
     timestamp: str
@@ -53,15 +49,13 @@ class NoteAdded:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskChanges:
+class TaskChanges(Value):
     added: int
     removed: int
     replaced: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TasksUpdated:
+class TasksUpdated(Value):
     """Of a very long list the first and the last tasks; `omitted` is how many are between."""
 
     success: bool
@@ -72,8 +66,7 @@ class TasksUpdated:
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionLogged:
+class DecisionLogged(Value):
     title: str
     timestamp: str
     files: list[str]

@@ -1,14 +1,14 @@
 """What is kept of a train of thought while it lasts: how far it is, never what it says."""
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+
+from recollect.values import Value, field
 
 MOST_TRAINS = 200  # of all clients together; the one that rested longest goes first
 MOST_BRANCHES = 100
 
 
-@dataclass(slots=True)
-class Train:
+class Train(Value, frozen=False):
     length: int = 0
     branches: dict[str, None] = field(default_factory=dict[str, None])
 

@@ -1,7 +1,6 @@
 """The tools for thinking in steps, and for keeping what came out of it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from recollect.core.sessions import Call
@@ -17,6 +16,7 @@ from recollect.families.bank.text.secret_scan import scan_warnings
 from recollect.families.bank.text.tasks import ListItem, TaskEdit
 from recollect.tools.schema import Field
 from recollect.tools.tool import Effect, Family, Warned, tool
+from recollect.values import Value
 
 FORGETFUL = "This connection keeps no state: earlier thoughts are not counted."
 
@@ -25,8 +25,7 @@ TrainName = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Thought:
+class Thought(Value):
     """How far a train of thought is, or that it was cleared."""
 
     reset: bool | None = None
@@ -40,8 +39,7 @@ class Thought:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Finalized:
+class Finalized(Value):
     success: bool
     actions: list[str]
     timestamp: str

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -26,6 +25,7 @@ from recollect.families.bank.search.writing import (
     scope_of,
     stamp_in,
 )
+from recollect.values import Value, field
 
 TIME_LIMIT = 3.0  # seconds of one look; what is left over is for the next
 MOST_AT_ONCE = 64  # files that are read and written together
@@ -42,8 +42,7 @@ class _Held(NamedTuple):
 Known = dict[str, _Held]
 
 
-@dataclass(slots=True)
-class Synced:
+class Synced(Value, frozen=False):
     """How far the index is in step: the names of files that are yet to come in, of those that
     only begin in it, and what was wrong with others."""
 

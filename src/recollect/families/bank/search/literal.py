@@ -1,18 +1,17 @@
 """Finding a text word for word in a file, line by line, whatever the file's size."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from recollect.families.bank.files.texts import as_shown
 from recollect.families.bank.text.encodings import as_utf8
+from recollect.values import Value
 
 BLOCK = 1024 * 1024  # bytes that are read as text at once
 MOST_CONTENT = 500  # characters of a line that are shown
 MOST_CONTEXT = 300  # characters of a line before or after it
 
 
-@dataclass(frozen=True, slots=True)
-class FoundLine:
+class FoundLine(Value):
     """The line on which the text begins; `context` is that line between its neighbours."""
 
     line: int

@@ -3,7 +3,6 @@
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from zlib import crc32
 
@@ -11,6 +10,7 @@ from recollect.core.times import parsed
 from recollect.families.bank.text.entries import MONTHS
 from recollect.families.bank.text.markdown import lines_of, sections
 from recollect.families.bank.text.templates import is_placeholder
+from recollect.values import Value
 
 SHORTEST, LONGEST = 800, 2_000  # characters of a part, where there is more below its heading
 SHARE_OF_CUTS = 3  # one of so many entries may begin a new part
@@ -32,8 +32,7 @@ _DAY = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Value):
     """Lines of a file; `line` is the first of them, counted from 1, `start` its place in the text.
 
     A line that is too long for one part is in several.

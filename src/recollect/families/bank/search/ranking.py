@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from recollect.core.files import FileInfo
 from recollect.core.ports import Indexing, RecordStore
@@ -24,6 +23,7 @@ from recollect.families.bank.search.vectors import SectionVectors
 from recollect.families.bank.search.writing import holds, scope_of
 from recollect.retrieval.excerpts import excerpt
 from recollect.retrieval.search import Place, Profile, search
+from recollect.values import Value, replace
 
 # Where no word is in common: of 36 questions that a bank answers 29 had a best cosine of 0.28 and
 # more, of 56 about something else 51 had one below 0.25.
@@ -42,8 +42,7 @@ OUTLINES = 64  # files whose lines are remembered
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(Value):
     """A section with the lines that it has in its file."""
 
     file: str
@@ -59,8 +58,7 @@ class Located:
         return self.line + shown.skipped, shown.text
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Value):
     sections: list[Located]
     notices: list[str]
 

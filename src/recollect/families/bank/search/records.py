@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -13,13 +12,13 @@ from recollect.families.bank.files.texts import as_shown
 from recollect.families.bank.model import SECTION
 from recollect.families.bank.search.parts import Part, moment_of, parts_of
 from recollect.families.bank.text.encodings import as_utf8
+from recollect.values import Value, replace
 
 MOST_INDEXED = 4 * 1024 * 1024  # bytes from a file's beginning
 MOST_PARTS = 10_000  # likewise: a search waits while they are written
 
 
-@dataclass(frozen=True, slots=True)
-class IndexedText:
+class IndexedText(Value):
     """What of a file belongs into the index: its parts as they stand there, and without secrets.
 
     `is_partial` where they are those of the beginning only.

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated
 
 from recollect.core.files import FileInfo
@@ -16,6 +15,7 @@ from recollect.families.bank.search.literal import Needle, found_lines
 from recollect.families.bank.search.ranking import BankSections, Located, Ranked
 from recollect.tools.schema import Field
 from recollect.tools.tool import Family, tool
+from recollect.values import Value, field
 
 QUERY_LIMIT = 1_000  # characters
 MOST_RESULTS = 1_000
@@ -28,16 +28,14 @@ MOST_LISTED = 100  # names of files in the answer
 MOST_WARNINGS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class ResultLine:
+class ResultLine(Value):
     file: str
     line: int
     content: str
     context: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResultSection:
+class ResultSection(Value):
     file: str
     line: int
     text: str
@@ -45,8 +43,7 @@ class ResultSection:
     heading: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SearchMetadata:
+class SearchMetadata(Value):
     """`filesSearched` has the first names only where there are very many."""
 
     timestamp: str
@@ -57,16 +54,14 @@ class SearchMetadata:
     warnings: list[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SearchAnswer:
+class SearchAnswer(Value):
     query: str
     results: list[ResultLine]
     sections: list[ResultSection]
     metadata: SearchMetadata
 
 
-@dataclass(slots=True)
-class _Looked:
+class _Looked(Value, frozen=False):
     """What a look through the files found so far."""
 
     results: list[ResultLine] = field(default_factory=list[ResultLine])

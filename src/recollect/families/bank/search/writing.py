@@ -3,7 +3,6 @@
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +15,7 @@ from recollect.families.bank.banks import Bank
 from recollect.families.bank.files.texts import Stamp
 from recollect.families.bank.model import INDEX_BANK, INDEXED_FILE, SECTION
 from recollect.families.bank.search.records import IndexedText, plan
+from recollect.values import Value, replace
 
 FORM = 3  # of what is kept: what another form left is made anew
 ROWS = 150  # of one commit: others write in between
@@ -24,8 +24,7 @@ ATTEMPTS = 10  # another process may index the same files
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Value):
     """A file as it was read; without a stamp it has to be read again the next time."""
 
     name: str
@@ -33,8 +32,7 @@ class Reading:
     stamp: Stamp | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Value):
     """The steps for one file; each commit of them changes the file's own record too."""
 
     reading: Reading

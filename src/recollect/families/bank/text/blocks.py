@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+
+from recollect.values import Value, field, replace
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
@@ -15,8 +16,7 @@ _BEGINNINGS = frozenset("#=-`~<*_+0123456789")  # of a block; most lines have an
 BOM = "\ufeff"
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Value):
     """An item of a list: its lines, and its text without the marker and the indentation.
 
     Lines right below that are not indented are read with it (`said`, to before `reach`), but they
@@ -33,16 +33,14 @@ class Item:
         return Item(self.first + by, self.end + by, self.text, self.reach + by, self.said)
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Value):
     title: str
     level: int
     line: int
     first: int
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(Value):
     """What a text is made of: its headings, items, and rules, and where other blocks begin.
 
     `open_from` is the line of a fence or comment that is never closed, `closing` what would do it.
@@ -61,8 +59,7 @@ def lines_of(text: str) -> list[str]:
     return _LINE.findall(text)
 
 
-@dataclass(slots=True)
-class _OpenItem:
+class _OpenItem(Value, frozen=False):
     first: int
     inner: int  # indentation of what belongs to it
     texts: list[str]

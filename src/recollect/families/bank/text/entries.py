@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 from recollect.families.bank.text.markdown import contained, item_lines, one_line
 from recollect.tools.schema import Field
+from recollect.values import Value, field
 
 EntryType = Literal["feature", "fix", "refactor", "docs", "test", "chore", "other"]
 Category = Literal["observation", "blocker", "question", "decision", "todo", "other"]
@@ -44,8 +44,7 @@ Line = Annotated[str, Field(max_length=1_000, blank=False)]
 Text = Annotated[str, Field(max_length=TEXT_LIMIT, blank=False)]
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Value):
     """Something that was done, in a line or a few."""
 
     action: str
@@ -62,8 +61,7 @@ class Work:
         return f" ({', '.join(given)})" if given else ""
 
 
-@dataclass(frozen=True, slots=True)
-class ProgressEntry:
+class ProgressEntry(Value):
     """A piece of work for the history."""
 
     type: Annotated[EntryType, Field("Kind of change.")]
@@ -77,8 +75,7 @@ class ProgressEntry:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Value):
     """What was decided, and why."""
 
     title: Annotated[str, Field("Title.", max_length=1_000, blank=False)]

@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from recollect.core.text import normalised
 from recollect.families.bank.text.blocks import Item, dedented, indentation_of, lines_of
@@ -21,10 +20,10 @@ from recollect.families.bank.text.markdown import (
     with_section,
     without_box,
 )
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class _Spot:
+class _Spot(Value):
     """Where new items go, and whether a blank line is needed before them."""
 
     line: int

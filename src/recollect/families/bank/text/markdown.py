@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from recollect.core.text import normalised
@@ -16,6 +15,7 @@ from recollect.families.bank.text.blocks import (
     may_be_mark,
     outline,
 )
+from recollect.values import Value
 
 REMEMBERED = 8  # texts whose sections are known still
 MOST_REMEMBERED = 1_000_000  # characters of one
@@ -25,8 +25,7 @@ _BOX = re.compile(r"\[([ xX])\](?:\s+|$)")
 _OPENING = re.compile(r"```|~~~|<!--")
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Value):
     """A heading and what stands below it, as indices into the lines of the text.
 
     The body goes from `first` to before `end`, which is the next heading of this level or above.

@@ -1,17 +1,16 @@
 """Bytes of a file as text for people: what is no UTF-8 is marked, and lines can be picked."""
 
 import re
-from dataclasses import dataclass
 from itertools import islice
 
 from recollect.errors import InvalidInput, visible
 from recollect.families.bank.text.encodings import as_utf8
+from recollect.values import Value
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(Value):
     """Some lines of a file, the first and the last of them by number, and how many it has."""
 
     data: bytes

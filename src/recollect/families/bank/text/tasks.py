@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from recollect.core.text import clipped, normalised
@@ -13,6 +12,7 @@ from recollect.families.bank.text.lists import listed, with_list
 from recollect.families.bank.text.markdown import without_box
 from recollect.tools.schema import Field
 from recollect.tools.tool import Warned
+from recollect.values import Value
 
 # As templates have them where nothing was ever filled in: [Task 1].
 _PLACEHOLDER = re.compile(r"\[[A-Za-z][A-Za-z ]* \d+\]")
@@ -20,8 +20,7 @@ _PLACEHOLDER = re.compile(r"\[[A-Za-z][A-Za-z ]* \d+\]")
 ListItem = Annotated[str, Field(max_length=TEXT_LIMIT, blank=False)]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskEdit:
+class TaskEdit(Value):
     """A whole new list wins over items to add and to remove."""
 
     add: (
@@ -39,8 +38,7 @@ class TaskEdit:
         return self.replace is None and not self.add and not self.remove
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOutcome:
+class TaskOutcome(Value):
     """The list as it is now, and what really happened to it."""
 
     text: str

@@ -1,7 +1,6 @@
 """What has changed behind a gateway's file: found by asking, before a user meets it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from recollect.families.gateway.drifting.comparing import (
@@ -15,10 +14,10 @@ from recollect.families.gateway.listings import fault_in, mapped_there, named, p
 from recollect.families.gateway.model import JSON, GatewayConfig, PassThrough, ToolConfig
 from recollect.families.gateway.naming import resolved
 from recollect.families.gateway.schemas.root import Steps, by_name
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(Value):
     """A difference between the file and a server: an error fails calls, a warning some of them."""
 
     level: Level

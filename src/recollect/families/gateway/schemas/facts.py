@@ -2,12 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 from recollect.families.gateway.model import JSON
 from recollect.families.gateway.schemas.root import Root, TooIntricate, by_name, listed, texts
+from recollect.values import Value, field
 
 # The kinds of JSON values. `number` is both of its kinds, so that an integer is a number.
 KINDS = frozenset({"string", "integer", "fraction", "boolean", "object", "array", "null"})
@@ -33,8 +33,7 @@ def _bounded(look: Callable[P, T]) -> Callable[P, T]:
     return looked
 
 
-@dataclass(slots=True)
-class Whole:
+class Whole(Value, frozen=False):
     """What holds of a value at once: a schema, what it refers to, and the parts of its `allOf`."""
 
     parts: list[JSON] = field(default_factory=list[JSON])

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from recollect.families.history.code.languages import language_of
+from recollect.values import Value
 
 LONGEST_LINE = 2_000  # characters; a longer one is packed code or data, and its names say nothing
 
@@ -27,8 +27,7 @@ _NO_WORD = re.compile(r"[\W_]+")
 _GAP = re.compile(r"^([ \t]*)(?:\.\.\.|…)(?:[ \t].*)?$", re.M)
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
+class Fragment(Value):
     """Text in one language, as far as is known."""
 
     text: str
@@ -47,8 +46,7 @@ def fragments(text: str, language: str | None) -> Iterator[Fragment]:
             yield Fragment(_mended("\n".join(shown), spoken), spoken)
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Value):
     """A part of a fragment. One that is continued begins inside of what the last one began."""
 
     text: str

@@ -10,11 +10,11 @@ one; either may get an `@alias`. `@required` is a module where `@requires` is th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Grammar:
+class Grammar(Value):
     """A grammar, its query, and how a class is written around members that have none.
 
     Each is loaded when it is needed, and may be missing.

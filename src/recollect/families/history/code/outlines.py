@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from time import thread_time
 from typing import Literal
 
 from recollect.families.history.code.commonplace import COMMON_RECEIVERS, COMMONPLACE
 from recollect.families.history.code.fragments import fragments, pieces
 from recollect.families.history.code.parsing import LONGEST_PIECE, Parsed, Span, parsed
+from recollect.values import Value, field
 
 LONGEST_TEXT = 200_000  # characters; what is behind them is not read
 PATIENCE = 2.0  # seconds of this thread, for what is no code; the longest code takes a tenth
@@ -18,16 +18,14 @@ LONGEST_NAME = 200  # characters
 Kind = Literal["function", "method", "class", "interface", "type", "module", "variable"]
 
 
-@dataclass(frozen=True, slots=True)
-class Defined:
+class Defined(Value):
     """A method's name is `Class.method`, where the class is shown."""
 
     name: str
     kind: Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Called:
+class Called(Value):
     """`by` is the definition that the call stands in.
 
     A call of a method has its class too where the code tells it: of the own object, or of a class
@@ -38,24 +36,21 @@ class Called:
     by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Extended:
+class Extended(Value):
     """`by` is the class that extends or implements it."""
 
     name: str
     by: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Value):
     """A module, or something out of one."""
 
     name: str
     is_module: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(Value):
     """In the order of the code, and each only once. Parts of names are joined by dots."""
 
     defines: tuple[Defined, ...] = ()
@@ -123,8 +118,7 @@ _PLAIN = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 _CUT = re.compile(r"[<(\[{\s]")
 
 
-@dataclass(slots=True)
-class _Scope:
+class _Scope(Value, frozen=False):
     """A definition, or what holds some, with its place in the text.
 
     What it says of the code in it comes from those around it, where it does not tell itself.
@@ -157,16 +151,14 @@ class _Scope:
             self.speaker = self.full_name
 
 
-@dataclass(slots=True)
-class _Reference:
+class _Reference(Value, frozen=False):
     sort: Literal["callee", "base"]
     name: str
     start: int
     receiver: str | None = None
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(Value, frozen=False):
     """A piece of text as it was read: its matches told apart, and its names resolved."""
 
     language: str

@@ -2,13 +2,13 @@
 
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from time import thread_time
 from typing import TYPE_CHECKING
 
 from recollect.families.history.code.fragments import missing_end
 from recollect.families.history.code.grammars import GRAMMARS, Grammar
+from recollect.values import Value
 
 if TYPE_CHECKING:  # only who parses needs it
     from tree_sitter import Language, Node, Point, Query
@@ -27,8 +27,7 @@ _ERRORS = "\n(ERROR) @error\n(MISSING) @missing\n"
 _COSTS = {"error": 2, "missing": 1}  # a bracket too few is the lesser evil
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Value):
     """A captured piece of the text."""
 
     text: str
@@ -36,8 +35,7 @@ class Span:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(Value):
     """The matches of the query, each a span by its capture's name.
 
     `is_wrapped` where a class had to be written around the text for it to be understood. `end` is
@@ -64,8 +62,7 @@ def parsed(text: str, language: str | None) -> Parsed:
     return best or Parsed([])
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
+class _Way(Value):
     """How a text may be read, with what has to stand around it."""
 
     grammar: Grammar
@@ -149,8 +146,7 @@ def _span(node: "Node", source: bytes) -> Span:
     return Span(name.decode("utf-8", "replace"), start, end)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
+class _Loaded(Value):
     language: "Language"
     query: "Query"
 

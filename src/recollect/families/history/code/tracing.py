@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Link, Record, Weights, Where
 from recollect.families.history.model import CALLS, CODE, DEFINES, EXTENDS, IMPORTS, SYMBOL
 from recollect.retrieval.profile import Place, Profile
 from recollect.retrieval.search import search
+from recollect.values import Value, field
 
 MOST_NAMES = 8  # that are looked up
 MOST_SYMBOLS = 40  # of one name, in all projects
@@ -27,8 +27,7 @@ _FILE = re.compile(r"[/\\]|\.[A-Za-z0-9+]{1,6}$")
 _SEPARATORS = re.compile(r"[/\\]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(Value):
     """A sentence such as "`checkout` calls `Cart.total`", and the code that shows it."""
 
     sentence: str
@@ -41,8 +40,7 @@ class Relation:
         return self.code.parent
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
+class Traced(Value):
     """What is known of some names, best first; `total` counts what was cut off too.
 
     `sessions` are the conversations that touched them, the newest first.
@@ -53,8 +51,7 @@ class Traced:
     sessions: list[str] = field(default_factory=list[str])
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
+class _Told(Value):
     sentence: str
     verb: str
     code: str

@@ -3,20 +3,19 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from recollect.core.records import Insert, Record, Step, Update
 from recollect.core.transcripts import Mark, Transcript
 from recollect.families.history.importing.exclusion import Exclusion
 from recollect.families.history.model import TRANSCRIPT, transcript_id
+from recollect.values import Value, replace
 
 # What names sessions and folders; it goes with what is forgotten.
 TELLING = ("mark", "previous", "title")
 
 
-@dataclass(frozen=True, slots=True)
-class Previous:
+class Previous(Value):
     """The turn before, for the next one of its conversation, which may not say all by itself."""
 
     conversation: str
@@ -25,8 +24,7 @@ class Previous:
     copied: str | None = None  # the session that it is a copy from
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Value):
     """Where a transcript is read on from.
 
     `since`, `excluded` and `off` are what turns were left out by: once they hold no longer, all has

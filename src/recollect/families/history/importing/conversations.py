@@ -1,11 +1,11 @@
 """A conversation while turns are added to it and taken from it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from recollect.core.records import Insert, Record, Step, Update
 from recollect.families.history.model import CONVERSATION
+from recollect.values import Value, field
 
 LeftOut = Literal["marker", "forgotten", "excluded"]
 FOR_GOOD = ("marker", "forgotten")  # reasons that no change of the settings takes away
@@ -24,8 +24,7 @@ def left_out_of(record: Record | None) -> str | None:
     return None if record is None else record.facets.get("left_out")
 
 
-@dataclass(slots=True)
-class Gist:
+class Gist(Value, frozen=False):
     """What the turns of a conversation say of the whole. They may come in any order."""
 
     turns: int = 0
@@ -44,8 +43,7 @@ class Gist:
             self.branch = (sequence, branch)
 
 
-@dataclass(slots=True)
-class Talk:
+class Talk(Value, frozen=False):
     """A conversation as it is to be. It is written where `is_kept`."""
 
     id: str

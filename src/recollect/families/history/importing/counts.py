@@ -1,11 +1,11 @@
 """What an import did, counted."""
 
 from collections import Counter
-from dataclasses import dataclass, field, fields
+
+from recollect.values import Value, field, fields
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Value):
     """A transcript that could not be read, and why."""
 
     source: str
@@ -13,8 +13,7 @@ class Failure:
     reason: str
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(Value, frozen=False):
     """Of one source, or of all."""
 
     transcripts: int = 0  # that were there
@@ -40,8 +39,7 @@ class Counts:
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
-@dataclass(slots=True)
-class Imported:
+class Imported(Value, frozen=False):
     """What was taken in, by source."""
 
     sources: dict[str, Counts] = field(default_factory=dict[str, Counts])

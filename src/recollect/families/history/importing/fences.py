@@ -1,7 +1,8 @@
 """Fenced blocks in what was said."""
 
 import re
-from dataclasses import dataclass
+
+from recollect.values import Value
 
 # A fence may stand behind the marks of quotes and lists. What follows backticks holds none itself:
 # else three of them would be a piece of code within a line.
@@ -19,8 +20,7 @@ _OUTPUT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Value):
     """Code as it was shown; `info` is what stood behind the opening fence."""
 
     info: str

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from recollect.core.ports import RecordStore
@@ -36,6 +35,7 @@ from recollect.families.history.model import (
     TRANSCRIPT,
     TURN,
 )
+from recollect.values import Value, replace
 
 STEP = 10_000  # turns of one purge, which rewrites much
 PAGE = 500  # records that are read at once
@@ -46,8 +46,7 @@ _TURNS = Where(kinds=(TURN,), types=(SAID, DECISION, SUMMARY), deleted=None)
 Report = Callable[[int, int], None]
 
 
-@dataclass(slots=True)
-class Forgotten:
+class Forgotten(Value, frozen=False):
     """What was removed; `complete` is False while a reader keeps old pages alive."""
 
     conversations: int = 0

@@ -4,11 +4,11 @@ What was added goes with the conversation that added it.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from recollect.core.records import Record
 from recollect.families.history.importing.turns import Piece, Said
+from recollect.values import Value, as_dict, replace
 
 SEALED = "sealed"  # the tag of a turn to which copies add no more: one that did is left out
 GROWN = "grown"  # the facet that keeps what such a turn was
@@ -19,8 +19,7 @@ def grown_tag(conversation: str) -> str:
     return f"{GROWN} in {conversation}"
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(Value):
     """Who added to a turn, and what it was before."""
 
     conversation: str
@@ -34,7 +33,7 @@ class Growth:
             "text": said.text,
             "type": said.type,
             "facets": said.facets,
-            "pieces": [asdict(each) for each in sorted(said.pieces, key=lambda each: each.id)],
+            "pieces": [as_dict(each) for each in sorted(said.pieces, key=lambda each: each.id)],
         }
 
 

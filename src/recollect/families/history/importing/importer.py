@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from recollect.core.finishing import finished
 from recollect.core.ports import RecordStore
@@ -28,6 +27,7 @@ from recollect.families.history.importing.texts import Cleaner
 from recollect.families.history.importing.turns import Said, made_ready
 from recollect.families.history.importing.writing import Draft
 from recollect.families.history.model import CODE, TURN, HistoryOptions
+from recollect.values import Value, replace
 
 PAGE = 500  # turns that are read at once
 
@@ -56,8 +56,7 @@ class _Unreadable(Exception):
     """A transcript that its reader cannot read."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(Value):
     """A portion whose turns are made ready."""
 
     portion: Portion
@@ -69,8 +68,7 @@ class _Read:
         return any(isinstance(event, Said) for event in self.events)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Value):
     """What a transcript was like before it was read: what is added meanwhile makes it another."""
 
     size: int = 0
@@ -165,8 +163,7 @@ class Importer:
         await ordering.put_in_order(self._store, self._clock)
 
 
-@dataclass(slots=True)
-class _Progress:
+class _Progress(Value, frozen=False):
     report: Report
     total: int
     before: int = 0  # of transcripts that are done with

@@ -1,7 +1,6 @@
 """What a portion of a transcript makes of the conversations and turns that are there."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from recollect.core.records import Record
 from recollect.core.transcripts import Marked, Rewound, Titled
@@ -20,12 +19,12 @@ from recollect.families.history.importing.slots import Slot
 from recollect.families.history.importing.texts import LONGEST_TITLE, Cleaner
 from recollect.families.history.importing.turns import Said
 from recollect.families.history.model import conversation_id, turn_id
+from recollect.values import Value, field, replace
 
 Prepared = Said | Titled | Rewound | Marked
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Value):
     """What an import is told to take in."""
 
     since: int | None
@@ -34,8 +33,7 @@ class Rules:
     quiet: Quiet = field(default_factory=Quiet)
 
 
-@dataclass(slots=True)
-class Known:
+class Known(Value, frozen=False):
     """What the store has of that which a portion speaks of.
 
     Of a conversation that is rewound, all turns. `graves` are those of turns, by their ids; `code`

@@ -1,15 +1,14 @@
 """A turn while a portion is played: what it was, and what it is to be."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from recollect.core.records import Record
 from recollect.families.history.importing.growing import Growth, as_stored, grown_tag, growths_of
 from recollect.families.history.importing.turns import Said
+from recollect.values import Value
 
 
-@dataclass(slots=True)
-class Slot:
+class Slot(Value, frozen=False):
     """A turn as it was and as it is to be; `said` is None where the portion does not tell."""
 
     owner: str  # its conversation

@@ -1,10 +1,10 @@
 """Texts of other programs in a form that can be kept."""
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 
 from recollect.core.secrets import masked
+from recollect.values import Value, field
 
 LONGEST_TEXT = 200_000  # characters of a turn; more is what a machine wrote
 LONGEST_CODE = 100_000
@@ -54,8 +54,7 @@ def opening(text: str) -> str:
     return shortened(_BLANKS.sub(" ", text[: 4 * NAME_WORDS]).strip(), NAME_WORDS)
 
 
-@dataclass(slots=True)
-class Cleaner:
+class Cleaner(Value, frozen=False):
     """Cleans texts, masks their secrets where that is wished, and notes what it did.
 
     Secrets are masked first and the rest is cut off then: nobody knows half a secret for one.

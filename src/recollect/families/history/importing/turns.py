@@ -1,6 +1,5 @@
 """What a transcript says, made ready to be kept: a turn with its marks and its code."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from recollect.core.markers import has_marker
@@ -25,14 +24,14 @@ from recollect.families.history.model import (
     conversation_id,
     turn_id,
 )
+from recollect.values import Value
 
 MOST_CODE = 200  # pieces of one turn
 MOST_NAMED = 100  # files, and tools, of one turn
 TEXT = "text"  # the language of what a program printed
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Value):
     """Code of a turn, in a fenced block or written by a tool."""
 
     id: str
@@ -43,8 +42,7 @@ class Piece:
     replaced: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Value):
     """A turn that can be kept. What it does not know itself is None."""
 
     id: str

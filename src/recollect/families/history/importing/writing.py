@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from recollect.core.finishing import finished
@@ -30,6 +29,7 @@ from recollect.families.history.importing.plan import Plan
 from recollect.families.history.importing.slots import Slot
 from recollect.families.history.importing.turns import Piece, Said
 from recollect.families.history.model import CODE, DECISION, IMPORT, TURN
+from recollect.values import Value, field, replace
 
 # What an update compares and sets; the rest of a record is its identity.
 _COMPARED = ("type", "name", "text", "facets", "scope", "session", "author", "position", "tags")
@@ -38,8 +38,7 @@ DOUBLED = "turn of a conversation that is read from elsewhere"
 _LINKED = ("text", "type", "scope")  # what the links of code follow from
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Value, frozen=False):
     """Records and links as they are to be. Made without asking the store."""
 
     turns: list[tuple[Record, Slot]] = field(default_factory=list[tuple[Record, Slot]])
@@ -108,8 +107,7 @@ def _arrival(slot: Slot) -> dict[str, Any]:
     return {"sequence": slot.sequence, **({GROWN: grown} if grown else {})}
 
 
-@dataclass(slots=True)
-class There:
+class There(Value, frozen=False):
     """What the store has of the code of known turns."""
 
     code: dict[str, dict[str, Record]] = field(default_factory=dict[str, dict[str, Record]])

@@ -1,9 +1,9 @@
 """What searches of past conversations answer, as it stands on the wire."""
 
-from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, cast
 
 from recollect.tools.tool import Warned
+from recollect.values import Value, replace
 
 ResultType = Literal["conversation", "code", "decision"]
 LOCAL = "local"  # found on this machine
@@ -25,8 +25,7 @@ class Worded:
         return copy
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Value):
     """Where something was said; `before` and `after` are the turns beside it, clipped.
 
     `said` is what was said along with code.
@@ -44,16 +43,14 @@ class Context:
     said: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(Value):
     """The turn that says how a problem was solved."""
 
     id: str
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryResult:
+class MemoryResult(Value):
     """Something that was said or written; `content` is an excerpt around what was asked.
 
     `also_in` names the other servers that have the same.
@@ -73,23 +70,20 @@ class MemoryResult:
     also_in: list[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Covered:
+class Covered(Value):
     """From the oldest of the results to the newest."""
 
     oldest: str
     newest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(Value):
     total_results: int
     sources: dict[str, int]
     time_range: Covered | None = None  # None where there are no results
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySearchResult(Worded):
+class MemorySearchResult(Value, Worded):
     """The best results; ten by ten, those of about one score the newest first."""
 
     results: list[MemoryResult]
@@ -99,8 +93,7 @@ class MemorySearchResult(Worded):
     warnings: list[Warned] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CodeView:
+class CodeView(Value):
     """Code of a turn; its text where it was asked for."""
 
     id: str
@@ -109,8 +102,7 @@ class CodeView:
     text: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnView:
+class TurnView(Value):
     """What somebody said. `clipped` counts the characters that are not shown, and `is_asked` marks
     the one that the id led to."""
 
@@ -127,8 +119,7 @@ class TurnView:
     is_asked: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationPage(Worded):
+class ConversationPage(Value, Worded):
     """Some turns of a conversation in their order; the cursors lead to those before and after."""
 
     conversation_id: str

@@ -2,11 +2,11 @@
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from recollect.core.accounts import acting
 from recollect.core.times import Clock
+from recollect.values import Value
 
 LARGEST = 1_000  # answers
 HEAVIEST = 20_000  # results in all of them: some 40 MB
@@ -15,8 +15,7 @@ LIFETIME = 5 * 60 * 1_000_000  # microseconds since an answer was last given
 A = TypeVar("A")
 
 
-@dataclass(slots=True)
-class _Entry(Generic[A]):
+class _Entry(Value, Generic[A], frozen=False):
     stamp: object
     answer: A
     weight: int

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Where
@@ -11,6 +10,7 @@ from recollect.families.history.model import CODE, DEFINES, SYMBOL
 from recollect.families.history.search.profiles import CODE_SEARCH
 from recollect.families.history.search.recalling import Asking, found
 from recollect.retrieval.profile import Found, Hit
+from recollect.values import replace
 
 DEFINED = 0.6  # of what is missing to 1 that code gains which defines what is asked for
 USED = 0.7  # what is left of the score of the other code, where some defines it

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from recollect.core.accounts import NAME
 from recollect.core.cursors import cursor_of, position_of
@@ -13,6 +12,7 @@ from recollect.errors import AmbiguousName, InvalidInput, NotFound
 from recollect.families.history.model import CODE, CONVERSATION, SAID, TURN, conversation_id
 from recollect.families.history.search.answers import CodeView, ConversationPage, TurnView
 from recollect.families.history.search.surroundings import turns_between
+from recollect.values import Value, replace
 
 LONGEST_IN_PAGE = 1_500  # characters of a turn among others
 LONGEST_EDIT = 600  # of code that a tool wrote, beside its turn
@@ -41,8 +41,7 @@ _FOREIGN = re.compile(rf"({NAME}):((?:turn|code)_.+)")  # as results of other se
 _GAP = 50  # positions that are looked through at least, as turns that were taken back leave none
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Value):
     """What an id leads to; no turn where it is that of a whole conversation. Who names a `chunk`
     wants it alone."""
 
@@ -86,8 +85,7 @@ async def read(store: RecordStore, opened: Opened, limit: int, cursor: str | Non
     return await _among(store, opened, await _around(store, opened, turn, limit))
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Value):
     """Turns in their order, and what leads on. Of one that is read alone, from which character."""
 
     turns: list[Record]

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from recollect.families.history.model import DECISION
 from recollect.retrieval.excerpts import stems
 from recollect.retrieval.profile import Hit
+from recollect.values import replace
 
 UNDECIDED = 0.7  # what a turn that decides nothing counts, to whom asks for a decision
 LED_TO = 0.95  # of the score of what led to a decision, that it has at least

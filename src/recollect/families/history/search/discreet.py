@@ -1,12 +1,12 @@
 """A store of past conversations for who may not see those of some folders."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from recollect.core.records import Link, Match, Record, Weights, Where
 from recollect.core.walking import Hops, hop_by_hop
 from recollect.families.history.model import CODE, CONVERSATION, SYMBOL, TURN
+from recollect.values import replace
 
 if TYPE_CHECKING:  # an assistant's hooks look through this too, and load only what they use
     import numpy as np

@@ -1,7 +1,6 @@
 """Results of other people's servers among our own: filtered, comparable, each once, and named."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import cast
 
 from recollect.core.fencing import readable
@@ -26,6 +25,7 @@ from recollect.families.history.search.recalling import BLOCK, bucket_of
 from recollect.families.history.search.searching import Answered, Kind, good
 from recollect.families.history.search.summaries import topics_of
 from recollect.tools.tool import Warned
+from recollect.values import Value, replace
 
 NO_PEERS = Warned(
     "no_peers",
@@ -42,8 +42,7 @@ TYPES: dict[Kind, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Meant:
+class Meant(Value):
     """What a search was narrowed to, and how many it gives."""
 
     query: str

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from recollect.core.sentences import sentences
 from recollect.families.history.search.wording import asked_stems, without_masks
 from recollect.retrieval.excerpts import stems
+from recollect.values import Value
 
 MOST = 3  # phrases
 LONGEST = 100  # characters of a phrase, without its marks
@@ -19,8 +19,7 @@ _WORD = re.compile(r"[^\s()\[\]{}<>,;\"`=|]+")
 _CORE = re.compile(r"\w(?:\S*\w)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Phrase:
+class Phrase(Value):
     """A part of a line from its first word that was asked for to its last, and how many there
     are."""
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from recollect.core.fencing import as_code, as_data, as_quotation, fenced
@@ -19,6 +18,7 @@ from recollect.families.history.search.answers import (
 )
 from recollect.families.history.search.wording import on_one_line
 from recollect.tools.tool import Warned
+from recollect.values import Value
 
 ShownKind = Literal["discussion", "code", "relation", "other"]
 
@@ -36,8 +36,7 @@ LONGEST_PLACE = 60
 DAY = len("2026-03-02")
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Value):
     """One result, as a person sees it. `place` is where it comes from, `when` microseconds."""
 
     kind: ShownKind

@@ -1,7 +1,6 @@
 """Hits become results: an excerpt each, with what stands around it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from recollect.core.records import Record
 from recollect.core.text import clipped
@@ -22,6 +21,7 @@ from recollect.families.history.search.surroundings import Surroundings
 from recollect.families.history.search.wording import on_one_line
 from recollect.retrieval.excerpts import excerpt
 from recollect.retrieval.profile import Hit
+from recollect.values import replace
 
 LONGEST_CONTENT = 600  # characters of a turn
 LONGEST_CODE = 1_200

@@ -1,7 +1,6 @@
 """Past conversations as they may be given out: without those of projects that are switched off."""
 
 import asyncio
-from dataclasses import dataclass
 from functools import lru_cache
 
 from recollect.core.ports import Library, RecordStore
@@ -9,10 +8,10 @@ from recollect.core.projects import Silence
 from recollect.families.history.importing.quiet import Quiet, Workspace
 from recollect.families.history.model import HistoryOptions
 from recollect.families.history.search.discreet import folders_of, without
+from recollect.values import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Reachable:
+class Reachable(Value):
     """What is there of the past to whoever asks now."""
 
     store: RecordStore

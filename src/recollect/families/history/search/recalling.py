@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 
 from recollect.core.ports import Embedder, RecordStore
@@ -18,6 +17,7 @@ from recollect.families.history.search.worth import (
 )
 from recollect.retrieval.profile import Found, Hit, Place, Profile, Strategy
 from recollect.retrieval.search import search
+from recollect.values import Value, replace
 
 BUCKET = 0.1  # scores that are no further apart count as one
 BLOCK = 10  # results that are put in order among themselves
@@ -26,8 +26,7 @@ SPARE, FEWEST_READ = 4, 128
 LOOKED_AT = 3  # times the results that are wanted: equal texts are one, as are code and its turn
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(Value):
     """Who asks when, with what at hand."""
 
     embedder: Embedder | None = None

@@ -1,7 +1,6 @@
 """The three searches of past conversations: filtered, found, put in order and presented."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from recollect.core.accounts import acting
@@ -40,6 +39,7 @@ from recollect.families.history.search.surroundings import surroundings
 from recollect.families.history.search.wording import asked_stems, said_stems
 from recollect.retrieval.profile import Found, Notice
 from recollect.tools.tool import Warned
+from recollect.values import Value, field, replace
 
 Kind = Literal["all", "conversation", "code", "decision"]
 
@@ -70,8 +70,7 @@ NOUNS: dict[Kind, Noun] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Value):
     """What was found; the sentence about it is made when it is told, as it speaks of now.
 
     What is not `lasting` was found in a hurry, and another try may find more.

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Record
@@ -13,6 +12,7 @@ from recollect.families.history.search.recalling import Asking, found
 from recollect.families.history.search.surroundings import turns_between
 from recollect.families.history.search.worth import near_the_best
 from recollect.retrieval.profile import Found, Hit
+from recollect.values import Value, replace
 
 PROBLEM, FIX = "problem", "fix"  # facets of turns
 USER = "user"  # author of turns, in the transcripts of programs
@@ -31,16 +31,14 @@ _WORKS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Solved:
+class Solved(Value):
     """What was found, best first, and the turn that solved each by its id, where one did."""
 
     found: Found
     resolutions: Mapping[str, Record]
 
 
-@dataclass(frozen=True, slots=True)
-class Fix:
+class Fix(Value):
     """A turn that says that something is solved, and the answer that the user says it of."""
 
     turn: Record

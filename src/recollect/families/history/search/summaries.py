@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from recollect.core.text import clipped
 from recollect.core.times import ago
 from recollect.families.history.search.wording import without_masks
 from recollect.retrieval.excerpts import stems
 from recollect.retrieval.topics import key_topics
+from recollect.values import Value
 
 MOST_NAMED = 3  # topics in the sentence
 MOST_TOPICS = 5
@@ -20,8 +20,7 @@ _DAY = 86_400 * 1_000_000
 _CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Noun:
+class Noun(Value):
     """What is searched for, one and many."""
 
     one: str
@@ -37,8 +36,7 @@ CODE_PIECES = Noun("piece of code", "pieces of code")
 PROBLEMS = Noun("similar problem", "similar problems")
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Value):
     """What the sentence needs to know of a result."""
 
     score: float

@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from recollect.core.ports import RecordStore
 from recollect.core.records import Record, Where
 from recollect.families.history.model import CODE, CONVERSATION, TURN
+from recollect.values import Value, field
 
 NOWHERE: Mapping[int, Record] = {}
 FIRST_TURNS = 4  # of a conversation, in which everybody has spoken as a rule
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(Value):
     """Turns by conversation and position, and conversations by id."""
 
     turns: Mapping[str, Mapping[int, Record]] = field(

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 
 from recollect.core.folding import fold
@@ -12,6 +11,7 @@ from recollect.families.history.model import CODE, DECISION, TURN
 from recollect.families.history.search.wording import asked_stems, said_stems, telling_words
 from recollect.retrieval.excerpts import excerpt
 from recollect.retrieval.profile import Hit
+from recollect.values import replace
 
 # Cosines that say something where no word does; those of a single word say less.
 NEAR, NEAR_A_WORD = 0.3, 0.4

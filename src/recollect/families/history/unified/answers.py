@@ -1,11 +1,10 @@
 """What a search over everything answers, as it stands on the wire."""
 
-from dataclasses import dataclass, field
-
 from recollect.core.searching import SearchType
 from recollect.families.history.search.answers import LOCAL, Worded
 from recollect.retrieval.intent import Intent
 from recollect.tools.tool import Warned
+from recollect.values import Value, field
 
 # What `found_in` says of what past conversations hold; other families have names of their own.
 CONVERSATIONS = "conversations"
@@ -14,8 +13,7 @@ NO_HISTORY = "no_history"  # code of the warning that no conversation was ever t
 RELATION = "relation"  # type of a result that says how two things belong together
 
 
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
+class Whereabouts(Value):
     """Where and when something was said or stored, as far as that is known."""
 
     project_path: str | None = None
@@ -23,8 +21,7 @@ class Whereabouts:
     session_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UnifiedResult:
+class UnifiedResult(Value):
     """Something that was found, whoever keeps it.
 
     `type` is `conversation`, `decision` or `code`, or what another family calls it: `memory`,
@@ -46,16 +43,14 @@ class UnifiedResult:
     also_in: list[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Value):
     """What one of the searched parts has found, best first."""
 
     found_in: str
     results: list[UnifiedResult]
 
 
-@dataclass(frozen=True, slots=True)
-class UnifiedAnswer(Worded):
+class UnifiedAnswer(Value, Worded):
     """The best of everything, best first. Where no merging is wanted, `groups` has the results of
     each part that found anything, and `results` is empty."""
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 
 from recollect.core.ports import Indexing, RecordStore
 from recollect.core.searching import SearchType
@@ -28,6 +27,7 @@ from recollect.retrieval.dates import without_dates
 from recollect.retrieval.excerpts import stems
 from recollect.retrieval.intent import Entities, Intent
 from recollect.retrieval.profile import Found, Hit, Notice, Profile, Strategy, Tier
+from recollect.values import Value, field, replace
 
 LITERAL = Profile(kinds=(TURN, CODE), reading="tiers")
 AS_TYPED: tuple[Tier, ...] = ("expression", "all")  # readings that take the words at their word
@@ -36,8 +36,7 @@ NAMES_FOUND = 0.9  # score of the best that has the very names that were asked f
 WORDS_FOUND = 0.75  # likewise for ordinary words
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(Value):
     """What was found, best first for each way, and how it was looked for.
 
     `within` is the time that conversations were narrowed to, and `beyond` one in which there is

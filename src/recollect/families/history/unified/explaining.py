@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import tzinfo
 from itertools import islice
 
@@ -22,6 +21,7 @@ from recollect.retrieval.coverage import coverage
 from recollect.retrieval.dates import without_dates
 from recollect.retrieval.excerpts import stems
 from recollect.retrieval.intent import UNSURE, Intent, PrimaryIntent
+from recollect.values import Value
 
 HISTORY = "history"  # the part that past conversations answer
 MOST_SUGGESTIONS = 4
@@ -43,8 +43,7 @@ _PARTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(Value):
     """How a search went: by which ways, and in which parts that could be searched.
 
     `relations` are those of the code that the question names, shown or not.

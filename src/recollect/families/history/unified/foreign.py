@@ -1,7 +1,5 @@
 """What other people's servers have found, as parts of a search over everything."""
 
-from dataclasses import replace
-
 from recollect.core.peers import PeerAnswer, source_of
 from recollect.core.searching import Finding
 from recollect.core.times import iso
@@ -12,6 +10,7 @@ from recollect.families.history.unified.answers import (
     UnifiedResult,
     Whereabouts,
 )
+from recollect.values import replace
 
 # Where each type of result is found, as this machine's own searches call it.
 PARTS = {

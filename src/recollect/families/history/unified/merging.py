@@ -1,12 +1,12 @@
 """One list of what several searches have found, each thing once, and from each its best."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from recollect.families.history.search.answers import LOCAL
 from recollect.families.history.search.comparing import compared_text, shares
 from recollect.families.history.search.foreign import same_text
 from recollect.families.history.unified.answers import Group, UnifiedResult
+from recollect.values import replace
 
 GOOD = 0.6  # share of the best score of all, from which the best of a part stays in the page
 

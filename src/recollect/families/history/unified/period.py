@@ -1,10 +1,10 @@
 """The time that a question is about: conversations of another one are not meant."""
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from recollect.retrieval.dates import said, spans
+from recollect.values import Value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Who talks about a time is not near it.
@@ -17,8 +17,7 @@ _CUE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(Value):
     """From the first moment to the last one, as somebody has `said` it; None is open."""
 
     said: str

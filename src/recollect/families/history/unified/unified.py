@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from recollect.core.peers import PeerQuestion, Peers, source_of
@@ -34,6 +33,7 @@ from recollect.families.history.unified.relations import relations
 from recollect.retrieval.deadline import Deadline
 from recollect.retrieval.intent import Intent, analysed
 from recollect.tools.tool import Warned
+from recollect.values import Value, field, replace
 
 A = TypeVar("A")
 
@@ -44,8 +44,7 @@ RELATIONS = "relations of code"
 ABOUT_RELATIONS = 0.85  # what words count, to whom asks for relations where there are some
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Value):
     """What one part of the search has come to; `is_searched` is False where it could not be."""
 
     name: str
