@@ -8,7 +8,6 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -25,6 +24,7 @@ from recollect.families.graph import model
 from recollect.settings import PREFIX, Settings, load
 from recollect.settings import model as settings_model
 from recollect.tools.tool import Effect, Tool
+from recollect.values import MISSING, fields
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HEAD = "<!-- Made by tools/reference.py from the code. Edit the code, not this page. -->\n\n"
