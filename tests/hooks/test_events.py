@@ -1,4 +1,5 @@
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.errors import InvalidInput
-from recollect.hooks.events import event_from
+from recollect.hooks.events import event_from, facts_from, name_of
 from recollect.hooks.model import HookEvent
 
 
-def told(**facts: Any) -> bytes:
-    return json.dumps(facts).encode()
+def told(**facts: Any) -> Mapping[str, Any]:
+    return facts_from(json.dumps(facts).encode())
 
 
 def test_an_event_has_what_it_was_told() -> None:
@@ -57,9 +58,9 @@ def test_both_names_of_a_field_are_known(facts: dict[str, Any], field: str, valu
 
 
 def test_the_name_of_the_command_line_counts_before_the_events_own() -> None:
-    assert event_from("PreCompact", told(hook_event_name="Stop")).name == "PreCompact"
-    assert event_from("", told(hook_event_name="Stop")).name == "Stop"
-    assert event_from("", told()).name == ""
+    assert name_of("PreCompact", told(hook_event_name="Stop")) == "PreCompact"
+    assert name_of("", told(hook_event_name="Stop")) == "Stop"
+    assert name_of("", told()) == ""
 
 
 @pytest.mark.parametrize("wrong", [None, 7, 1.5, True, ["a"], {"a": "b"}])
@@ -81,7 +82,7 @@ def test_the_input_of_a_tool_is_an_object_or_nothing(wrong: Any) -> None:
 )
 def test_what_is_no_object_is_refused_without_quoting_it(bad: bytes) -> None:
     with pytest.raises(InvalidInput) as caught:
-        event_from("SessionStart", bad)
+        facts_from(bad)
     assert "nonsense" not in str(caught.value)
 
 

@@ -27,10 +27,14 @@ FORBIDDEN = {
     "asyncio",
     "click",
     "concurrent.futures",
+    "dataclasses",
+    "hashlib",
+    "inspect",
     "logging",
     "mcp",
     "msgspec",
     "numpy",
+    "orjson",
     "rich",
     "ssl",
     "subprocess",
@@ -328,6 +332,14 @@ async def test_what_a_server_has_just_stored_is_told(hooks: Hooks) -> None:
     assert "Sessions end after an hour." in context
 
 
+def loaded_by(hooks: Hooks, event: str, facts: dict[str, Any]) -> set[str]:
+    """The modules that a hook loads beyond those of an interpreter that does nothing."""
+    process = hooks.run("-X", "importtime", "-m", "recollect", "hook", event)
+    _, err = process.communicate(hooks.told(**facts).encode(), timeout=PATIENCE)
+    assert hooks.faults == []
+    return {line.rpartition("|")[2].strip() for line in err.decode().splitlines()}
+
+
 @pytest.mark.parametrize(
     ("event", "facts"),
     [
@@ -335,15 +347,37 @@ async def test_what_a_server_has_just_stored_is_told(hooks: Hooks) -> None:
         ("UserPromptSubmit", {"prompt": ASKED}),
         ("UserPromptSubmit", {"prompt": "thanks"}),
         ("PostToolUse", {"tool_name": "Read", "tool_input": {"file_path": "/a/b.py"}}),
-        ("Stop", {}),
     ],
 )
 def test_a_quick_hook_loads_little(hooks: Hooks, event: str, facts: dict[str, Any]) -> None:
-    process = hooks.run("-X", "importtime", "-m", "recollect", "hook", event)
-    _, err = process.communicate(hooks.told(**facts).encode(), timeout=PATIENCE)
-    loaded = {line.rpartition("|")[2].strip() for line in err.decode().splitlines()}
+    loaded = loaded_by(hooks, event, facts)
     assert "recollect.hooks.entry" in loaded
     assert {name for name in loaded if FORBIDDEN & {name, name.partition(".")[0]}} == set()
+
+
+def test_a_prompt_that_asks_for_nothing_loads_neither_settings_nor_engine(hooks: Hooks) -> None:
+    loaded = loaded_by(hooks, "UserPromptSubmit", {"prompt": "yes"})
+    assert "recollect.hooks.prompting.reading" in loaded
+    kept_out = {"pathlib", "urllib.parse", "ipaddress", "datetime", "apsw", "recollect.settings"}
+    assert kept_out & loaded == set()
+
+
+def test_an_event_that_nobody_handles_loads_next_to_nothing(hooks: Hooks) -> None:
+    loaded = loaded_by(hooks, "Stop", {})
+    assert {name for name in loaded if name.startswith("recollect")} == {
+        "recollect",
+        "recollect.hooks",
+        "recollect.hooks.unhandled",
+    }
+    assert loaded & {"typing", "threading", "json", "enum", "re"} == set()
+
+
+@pytest.mark.parametrize("event", ["Stop", "PreToolUse"])
+def test_input_of_an_unhandled_event_that_never_ends_is_not_waited_for(
+    hooks: Hooks, event: str
+) -> None:
+    with hooks.started(event) as process:
+        assert process.wait(PATIENCE) == 0
     assert hooks.faults == []
 
 

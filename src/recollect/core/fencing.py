@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
+
+from recollect.core.digests import blake2b
 
 _MARK_DIGITS = 6
 

@@ -3,6 +3,8 @@
 import re
 import unicodedata
 
+from recollect.core.digests import blake2b
+
 # Tab, line feed and carriage return are part of ordinary text; in a name they are not.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTROL_IN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -28,9 +30,6 @@ def normalised(name: str) -> str:
 
 def digest(text: str) -> str:
     """A short fingerprint that tells texts apart."""
-    # Imported here: a hook that starts has no use for it.
-    from hashlib import blake2b
-
     return blake2b(text.encode("utf-8"), digest_size=12).hexdigest()
 
 

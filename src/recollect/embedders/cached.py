@@ -3,9 +3,9 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from recollect.core.digests import blake2b
 from recollect.core.ports import Embedder
 from recollect.core.times import Clock, now
 from recollect.errors import ModelUnavailable

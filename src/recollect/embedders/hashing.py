@@ -4,8 +4,9 @@ import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from hashlib import blake2b
 from typing import TYPE_CHECKING
+
+from recollect.core.digests import blake2b
 
 if TYPE_CHECKING:  # imported by the thread that embeds first
     import numpy as np

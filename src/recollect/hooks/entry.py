@@ -10,21 +10,23 @@ from collections.abc import Sequence
 from contextlib import suppress
 from threading import Lock, Thread
 from time import sleep, time_ns
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from recollect.errors import InvalidInput, RecollectError
 from recollect.hooks.ending import end_after
-from recollect.hooks.model import Answer, Around, Handler, HookEvent
-from recollect.settings import NO_FILE, Settings, files_folder, is_inside_hook, load
-from recollect.values import replace
+
+if TYPE_CHECKING:  # paths and settings take longer to load than most prompts take to read
+    from recollect.hooks.model import Answer, Handler, HookEvent
+    from recollect.settings import Settings
 
 LEAVING = ("PreCompact", "SessionEnd")
-HANDLED = ("SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure", *LEAVING)
+PROMPT = "UserPromptSubmit"
+HANDLED = ("SessionStart", PROMPT, "PostToolUse", "PostToolUseFailure", *LEAVING)
 NEAR = 0.85  # from this likeness on, a name is a known one mistyped; PreToolUse is another's
 MOST_INPUT = 16_000_000  # bytes
 # Seconds. Nobody waits for the last two, and what they do not leave behind is lost. With what
 # is added, each is less than what clients are told to give us.
-LIMITS = {"UserPromptSubmit": 1.5, "PreCompact": 10.0, "SessionEnd": 10.0}
+LIMITS = {PROMPT: 1.5, "PreCompact": 10.0, "SessionEnd": 10.0}
 LIMIT = 3.0  # for all others
 LAST_WORDS = 0.5  # in addition: to end an answer that is being written, or to note a fault
 LAST_RESORT = 30.0  # where not even that is possible; no machine is so busy by itself
@@ -57,6 +59,7 @@ def main(argv: Sequence[str]) -> NoReturn:
         call = parsed(argv)
         if call.is_worker:
             from recollect.hooks.leaving.worker import main as work
+            from recollect.settings import load
 
             work(load(call.flags))
         else:
@@ -90,31 +93,40 @@ def answer(call: Call) -> None:
     end_after(LAST_RESORT)
     Thread(target=_end_in_time, args=(call, writing), daemon=True).start()
     told = sys.stdin.buffer.read(MOST_INPUT + 1)
-    if is_inside_hook():
-        return
-    if call.event and handler_of(call.event) is None:
+    if call.event and call.event not in HANDLED:
         _refuse_mistyped(call.event)
         return
     if len(told) > MOST_INPUT:
         raise InvalidInput(f"The hook's input has more than {MOST_INPUT} bytes.")
-    from recollect.hooks.answers import written
-    from recollect.hooks.events import event_from
+    from recollect.hooks.events import event_from, facts_from, name_of, prompt_of
 
-    event = event_from(call.event, told)
-    said = written(event.name, _handled(event, call))
+    facts = facts_from(told)
+    name = name_of(call.event, facts)
+    if name not in HANDLED or (name == PROMPT and _is_idle(prompt_of(facts))):
+        return
+    from recollect.hooks.answers import written
+
+    said = written(name, _handled(event_from(name, facts), call))
     if said:
         with writing:
             sys.stdout.buffer.write(said)
             sys.stdout.buffer.flush()
 
 
-def handler_of(event: str) -> Handler | None:
+def _is_idle(prompt: str) -> bool:
+    """Return whether a prompt asks for nothing: most do, and end before settings are loaded."""
+    from recollect.hooks.prompting.reading import read
+
+    return read(prompt) is None
+
+
+def handler_of(event: str) -> "Handler | None":
     """Each event loads its own handler alone; None for those that nobody handles."""
     if event == "SessionStart":
         from recollect.hooks.starting.handling import session_start
 
         return session_start
-    if event == "UserPromptSubmit":
+    if event == PROMPT:
         from recollect.hooks.prompting.handling import user_prompt
 
         return user_prompt
@@ -143,7 +155,10 @@ def note(call: Call, cause: BaseException | str) -> None:
     """Puts a fault down, where there is a data folder."""
     from recollect.hooks.files.faults import record
     from recollect.hooks.places import hooks_folder
+    from recollect.settings import NO_FILE, is_inside_hook, load
 
+    if is_inside_hook():
+        return
     settings = None
     for flags in (call.flags, call.flags | {"config": NO_FILE}):  # the file may be what is wrong
         with suppress(RecollectError):
@@ -152,9 +167,12 @@ def note(call: Call, cause: BaseException | str) -> None:
     record(folder, call.event, cause, echo="log_level" in call.flags)
 
 
-def _handled(event: HookEvent, call: Call) -> Answer | None:
+def _handled(event: "HookEvent", call: Call) -> "Answer | None":
+    from recollect.settings import files_folder, is_inside_hook, load
+    from recollect.values import replace
+
     handler = handler_of(event.name)
-    if handler is None:
+    if handler is None or is_inside_hook():
         return None
     settings = load(call.flags, folder=event.folder)
     if not settings.hooks or files_folder(settings) is None:
@@ -163,11 +181,13 @@ def _handled(event: HookEvent, call: Call) -> Answer | None:
     return _asked(handler, replace(event, folder=settings.path, session=session), settings)
 
 
-def _asked(handler: Handler, event: HookEvent, settings: Settings) -> Answer | None:
+def _asked(handler: "Handler", event: "HookEvent", settings: "Settings") -> "Answer | None":
     from recollect.core.driving import driven
     from recollect.engines.sqlite.reading_room import reading_room
     from recollect.hooks.files.ledger import Ledger
+    from recollect.hooks.model import Around
     from recollect.hooks.places import hooks_folder, project_of
+    from recollect.settings import files_folder
 
     folder = files_folder(settings)
     room = None if folder is None else reading_room(folder)
@@ -187,7 +207,7 @@ def _asked(handler: Handler, event: HookEvent, settings: Settings) -> Answer | N
     return said
 
 
-def _keep_house(settings: Settings, now: int) -> None:
+def _keep_house(settings: "Settings", now: int) -> None:
     """Sees to what others have left; the answer counts more."""
     from recollect.hooks.files.ledger import sweep
     from recollect.hooks.leaving.waking import wake

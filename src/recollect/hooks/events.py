@@ -2,25 +2,26 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from recollect.errors import InvalidInput
 from recollect.hooks.model import HookEvent
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def event_from(name: str, told: bytes) -> HookEvent:
-    """The event of this name, else of the one it has itself. Raises InvalidInput."""
-    facts = _facts(told)
+
+def event_from(name: str, facts: Mapping[str, Any]) -> HookEvent:
+    """Return the event of this name."""
     tool_input = facts.get("tool_input")
     response = facts.get("tool_response", facts.get("tool_result"))
     return HookEvent(
-        name=name or _text(facts, "hook_event_name"),
+        name=name,
         session=_text(facts, "session_id"),
         folder=_path(facts, "cwd"),
         transcript=_path(facts, "transcript_path"),
         source=_text(facts, "source"),
-        prompt=_text(facts, "prompt") or _text(facts, "user_prompt"),
+        prompt=prompt_of(facts),
         tool=_text(facts, "tool_name"),
         tool_input=cast(dict[str, Any], tool_input) if isinstance(tool_input, dict) else {},
         tool_response=response,
@@ -30,7 +31,8 @@ def event_from(name: str, told: bytes) -> HookEvent:
     )
 
 
-def _facts(told: bytes) -> Mapping[str, Any]:
+def facts_from(told: bytes) -> Mapping[str, Any]:
+    """Return what a hook was told. Raises InvalidInput."""
     try:
         # Half a character, which JSON can name and no text can hold, becomes a question mark.
         facts = json.loads(told, object_pairs_hook=_whole)
@@ -54,11 +56,22 @@ def _storable(value: Any) -> Any:
     return value
 
 
+def name_of(given: str, facts: Mapping[str, Any]) -> str:
+    """Return the event that the command line names, otherwise the one that the facts name."""
+    return given or _text(facts, "hook_event_name")
+
+
+def prompt_of(facts: Mapping[str, Any]) -> str:
+    return _text(facts, "prompt") or _text(facts, "user_prompt")
+
+
 def _text(facts: Mapping[str, Any], key: str) -> str:
     value = facts.get(key)
     return value if isinstance(value, str) else ""
 
 
-def _path(facts: Mapping[str, Any], key: str) -> Path | None:
+def _path(facts: Mapping[str, Any], key: str) -> "Path | None":
+    from pathlib import Path  # costs a prompt that asks for nothing more than all else it loads
+
     value = _text(facts, key)
     return Path(value) if value and "\0" not in value else None

@@ -1,12 +1,13 @@
 """What a hook is told, and what it answers."""
 
 from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recollect.values import Value, field
 
 if TYPE_CHECKING:  # a hook loads only what it uses
+    from pathlib import Path
+
     from recollect.core.reading_room import ReadingRoom
     from recollect.hooks.files.ledger import Ledger
     from recollect.settings import Settings
@@ -17,8 +18,8 @@ class HookEvent(Value):
 
     name: str
     session: str = ""
-    folder: Path | None = None  # where the assistant works
-    transcript: Path | None = None
+    folder: "Path | None" = None  # where the assistant works
+    transcript: "Path | None" = None
     source: str = ""  # SessionStart: startup, resume, clear, compact, fork
     prompt: str = ""  # UserPromptSubmit
     tool: str = ""  # PostToolUse, PostToolUseFailure

@@ -1,6 +1,5 @@
 """What is kept of past conversations: which records, under which ids."""
 
-import hashlib
 from collections.abc import Awaitable, Callable
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING
@@ -75,5 +74,7 @@ def transcript_id(source: str, name: str) -> str:
 
 def _id(kind: str, *parts: str) -> str:
     """The same for the same thing, so that no import makes it twice."""
-    digest = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass"))
+    from hashlib import sha256  # an import names things; a hook that reads them does not
+
+    digest = sha256("\0".join(parts).encode("utf-8", "surrogatepass"))
     return f"{kind}_{digest.hexdigest()[:24]}"

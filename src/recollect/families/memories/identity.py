@@ -1,8 +1,8 @@
 """What makes a memory one and the same: its id, and the text and scope that stand only once."""
 
 import os
-from hashlib import blake2b
 
+from recollect.core.digests import blake2b
 from recollect.core.records import SESSION_SCOPE
 from recollect.core.text import digest
 

@@ -1,8 +1,8 @@
 """What tells that something was given or spoken of before: lines for the session's ledger."""
 
 from collections.abc import Iterable, Sequence, Set
-from hashlib import blake2b
 
+from recollect.core.digests import blake2b
 from recollect.core.records import Record
 from recollect.core.stemming import stem
 from recollect.core.text import digest, normalised

@@ -1,0 +1,42 @@
+"""Events that none of our hooks answers: they end before anything else is loaded.
+
+An assistant may call us for each of them, many times a minute. Even `typing` would double the time.
+"""
+
+import os
+from _thread import start_new_thread
+from time import sleep
+
+LIMIT_SECONDS = 3.0  # for the input to end
+
+# Other events of assistants; what is neither here nor handled may be a name that is mistyped.
+EVENTS = frozenset(
+    {
+        "Notification",
+        "PermissionRequest",
+        "PostCompact",
+        "PostToolBatch",
+        "PreToolUse",
+        "Stop",
+        "StopFailure",
+        "SubagentStart",
+        "SubagentStop",
+    }
+)
+
+
+def end_if_unhandled(arguments: list[str]) -> None:
+    """End the process if the event is one of these, once the assistant has written its input."""
+    if not arguments or arguments[0] not in EVENTS:
+        return
+    start_new_thread(_end_in_time, ())
+    try:
+        while os.read(0, 1 << 16):
+            pass
+    finally:
+        os._exit(0)
+
+
+def _end_in_time() -> None:
+    sleep(LIMIT_SECONDS)
+    os._exit(0)
