@@ -16,7 +16,7 @@ def catching_up(since: int) -> Answering:
 
 
 def result(**facts: object) -> Result:
-    return Result(dict(facts), json.dumps(facts, ensure_ascii=False))
+    return Result(dict(facts))
 
 
 def test_what_the_database_itself_gave_is_passed_on_as_it_is() -> None:

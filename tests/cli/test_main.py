@@ -19,6 +19,7 @@ HEAVY = {
     "starlette",
     "uvicorn",
     "numpy",
+    "orjson",
     "platformdirs",
     "tree_sitter",
     "zstandard",
@@ -71,6 +72,17 @@ def test_a_start_over_stdio_loads_nothing_heavy() -> None:
     assert heavy(loaded) == set()
     # The handshake is answered before the application is put together.
     assert not any(name.startswith(("apsw", "recollect.families")) for name in loaded)
+
+
+def test_the_handshake_and_the_list_of_tools_need_no_quick_encoder(tmp_path: Path) -> None:
+    asked = [
+        {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}},
+        {"id": 2, "method": "tools/list"},
+    ]
+    lines = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in asked)
+    loaded = loaded_by_serve("--data-dir", str(tmp_path), sent=lines.encode())
+    assert "recollect.families.graph.toolset" in loaded
+    assert "orjson" not in loaded
 
 
 def test_a_gateway_alone_lists_its_tools_without_anything_heavy_or_ours(tmp_path: Path) -> None:

@@ -1,4 +1,3 @@
-import json
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -62,7 +61,7 @@ async def test_running_a_tool_checks_its_arguments_and_hands_over_the_call() -> 
     greet, _ = Greetings().tools()
     result = await greet.run(call("greet"), {"name": "Bob"})
     assert result.structured == {"words": "Ada greets Bob"}
-    assert json.loads(result.text) == result.structured
+    assert result.text == '{"words":"Ada greets Bob"}'
     with pytest.raises(InvalidInput):
         await greet.run(call("greet"), {"nam": "Bob"})
     with pytest.raises(InvalidInput):
@@ -71,7 +70,23 @@ async def test_running_a_tool_checks_its_arguments_and_hands_over_the_call() -> 
 
 async def test_a_sentence_is_the_text_and_its_facts_are_structured() -> None:
     _, silence = Greetings().tools()
-    assert await silence.run(call("silence"), {}) == Result({"message": "Silence."}, "Silence.")
+    result = await silence.run(call("silence"), {})
+    assert (result.structured, result.text) == ({"message": "Silence."}, "Silence.")
+
+
+async def test_json_that_a_tool_has_already_is_passed_on_and_read_only_when_asked_for() -> None:
+    class Reader(Family):
+        @tool()
+        async def read(self) -> Annotated[Result, Greeting]:
+            """Read what was said."""
+            return Result(encoded='{"words":"Hello"}')
+
+    [read] = Reader().tools()
+    greet, _ = Greetings().tools()
+    assert read.output_schema == greet.output_schema
+    result = await read.run(call("read"), {})
+    assert result.text == result.encoded == '{"words":"Hello"}'
+    assert result.structured == {"words": "Hello"}
 
 
 async def test_the_method_stays_an_ordinary_method() -> None:

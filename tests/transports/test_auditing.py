@@ -43,7 +43,7 @@ class Place:
     async def on(self, connection: Connection, method: str, **params: Any) -> JSON:
         async def unheard(_method: str, _params: JSON) -> None: ...
 
-        return await self.dispatcher.handle(
+        answer = await self.dispatcher.handle(
             connection,
             1,
             method,
@@ -52,6 +52,7 @@ class Place:
             announce=unheard,
             address="192.0.2.7",
         )
+        return answer.as_json()
 
     async def tool(self, account: Account | None, name: str, /, **arguments: Any) -> JSON:
         return await self(account, "tools/call", name=name, arguments=arguments)

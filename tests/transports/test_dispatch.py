@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from fronting import actor, mapped, write
@@ -17,8 +18,15 @@ from recollect.core.times import iso
 from recollect.core.upstreams import GATEWAY_CLIENT
 from recollect.families.memories.resources import PREFERENCES
 from recollect.settings import Settings
+from recollect.tools.tool import Result
 from recollect.transports.connection import Connection
-from recollect.transports.dispatch import Dispatcher, ProtocolError, Request, progress_of
+from recollect.transports.dispatch import (
+    Answer,
+    Dispatcher,
+    ProtocolError,
+    Request,
+    progress_of,
+)
 from serving import HANG, META
 from standing_by import standing_by
 
@@ -41,9 +49,10 @@ class Client:
 
         if self.meta is not None:
             params = {"_meta": self.meta | params.pop("_meta", {})} | params
-        return await self.dispatcher.handle(
+        answer = await self.dispatcher.handle(
             self.connection, 1, method, params, notify=tell, announce=tell
         )
+        return answer.as_json()
 
     async def tool(self, name: str, /, **arguments: Any) -> Any:
         return (await self("tools/call", name=name, arguments=arguments))["structuredContent"]
@@ -352,3 +361,56 @@ async def test_a_session_begins_when_its_client_does(tmp_path: Path) -> None:
             assert f"Started: {began[:16].replace('T', ' ')}" in told["contents"][0]["text"]
             await client.tool("store_memory", content="x", type="semantic", scope="session")
     await app.close()
+
+
+@pytest.mark.parametrize("fields", [{}, {"resultType": "complete", "_meta": {"a": 1}}])
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        Result({"words": 'ä "\ud800"', "many": 2**70}),
+        Result({"words": "Hello"}, "A sentence."),
+        Result(encoded='{"words":"Hello"}'),
+    ],
+)
+def test_an_answer_is_the_same_as_json_and_as_text(
+    result: Result | None, fields: dict[str, Any]
+) -> None:
+    answer = Answer(fields, result)
+    assert json.loads(answer.as_bytes()) == answer.as_json()
+    message = json.loads(answer.respond("x"))
+    assert message == {"jsonrpc": "2.0", "id": "x", "result": answer.as_json()}
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), object()])
+@pytest.mark.parametrize("sentence", [None, "A sentence."])
+def test_an_answer_that_cannot_be_written_is_an_error(wrong: object, sentence: str | None) -> None:
+    message = json.loads(Answer({}, Result({"wrong": [wrong]}, sentence)).respond(1))
+    assert (message["id"], message["error"]["code"]) == (1, -32603)
+
+
+@ERAS
+async def test_the_facts_of_a_call_are_encoded_once_for_text_and_structure(
+    dispatcher: Dispatcher, meta: dict[str, Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[Any] = []
+    dumps = orjson.dumps
+
+    def count(value: Any) -> bytes:
+        encoded.append(value)
+        return dumps(value)
+
+    monkeypatch.setattr(orjson, "dumps", count)
+    params = {"name": "list_projects", "arguments": {}}
+    if meta is not None:
+        params["_meta"] = meta
+
+    async def unheard(_method: str, _params: dict[str, Any]) -> None: ...
+
+    answer = await dispatcher.handle(
+        Connection(Session()), 1, "tools/call", params, notify=unheard, announce=unheard
+    )
+    message = json.loads(answer.respond(1))
+    assert [type(value) for value in encoded] == [dict, str]  # the second time as a quoted text
+    assert json.loads(message["result"]["content"][0]["text"]) == encoded[0]
+    assert message["result"]["structuredContent"] == encoded[0]

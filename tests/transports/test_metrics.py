@@ -31,9 +31,10 @@ async def handled(dispatcher: Dispatcher, name: str, /, **arguments: object) -> 
 
     connection = Connection(Session())
     params = {"name": name, "arguments": arguments}
-    return await dispatcher.handle(
+    answer = await dispatcher.handle(
         connection, 1, "tools/call", params, notify=unheard, announce=unheard
     )
+    return answer.as_json()
 
 
 def sample(text: str, name: str) -> float:

@@ -57,7 +57,7 @@ async def answered(dispatcher: Dispatcher, account: Account | None, method: str)
         )
     except ProtocolError as error:
         return json.dumps(error.as_json())
-    return json.dumps(result)
+    return json.dumps(result.as_json())
 
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: error.code)

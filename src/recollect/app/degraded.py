@@ -1,12 +1,10 @@
 """Answers while the database is away: each is marked, and in words it is said once."""
 
-import json
 from typing import Any, cast
 
 from recollect.core.conditions import Absence, Answering
 from recollect.core.sessions import Session
 from recollect.tools.tool import Result
-from recollect.values import replace
 
 MARK = "degraded"
 KEPT_SESSIONS = 1_000  # that are remembered to have been told
@@ -23,17 +21,15 @@ class Telling:
         """The answer as it is where the database gave it."""
         if not noted.is_degraded or result.wire is not None:
             return result
-        is_json = result.text == json.dumps(result.structured, ensure_ascii=False)
         structured: dict[str, Any] = {**result.structured, MARK: True}
-        text = result.text
+        said = result.sentence
         if self._is_news(session, noted.absence):
             sentence = told_of(noted.absence, place)
             known = cast(list[Any], structured.get("warnings") or [])
             structured["warnings"] = [*known, {"code": MARK, "message": sentence}]
-            text = f"{text}\n\n{sentence}"
-        if is_json:
-            text = json.dumps(structured, ensure_ascii=False)
-        return replace(result, structured=structured, text=text)
+            if said is not None:
+                said = f"{said}\n\n{sentence}"
+        return Result(structured, said)
 
     def _is_news(self, session: Session, absence: Absence) -> bool:
         told = self._told.get(session.id)

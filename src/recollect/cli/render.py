@@ -1,6 +1,5 @@
 """Results for people: tables where there are rows, sentences where there is one."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -65,8 +64,8 @@ def render(result: Result) -> None:
     facts = dict(result.structured)
     warnings: Sequence[Row] = facts.pop("warnings", [])
     cursor = facts.pop("next_cursor", None)
-    if result.text and result.text != json.dumps(result.structured, ensure_ascii=False):
-        out.print(result.text, markup=False)
+    if result.sentence:
+        out.print(result.sentence, markup=False)
     elif not bank.printed(out, facts):
         _print_facts(out, facts)
         for key, value in facts.items():

@@ -4,8 +4,9 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from typing import Any, cast, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
+from recollect.core.json_encoder import encode
 from recollect.core.sessions import Call
 from recollect.errors import InvalidInput
 from recollect.tools.schema import (
@@ -45,26 +46,55 @@ class Effect(Enum):
     OUTSIDE = "is another server's affair"
 
 
-class Result(Value):
-    """What a tool answers: facts, and the sentence where the contract asks for one."""
+class Result:
+    """What a tool answers: facts, and a sentence if the contract asks for one.
 
-    structured: JSON
-    text: str
-    wire: JSON | None = None  # another server's answer, to be passed on as it is
+    A tool that has the JSON of its facts gives it as `encoded`, and no structure is built from
+    it unless a caller reads it. Otherwise the structure is encoded once, at the first need.
+    """
 
-    @property
-    def is_error(self) -> bool:
-        return self.wire is not None and self.wire.get("isError") is True
+    __slots__ = ("_encoded", "_structured", "sentence", "wire")
+
+    def __init__(
+        self,
+        structured: JSON | None = None,
+        sentence: str | None = None,
+        *,
+        encoded: str | None = None,
+        wire: JSON | None = None,
+    ) -> None:
+        self._structured = structured
+        self._encoded = encoded
+        self.sentence = sentence
+        self.wire = wire  # another server's answer, passed on unchanged
 
     @classmethod
     def of(cls, value: Any) -> "Result":
         if isinstance(value, Result):
             return value
-        structured = to_json(value)
-        sentence = getattr(value, "sentence", None)
-        if sentence is None:
-            sentence = json.dumps(structured, ensure_ascii=False)
-        return cls(structured, sentence)
+        return cls(to_json(value), getattr(value, "sentence", None))
+
+    @property
+    def structured(self) -> JSON:
+        if self._structured is None:
+            self._structured = cast(JSON, json.loads(self.encoded))
+        return self._structured
+
+    @property
+    def encoded(self) -> str:
+        """The facts as compact JSON."""
+        if self._encoded is None:
+            self._encoded = encode(self._structured)
+        return self._encoded
+
+    @property
+    def text(self) -> str:
+        """The sentence, or the facts as JSON."""
+        return self.encoded if self.sentence is None else self.sentence
+
+    @property
+    def is_error(self) -> bool:
+        return self.wire is not None and self.wire.get("isError") is True
 
 
 class Warned(Value):
@@ -182,6 +212,8 @@ def tool_from_method(method: Callable[..., Awaitable[Any]], effect: Effect) -> T
 
 
 def _output_schema(returned: Any) -> JSON | None:
+    if get_origin(returned) is Annotated:  # Annotated[Result, X]: JSON that has the form of X
+        returned = get_args(returned)[1]
     if not is_value_type(returned):
         return None
     # A failed call answers with the error envelope, and both must conform.

@@ -23,7 +23,15 @@ from recollect.core.touching import touching
 from recollect.errors import RecollectError, Unavailable, visible
 from recollect.tools.tool import Effect
 from recollect.transports.connection import JSON
-from recollect.transports.dispatch import Dispatcher, Handler, ProtocolError, Request, failed
+from recollect.transports.dispatch import (
+    Answer,
+    Dispatcher,
+    Handler,
+    ProtocolError,
+    Reply,
+    Request,
+    failed,
+)
 from recollect.transports.metrics import outcome_of
 from recollect.values import replace
 
@@ -33,7 +41,7 @@ MOST_IN_ONE = 5  # addresses of one stream that its line begins with
 log = logging.getLogger(__name__)
 
 #: Notes what a handler does for an account.
-Audited = Callable[[Handler, Request, Account], Awaitable[JSON]]
+Audited = Callable[[Handler, Request, Account], Awaitable[Reply]]
 
 
 def audit(dispatcher: Dispatcher, access_log: AccessLog) -> None:
@@ -55,7 +63,7 @@ def audit(dispatcher: Dispatcher, access_log: AccessLog) -> None:
 
 
 def _for_accounts(handler: Handler, audited: Audited) -> Handler:
-    async def handle(request: Request) -> JSON:
+    async def handle(request: Request) -> Reply:
         account = request.session.account
         if account is None:
             return await handler(request)
@@ -69,7 +77,7 @@ class _Auditor:
         self._dispatcher = dispatcher
         self._log = access_log
 
-    async def call(self, handler: Handler, request: Request, account: Account) -> JSON:
+    async def call(self, handler: Handler, request: Request, account: Account) -> Reply:
         access = self._call(request, account)
         try:
             access = await self._placed(request, access)
@@ -79,21 +87,21 @@ class _Auditor:
         except RecollectError as error:
             return failed(error, account)
 
-    async def read(self, handler: Handler, request: Request, account: Account) -> JSON:
+    async def read(self, handler: Handler, request: Request, account: Account) -> Reply:
         access = self._of_resource(request, account, request.params.get("uri"), "")
         return await self._noted(handler, request, access)
 
-    async def show(self, handler: Handler, request: Request, account: Account) -> JSON:
+    async def show(self, handler: Handler, request: Request, account: Account) -> Reply:
         access = self._access(request, account, "resources/list")
         return await self._noted(handler, request, access)
 
-    async def subscribe(self, handler: Handler, request: Request, account: Account) -> JSON:
+    async def subscribe(self, handler: Handler, request: Request, account: Account) -> Reply:
         uri = request.params.get("uri")
         access = self._of_resource(request, account, uri, "resources/subscribe ")
         # It begins before it is answered, so it is noted before it begins.
         return await self._changed(handler, request, access)
 
-    async def listen(self, handler: Handler, request: Request, account: Account) -> JSON:
+    async def listen(self, handler: Handler, request: Request, account: Account) -> Reply:
         wanted = request.params.get("notifications")
         asked = cast(JSON, wanted) if isinstance(wanted, dict) else {}
         uris = [*_texts(asked.get("resourceSubscriptions"))]
@@ -102,7 +110,7 @@ class _Auditor:
         access = replace(access, count=len(uris), outcome=LISTENING)
         return await self._changed(handler, request, access)
 
-    async def _changed(self, handler: Handler, request: Request, access: Access) -> JSON:
+    async def _changed(self, handler: Handler, request: Request, access: Access) -> Reply:
         await asyncio.to_thread(self._log.write, access)
         ended, answer = await self._ended(handler, request, access)
         try:
@@ -112,16 +120,16 @@ class _Auditor:
             log.info("the end of %s by %s is not noted", visible(access.what), access.user)
         return _given(answer)
 
-    async def _noted(self, handler: Handler, request: Request, access: Access) -> JSON:
+    async def _noted(self, handler: Handler, request: Request, access: Access) -> Reply:
         ended, answer = await self._ended(handler, request, access)
         await asyncio.to_thread(self._log.write, ended)
         return _given(answer)
 
     async def _ended(
         self, handler: Handler, request: Request, access: Access
-    ) -> tuple[Access, JSON | Exception]:
+    ) -> tuple[Access, Reply | Exception]:
         """How it ended, and what is to be answered: a result, or the error that came instead."""
-        answer: JSON | Exception
+        answer: Reply | Exception
         with touching() as touched:
             try:
                 answer = await handler(request)
@@ -191,16 +199,18 @@ class _Auditor:
         return name in tools and tools.get(name).effect not in reading
 
 
-def _given(answer: JSON | Exception) -> JSON:
+def _given(answer: Reply | Exception) -> Reply:
     if isinstance(answer, Exception):
         raise answer
     return answer
 
 
-def _ids(result: JSON | Exception) -> Iterator[str]:
+def _ids(result: Reply | Exception) -> Iterator[str]:
     """Of records, projects and whatever else has one, in the order in which they came out."""
     if isinstance(result, Exception):
         return
+    if isinstance(result, Answer):
+        result = result.as_json()
     if result.get("isError") is not True:
         yield from _ids_in(result.get("structuredContent"))
     for content in cast(list[JSON], result.get("contents") or []):

@@ -27,6 +27,7 @@ from recollect.transports.dispatch import (
     Dispatcher,
     Handler,
     ProtocolError,
+    Reply,
     Request,
     progress_of,
 )
@@ -70,12 +71,12 @@ class _Fixtures:
             "prompts/get": self._get_prompt,
         }
 
-    async def _begin(self, request: Request) -> JSON:
+    async def _begin(self, request: Request) -> Reply:
         return await self._begin_for("initialize")(request)
 
     def _begin_for(self, method: str) -> Handler:
         async def begin(request: Request) -> JSON:
-            result = await self._real[method](request)
+            result = cast(JSON, await self._real[method](request))
             extra: JSON = {"prompts": {"listChanged": False}, "completions": {}}
             if not request.is_stateless:
                 extra["logging"] = {}
@@ -91,7 +92,7 @@ class _Fixtures:
     async def _complete(self, request: Request) -> JSON:
         return {"completion": {"values": [], "total": 0, "hasMore": False}}
 
-    async def _call_tool(self, request: Request) -> JSON:
+    async def _call_tool(self, request: Request) -> Reply:
         name = request.params.get("name")
         if name not in TOOLS:
             return await self._real["tools/call"](request)
@@ -99,7 +100,7 @@ class _Fixtures:
 
     def _listed(self, method: str, key: str, uri: str, fixtures: Mapping[str, JSON]) -> Handler:
         async def listed(request: Request) -> JSON:
-            result = await self._real[method](request)
+            result = cast(JSON, await self._real[method](request))
             ours = [
                 {uri: place, "name": place, "mimeType": content["mimeType"]}
                 for place, content in fixtures.items()
@@ -108,7 +109,7 @@ class _Fixtures:
 
         return listed
 
-    async def _read(self, request: Request) -> JSON:
+    async def _read(self, request: Request) -> Reply:
         uri = request.params.get("uri")
         if uri in RESOURCES:
             return {"contents": [{"uri": uri} | RESOURCES[uri]]}
@@ -120,7 +121,7 @@ class _Fixtures:
         return await self._real["resources/read"](request)
 
     def _unless_fixture(self, method: str) -> Handler:
-        async def handle(request: Request) -> JSON:
+        async def handle(request: Request) -> Reply:
             if request.params.get("uri") in RESOURCES:
                 return {}
             return await self._real[method](request)

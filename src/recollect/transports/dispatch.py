@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 from recollect import __version__
 from recollect.app.app import App
 from recollect.core.accounts import Account, acting_as
+from recollect.core.json_encoder import encode_small, encode_utf8
 from recollect.core.protocol import HANDSHAKE_VERSIONS, META, STATELESS_VERSION
 from recollect.core.sessions import Report, Session
 from recollect.core.upstreams import GATEWAY_CLIENT
 from recollect.errors import NotFound, RecollectError, Unavailable, visible
-from recollect.tools.tool import Effect, Tool
+from recollect.tools.tool import Effect, Result, Tool
 from recollect.tools.toolset import Toolset, combined
 from recollect.transports.connection import (
     JSON,
@@ -77,6 +78,56 @@ class ProtocolError(Exception):
         body: JSON = {"code": self.code, "message": self.message}
         return body if self.data is None else body | {"data": self.data}
 
+    def respond(self, request_id: str | int | None) -> bytes:
+        """Return the whole JSON-RPC message."""
+        return encode_small({"jsonrpc": "2.0", "id": request_id, "error": self.as_json()})
+
+
+class Answer:
+    """The result of one request: its fields, and those that come from a tool's result."""
+
+    __slots__ = ("fields", "result")
+
+    def __init__(self, fields: JSON, result: Result | None = None) -> None:
+        self.fields = fields
+        self.result = result
+
+    def as_json(self) -> JSON:
+        if self.result is None:
+            return self.fields
+        return {
+            "content": [{"type": "text", "text": self.result.text}],
+            "structuredContent": self.result.structured,
+            "isError": False,
+            **self.fields,
+        }
+
+    def as_bytes(self) -> bytes:
+        """Return the same as JSON. A tool's facts are encoded once, for both places."""
+        fields = encode_small(self.fields)
+        if self.result is None:
+            return fields
+        return b"".join(
+            (
+                b'{"content":[{"type":"text","text":',
+                encode_utf8(self.result.text),
+                b'}],"structuredContent":',
+                self.result.encoded.encode(),
+                b',"isError":false',
+                b"," + fields[1:] if self.fields else b"}",
+            )
+        )
+
+    def respond(self, request_id: str | int) -> bytes:
+        """Return the whole JSON-RPC message: an error if the answer is not valid JSON."""
+        try:
+            result = self.as_bytes()
+        except (TypeError, ValueError):
+            log.exception("cannot write an answer")
+            failure = ProtocolError(INTERNAL_ERROR, "The answer cannot be written.")
+            return failure.respond(request_id)
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_small(request_id), result)
+
 
 class Request(Value):
     """One request: `notify` reaches the client beside the answer, `announce` at any later time.
@@ -96,7 +147,8 @@ class Request(Value):
     address: str = ""
 
 
-Handler = Callable[[Request], Awaitable[JSON]]
+Reply = JSON | Answer
+Handler = Callable[[Request], Awaitable[Reply]]
 
 
 class Dispatcher:
@@ -132,8 +184,8 @@ class Dispatcher:
         announce: Notify,
         ask: Ask | None = None,
         address: str = "",
-    ) -> JSON:
-        """The result of one request. Raises ProtocolError and nothing else."""
+    ) -> Answer:
+        """Answer one request, or raise ProtocolError and nothing else."""
         try:
             stateless = is_stateless(params)
             if stateless:
@@ -145,8 +197,9 @@ class Dispatcher:
                 request_id, params, connection, session, stateless, notify, announce, ask, address
             )
             with acting_as(account):
-                result = await handler(request)
-            return self._finished(method, result) if stateless else result
+                reply = await handler(request)
+            answer = reply if isinstance(reply, Answer) else Answer(reply)
+            return self._finish(method, answer) if stateless else answer
         except ProtocolError:
             raise
         except RecollectError as error:
@@ -213,7 +266,7 @@ class Dispatcher:
             await self.app.fresh_tools()
         return {"tools": [described(tool) for tool in self._tools_for(request.session)]}
 
-    async def _call_tool(self, request: Request) -> JSON:
+    async def _call_tool(self, request: Request) -> Reply:
         name = request.params.get("name")
         arguments = request.params.get("arguments", {})
         if not isinstance(name, str):
@@ -232,11 +285,7 @@ class Dispatcher:
             return failed(error, request.session.account)
         if result.wire is not None:
             return _passed_on(result.wire, request)
-        return {
-            "content": [{"type": "text", "text": result.text}],
-            "structuredContent": result.structured,
-            "isError": False,
-        }
+        return Answer({}, result)
 
     async def _tool(self, session: Session, name: str) -> Tool:
         gateway = self._gateway_for(session)
@@ -328,10 +377,12 @@ class Dispatcher:
                 end()
         return dict(tag)
 
-    def _finished(self, method: str, result: JSON) -> JSON:
-        meta = {**cast(JSON, result.get("_meta", {})), SERVER_INFO: self.server_info}
+    def _finish(self, method: str, answer: Answer) -> Answer:
+        fields = answer.fields
+        meta = {**cast(JSON, fields.get("_meta", {})), SERVER_INFO: self.server_info}
         caching: JSON = {"ttlMs": 0, "cacheScope": "private"} if method in _CACHEABLE else {}
-        return {"resultType": "complete", **caching, **result, "_meta": meta}
+        fields = {"resultType": "complete", **caching, **fields, "_meta": meta}
+        return Answer(fields, answer.result)
 
 
 def is_stateless(params: Mapping[str, Any]) -> bool:

@@ -186,7 +186,7 @@ class _Projection:
         sdk = ctx.session._connection  # pyright: ignore[reportPrivateUsage]
         scope: Message = cast(Any, ctx.request).scope
         try:
-            result = await self._dispatcher.handle(
+            answer = await self._dispatcher.handle(
                 self._connection(ctx, sdk, account_in(scope)),
                 ctx.request_id,
                 ctx.method,
@@ -198,6 +198,7 @@ class _Projection:
             )
         except ProtocolError as error:
             raise MCPError(error.code, error.message, error.data) from error
+        result = answer.as_json()
         if self._dispatcher.app.gateway is not None and ctx.method == "tools/call":
             _check_writable(result)
         return result

@@ -24,7 +24,14 @@ from recollect.transports.asgi import (
     refuse,
 )
 from recollect.transports.connection import JSON
-from recollect.transports.dispatch import Dispatcher, Handler, ProtocolError, Request
+from recollect.transports.dispatch import (
+    Answer,
+    Dispatcher,
+    Handler,
+    ProtocolError,
+    Reply,
+    Request,
+)
 from recollect.values import Value, field
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -89,7 +96,7 @@ class Metrics:
         return "".join(f"{line}\n" for family in self._families() for line in family)
 
     def _counted(self, dispatcher: Dispatcher, handler: Handler) -> Handler:
-        async def call(request: Request) -> JSON:
+        async def call(request: Request) -> Reply:
             asked = request.params.get("name")
             started = time.perf_counter()
             outcome = "failed"
@@ -159,9 +166,9 @@ class Metrics:
             yield _line(resident, (), memory)
 
 
-def outcome_of(result: JSON) -> str:
+def outcome_of(result: Reply) -> str:
     """How a call of a tool ended: `ok`, or the code of its error."""
-    if result.get("isError") is not True:
+    if isinstance(result, Answer) or result.get("isError") is not True:
         return "ok"
     structured: Any = result.get("structuredContent")
     code = cast(JSON, structured).get("error") if isinstance(structured, dict) else None

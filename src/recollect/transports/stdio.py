@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, cast
 
+from recollect.core.json_encoder import encode_small
 from recollect.core.lines import Lines, Overlong, id_in
 from recollect.core.protocol import MESSAGE_LIMIT
 from recollect.core.sessions import Session
 from recollect.transports.connection import JSON, Connection
 from recollect.transports.dispatch import (
-    INTERNAL_ERROR,
     INVALID_REQUEST,
     PARSE_ERROR,
     Dispatcher,
@@ -130,7 +130,7 @@ class _Loop:
 
     async def _answer(self, request_id: str | int, method: str, params: JSON) -> None:
         try:
-            result = await self._dispatcher.handle(
+            answer = await self._dispatcher.handle(
                 self._connection,
                 request_id,
                 method,
@@ -139,25 +139,24 @@ class _Loop:
                 announce=self._notify,
             )
         except ProtocolError as error:
-            self._send({"jsonrpc": "2.0", "id": request_id, "error": error.as_json()})
+            self._put(error.respond(request_id))
         else:
-            self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
+            self._put(answer.respond(request_id))
 
     async def _notify(self, method: str, params: JSON) -> None:
         if method == PROGRESS and self._outbox.qsize() > MOST_WAITING:
             return  # the client is behind, and the next progress says more than this one
-        self._send({"jsonrpc": "2.0", "method": method, "params": params})
+        try:
+            self._put(encode_small({"jsonrpc": "2.0", "method": method, "params": params}))
+        except ValueError:  # NaN, which JSON does not have
+            log.warning("cannot write a notification of %s", method)
 
     def _send_error(self, request_id: Any, code: int, text: str) -> None:
         known = request_id if isinstance(request_id, str | int) else None
-        error = ProtocolError(code, text)
-        self._send({"jsonrpc": "2.0", "id": known, "error": error.as_json()})
+        self._put(ProtocolError(code, text).respond(known))
 
-    def _send(self, message: JSON) -> None:
-        try:
-            self._outbox.put(_encoded(message) + b"\n")
-        except ValueError:  # NaN, which JSON does not have
-            self._send_error(message.get("id"), INTERNAL_ERROR, "The answer cannot be written.")
+    def _put(self, message: bytes) -> None:
+        self._outbox.put(message + b"\n")
 
     def _write_all(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -179,14 +178,6 @@ class _Loop:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=LAST_WORDS)
-
-
-def _encoded(message: JSON) -> bytes:
-    text = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError:  # half of a character, which only an escape can say
-        return json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def _read_all(

@@ -1,11 +1,11 @@
 """The dialect of the official memory server: its nine tools with its shapes and rules."""
 
-import json
 import logging
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from recollect.core.entities import ENTITY, NAME_LIMIT, is_stub
+from recollect.core.json_encoder import encode
 from recollect.core.ports import ProjectChoice, RecordStore
 from recollect.core.records import Link, Record, Where
 from recollect.core.sessions import Call
@@ -85,7 +85,7 @@ class NewEntities(Value):
 
     @property
     def sentence(self) -> str:
-        return _pretty(self.entities)
+        return _listed(self.entities)
 
 
 class NewRelations(Value):
@@ -93,7 +93,7 @@ class NewRelations(Value):
 
     @property
     def sentence(self) -> str:
-        return _pretty(self.relations)
+        return _listed(self.relations)
 
 
 class Additional(Value):
@@ -101,7 +101,7 @@ class Additional(Value):
 
     @property
     def sentence(self) -> str:
-        return _pretty(self.results)
+        return _listed(self.results)
 
 
 class Done(Value):
@@ -116,10 +116,6 @@ class Done(Value):
 class KnowledgeGraph(Value):
     entities: list[Entity]
     relations: list[Relation]
-
-    @property
-    def sentence(self) -> str:
-        return _pretty(self)
 
 
 class ServerMemoryTools(Family):
@@ -277,5 +273,5 @@ def _relation(link: Link, names: dict[str, str]) -> Relation:
     return Relation(names[link.source], names[link.target], link.verb)
 
 
-def _pretty(value: Any) -> str:
-    return json.dumps(to_json(value), ensure_ascii=False, indent=2)
+def _listed(values: Sequence[Any]) -> str:
+    return encode(to_json(values))

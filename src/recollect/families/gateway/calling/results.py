@@ -32,7 +32,7 @@ def result_of(answer: Any, upstream: str, tool: str) -> Result:
     structured = wire.get("structuredContent")
     return Result(
         structured=cast(JSON, structured) if isinstance(structured, dict) else {"content": blocks},
-        text="\n".join(_text(block) for block in blocks),
+        sentence="\n".join(_text(block) for block in blocks),
         wire=wire if "content" in wire else {**wire, "content": []},
     )
 
