@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -267,3 +268,67 @@ def test_a_stray_print_goes_to_standard_error(tmp_path: Path) -> None:
     )
     assert done.stdout == b"wire\n"
     assert sorted(done.stderr.split()) == [b"low", b"stray"]
+
+
+def asked(*methods: str) -> bytes:
+    messages = (
+        {"jsonrpc": "2.0", "id": number, "method": name} for number, name in enumerate(methods)
+    )
+    return "".join(json.dumps(message) + "\n" for message in messages).encode()
+
+
+def test_a_message_on_pipes_takes_no_thread(tmp_path: Path) -> None:
+    script = (
+        "import sys, threading\n"
+        "from recollect.cli.main import main\n"
+        "started, start = [], threading.Thread.start\n"
+        "threading.Thread.start = lambda thread: [started.append(thread), start(thread)]\n"
+        "sys.argv = ['recollect', 'serve', '--data-dir', sys.argv[1]]\n"
+        "main()\n"
+        "print(len(started), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [*command()[:1], "-c", script, tmp_path],
+        capture_output=True,
+        check=True,
+        env=environment(),
+        input=asked("ping", "ping", "ping"),
+        timeout=HANG,
+    )
+    assert len(done.stdout.splitlines()) == 3
+    # Windows' event loop cannot wait for pipes: one thread reads and one writes.
+    assert done.stderr.split() == ([b"0"] if sys.platform != "win32" else [b"3"])
+
+
+def test_files_and_a_shared_error_stream_are_served_too(tmp_path: Path) -> None:
+    (tmp_path / "in").write_bytes(asked("ping", "no/such", "ping"))
+    with (tmp_path / "in").open("rb") as given, (tmp_path / "out").open("wb") as written:
+        served = command("serve", "--data-dir", tmp_path / "data")
+        streams = {"stdin": given, "env": environment(), "timeout": HANG}
+        subprocess.run(served, stdout=written, stderr=subprocess.DEVNULL, check=True, **streams)
+        given.seek(0)
+        shared = subprocess.run(
+            served, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, **streams
+        )
+    for answers in ((tmp_path / "out").read_bytes(), shared.stdout):
+        assert [json.loads(line)["id"] for line in answers.splitlines()] == [0, 1, 2]
+
+
+def test_large_messages_go_both_ways(tmp_path: Path) -> None:
+    texts = [f"{number} " + "ä" * 49_000 for number in range(100)]  # some 10 MB
+    with stdio_server(tmp_path / "data", "--dialect", "server-memory") as server:
+        entity = {"name": "Ada", "entityType": "person", "observations": texts}
+        line = json.dumps(
+            {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "tools/call",
+                "params": {"name": "create_entities", "arguments": {"entities": [entity]}},
+            },
+            ensure_ascii=False,
+        )
+        server.write(line.encode() + b"\n")
+        assert server.receive()["result"]["isError"] is False
+        result = server.ask(2, "tools/call", name="read_graph", arguments={})["result"]
+        assert result["structuredContent"]["entities"][0]["observations"] == texts
+        assert json.loads(result["content"][0]["text"]) == result["structuredContent"]

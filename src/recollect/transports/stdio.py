@@ -4,10 +4,7 @@ import asyncio
 import json
 import logging
 import os
-import queue
 import sys
-import threading
-from collections.abc import Callable
 from typing import Any, cast
 
 from recollect.core.json_encoder import encode_small
@@ -21,6 +18,7 @@ from recollect.transports.dispatch import (
     Dispatcher,
     ProtocolError,
 )
+from recollect.transports.pipes import open_writer, start_reading
 from recollect.transports.signals import on_signals
 
 GRACE = 0.4  # seconds that calls under way get when we are told to stop
@@ -45,39 +43,29 @@ def claim_wire() -> tuple[int, int]:
 
 async def serve_stdio(dispatcher: Dispatcher, read: int, written: int) -> None:
     """Serves one client until its input ends or a signal comes."""
-    await _Loop(dispatcher, written).run(read)
+    await _Exchange(dispatcher, written).run(read)
 
 
-class _Loop:
+class _Exchange:
     def __init__(self, dispatcher: Dispatcher, written: int) -> None:
         self._dispatcher = dispatcher
-        self._written = written
         self._connection = Connection(Session())
         self._running: dict[str | int, asyncio.Task[None]] = {}
         self._stop = asyncio.Event()
-        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._writer = open_writer(written, self._stop.set)
 
     async def run(self, read: int) -> None:
-        loop = asyncio.get_running_loop()
-        on_signals(loop, self._stop.set)
+        on_signals(asyncio.get_running_loop(), self._stop.set)
         lines = Lines(MESSAGE_LIMIT)
 
         def deliver(data: bytes) -> None:
             for line in lines.feed(data):
                 self._on_line(line)
 
-        # A daemon thread with os.read: a thread inside sys.stdin would hold its lock at exit.
-        reader = threading.Thread(
-            target=_read_all, args=(read, loop, deliver, self._stop.set), daemon=True
-        )
-        reader.start()
-        # Another one writes: a client that does not read must not keep us from shutting down.
-        writer = threading.Thread(target=self._write_all, args=(loop,), daemon=True)
-        writer.start()
+        start_reading(read, deliver, self._stop.set)
         await self._stop.wait()
         await self._finish()
-        self._outbox.put(None)
-        await asyncio.to_thread(writer.join, LAST_WORDS)
+        await self._writer.close(LAST_WORDS)
 
     def _on_line(self, line: bytes | Overlong) -> None:
         if isinstance(line, Overlong):
@@ -144,7 +132,7 @@ class _Loop:
             self._put(answer.respond(request_id))
 
     async def _notify(self, method: str, params: JSON) -> None:
-        if method == PROGRESS and self._outbox.qsize() > MOST_WAITING:
+        if method == PROGRESS and self._writer.pending > MOST_WAITING:
             return  # the client is behind, and the next progress says more than this one
         try:
             self._put(encode_small({"jsonrpc": "2.0", "method": method, "params": params}))
@@ -156,16 +144,7 @@ class _Loop:
         self._put(ProtocolError(code, text).respond(known))
 
     def _put(self, message: bytes) -> None:
-        self._outbox.put(message + b"\n")
-
-    def _write_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            while (data := self._outbox.get()) is not None:
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(self._written, view) :]
-        except OSError:
-            loop.call_soon_threadsafe(self._stop.set)  # the client is gone
+        self._writer.put(message + b"\n")
 
     async def _finish(self) -> None:
         """Lets what is running end for a moment, then cancels it."""
@@ -178,19 +157,3 @@ class _Loop:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=LAST_WORDS)
-
-
-def _read_all(
-    read: int,
-    loop: asyncio.AbstractEventLoop,
-    deliver: Callable[[bytes], None],
-    end: Callable[[], None],
-) -> None:
-    try:
-        while data := os.read(read, 1 << 16):
-            loop.call_soon_threadsafe(deliver, data)
-        # The last line counts without its line break too.
-        loop.call_soon_threadsafe(deliver, b"\n")
-        loop.call_soon_threadsafe(end)
-    except (OSError, RuntimeError):
-        log.debug("the input was closed while it was read")
