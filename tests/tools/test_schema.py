@@ -1,6 +1,5 @@
 import json
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -17,10 +16,10 @@ from recollect.tools.schema import (
     to_json,
     value_schema,
 )
+from recollect.values import Value, field
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Value):
     from_: Annotated[str, Field("Where it starts.", name="from", max_length=10, blank=False)]
     kind: Annotated[Literal["big", "small"], Field("How large.", aliases=("size",))] = "big"
     notes: Annotated[list[str], Field(max_items=2)] = field(default_factory=list)
@@ -175,8 +174,7 @@ def test_a_result_type_has_a_schema_of_its_own() -> None:
 Word = Annotated[str, Field(max_length=5)]
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Value):
     add: list[Word] | None = None
 
 

@@ -1,4 +1,3 @@
-from dataclasses import dataclass
 from typing import Annotated
 
 import pytest
@@ -7,15 +6,14 @@ from recollect.core.sessions import Call, Session
 from recollect.errors import InvalidInput
 from recollect.tools.schema import Field
 from recollect.tools.tool import Effect, Family, Result, tool
+from recollect.values import Value
 
 
-@dataclass(frozen=True)
-class Greeting:
+class Greeting(Value):
     words: str
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(Value):
     message: str
 
     @property
