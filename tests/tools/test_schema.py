@@ -1,6 +1,6 @@
 import json
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 import pytest
 from hypothesis import given
@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from recollect.errors import InvalidInput
 from recollect.tools.schema import (
     Field,
+    Parameter,
+    object_parser,
     object_schema,
     parameter,
-    parameters_of,
-    parse_object,
+    parse_value,
     to_json,
     value_schema,
 )
@@ -31,6 +32,10 @@ PARTS = (
     parameter("limit", Annotated[int, Field("At most.", ge=1, le=5)], 3),
     parameter("loud", bool, default=False),
 )
+
+
+def parse_object(parameters: tuple[Parameter, ...], given_values: dict[str, Any]) -> Any:
+    return object_parser(parameters)(given_values, "")
 
 
 def parsed(**given_values: Any) -> Any:
@@ -164,7 +169,7 @@ def test_any_json_is_either_taken_or_refused_as_invalid_input(arguments: dict[st
 
 @given(st.builds(Part, from_=st.text("abc", min_size=1, max_size=10)))
 def test_what_is_written_is_read_again(part: Part) -> None:
-    assert Part(**parse_object(parameters_of(Part), to_json(part))) == part
+    assert parse_value(Part, to_json(part)) == part
 
 
 def test_a_result_type_has_a_schema_of_its_own() -> None:
@@ -283,3 +288,77 @@ def test_a_whole_number_past_what_json_can_carry_is_refused(number: int) -> None
 def test_any_json_is_taken_or_refused_in_every_form(arguments: dict[str, Any]) -> None:
     with suppress(InvalidInput):
         parse_object(CHANGES, arguments)
+
+
+class Whole(Value):
+    parts: tuple[Part, ...]
+    names: tuple[str, ...]
+    facets: dict[str, Any]
+    anything: Any
+    best: Part | None = None
+    only: "Whole | None" = None
+
+
+class Labelled(Part):
+    label: str = "red"
+
+
+class Empty(Value):
+    pass
+
+
+class Single(Value):
+    words: list[str] | None = None
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (Empty(), {}),
+        (Single(), {}),
+        (Single(["x"]), {"words": ["x"]}),
+        ([Empty(), None, 1, "x", (True, 1.5)], [{}, None, 1, "x", [True, 1.5]]),
+        (
+            Whole((Part("a"), Labelled("b")), ("x",), {"k": Single()}, Single([]), only=None),
+            {
+                "parts": [
+                    {"from": "a", "kind": "big", "notes": []},
+                    {"from": "b", "kind": "big", "notes": [], "label": "red"},
+                ],
+                "names": ["x"],
+                "facets": {"k": {}},
+                "anything": {"words": []},
+            },
+        ),
+        (
+            Whole((), (), {}, None, Part("c", weight=0.0), Whole((), (), {}, (1,))),
+            {
+                "parts": [],
+                "names": [],
+                "facets": {},
+                "best": {"from": "c", "kind": "big", "notes": [], "weight": 0.0},
+                "only": {"parts": [], "names": [], "facets": {}, "anything": [1]},
+            },
+        ),
+    ],
+)
+def test_results_become_plain_values_however_they_are_nested(value: Any, plain: Any) -> None:
+    assert to_json(value) == plain
+
+
+def test_types_are_looked_at_for_the_first_value_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Any] = []
+
+    def look(annotation: Any) -> Any:
+        looked.append(annotation)
+        return get_origin(annotation)
+
+    monkeypatch.setattr("recollect.tools.schema.get_origin", look)
+    parse = object_parser((parameter("wholes", list[Whole]),))
+    part = {"from": "a", "notes": ["x"], "weight": 1}
+    whole = {"parts": [part, part], "names": ["n"], "facets": {}, "anything": 1, "best": part}
+    for number in range(3):
+        looked.clear()
+        values = parse({"wholes": [whole, {**whole, "only": whole}]}, "")
+        assert to_json(values["wholes"])[0]["parts"][1]["from"] == "a"
+        assert (len(looked) == 0) is (number > 0)

@@ -4,12 +4,13 @@ import difflib
 import json
 import math
 import types
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import (
     Annotated,
     Any,
     Literal,
+    TypeVar,
     Union,
     cast,
     get_args,
@@ -23,6 +24,8 @@ from recollect.errors import InvalidInput
 from recollect.values import MISSING, Value, fields, is_value_type
 
 JSON = dict[str, Any]
+V = TypeVar("V")
+Parse = Callable[[Any, str], Any]  # a value and where it is, to the checked value
 REQUIRED: Any = object()
 
 _JSON_TYPES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -130,22 +133,37 @@ def parameters_of(kind: type) -> tuple[Parameter, ...]:
     return tuple(parameter(f.name, hints[f.name], default_of(f)) for f in fields(kind))
 
 
-def parse_object(parameters: Sequence[Parameter], given: Mapping[str, Any], path: str = "") -> JSON:
-    """Checked values by attribute name; unknown and missing names are refused."""
-    known = {name: p for p in parameters for name in (p.name, *p.field.aliases)}
-    values: JSON = {}
-    for name, value in given.items():
-        wanted = known.get(name)
-        if wanted is None:
-            raise _unknown(name, path, [p.name for p in parameters])
-        if wanted.attribute in values:
-            raise InvalidInput(
-                f"Argument `{_at(path, wanted.name)}` is given twice.",
-                argument=_at(path, wanted.name),
-            )
-        values[wanted.attribute] = parse_value(
-            wanted.annotation, wanted.field, value, _at(path, name), wanted.default
-        )
+def object_parser(parameters: Sequence[Parameter]) -> Parse:
+    """Return what checks an object and gives its values by attribute name.
+
+    The types are looked at now, and not again for each object.
+    """
+    checks = {
+        name: (p, parser(p.annotation, p.field, p.default))
+        for p in parameters
+        for name in (p.name, *p.field.aliases)
+    }
+
+    def parse(given: Mapping[str, Any], path: str) -> JSON:
+        values: JSON = {}
+        for name, value in given.items():
+            if name not in checks:
+                raise _unknown(name, path, [p.name for p in parameters])
+            wanted, check = checks[name]
+            if wanted.attribute in values:
+                raise InvalidInput(
+                    f"Argument `{_at(path, wanted.name)}` is given twice.",
+                    argument=_at(path, wanted.name),
+                )
+            values[wanted.attribute] = check(value, _at(path, name))
+        if len(values) < len(parameters):
+            _add_defaults(values, parameters, path)
+        return values
+
+    return parse
+
+
+def _add_defaults(values: JSON, parameters: Sequence[Parameter], path: str) -> None:
     for wanted in parameters:
         if wanted.attribute not in values:
             if wanted.is_required:
@@ -154,61 +172,111 @@ def parse_object(parameters: Sequence[Parameter], given: Mapping[str, Any], path
                     argument=_at(path, wanted.name),
                 )
             values[wanted.attribute] = wanted.default
-    return values
-
-
-def parse_value(
-    annotation: Any, field: Field, value: Any, path: str, default: Any = REQUIRED
-) -> Any:
-    bare, optional = _without_none(annotation)
-    if value is None and (optional or (default is not REQUIRED and default is None)):
-        return None
-    if bare is Any:
-        return value
-    origin = get_origin(bare)
-    if origin in _UNIONS:
-        return parse_value(_member(get_args(bare), value), field, value, path)
-    if field.moment:
-        return _moment(value, path)
-    if origin is Literal:
-        return _one_of(get_args(bare), value, path)
-    if origin in _LISTS:
-        return _list(get_args(bare)[0], field, value, path)
-    if origin in _OBJECTS:
-        return _any_object(field, value, path)
-    if is_value_type(bare):
-        if not isinstance(value, dict):
-            raise _wrong("an object", value, path)
-        kind = cast(type, bare)
-        return kind(**parse_object(parameters_of(kind), cast(JSON, value), path))
-    if bare is str:
-        return _text(field, value, path)
-    return _number(bare, field, value, path)
-
-
-def to_json(value: Any) -> Any:
-    """A result as plain JSON values; fields that are None stay away."""
-    kind = cast(type[Any], type(value))
-    if kind is str or kind is int or kind is bool or kind is float:
-        return value
-    if kind is list or kind is tuple:
-        return [to_json(item) for item in cast(Sequence[Any], value)]
-    if kind is dict:
-        return {key: to_json(item) for key, item in cast(JSON, value).items()}
-    if (names := _wire_names(kind)) is not None:
-        return {
-            name: to_json(item)
-            for name, attribute in names
-            if (item := getattr(value, attribute)) is not None
-        }
-    return value
 
 
 @cache
-def _wire_names(kind: type) -> tuple[tuple[str, str], ...] | None:
-    if not is_value_type(kind):
+def _parser_of(kind: type) -> Parse:
+    return object_parser(parameters_of(kind))
+
+
+def parser(annotation: Any, field: Field, default: Any = REQUIRED) -> Parse:
+    """Return what checks a value of that type."""
+    bare, optional = _without_none(annotation)
+    check = _parser(bare, field)
+    if not optional and default is not None:
+        return check
+    return lambda value, path: None if value is None else check(value, path)
+
+
+def _parser(bare: Any, field: Field) -> Parse:
+    if bare is Any:
+        return lambda value, _path: value
+    origin = get_origin(bare)
+    if origin in _UNIONS:
+        return _union_parser(get_args(bare), field)
+    if field.moment:
+        return _moment
+    if origin is Literal:
+        return partial(_one_of, get_args(bare))
+    if origin in _LISTS:
+        return partial(_list, parser(*_unwrapped(get_args(bare)[0])), field)
+    if origin in _OBJECTS:
+        return partial(_any_object, field)
+    if is_value_type(bare):
+        return partial(parse_value, bare)
+    return partial(_text, field) if bare is str else partial(_number, bare, field)
+
+
+def _union_parser(members: Sequence[Any], field: Field) -> Parse:
+    """Return what checks by the member of the value's form, or by the first if there is none."""
+    bares = [_unwrapped(member)[0] for member in members]
+    checks = [(get_origin(bare) in _LISTS, parser(bare, field)) for bare in bares]
+
+    def parse(value: Any, path: str) -> Any:
+        is_list = isinstance(value, list)
+        fitting = (check for takes_lists, check in checks if takes_lists == is_list)
+        return next(fitting, checks[0][1])(value, path)
+
+    return parse
+
+
+def parse_value(kind: type[V], given: Any, path: str = "") -> V:
+    """Return the value of that type that an object of JSON describes."""
+    if not isinstance(given, dict):
+        raise _wrong("an object", given, path)
+    return kind(**_parser_of(kind)(given, path))
+
+
+def to_json(value: Any) -> Any:
+    """Return a result as plain JSON values, without the fields that are None."""
+    convert = _CONVERTERS[type(value)]
+    return value if convert is None else convert(value)
+
+
+def _list_to_json(values: Sequence[Any]) -> list[Any]:
+    return [to_json(value) for value in values]
+
+
+def _object_to_json(value: JSON) -> JSON:
+    return {key: to_json(item) for key, item in value.items()}
+
+
+Convert = Callable[[Any], Any]
+
+
+class _Converters(dict[type, Convert | None]):
+    """How values of a type become JSON, found out once for each; None if they are JSON."""
+
+    def __missing__(self, kind: type) -> Convert | None:
+        convert = self[kind] = _converter(kind) if is_value_type(kind) else None
+        return convert
+
+
+_CONVERTERS = _Converters({list: _list_to_json, tuple: _list_to_json, dict: _object_to_json})
+
+
+def _converter(kind: type) -> Convert:
+    steps = tuple((p.name, p.attribute, _convert_of(p.annotation)) for p in parameters_of(kind))
+
+    def convert(value: Any) -> JSON:
+        fields: JSON = {}
+        for name, attribute, convert in steps:
+            if (item := getattr(value, attribute)) is not None:
+                fields[name] = item if convert is None else convert(item)
+        return fields
+
+    return convert
+
+
+def _convert_of(annotation: Any) -> Convert | None:
+    """Return how a field becomes JSON: None if its type alone says that it is."""
+    bare = bare_type(annotation)
+    origin = get_origin(bare)
+    if bare in _JSON_TYPES or origin is Literal:
         return None
-    return tuple((p.name, p.attribute) for p in parameters_of(kind))
+    if origin in _LISTS:
+        return list if _convert_of(get_args(bare)[0]) is None else _list_to_json
+    return to_json
 
 
 def bare_type(annotation: Any) -> Any:
@@ -288,15 +356,6 @@ def _moment(value: Any, path: str) -> int:
         ) from None
 
 
-def _member(members: Sequence[Any], value: Any) -> Any:
-    """The type of a union that has the value's form; the first where none has it."""
-    for member in members:
-        bare, _ = _unwrapped(member)
-        if isinstance(value, list) == (get_origin(bare) in _LISTS):
-            return bare
-    return members[0]
-
-
 def _any_object(field: Field, value: Any, path: str) -> JSON:
     """Whatever JSON an object may hold, as long as it can be stored."""
     if not isinstance(value, dict):
@@ -330,7 +389,7 @@ def _check_json(value: Any, path: str, depth: int = 0) -> None:
         raise _wrong("a finite number", value, path)
 
 
-def _list(item: Any, field: Field, value: Any, path: str) -> list[Any]:
+def _list(check: Parse, field: Field, value: Any, path: str) -> list[Any]:
     if field.one_or_more and not isinstance(value, list):
         value = [value]
     if not isinstance(value, list):
@@ -344,8 +403,7 @@ def _list(item: Any, field: Field, value: Any, path: str) -> list[Any]:
             argument=path,
             limit=field.max_items,
         )
-    bare, inner = _unwrapped(item)
-    return [parse_value(bare, inner, entry, f"{path}[{i}]") for i, entry in enumerate(items)]
+    return [check(entry, f"{path}[{i}]") for i, entry in enumerate(items)]
 
 
 def _one_of(allowed: Sequence[Any], value: Any, path: str) -> Any:

@@ -4,6 +4,7 @@ import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
+from functools import cache
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
 from recollect.core.json_encoder import encode
@@ -13,9 +14,10 @@ from recollect.tools.schema import (
     JSON,
     REQUIRED,
     Parameter,
+    Parse,
+    object_parser,
     object_schema,
     parameter,
-    parse_object,
     to_json,
     value_schema,
 )
@@ -195,8 +197,12 @@ def tool_from_method(method: Callable[..., Awaitable[Any]], effect: Effect) -> T
         if p.name not in wants_call
     )
 
+    @cache
+    def parser() -> Parse:
+        return object_parser(parameters)
+
     async def run(call: Call, arguments: Mapping[str, Any]) -> Result:
-        values = parse_object(parameters, _as_mapping(arguments))
+        values = parser()(_as_mapping(arguments), "")
         values.update(dict.fromkeys(wants_call, call))
         return Result.of(await method(**values))
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 from recollect.core.entities import check_name
 from recollect.errors import InvalidInput
 from recollect.families.graph.model import BATCH_LIMIT, NewEntity, RelationSpec
-from recollect.tools.schema import parameters_of, parse_object
+from recollect.tools.schema import parse_value
 from recollect.values import Value
 
 _ENTITY_KEYS = ("name", "entityType", "observations")
@@ -62,10 +62,7 @@ def _entities(entry: dict[str, Any]) -> list[NewEntity]:
         pieces = [kept[i : i + BATCH_LIMIT] for i in range(0, len(kept), BATCH_LIMIT)] or [[]]
     else:
         pieces = [texts]
-    entities = [
-        NewEntity(**parse_object(parameters_of(NewEntity), wanted | {"observations": piece}))
-        for piece in pieces
-    ]
+    entities = [parse_value(NewEntity, wanted | {"observations": piece}) for piece in pieces]
     check_name(entities[0].name, "name")
     check_name(entities[0].entity_type, "entityType")
     return entities
@@ -77,7 +74,7 @@ def _is_blank(text: Any) -> bool:
 
 def _relation(entry: dict[str, Any]) -> RelationSpec:
     wanted = {key: entry[key] for key in _RELATION_KEYS if key in entry}
-    relation = RelationSpec(**parse_object(parameters_of(RelationSpec), wanted))
+    relation = parse_value(RelationSpec, wanted)
     for name in (relation.from_, relation.to, relation.relation_type):
         check_name(name, "relation")
     return relation
