@@ -1,8 +1,7 @@
 """One client for as long as it is connected, and the notices that wait for it."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -72,18 +71,37 @@ class Turns:
     def __init__(self) -> None:
         self._running: dict[asyncio.Future[None], bool] = {}
 
-    @asynccontextmanager
-    async def take(self, *, writes: bool) -> AsyncGenerator[None, None]:
+    def take(self, *, writes: bool) -> "Turn":
+        return Turn(self._running, writes)
+
+
+class Turn:
+    """One call's turn. Entering it waits for the calls before it."""
+
+    __slots__ = ("_done", "_running", "_writes")
+
+    def __init__(self, running: dict[asyncio.Future[None], bool], writes: bool) -> None:
+        self._running = running
+        self._writes = writes
+        self._done = asyncio.get_running_loop().create_future()
+
+    async def __aenter__(self) -> None:
+        writes = self._writes
         earlier = [done for done, wrote in self._running.items() if wrote or writes]
-        done = asyncio.get_running_loop().create_future()
-        self._running[done] = writes
-        try:
-            if earlier:
+        self._running[self._done] = writes
+        if earlier:
+            try:
                 await asyncio.wait(earlier)
-            yield
-        finally:
-            del self._running[done]
-            done.set_result(None)
+            except BaseException:
+                self._end()
+                raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        del self._running[self._done]
+        self._done.set_result(None)
 
 
 class Connection(Value, frozen=False):
