@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import orjson
@@ -19,6 +21,7 @@ from recollect.core.upstreams import GATEWAY_CLIENT
 from recollect.families.memories.resources import PREFERENCES
 from recollect.settings import Settings
 from recollect.tools.tool import Result
+from recollect.tools.toolset import Toolset
 from recollect.transports.connection import Connection
 from recollect.transports.dispatch import (
     Answer,
@@ -414,3 +417,20 @@ async def test_the_facts_of_a_call_are_encoded_once_for_text_and_structure(
     assert [type(value) for value in encoded] == [dict, str]  # the second time as a quoted text
     assert json.loads(message["result"]["content"][0]["text"]) == encoded[0]
     assert message["result"]["structuredContent"] == encoded[0]
+
+
+async def test_the_tool_of_a_call_is_looked_up_once(dispatcher: Dispatcher) -> None:
+    client = Client(dispatcher)
+    await client.tool("list_projects")
+    looked = 0
+
+    def count(frame: FrameType, event: str, _arg: object) -> None:
+        nonlocal looked
+        looked += event == "call" and frame.f_code is Toolset.get.__code__
+
+    sys.setprofile(count)
+    try:
+        await client.tool("list_projects")
+    finally:
+        sys.setprofile(None)
+    assert looked == 1

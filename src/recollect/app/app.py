@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from recollect.core.accounts import acting
 from recollect.core.conditions import answering
-from recollect.core.sessions import Call, Report, Session, acting_in
+from recollect.core.sessions import Call, Report, Session, acting_in, unheard
 from recollect.core.times import Clock, now
 from recollect.errors import ReadOnly, RecollectError
 from recollect.settings import AUTO, GATEWAY, Settings, chosen_toolsets
-from recollect.tools.tool import Effect, Result
+from recollect.tools.tool import Effect, Result, Tool
 from recollect.tools.toolset import Toolset
-from recollect.values import replace
 
 if TYPE_CHECKING:  # a server answers the handshake before it has loaded them
     from recollect.app.accounts.accounts import Accounts
@@ -239,22 +238,32 @@ class App:
         arguments: Mapping[str, Any],
         report: Report | None = None,
     ) -> Result:
-        """Runs one tool and logs one line about it. Deliberate errors come out as they are."""
+        """Find a tool by its name and run it."""
         with acting_in(session):
-            return await self._called(session, name, arguments, report)
+            return await self.run(session, self._find(name), name, arguments, report)
 
-    async def _called(
-        self, session: Session, name: str, arguments: Mapping[str, Any], report: Report | None
-    ) -> Result:
+    def _find(self, name: str) -> Tool:
         own, gateway = self._every_own_tool, self.gateway
         everything = own if gateway is None else gateway.beside(own, only_reads=False)
         tool = everything.get(name)
-        alias, name = name if name != tool.name else None, tool.name
-        if name not in self.tools:
-            raise ReadOnly(f"{name} writes, and only reading is allowed here.", tool=name)
-        call = Call(session, name, alias=alias)
-        if report is not None:
-            call = replace(call, report=report)
+        if tool.name not in self.tools:
+            raise ReadOnly(f"{tool.name} writes, and only reading is allowed here.", tool=tool.name)
+        return tool
+
+    async def run(
+        self,
+        session: Session,
+        tool: Tool,
+        name: str,
+        arguments: Mapping[str, Any],
+        report: Report | None = None,
+    ) -> Result:
+        """Run a tool under the name it was called by, as the acting account, and log one line.
+
+        Deliberate errors are raised unchanged.
+        """
+        alias = None if name == tool.name else name
+        call = Call(session, tool.name, report or unheard, alias)
         started = time.perf_counter()
         outcome = "failed"
         try:
@@ -274,7 +283,7 @@ class App:
             return result
         finally:
             elapsed = (time.perf_counter() - started) * 1000
-            log.info("%s %.1f ms %s", name, elapsed, outcome)
+            log.info("%s %.1f ms %s", tool.name, elapsed, outcome)
 
     async def end_sessions(self) -> None:
         """Leaves a summary of each session that stored something; for a server that ends.

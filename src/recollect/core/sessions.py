@@ -46,7 +46,7 @@ def conversation_of(session: Session, given: str | None, default: str | None) ->
     return f"session:{session.id}" if converses else None
 
 
-async def _unheard(_done: float, _total: float | None, _message: str | None) -> None:
+async def unheard(_done: float, _total: float | None, _message: str | None) -> None:
     """Progress that nobody asked for."""
 
 
@@ -55,10 +55,10 @@ class Call(Value):
 
     session: Session
     tool: str
-    report: Report = _unheard
+    report: Report = unheard
     alias: str | None = None  # the name that it was called by, where that is another
 
     @property
     def wants_progress(self) -> bool:
         """Whether anybody listens: asking another server for progress costs messages."""
-        return self.report is not _unheard
+        return self.report is not unheard

@@ -104,7 +104,7 @@ class Answer:
 
     def as_bytes(self) -> bytes:
         """Return the same as JSON. A tool's facts are encoded once, for both places."""
-        fields = encode_small(self.fields)
+        fields = encode_small(self.fields) if self.fields else b"{}"
         if self.result is None:
             return fields
         return b"".join(
@@ -262,9 +262,10 @@ class Dispatcher:
 
     async def _list_tools(self, request: Request) -> JSON:
         _refuse_cursor(request)
-        if self._gateway_for(request.session) is not None:
+        gateway = self._gateway_for(request.session)
+        if gateway is not None:
             await self.app.fresh_tools()
-        return {"tools": [described(tool) for tool in self._tools_for(request.session)]}
+        return {"tools": [described(tool) for tool in self._tools_beside(gateway)]}
 
     async def _call_tool(self, request: Request) -> Reply:
         name = request.params.get("name")
@@ -278,8 +279,8 @@ class Dispatcher:
         try:
             tool = await self._tool(request.session, name)
             async with _turn(request, tool):
-                result = await self.app.call(
-                    request.session, name, cast(JSON, arguments), progress_of(request)
+                result = await self.app.run(
+                    request.session, tool, name, cast(JSON, arguments), progress_of(request)
                 )
         except RecollectError as error:
             return failed(error, request.session.account)
@@ -294,12 +295,13 @@ class Dispatcher:
             if name not in self.tools and (failure := gateway.failure_behind(name)) is not None:
                 raise failure
         try:
-            return self._tools_for(session).get(name)
+            return self._tools_beside(gateway).get(name)
         except NotFound as error:
             raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}. {error.hint}") from error
 
-    def _tools_for(self, session: Session) -> Toolset:
-        if self._gateway_for(session) is not None or self.app.gateway is None:
+    def _tools_beside(self, gateway: "Gateway | None") -> Toolset:
+        """Those that are offered to a client that is offered this gateway, or none."""
+        if gateway is not None or self.app.gateway is None:
             return self.tools
         return combined(self.app.own_tools, self.more_tools)
 
