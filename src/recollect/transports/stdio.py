@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Coroutine
 from typing import Any, cast
 
 from recollect.core.json_encoder import encode_small
@@ -51,6 +52,7 @@ class _Exchange:
         self._dispatcher = dispatcher
         self._connection = Connection(Session())
         self._running: dict[str | int, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()  # those too that were canceled
         self._stop = asyncio.Event()
         self._writer = open_writer(written, self._stop.set)
 
@@ -105,16 +107,23 @@ class _Exchange:
         elif request_id in self._running:
             self._send_error(request_id, INVALID_REQUEST, "A request with this `id` is running.")
         else:
-            task = asyncio.ensure_future(self._answer(request_id, method, cast(JSON, params)))
-            self._running[request_id] = task
-            task.add_done_callback(lambda _: self._running.pop(request_id, None))
+            task = _start(self._answer(request_id, method, cast(JSON, params)))
+            if not task.done():
+                self._running[request_id] = task
+                self._tasks.add(task)
+                task.add_done_callback(lambda _: self._end(request_id, task))
 
     def _on_notification(self, method: str, params: JSON) -> None:
         if method == "notifications/cancelled":
             cancelled = params.get("requestId")
-            task = self._running.get(cancelled) if isinstance(cancelled, str | int) else None
+            task = self._running.pop(cancelled, None) if isinstance(cancelled, str | int) else None
             if task is not None:
                 task.cancel()
+
+    def _end(self, request_id: str | int, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._running.get(request_id) is task:
+            del self._running[request_id]
 
     async def _answer(self, request_id: str | int, method: str, params: JSON) -> None:
         try:
@@ -150,10 +159,17 @@ class _Exchange:
         """Lets what is running end for a moment, then cancels it."""
         self._connection.close()
         self._dispatcher.close()
-        running = set(self._running.values())
-        if running:
-            _, late = await asyncio.wait(running, timeout=GRACE)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=GRACE)
             for task in late:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=LAST_WORDS)
+
+
+def _start(answer: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Start the task immediately if Python can: an answer that waits for nothing is then given."""
+    loop = asyncio.get_running_loop()
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(answer, loop=loop, eager_start=True)
+    return loop.create_task(answer)
