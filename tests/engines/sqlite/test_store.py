@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from making import DAY_ONE, batch, entity, link, note, record_ref
@@ -137,7 +138,9 @@ async def test_every_connection_is_set_up_as_promised(tmp_path: Path, synchronou
 
     def pragmas(db: Connection) -> dict[str, Any]:
         names = ("journal_mode", "foreign_keys", "synchronous", "cache_size", "secure_delete")
-        return {name: db.pragma(name) for name in names}
+        found = {name: db.pragma(name) for name in names}
+        # Whether the plan of a statement stays, whatever values are bound to it.
+        return found | {"stable plans": db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1)}
 
     expected = {
         "journal_mode": "wal",
@@ -145,6 +148,7 @@ async def test_every_connection_is_set_up_as_promised(tmp_path: Path, synchronou
         "synchronous": {"normal": 1, "full": 2}[synchronous],
         "cache_size": -64_000,  # kilobytes
         "secure_delete": 1,
+        "stable plans": 1,
     }
     assert await database.maintain(pragmas) == expected
     assert await database.read(pragmas) == expected
