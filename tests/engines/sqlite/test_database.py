@@ -2,15 +2,17 @@ import asyncio
 import threading
 from pathlib import Path
 
+import apsw
 import pytest
 
 from recollect.engines.sqlite.connections import create
-from recollect.engines.sqlite.database import Database
+from recollect.engines.sqlite.database import SHORT_IN_A_ROW, Database
 from recollect.engines.sqlite.schema import PROJECT
 from recollect.engines.sqlite.sql import Connection
 from recollect.errors import ReadOnly, Unavailable
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+LONG = ENDLESS.replace("FROM n)", "FROM n LIMIT 100000)")
 
 
 @pytest.fixture
@@ -144,3 +146,89 @@ async def test_what_is_read_aside_ends_when_the_database_is_closed(path: Path) -
     await database.close(interrupt=True)
     with pytest.raises(Unavailable):
         await reading
+
+
+def thread_of(db: Connection) -> int:
+    """Where a question is answered."""
+    generation(db)
+    return threading.get_ident()
+
+
+async def test_a_short_question_is_answered_in_the_callers_thread(path: Path) -> None:
+    database, own = Database(path, PROJECT), threading.get_ident()
+    assert await database.read(thread_of) != own  # which opens the connection
+    assert await database.read(thread_of) == own
+    assert await database.read(thread_of, long=True) != own
+    assert await database.read(thread_of, aside=True) != own
+    await database.close()
+    assert await database.read(thread_of) != own
+    await database.close()
+
+
+async def test_a_question_that_turns_out_to_be_long_moves_to_its_thread(path: Path) -> None:
+    database, threads = Database(path, PROJECT), list[int]()
+
+    def long(db: Connection) -> int:
+        threads.append(threading.get_ident())
+        return db.execute(LONG).get
+
+    await database.read(generation)
+    assert await database.read(long) == 100_000
+    assert threads[0] == threading.get_ident()
+    assert threads[1:] != threads[:1]
+    assert len(threads) == 2
+    assert await database.read(thread_of) == threading.get_ident()
+    await database.close()
+
+
+async def test_a_question_that_would_wait_for_a_lock_moves_to_its_thread(path: Path) -> None:
+    database, threads = Database(path, PROJECT), list[int]()
+
+    def locked(db: Connection) -> int:
+        threads.append(threading.get_ident())
+        if len(threads) == 1:
+            raise apsw.BusyError
+        return generation(db)
+
+    await database.read(generation)
+    assert await database.read(locked) == 1
+    assert threads[0] == threading.get_ident() != threads[1]
+    await database.close()
+
+
+async def test_a_question_waits_for_the_one_that_still_runs_for_a_canceled_caller(
+    path: Path,
+) -> None:
+    database = Database(path, PROJECT)
+    is_reading, may_end = threading.Event(), threading.Event()
+
+    def slow(db: Connection) -> None:
+        is_reading.set()
+        may_end.wait()
+
+    reading = asyncio.create_task(database.read(slow, long=True))
+    await asyncio.to_thread(is_reading.wait)
+    reading.cancel()
+    later = asyncio.create_task(database.read(thread_of))
+    await asyncio.wait([reading])
+    assert not later.done()
+    may_end.set()
+    assert await later != threading.get_ident()
+    await database.close()
+
+
+async def test_short_questions_in_a_row_leave_others_their_turn(path: Path) -> None:
+    database, turns = Database(path, PROJECT), list[int]()
+
+    async def ask_often() -> None:
+        for number in range(2 * SHORT_IN_A_ROW):
+            turns.append(number)
+            await database.read(generation)
+
+    async def wait_for_a_turn() -> int:
+        return len(turns)
+
+    await database.read(generation)
+    _, seen = await asyncio.gather(ask_often(), wait_for_a_turn())
+    assert seen == SHORT_IN_A_ROW + 1
+    await database.close()

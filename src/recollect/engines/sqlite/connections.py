@@ -85,6 +85,7 @@ class BusyHandler:
 
     def __init__(self, patience: float | None = None) -> None:
         self.closing = False
+        self.hurries = False  # the caller cannot wait at all
         self._patience = BUSY_DEADLINE if patience is None else patience
         self._started = 0.0
 
@@ -92,7 +93,7 @@ class BusyHandler:
         now = time.monotonic()
         if earlier_calls == 0:
             self._started = now
-        if self.closing or now - self._started > self._patience:
+        if self.closing or self.hurries or now - self._started > self._patience:
             return False
         time.sleep(0.0005 + os.urandom(1)[0] / 170_000)
         return True

@@ -1,11 +1,15 @@
-"""One database file: threads that read, a thread that writes, and nothing shared between them."""
+"""One database file: threads that read, a thread that writes, and nothing shared between them.
+
+A short question does not take its thread if that one is idle: half of its time would be the way.
+"""
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 
@@ -25,17 +29,52 @@ from recollect.engines.sqlite.sizes import size_of
 from recollect.engines.sqlite.sql import Connection, Work
 
 INTERRUPT_INTERVAL = 0.01  # seconds
+SHORT_LOOKS = 10  # at a question in the caller's thread before it moves to its own
+STEPS_PER_LOOK = 10_000  # instructions of SQLite, some 0.5 ms
+SHORT_IN_A_ROW = 32  # questions in the caller's thread before everything else gets its turn
 
 T = TypeVar("T")
 
 
 class _Lane:
-    """A thread, and the connection that it alone uses."""
+    """A thread, and the connection that it alone uses, or the caller's thread while it is idle."""
 
     def __init__(self, name: str) -> None:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self.busy = BusyHandler()
         self.connection: Connection | None = None
+        self._calls: list[Future[Any]] = []  # that the thread may not have ended yet
+        self._looks = 0
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        call = self.thread.submit(work)
+        self._calls.append(call)
+        return call
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the connection is open and unused, also by calls whose caller was canceled."""
+        if self._calls:
+            self._calls = [call for call in self._calls if not call.done()]
+        return self.connection is not None and not self._calls
+
+    def run_here(self, connection: Connection, work: Work[T]) -> T:
+        """Run in the caller's thread: it waits for no lock, and ends with an error if it is long.
+
+        Only while the lane is idle.
+        """
+        self._looks = 0
+        self.busy.hurries = True
+        connection.set_progress_handler(self._has_taken_long, STEPS_PER_LOOK)
+        try:
+            return work(connection)
+        finally:
+            connection.set_progress_handler(None)
+            self.busy.hurries = False
+
+    def _has_taken_long(self) -> bool:
+        self._looks += 1
+        return self._looks == SHORT_LOOKS  # once: the statement that rolls back is not ended too
 
     def close(self) -> None:
         connection, self.connection = self.connection, None
@@ -53,6 +92,10 @@ class _Lane:
                 connection.interrupt()
 
 
+class NotHere(Exception):
+    """Work that its own thread must do: nothing has come of it yet."""
+
+
 class Worker:
     """A connection and the one thread that uses it, both made at the first call.
 
@@ -66,12 +109,32 @@ class Worker:
         self._open_connection = open_connection
         self._lane: _Lane | None = None
         self._closing: dict[_Lane, asyncio.Future[None]] = {}
+        self._in_a_row = 0  # calls in the caller's thread since the event loop had its turn
 
     async def run(self, work: Work[T]) -> T:
         if self._lane is None:
             self._lane = _Lane(self._name)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._lane.thread, self._run_in, self._lane, work)
+        self._in_a_row = 0
+        return await asyncio.wrap_future(self._lane.submit(partial(self._run_in, self._lane, work)))
+
+    def run_here(self, work: Work[T]) -> T:
+        """Run short work in the caller's thread. Raises NotHere if that is not possible."""
+        lane = self._lane
+        if lane is None or not lane.is_idle or lane.connection is None or not self._has_a_turn():
+            raise NotHere
+        try:
+            return lane.run_here(lane.connection, work)
+        except apsw.Error as error:  # it is busy or long, or its own thread meets the same
+            raise NotHere from error
+
+    def _has_a_turn(self) -> bool:
+        if not self._in_a_row:
+            asyncio.get_running_loop().call_soon(self._begin_row)
+        self._in_a_row += 1
+        return self._in_a_row <= SHORT_IN_A_ROW
+
+    def _begin_row(self) -> None:
+        self._in_a_row = 0
 
     async def close(self, *, interrupt: bool = False) -> None:
         """Waits for the call under way, which stops waiting for locks at once.
@@ -143,11 +206,14 @@ class Database:
         self._aside = Worker(f"read aside {path.name}", open_aside)
         self._writer = Worker(f"write {path.name}", open_connection)
 
-    async def read(self, question: Work[T], *, aside: bool = False) -> T:
+    async def read(self, question: Work[T], *, aside: bool = False, long: bool = False) -> T:
         def ask(connection: Connection) -> T:
             with self._translated(connection):
                 return in_snapshot(connection, question)
 
+        if not aside and not long:
+            with suppress(NotHere):
+                return self._reader.run_here(lambda db: in_snapshot(db, question))
         return await (self._aside if aside else self._reader).run(ask)
 
     async def write(self, work: Work[T]) -> T:

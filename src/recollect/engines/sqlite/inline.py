@@ -35,7 +35,7 @@ class InlineDatabase:
         self._connection: Connection | None = None
         self._seen_at_rest: tuple[int, int] | None = None
 
-    async def read(self, question: Work[T], *, aside: bool = False) -> T:
+    async def read(self, question: Work[T], *, aside: bool = False, long: bool = False) -> T:
         with translated(self._path, self._schema, title=self._title):
             while True:
                 try:

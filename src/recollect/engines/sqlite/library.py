@@ -265,7 +265,7 @@ class SqliteLibrary:
         from recollect.engines.sqlite.holding import held
 
         await self.projects()  # which mends what a crash left
-        return await (await self._meta()).read(held)
+        return await (await self._meta()).read(held, long=True)
 
     async def take_over(self, holdings: "Holdings") -> None:
         from recollect.engines.sqlite.holding import TakingOver

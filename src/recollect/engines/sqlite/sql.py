@@ -37,6 +37,10 @@ class Connection(Protocol):
 
     def interrupt(self) -> None: ...
 
+    def set_progress_handler(
+        self, callable: Callable[[], bool] | None, nsteps: int = 100
+    ) -> None: ...
+
     def create_scalar_function(
         self, name: str, callable: Callable[..., Any] | None, numargs: int = -1
     ) -> None: ...
@@ -62,10 +66,11 @@ Work = Callable[[Connection], T]
 class DatabaseFile(Protocol):
     """What a store asks of its file."""
 
-    async def read(self, question: Work[T], *, aside: bool = False) -> T:
+    async def read(self, question: Work[T], *, aside: bool = False, long: bool = False) -> T:
         """Runs the question's statements against one state of the database.
 
-        What takes seconds is read `aside`, and no other question waits for it.
+        A `long` question never holds up the caller's thread. One that takes seconds is read
+        `aside`, and no other question waits for it.
         """
         ...
 

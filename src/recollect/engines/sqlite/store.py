@@ -54,6 +54,7 @@ T = TypeVar("T")
 DELETED_GENERATION = 0
 MANY = 5_000  # rows of the word index; up to here FTS5 ranks them as quickly as arrays
 FOLD_PATIENCE = 5.0  # seconds a purge waits for readers that hold old pages
+SHORT_ROWS = 200  # that a question may ask for and still be a short one
 
 
 class SqliteStore:
@@ -78,6 +79,7 @@ class SqliteStore:
         self.generation = generation
         self._is_of_project = generation is not None
         self._indexed_generation = generation
+        self._has_many = True  # rows of the word index, as far as is known
         self._nearness: Nearness | None = None
         self._postings: Postings | None = None
         self._sieve: Sieve | None = None
@@ -87,7 +89,8 @@ class SqliteStore:
 
     async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
         return await self._database.read(
-            lambda db: queries.get_records(db, ids, include_deleted=include_deleted)
+            lambda db: queries.get_records(db, ids, include_deleted=include_deleted),
+            long=len(ids) > SHORT_ROWS,
         )
 
     async def scan(
@@ -98,23 +101,30 @@ class SqliteStore:
         after: "Seen | None" = None,
         limit: int | None = None,
     ) -> list[Record]:
-        return await self._database.read(lambda db: queries.scan(db, where, order, after, limit))
+        return await self._database.read(
+            lambda db: queries.scan(db, where, order, after, limit),
+            long=not _asks_for_few(where, limit),
+        )
 
     async def match(
         self, words: WordQuery, where: Where, weights: Weights, limit: int
     ) -> list[Match]:
         def ask(db: Connection) -> list[Match]:
-            if _has_single_words(words) and word_index.indexed_rows(db) > self._many:
+            if self._counts_many(db) and _has_single_words(words):
                 self._begin_anew_if_restored(db)
                 return self._arrays().match(
                     db, words, replace(where, deleted=False), weights, limit
                 )
             return queries.match(db, words, where, weights, limit)
 
-        return await self._database.read(ask)
+        return await self._database.read(ask, long=self._has_many)
 
     async def containing(self, text: str, where: Where, limit: int) -> list[Match]:
-        return await self._database.read(lambda db: queries.containing(db, text, where, limit))
+        def ask(db: Connection) -> list[Match]:
+            self._counts_many(db)
+            return queries.containing(db, text, where, limit)
+
+        return await self._database.read(ask, long=self._has_many)
 
     async def links(
         self,
@@ -125,7 +135,8 @@ class SqliteStore:
         limit: int | None = None,
     ) -> list[Link]:
         return await self._database.read(
-            lambda db: queries.links(db, ids, direction, sources, limit)
+            lambda db: queries.links(db, ids, direction, sources, limit),
+            long=len(ids) > SHORT_ROWS,
         )
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
@@ -133,27 +144,33 @@ class SqliteStore:
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
         return await self._database.read(
-            lambda db: queries.get_links(db, ids, include_deleted=include_deleted)
+            lambda db: queries.get_links(db, ids, include_deleted=include_deleted),
+            long=len(ids) > SHORT_ROWS,
         )
 
     async def scan_links(self, *, deleted: bool | None, containing: str = "") -> list[Link]:
-        return await self._database.read(lambda db: queries.scan_links(db, deleted, containing))
+        return await self._database.read(
+            lambda db: queries.scan_links(db, deleted, containing), long=True
+        )
 
     async def count(self) -> Mapping[str, int]:
-        return await self._database.read(queries.count)
+        return await self._database.read(queries.count, long=True)
 
     async def how_many(self, where: Where) -> int:
-        return await self._database.read(lambda db: queries.how_many(db, where))
+        return await self._database.read(lambda db: queries.how_many(db, where), long=True)
 
     async def changes(
         self, *, after: int = 0, limit: int = 100, newest_first: bool = False
     ) -> list[Change]:
         return await self._database.read(
-            lambda db: queries.changes(db, after, limit, newest_first=newest_first)
+            lambda db: queries.changes(db, after, limit, newest_first=newest_first),
+            long=limit > SHORT_ROWS,
         )
 
     async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:
-        return await self._database.read(lambda db: queries.history(db, refs, after))
+        return await self._database.read(
+            lambda db: queries.history(db, refs, after), long=len(refs) > SHORT_ROWS
+        )
 
     async def purge(self, refs: Sequence[Ref]) -> "Purged":
         records, links = await self._write(lambda db: purge.remove(db, refs, self._clock()))
@@ -177,10 +194,10 @@ class SqliteStore:
     async def check(self) -> list[str]:
         from recollect.engines.sqlite.examining import faults
 
-        return await self._database.read(faults)
+        return await self._database.read(faults, long=True)
 
     async def tally(self, kinds: Sequence[str]) -> "list[Tally]":
-        return await self._database.read(lambda db: queries.tally(db, kinds))
+        return await self._database.read(lambda db: queries.tally(db, kinds), long=True)
 
     async def scopes(self, kind: str) -> list[str]:
         return await self._database.read(lambda db: queries.scopes(db, kind))
@@ -190,25 +207,29 @@ class SqliteStore:
 
     async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
         def ask(db: Connection) -> dict[str, float]:
-            if word_index.indexed_rows(db) > self._many:
+            if self._counts_many(db):
                 self._begin_anew_if_restored(db)
                 return self._arrays().frequencies(db, words)
             return word_index.frequencies(db, words)
 
-        return await self._database.read(ask)
+        return await self._database.read(ask, long=self._has_many)
 
     async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
-        return await self._database.read(lambda db: meaning.unembedded(db, model, kinds, limit))
+        return await self._database.read(
+            lambda db: meaning.unembedded(db, model, kinds, limit), long=True
+        )
 
     async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
-        return await self._database.read(lambda db: meaning.vector_counts(db, model, kinds))
+        return await self._database.read(
+            lambda db: meaning.vector_counts(db, model, kinds), long=True
+        )
 
     async def put_vectors(self, model: str, items: "Sequence[Embedded]") -> int:
         halved = meaning.halved(items)
         return await self._write(lambda db: meaning.put_vectors(db, model, halved))
 
     async def vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
-        return await self._database.read(lambda db: meaning.vectors(db, model, ids))
+        return await self._database.read(lambda db: meaning.vectors(db, model, ids), long=True)
 
     async def near(
         self,
@@ -222,7 +243,7 @@ class SqliteStore:
             self._begin_anew_if_restored(db)
             return self._index().near(db, model, vector, where, limit, also)
 
-        while (found := await self._database.read(ask)) is None:
+        while (found := await self._database.read(ask, long=True)) is None:
             await self._database.read(lambda db: self._index().catch_up(db, model), aside=True)
         return found
 
@@ -231,10 +252,12 @@ class SqliteStore:
             await self._write(lambda db: meaning.note_accesses(db, counts, at))
 
     async def accesses(self, ids: Sequence[str]) -> "Mapping[str, Access]":
-        return await self._database.read(lambda db: meaning.accesses(db, ids))
+        return await self._database.read(
+            lambda db: meaning.accesses(db, ids), long=len(ids) > SHORT_ROWS
+        )
 
     async def most_accessed(self, limit: int) -> "Mapping[str, Access]":
-        return await self._database.read(lambda db: meaning.most_accessed(db, limit))
+        return await self._database.read(lambda db: meaning.most_accessed(db, limit), long=True)
 
     async def restock(self, stock: "Stock") -> None:
         from recollect.engines.sqlite.restocking import restock
@@ -291,6 +314,10 @@ class SqliteStore:
             self._sieve = Sieve()
         return self._sieve
 
+    def _counts_many(self, db: Connection) -> bool:
+        self._has_many = word_index.indexed_rows(db) > self._many
+        return self._has_many
+
     def _begin_anew_if_restored(self, db: Connection) -> None:
         """What is remembered of a file says nothing of what a backup has put in its place."""
         found = generation_of(db)
@@ -341,6 +368,15 @@ def _refuse_if_being_restored(db: Connection, way: str) -> None:
     found = unfinished((Path(file).parent / way).resolve())
     if found is not None:
         raise found.refusal()
+
+
+def _asks_for_few(where: Where, limit: int | None) -> bool:
+    """Whether an index leads to all that is read, and that is little."""
+    names = where.ids or where.name_keys
+    if names is not None:
+        return len(names) <= SHORT_ROWS
+    is_plain = where == Where(kinds=where.kinds, parents=where.parents, deleted=where.deleted)
+    return limit is not None and limit <= SHORT_ROWS and is_plain
 
 
 def _has_single_words(words: WordQuery) -> TypeGuard[AnyOf]:
