@@ -78,7 +78,12 @@ def _library(
         return MemoryLibrary(clock)
     from recollect.engines.sqlite.library import SqliteLibrary
 
-    return SqliteLibrary(settings.data_dir, clock=clock, synchronous=settings.synchronous)
+    return SqliteLibrary(
+        settings.data_dir,
+        clock=clock,
+        synchronous=settings.synchronous,
+        inline_writes=settings.transport == "stdio",
+    )
 
 
 class Waiting(Value):

@@ -1,15 +1,16 @@
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import apsw
 import pytest
 
-from recollect.engines.sqlite.connections import create
-from recollect.engines.sqlite.database import SHORT_IN_A_ROW, Database
+from recollect.engines.sqlite.connections import connect, create
+from recollect.engines.sqlite.database import FOLDED_PAGES, SHORT_IN_A_ROW, Database
 from recollect.engines.sqlite.schema import PROJECT
 from recollect.engines.sqlite.sql import Connection
-from recollect.errors import ReadOnly, Unavailable
+from recollect.errors import Conflict, ReadOnly, Unavailable
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 LONG = ENDLESS.replace("FROM n)", "FROM n LIMIT 100000)")
@@ -27,7 +28,7 @@ def generation(db: Connection) -> int:
 
 
 def raise_generation(db: Connection) -> None:
-    db.execute("UPDATE meta SET value = value + 1")
+    db.execute("UPDATE meta SET value = value + 1 WHERE key = 'generation'")
 
 
 async def test_a_closed_database_opens_again_by_itself(path: Path) -> None:
@@ -232,3 +233,99 @@ async def test_short_questions_in_a_row_leave_others_their_turn(path: Path) -> N
     _, seen = await asyncio.gather(ask_often(), wait_for_a_turn())
     assert seen == SHORT_IN_A_ROW + 1
     await database.close()
+
+
+def write_a_little(db: Connection) -> int:
+    raise_generation(db)
+    return threading.get_ident()
+
+
+@pytest.fixture
+async def hasty(path: Path) -> AsyncIterator[Database]:
+    """One that makes short writes in the caller's thread, and has begun its log."""
+    database = Database(path, PROJECT, inline_writes=True)
+    for _ in range(2):
+        assert await database.write(raise_generation, short=True) is None
+    yield database
+    await database.close()
+
+
+async def test_a_short_write_is_made_in_the_callers_thread_where_that_is_wanted(
+    path: Path, hasty: Database
+) -> None:
+    own = threading.get_ident()
+    assert await hasty.write(write_a_little, short=True) == own
+    assert await hasty.write(write_a_little) != own
+    assert await hasty.read(generation) == 5
+    for patient in (
+        Database(path, PROJECT),
+        Database(path, PROJECT, inline_writes=True, synchronous="full"),
+    ):
+        for _ in range(3):
+            assert await patient.write(write_a_little, short=True) != own
+        await patient.close()
+
+
+async def test_the_first_write_to_a_log_is_made_in_its_thread(path: Path) -> None:
+    database, own = Database(path, PROJECT, inline_writes=True), threading.get_ident()
+    threads = [await database.write(write_a_little, short=True) for _ in range(3)]
+    assert [thread == own for thread in threads] == [False, True, True]
+    await database.close()
+
+
+async def test_a_write_that_would_wait_for_another_process_moves_to_its_thread(
+    path: Path, hasty: Database
+) -> None:
+    other = connect(path, PROJECT)
+    other.execute("BEGIN IMMEDIATE")
+    writing = asyncio.create_task(hasty.write(write_a_little, short=True))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not writing.done()
+    other.execute("ROLLBACK")
+    assert await writing != threading.get_ident()
+    other.close()
+    assert await hasty.read(generation) == 4
+
+
+async def test_a_write_that_turns_out_to_be_long_is_made_once_in_its_thread(
+    hasty: Database,
+) -> None:
+    threads: list[int] = []
+
+    def long(db: Connection) -> None:
+        threads.append(write_a_little(db))
+        db.execute(LONG).fetchall()
+
+    await hasty.write(long, short=True)
+    assert threads[0] == threading.get_ident() != threads[1]
+    assert await hasty.read(generation) == 4
+
+
+async def test_a_write_that_fails_in_the_callers_thread_leaves_nothing(hasty: Database) -> None:
+    def fails(db: Connection) -> None:
+        raise_generation(db)
+        raise Conflict("no")
+
+    with pytest.raises(Conflict):
+        await hasty.write(fails, short=True)
+    assert await hasty.read(generation) == 3
+    assert await hasty.write(write_a_little, short=True) == threading.get_ident()
+
+
+async def test_a_long_log_is_folded_in_and_never_in_the_callers_thread(
+    path: Path, hasty: Database
+) -> None:
+    def fill(db: Connection) -> int:
+        db.execute("INSERT INTO meta VALUES (hex(randomblob(8)), zeroblob(400000))")
+        return threading.get_ident()
+
+    log, own = path.with_name("project.db-wal"), threading.get_ident()
+    threads: list[int] = []
+    while not threads or threads[-1] == own:
+        threads.append(await hasty.write(fill, short=True))
+    assert log.stat().st_size > FOLDED_PAGES * 4096  # until the next write begins it again
+    assert len(threads) == FOLDED_PAGES // 100 + 1
+    threads = [await hasty.write(write_a_little, short=True) for _ in range(2)]
+    assert [thread == own for thread in threads] == [False, True]
+    assert path.stat().st_size > FOLDED_PAGES * 4000

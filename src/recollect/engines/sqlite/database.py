@@ -31,6 +31,7 @@ from recollect.engines.sqlite.sql import Connection, Work
 INTERRUPT_INTERVAL = 0.01  # seconds
 SHORT_LOOKS = 10  # at a question in the caller's thread before it moves to its own
 STEPS_PER_LOOK = 10_000  # instructions of SQLite, some 0.5 ms
+FOLDED_PAGES = 1_000  # of the write-ahead log, after which it is folded into the file
 SHORT_IN_A_ROW = 32  # questions in the caller's thread before everything else gets its turn
 
 T = TypeVar("T")
@@ -177,12 +178,20 @@ class Database:
         *,
         synchronous: Synchronous = "normal",
         read_only: bool = False,
+        inline_writes: bool = False,
         title: str | None = None,
     ) -> None:
+        """With `inline_writes`, a short write that need not wait takes the caller's thread.
+
+        That is for a server with one client: all others would wait for it too.
+        """
         self.path = path
         self._title = title or path.name
         self._schema = schema
         self._read_only = read_only
+        # With "full" each commit waits for the disk.
+        self._writes_inline = inline_writes and synchronous == "normal"
+        self._log_pages = 0  # as the last write left it; 0 also after it was folded in
 
         def open_connection(busy: BusyHandler) -> Connection:
             # The reading connection may write as well: whoever comes first creates the files of
@@ -204,7 +213,7 @@ class Database:
 
         self._reader = Worker(f"read {path.name}", open_connection)
         self._aside = Worker(f"read aside {path.name}", open_aside)
-        self._writer = Worker(f"write {path.name}", open_connection)
+        self._writer = Worker(f"write {path.name}", self._open_to_write(open_connection))
 
     async def read(self, question: Work[T], *, aside: bool = False, long: bool = False) -> T:
         def ask(connection: Connection) -> T:
@@ -216,14 +225,29 @@ class Database:
                 return self._reader.run_here(lambda db: in_snapshot(db, question))
         return await (self._aside if aside else self._reader).run(ask)
 
-    async def write(self, work: Work[T]) -> T:
+    async def write(self, work: Work[T], *, short: bool = False) -> T:
         def commit(connection: Connection) -> T:
-            with self._translated(connection), transaction(connection):
+            with transaction(connection):
                 check_version(connection, self.path, self._schema, self._title)
                 return work(connection)
 
+        def commit_here(connection: Connection) -> T:
+            with self._translated(connection):
+                try:
+                    return commit(connection)
+                except (apsw.BusyError, apsw.InterruptError) as error:  # it was rolled back
+                    raise NotHere from error
+
+        def commit_there(connection: Connection) -> T:
+            with self._translated(connection):
+                return commit(connection)
+
         self._refuse_if_read_only()
-        return await self._writer.run(commit)
+        # The first write to a log waits for the disk, as folding it does.
+        if short and self._writes_inline and 0 < self._log_pages < FOLDED_PAGES:
+            with suppress(NotHere):
+                return self._writer.run_here(commit_here)
+        return await self._writer.run(commit_there)
 
     async def maintain(self, work: Work[T]) -> T:
         """Runs work that manages its own transactions, all of it even if the caller gives up."""
@@ -252,6 +276,29 @@ class Database:
     @property
     def _workers(self) -> tuple[Worker, ...]:
         return self._writer, self._aside, self._reader
+
+    def _open_to_write(
+        self, open_connection: Callable[[BusyHandler], Connection]
+    ) -> Callable[[BusyHandler], Connection]:
+        if not self._writes_inline:
+            return open_connection
+
+        def open_with_hook(busy: BusyHandler) -> Connection:
+            connection = open_connection(busy)
+
+            def note_log(_connection: object, _name: str, pages: int) -> int:
+                """Fold a long log, as SQLite itself would, but never in the caller's thread."""
+                if pages >= FOLDED_PAGES and not busy.hurries:
+                    with suppress(apsw.Error):
+                        pages, folded = connection.wal_checkpoint()
+                        pages -= folded
+                self._log_pages = pages
+                return apsw.SQLITE_OK
+
+            connection.set_wal_hook(note_log)
+            return connection
+
+        return open_with_hook
 
     def _translated(self, connection: Connection) -> AbstractContextManager[None]:
         return translated(self.path, self._schema, title=self._title, connection=connection)

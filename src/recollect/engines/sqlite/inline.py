@@ -48,7 +48,7 @@ class InlineDatabase:
                         return found
                 self.close()  # the next one shares the file with whoever writes
 
-    async def write(self, work: Work[T]) -> Never:
+    async def write(self, work: Work[T], *, short: bool = False) -> Never:
         refuse_to_write(self._path, self._title)
 
     async def fold(self, patience: float) -> Never:

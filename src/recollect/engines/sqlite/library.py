@@ -51,9 +51,16 @@ class SqliteLibrary:
     """Every project under one folder. Nothing is opened or made before the first call."""
 
     def __init__(
-        self, folder: Path, *, clock: Clock = now, synchronous: Synchronous = "normal"
+        self,
+        folder: Path,
+        *,
+        clock: Clock = now,
+        synchronous: Synchronous = "normal",
+        inline_writes: bool = False,
     ) -> None:
+        """With `inline_writes`, a short write may take the caller's thread: for one client."""
         self._folder = folder
+        self._inline_writes = inline_writes
         self._clock = clock
         self._synchronous: Synchronous = synchronous
         self._meta_db: Database | None = None
@@ -317,7 +324,12 @@ class SqliteLibrary:
 
     def _database(self, path: Path, schema: Schema, title: str | None = None) -> Database:
         database = Database(
-            path, schema, synchronous=self._synchronous, read_only=self._read_only, title=title
+            path,
+            schema,
+            synchronous=self._synchronous,
+            read_only=self._read_only,
+            inline_writes=self._inline_writes,
+            title=title,
         )
         self._databases.add(database)
         return database

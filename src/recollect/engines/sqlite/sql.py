@@ -41,6 +41,10 @@ class Connection(Protocol):
         self, callable: Callable[[], bool] | None, nsteps: int = 100
     ) -> None: ...
 
+    def set_wal_hook(self, callable: Callable[[Any, str, int], int] | None) -> None: ...
+
+    def wal_checkpoint(self, *, mode: int = 0) -> tuple[int, int]: ...
+
     def create_scalar_function(
         self, name: str, callable: Callable[..., Any] | None, numargs: int = -1
     ) -> None: ...
@@ -74,8 +78,11 @@ class DatabaseFile(Protocol):
         """
         ...
 
-    async def write(self, work: Work[T]) -> T:
-        """Runs the work in one transaction, unless a newer program owns the file by now."""
+    async def write(self, work: Work[T], *, short: bool = False) -> T:
+        """Runs the work in one transaction, unless a newer program owns the file by now.
+
+        `short` work may be run in the caller's thread, and again if it does not end there.
+        """
         ...
 
     async def fold(self, patience: float) -> bool:

@@ -7,10 +7,12 @@ from recollect.core.records import (
     Batch,
     Change,
     Edit,
+    Insert,
     Link,
     Match,
     Record,
     Ref,
+    Update,
     Weights,
     Where,
 )
@@ -55,6 +57,7 @@ DELETED_GENERATION = 0
 MANY = 5_000  # rows of the word index; up to here FTS5 ranks them as quickly as arrays
 FOLD_PATIENCE = 5.0  # seconds a purge waits for readers that hold old pages
 SHORT_ROWS = 200  # that a question may ask for and still be a short one
+SHORT_STEPS, SHORT_TEXT = 50, 20_000  # steps and characters of a short write
 
 
 class SqliteStore:
@@ -85,7 +88,7 @@ class SqliteStore:
         self._sieve: Sieve | None = None
 
     async def commit(self, batch: Batch) -> Change:
-        return await self._write(lambda db: commit.apply(db, batch))
+        return await self._write(lambda db: commit.apply(db, batch), short=_changes_little(batch))
 
     async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
         return await self._database.read(
@@ -269,12 +272,12 @@ class SqliteStore:
     async def size(self) -> int:
         return self._database.size()
 
-    async def _write(self, work: Work[T]) -> T:
+    async def _write(self, work: Work[T], *, short: bool = False) -> T:
         def checked(db: Connection) -> T:
             self._check_generation(db)
             return work(db)
 
-        return await self._database.write(checked)
+        return await self._database.write(checked, short=short)
 
     async def _purged(self, records: int, links: int) -> "Purged":
         from recollect.core.ports import Purged
@@ -377,6 +380,20 @@ def _asks_for_few(where: Where, limit: int | None) -> bool:
         return len(names) <= SHORT_ROWS
     is_plain = where == Where(kinds=where.kinds, parents=where.parents, deleted=where.deleted)
     return limit is not None and limit <= SHORT_ROWS and is_plain
+
+
+def _changes_little(batch: Batch) -> bool:
+    """Whether nothing goes with it that is not in the batch: a deleted record takes others along,
+    and the children of a renamed one are indexed again."""
+    characters = 0
+    for step in batch.steps:
+        if isinstance(step, Insert):
+            characters += len(step.item.text) if isinstance(step.item, Record) else 0
+        elif isinstance(step, Update) and "name" not in step.values:
+            characters += len(step.values.get("text", ""))
+        else:
+            return False
+    return len(batch.steps) <= SHORT_STEPS and characters <= SHORT_TEXT
 
 
 def _has_single_words(words: WordQuery) -> TypeGuard[AnyOf]:
