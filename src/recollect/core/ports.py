@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who emb
 
     from recollect.core.conditions import Condition
     from recollect.core.copies import Holdings, Stock
+    from recollect.core.subgraphs import Selection, Subgraph
 
 Order = Literal["name", "age", "newest"]
 # By name the `(name_key, variant)` of a record, by age its id; behind one that is purged is none.
@@ -86,6 +87,10 @@ class RecordStore(Protocol):
 
         `sources` are kinds: only links that go out from a record of one of them.
         """
+        ...
+
+    async def subgraph(self, wanted: "Selection") -> "Subgraph":
+        """Live records of a kind with their live children, and the live links among that kind."""
         ...
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:

@@ -30,6 +30,7 @@ from recollect.core.records import (
     Weights,
     Where,
 )
+from recollect.core.subgraphs import Selection, Subgraph
 from recollect.core.walking import Hops
 from recollect.core.words import WordQuery
 from recollect.errors import Conflict, NotFound, ReadOnly, Refused
@@ -103,6 +104,9 @@ class GuardedStore:
         return await (await self._to_read()).links(
             ids, direction=direction, sources=sources, limit=limit
         )
+
+    async def subgraph(self, wanted: Selection) -> Subgraph:
+        return await (await self._to_read()).subgraph(wanted)
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
         return await (await self._to_read()).walk(ids, hops)

@@ -23,6 +23,7 @@ from recollect.core.records import (
 )
 from recollect.core.stemming import stem
 from recollect.core.times import Clock, now
+from recollect.core.subgraphs import Selection, Subgraph, ask_for_subgraph
 from recollect.core.walking import Hops, hop_by_hop
 from recollect.core.words import WordQuery
 from recollect.engines.memory.contents import Contents
@@ -141,6 +142,9 @@ class MemoryStore:
         ]
         found.sort(key=lambda link: link.created_at)
         return found[:limit]
+
+    async def subgraph(self, wanted: Selection) -> Subgraph:
+        return await ask_for_subgraph(self, wanted)
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
         return await hop_by_hop(self.links, ids, hops)

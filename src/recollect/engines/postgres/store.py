@@ -13,6 +13,7 @@ from psycopg.errors import (
 from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
 from recollect.core.records import Batch, Change, Edit, Link, Match, Record, Ref, Weights, Where
 from recollect.core.times import Clock, now
+from recollect.core.subgraphs import Selection, Subgraph
 from recollect.core.walking import Hops
 from recollect.core.words import WordQuery
 from recollect.engines.postgres.changing import (
@@ -118,6 +119,9 @@ class PostgresStore:
         return await self._read(
             lambda cursor: reading.links(cursor, self._number, ids, direction, sources, limit)
         )
+
+    async def subgraph(self, wanted: Selection) -> Subgraph:
+        return await self._read(lambda cursor: reading.subgraph(cursor, self._number, wanted))
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
         return await self._read(lambda cursor: walking.walk(cursor, self._number, ids, hops))

@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first questio
         Seen,
         Tally,
     )
+    from recollect.core.subgraphs import Selection, Subgraph
     from recollect.core.times import Clock
     from recollect.engines.sqlite.nearness import Nearness
     from recollect.engines.sqlite.postings import Postings
@@ -140,6 +141,15 @@ class SqliteStore:
         return await self._database.read(
             lambda db: queries.links(db, ids, direction, sources, limit),
             long=len(ids) > SHORT_ROWS,
+        )
+
+    async def subgraph(self, wanted: "Selection") -> "Subgraph":
+        from recollect.engines.sqlite import subgraphs
+
+        asked = wanted.limit if wanted.ids is None else len(wanted.ids)
+        return await self._database.read(
+            lambda db: subgraphs.read_subgraph(db, wanted),
+            long=asked is None or asked > SHORT_ROWS,
         )
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:

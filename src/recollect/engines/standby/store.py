@@ -33,6 +33,7 @@ from recollect.core.records import (
     Weights,
     Where,
 )
+from recollect.core.subgraphs import Selection, Subgraph
 from recollect.core.walking import Hops
 from recollect.core.words import WordQuery
 from recollect.engines.standby.copy.sides import Ends
@@ -122,6 +123,9 @@ class StandbyStore:
         return await self._read(
             lambda store: store.links(ids, direction=direction, sources=sources, limit=limit)
         )
+
+    async def subgraph(self, wanted: Selection) -> Subgraph:
+        return await self._read(lambda store: store.subgraph(wanted))
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
         return await self._read(lambda store: store.walk(ids, hops))

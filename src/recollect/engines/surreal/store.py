@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
 from recollect.core.records import Batch, Change, Edit, Link, Match, Record, Ref, Weights, Where
 from recollect.core.times import Clock, now
+from recollect.core.subgraphs import Selection, Subgraph, ask_for_subgraph
 from recollect.core.walking import Hops, hop_by_hop
 from recollect.core.words import WordQuery
 from recollect.engines.surreal.connecting.connection import Connection
@@ -80,6 +81,9 @@ class SurrealStore:
         limit: int | None = None,
     ) -> list[Link]:
         return await reading.links(self._tables, ids, direction, sources, limit)
+
+    async def subgraph(self, wanted: Selection) -> Subgraph:
+        return await ask_for_subgraph(self, wanted)
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
         return await hop_by_hop(self.links, ids, hops)
