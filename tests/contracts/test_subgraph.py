@@ -5,7 +5,7 @@ import pytest
 from making import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
 from recollect.core.ports import RecordStore
 from recollect.core.records import Delete
-from recollect.core.subgraphs import Edge, Leaf, Node, Selection, Subgraph, ask_for_subgraph
+from recollect.core.subgraphs import Edge, Node, Selection, Subgraph, ask_for_subgraph
 
 KINDS = ("entity", "observation")
 
@@ -46,7 +46,7 @@ async def graph(store: RecordStore) -> RecordStore:
 
 
 def told(found: Subgraph) -> tuple[list[tuple[str, list[str]]], list[str]]:
-    nodes = [(node.id, [leaf.id for leaf in node.leaves]) for node in found.nodes]
+    nodes = [(node.id, [leaf_id for leaf_id, _, _ in node.leaves]) for node in found.nodes]
     return nodes, [edge.id for edge in found.edges]
 
 
@@ -93,6 +93,7 @@ async def test_a_part_of_the_graph_has_what_belongs_to_it(
 ) -> None:
     found = await graph.subgraph(wanted)
     assert told(found) == (nodes, edges)
+    assert found.has_more is (wanted.limit in (1, 2))
     assert found == await ask_for_subgraph(graph, wanted)
 
 
@@ -110,7 +111,7 @@ async def test_a_node_and_an_edge_say_what_is_stored(graph: RecordStore) -> None
             {},
             DAY_ONE,
             DAY_ONE,
-            [Leaf("reads", "reads", DAY_ONE)],
+            [("reads", "reads", DAY_ONE)],
         ),
     ]
     assert found.edges[-1] == Edge(

@@ -6,13 +6,13 @@ from weakref import ref
 
 from recollect.core.entities import ENTITY, OBSERVATION
 from recollect.core.ports import Library, ProjectChoice, RecordStore
-from recollect.core.records import Link, Record
 from recollect.core.searching import Finding, Findings, SearchType, SectionHit, SectionSearch
 from recollect.core.sessions import Call
+from recollect.core.subgraphs import Edge, Node
 from recollect.core.text import normalised
 from recollect.core.times import parsed
 from recollect.errors import NoActiveProject, NotFound
-from recollect.families.graph.views import observations_of, relations_at
+from recollect.families.graph.views import read_entities
 from recollect.families.memories.model import MEMORIES, MemoryView, RecalledMemories
 from recollect.families.memories.toolset import MemoryTools
 from recollect.retrieval.coverage import coverage
@@ -123,28 +123,27 @@ async def in_graph(
     store: RecordStore, query: str, ways: Sequence[SearchType], limit: int
 ) -> list[Finding]:
     """Entities of one store, with their relations where these are asked for, best first."""
-    found = await search([Place(store)], query, ENTITIES, limit=limit)
-    entities = [hit.record for hit in found.hits]
-    described = await _described(store, entities)
+    hits = (await search([Place(store)], query, ENTITIES, limit=limit)).hits
+    found = await read_entities(store, [hit.record.id for hit in hits])
     asked = stems(query)
     names = f" {normalised(query)} "
     way: SearchType = "graph" if "graph" in ways else "keyword"
-    hits = [
+    findings = [
         Finding(
-            id=record.id,
+            id=node.id,
             type=ENTITY,
-            content=text,
-            score=_score(record, text, names, asked),
+            content=(text := _described(node)),
+            score=_score(node, text, names, asked),
             search_type=way,
-            title=record.name,
-            at=record.updated_at,
+            title=node.name,
+            at=node.updated_at,
         )
-        for record, text in zip(entities, described, strict=True)
+        for node in found.nodes
     ]
     if way == "graph":
-        hits += await _relations(store, entities, {hit.id: hit.score for hit in hits})
-    hits.sort(key=lambda hit: -hit.score)
-    return hits[:limit]
+        findings += _relations(found.edges, {each.id: each.score for each in findings})
+    findings.sort(key=lambda each: -each.score)
+    return findings[:limit]
 
 
 def fit_of(why: Mapping[str, float] | None) -> float:
@@ -164,46 +163,34 @@ def _memory(memory: MemoryView, way: SearchType) -> Finding:
     )
 
 
-async def _described(store: RecordStore, entities: Sequence[Record]) -> list[str]:
-    observations = await observations_of(store, [entity.id for entity in entities])
-    return [
-        "\n".join(
-            (
-                f"{entity.name} ({entity.type})",
-                *(f"- {o.text}" for o in observations.get(entity.id, [])[:SHOWN_OBSERVATIONS]),
-            )
-        )
-        for entity in entities
-    ]
+def _described(node: Node) -> str:
+    shown = (f"- {text}" for _, text, _ in node.leaves[:SHOWN_OBSERVATIONS])
+    return "\n".join((f"{node.name} ({node.type})", *shown))
 
 
-def _score(entity: Record, text: str, names: str, asked: frozenset[str]) -> float:
+def _score(entity: Node, text: str, names: str, asked: frozenset[str]) -> float:
     """An engine's own figures say only what is better; this says how good."""
     if f" {entity.name_key} " in names:
         return NAMED
     return min(coverage(asked, text), NAMED)
 
 
-async def _relations(
-    store: RecordStore, entities: Sequence[Record], scores: dict[str, float]
-) -> list[Finding]:
-    links, names = await relations_at(store, entities)
+def _relations(edges: Sequence[Edge], scores: dict[str, float]) -> list[Finding]:
+    def score(edge: Edge) -> float:
+        return BESIDE * max(scores.get(edge.source, 0.0), scores.get(edge.target, 0.0))
 
-    def score(link: Link) -> float:
-        return BESIDE * max(scores.get(link.source, 0.0), scores.get(link.target, 0.0))
-
-    telling = sorted(links, key=lambda link: (-score(link), -link.created_at))
+    telling = sorted(edges, key=lambda edge: (-score(edge), -edge.created_at))
     return [
         Finding(
-            id=link.id,
+            id=edge.id,
             type="relation",
-            content=f"{names[link.source]} {link.verb} {names[link.target]}",
-            score=score(link),
+            content=f"{edge.source_name} {edge.verb} {edge.target_name}",
+            score=score(edge),
             search_type="graph",
-            title=link.verb,
-            at=link.created_at,
+            title=edge.verb,
+            at=edge.created_at,
         )
-        for link in telling[:MOST_RELATIONS]
+        for edge in telling[:MOST_RELATIONS]
     ]
 
 

@@ -7,6 +7,7 @@ from uuid import uuid4
 from recollect.core.ports import RecordStore
 from recollect.core.records import Insert, Record, Step, Update, Where
 from recollect.core.secrets import masked
+from recollect.core.subgraphs import Node
 from recollect.core.text import has_control_characters, normalised
 from recollect.errors import InvalidInput
 
@@ -16,7 +17,7 @@ UNKNOWN_TYPE = "unknown"  # of an entity that only a relation has named so far
 NAME_LIMIT = 500  # characters
 
 
-def is_stub(record: Record) -> bool:
+def is_stub(record: Record | Node) -> bool:
     """Whether a relation named the entity before anybody described it."""
     return bool(record.facets.get("stub"))
 

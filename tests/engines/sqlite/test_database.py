@@ -235,6 +235,10 @@ async def test_short_questions_in_a_row_leave_others_their_turn(path: Path) -> N
     await database.close()
 
 
+def size_of(path: Path) -> int:
+    return path.stat().st_size
+
+
 def write_a_little(db: Connection) -> int:
     raise_generation(db)
     return threading.get_ident()
@@ -324,8 +328,8 @@ async def test_a_long_log_is_folded_in_and_never_in_the_callers_thread(
     threads: list[int] = []
     while not threads or threads[-1] == own:
         threads.append(await hasty.write(fill, short=True))
-    assert log.stat().st_size > FOLDED_PAGES * 4096  # until the next write begins it again
+    assert size_of(log) > FOLDED_PAGES * 4096  # until the next write begins it again
     assert len(threads) == FOLDED_PAGES // 100 + 1
     threads = [await hasty.write(write_a_little, short=True) for _ in range(2)]
     assert [thread == own for thread in threads] == [False, True]
-    assert path.stat().st_size > FOLDED_PAGES * 4000
+    assert size_of(path) > FOLDED_PAGES * 4000

@@ -22,8 +22,8 @@ from recollect.core.records import (
     Where,
 )
 from recollect.core.stemming import stem
-from recollect.core.times import Clock, now
 from recollect.core.subgraphs import Selection, Subgraph, ask_for_subgraph
+from recollect.core.times import Clock, now
 from recollect.core.walking import Hops, hop_by_hop
 from recollect.core.words import WordQuery
 from recollect.engines.memory.contents import Contents

@@ -12,8 +12,8 @@ from psycopg.errors import (
 
 from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
 from recollect.core.records import Batch, Change, Edit, Link, Match, Record, Ref, Weights, Where
-from recollect.core.times import Clock, now
 from recollect.core.subgraphs import Selection, Subgraph
+from recollect.core.times import Clock, now
 from recollect.core.walking import Hops
 from recollect.core.words import WordQuery
 from recollect.engines.postgres.changing import (

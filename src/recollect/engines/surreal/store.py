@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
 from recollect.core.records import Batch, Change, Edit, Link, Match, Record, Ref, Weights, Where
-from recollect.core.times import Clock, now
 from recollect.core.subgraphs import Selection, Subgraph, ask_for_subgraph
+from recollect.core.times import Clock, now
 from recollect.core.walking import Hops, hop_by_hop
 from recollect.core.words import WordQuery
 from recollect.engines.surreal.connecting.connection import Connection

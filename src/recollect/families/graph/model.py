@@ -176,23 +176,6 @@ class EntityView(Value):
     updated_at: str
     relations: list[RelationView] | None = None
 
-    @classmethod
-    def of(
-        cls,
-        record: Record,
-        observations: list[Record],
-        relations: list[RelationView] | None = None,
-    ) -> "EntityView":
-        return cls(
-            record.id,
-            record.name or "",
-            record.type or "",
-            [ObservationView.of(observation) for observation in observations],
-            iso(record.created_at),
-            iso(record.updated_at),
-            relations,
-        )
-
 
 class CreatedEntity(Value):
     """`created` is false where the entity was there; `observations` are those added now."""

@@ -4,11 +4,12 @@ import logging
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from recollect.core.entities import ENTITY, NAME_LIMIT, is_stub
+from recollect.core.entities import ENTITY, NAME_LIMIT, OBSERVATION, is_stub
 from recollect.core.json_encoder import encode
 from recollect.core.ports import ProjectChoice, RecordStore
 from recollect.core.records import Link, Record, Where
 from recollect.core.sessions import Call
+from recollect.core.subgraphs import Selection
 from recollect.core.times import Clock
 from recollect.core.touching import touched
 from recollect.errors import NotFound
@@ -23,10 +24,10 @@ from recollect.families.graph.model import (
 )
 from recollect.families.graph.naming import ByExactName
 from recollect.families.graph.toolset import SEARCH
-from recollect.families.graph.views import observations_of, relations_at
+from recollect.families.graph.views import JSON
 from recollect.retrieval.search import Place, search
 from recollect.tools.schema import Field, to_json
-from recollect.tools.tool import Effect, Family, tool
+from recollect.tools.tool import Effect, Family, Result, tool
 from recollect.values import Value
 
 log = logging.getLogger(__name__)
@@ -208,14 +209,14 @@ class ServerMemoryTools(Family):
         return Done(True, "Relations deleted successfully")
 
     @tool()
-    async def read_graph(self, call: Call) -> KnowledgeGraph:
+    async def read_graph(self, call: Call) -> Annotated[Result, KnowledgeGraph]:
         """Read the entire knowledge graph."""
-        return await whole_graph(await self._choice.to_read(call, None))
+        return Result(await whole_graph(await self._choice.to_read(call, None)))
 
     @tool()
     async def search_nodes(
         self, call: Call, query: Annotated[str, Field("Text to look for.", max_length=10_000)]
-    ) -> KnowledgeGraph:
+    ) -> Annotated[Result, KnowledgeGraph]:
         """Search entities by name, type and observations."""
         store = await self._choice.to_read(call, None)
         where = Where(kinds=SEARCH.kinds)
@@ -225,16 +226,16 @@ class ServerMemoryTools(Family):
             # That server would find nothing here; words in another order or form still may.
             found = await search([Place(store)], query, SEARCH, limit=100)
             ids = [hit.record.id for hit in found.hits]
-        return await _excerpt(store, await store.get(ids))
+        return Result(await _written(store, ids))
 
     @tool()
     async def open_nodes(
         self, call: Call, names: Annotated[list[Name], Field(max_items=BATCH_LIMIT)]
-    ) -> KnowledgeGraph:
+    ) -> Annotated[Result, KnowledgeGraph]:
         """Get entities by exact name."""
         store = await self._choice.to_read(call, None)
         found = await ByExactName().resolve(store, list(dict.fromkeys(names)))
-        return await _excerpt(store, [record for record in found.values() if record is not None])
+        return Result(await _written(store, [r.id for r in found.values() if r is not None]))
 
     def _graph(self, call: Call) -> Graph:
         async def open_store() -> RecordStore:
@@ -249,20 +250,30 @@ def _log_masking(graph: Graph) -> None:
         log.warning("masked before storing: %s", ", ".join(graph.masked_kinds))
 
 
-async def whole_graph(store: RecordStore) -> KnowledgeGraph:
-    return await _excerpt(store, await store.scan(Where(kinds=(ENTITY,))))
+async def whole_graph(store: RecordStore) -> JSON:
+    """Return all of it in the form of KnowledgeGraph."""
+    return await _written(store, None)
 
 
-async def _excerpt(store: RecordStore, records: Sequence[Record]) -> KnowledgeGraph:
-    """The entities, and every relation with at least one end among them."""
-    ids = [record.id for record in records]
-    touched(ids)
-    observations = await observations_of(store, ids)
-    links, names = await relations_at(store, records)
-    return KnowledgeGraph(
-        [_entity(r, observations.get(r.id, [])) for r in records if not is_stub(r)],
-        [_relation(link, names) for link in links],
-    )
+async def _written(store: RecordStore, ids: Sequence[str] | None) -> JSON:
+    """Return the entities, and every relation with at least one end among them."""
+    found = await store.subgraph(Selection(ENTITY, OBSERVATION, ids))
+    touched(node.id for node in found.nodes)
+    return {
+        "entities": [
+            {
+                "name": node.name,
+                "entityType": node.type,
+                "observations": [text for _, text, _ in node.leaves],
+            }
+            for node in found.nodes
+            if not is_stub(node)
+        ],
+        "relations": [
+            {"from": source, "to": target, "relationType": verb}
+            for _, _, source, verb, _, target, _ in found.edges
+        ],
+    }
 
 
 def _entity(record: Record, observations: Sequence[Record]) -> Entity:

@@ -32,10 +32,10 @@ from recollect.families.graph.model import (
     masking_warnings,
 )
 from recollect.families.graph.naming import ByNameAndType
-from recollect.families.graph.views import graph_page, with_relations
+from recollect.families.graph.views import JSON, graph_page, with_relations
 from recollect.retrieval.search import Place, Profile, search
 from recollect.tools.schema import Field
-from recollect.tools.tool import Effect, Family, tool
+from recollect.tools.tool import Effect, Family, Result, tool
 
 SEARCH = Profile(kinds=(ENTITY, OBSERVATION), merge_children=True)
 NO_PROJECT = "No project is currently active. Use switch_project to select one."
@@ -196,12 +196,16 @@ class GraphTools(Family):
         limit: Annotated[int, Field("At most.", ge=1, le=100)] = 20,
         cursor: Cursor | None = None,
         project: InProject | None = None,
-    ) -> FoundNodes:
+    ) -> Annotated[Result, FoundNodes]:
         """Find entities by name, type or observation, best first."""
         store = await self._choice.to_read(call, project)
         found = await search([Place(store)], query, SEARCH, limit=limit, cursor=cursor)
-        entities = await with_relations(store, [hit.record for hit in found.hits])
-        return FoundNodes(entities, found.tier, found.next_cursor)
+        answer: JSON = {"entities": await with_relations(store, [h.record.id for h in found.hits])}
+        if found.tier is not None:
+            answer["matched"] = found.tier
+        if found.next_cursor is not None:
+            answer["next_cursor"] = found.next_cursor
+        return Result(answer)
 
     @tool()
     async def open_nodes(
@@ -211,12 +215,12 @@ class GraphTools(Family):
             list[EntityRef], Field("Names, `name (type)` or ids.", max_items=BATCH_LIMIT)
         ],
         project: InProject | None = None,
-    ) -> OpenedNodes:
+    ) -> Annotated[Result, OpenedNodes]:
         """Get entities by exact name, with observations and relations."""
         store = await self._choice.to_read(call, project)
         found = await candidates(store, list(dict.fromkeys(names)))
-        entities = {record.id: record for meant in found.values() for record in meant}
-        return OpenedNodes(await with_relations(store, list(entities.values())))
+        ids = dict.fromkeys(record.id for meant in found.values() for record in meant)
+        return Result({"entities": await with_relations(store, list(ids))})
 
     @tool()
     async def read_graph(
@@ -225,10 +229,10 @@ class GraphTools(Family):
         limit: Annotated[int, Field("Entities a page.", ge=1, le=PAGE_LIMIT)] = 200,
         cursor: Cursor | None = None,
         project: InProject | None = None,
-    ) -> GraphPage:
+    ) -> Annotated[Result, GraphPage]:
         """Read the whole graph, page by page. Large: prefer search_nodes."""
         store = await self._choice.to_read(call, project)
-        return await graph_page(store, limit, cursor)
+        return Result(await graph_page(store, limit, cursor))
 
     @tool(Effect.DESTROYS)
     async def delete_entities(

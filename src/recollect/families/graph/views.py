@@ -1,74 +1,75 @@
-"""Entities with what belongs to them, in three questions for a whole page."""
+"""Entities with what belongs to them as JSON, from one question to the store."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from recollect.core.cursors import cursor_of, position_of
 from recollect.core.entities import ENTITY, OBSERVATION
-from recollect.core.ports import Direction, RecordStore
-from recollect.core.records import Link, Record, Where
-from recollect.families.graph.model import (
-    EntityView,
-    GraphPage,
-    RelationView,
-)
+from recollect.core.ports import RecordStore
+from recollect.core.subgraphs import Edge, Node, Selection, Subgraph
+from recollect.core.times import iso
+
+JSON = dict[str, Any]
 
 
-async def with_relations(store: RecordStore, entities: Sequence[Record]) -> list[EntityView]:
-    """Each entity with all of its observations and every relation that touches it."""
-    ids = [entity.id for entity in entities]
-    observations = await observations_of(store, ids)
-    links, names = await relations_at(store, entities)
-    touching: dict[str, list[RelationView]] = {}
-    for link in links:
-        view = RelationView.of(link, names)
-        for end in {link.source, link.target}:
-            touching.setdefault(end, []).append(view)
-    return [
-        EntityView.of(entity, observations.get(entity.id, []), touching.get(entity.id, []))
-        for entity in entities
-    ]
+async def read_entities(store: RecordStore, ids: Sequence[str]) -> Subgraph:
+    """Read these entities with all of their observations and every relation that touches them."""
+    return await store.subgraph(Selection(ENTITY, OBSERVATION, ids))
 
 
-async def graph_page(store: RecordStore, limit: int | None, cursor: str | None) -> GraphPage:
-    """Entities by name; each relation stands on the page of the entity it starts from."""
-    wanted = None if limit is None else limit + 1
+async def with_relations(store: RecordStore, ids: Sequence[str]) -> list[JSON]:
+    """Return each entity in the form of EntityView, with every relation that touches it."""
+    if not ids:
+        return []
+    found = await read_entities(store, ids)
+    touching: dict[str, list[JSON]] = {node.id: [] for node in found.nodes}
+    for edge in found.edges:
+        relation = _relation(edge)
+        for end in {edge.source, edge.target}:
+            if end in touching:
+                touching[end].append(relation)
+    return [_entity(node) | {"relations": touching[node.id]} for node in found.nodes]
+
+
+async def graph_page(store: RecordStore, limit: int | None, cursor: str | None) -> JSON:
+    """Return a page in the form of GraphPage: entities by name, and the relations from them."""
     after = None if cursor is None else cast(tuple[str, str], position_of(cursor, str, str))
-    entities = await store.scan(Where(kinds=(ENTITY,)), order="name", after=after, limit=wanted)
-    more = limit is not None and len(entities) > limit
-    entities = entities[:limit]
-    ids = [entity.id for entity in entities]
-    observations = await observations_of(store, ids)
-    links, names = await relations_at(store, entities, direction="out")
-    return GraphPage(
-        [EntityView.of(entity, observations.get(entity.id, [])) for entity in entities],
-        [RelationView.of(link, names) for link in links],
-        cursor_of(entities[-1].name_key, entities[-1].variant) if more else None,
+    found = await store.subgraph(
+        Selection(ENTITY, OBSERVATION, order="name", after=after, limit=limit, direction="out")
     )
+    page: JSON = {
+        "entities": [_entity(node) for node in found.nodes],
+        "relations": [_relation(edge) for edge in found.edges],
+    }
+    if found.has_more:
+        last = found.nodes[-1]
+        page["next_cursor"] = cursor_of(last.name_key, last.variant)
+    return page
 
 
-async def observations_of(store: RecordStore, ids: Sequence[str]) -> dict[str, list[Record]]:
-    by_entity: dict[str, list[Record]] = {}
-    if ids:
-        for record in await store.scan(Where(kinds=(OBSERVATION,), parents=tuple(ids))):
-            by_entity.setdefault(record.parent or "", []).append(record)
-    return by_entity
+def _entity(node: Node) -> JSON:
+    entity_id = node.id
+    return {
+        "id": entity_id,
+        "name": node.name,
+        "entity_type": node.type,
+        "observations": [
+            {"id": leaf_id, "entity_id": entity_id, "content": text, "created_at": iso(created_at)}
+            for leaf_id, text, created_at in node.leaves
+        ],
+        "created_at": iso(node.created_at),
+        "updated_at": iso(node.updated_at),
+    }
 
 
-async def relations_at(
-    store: RecordStore, entities: Sequence[Record], *, direction: Direction = "both"
-) -> tuple[list[Link], dict[str, str]]:
-    """The relations at these entities, and the names of their ends.
-
-    A link that does not join two entities is another family's, as from a memory to what it is
-    about.
-    """
-    ids = [entity.id for entity in entities]
-    links = await store.links(ids, direction=direction, sources=(ENTITY,)) if ids else []
-    names = {entity.id: entity.name or "" for entity in entities}
-    others = {end for link in links for end in (link.source, link.target)} - names.keys()
-    if others:
-        for record in await store.get(sorted(others)):
-            if record.kind == ENTITY:
-                names[record.id] = record.name or ""
-    return [link for link in links if link.source in names and link.target in names], names
+def _relation(edge: Edge) -> JSON:
+    edge_id, source, source_name, verb, target, target_name, created_at = edge
+    return {
+        "id": edge_id,
+        "from": source_name,
+        "to": target_name,
+        "from_entity": source,
+        "to_entity": target,
+        "relation_type": verb,
+        "created_at": iso(created_at),
+    }

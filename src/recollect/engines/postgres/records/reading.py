@@ -7,7 +7,7 @@ from typing import Any
 
 from recollect.core.ports import Direction, Order, Seen
 from recollect.core.records import Link, Match, Record, Where
-from recollect.core.subgraphs import Selection, Subgraph, assemble, other_ends
+from recollect.core.subgraphs import Selection, Subgraph, assemble, cut, other_ends
 from recollect.engines.postgres.connecting.database import Cursor
 from recollect.engines.postgres.records.asking import ask, most
 from recollect.engines.postgres.records.filters import Conditions, conditions
@@ -227,18 +227,19 @@ def subgraph(cursor: Cursor, store: int, wanted: Selection) -> Subgraph:
     kind = wanted.kind
     if wanted.ids is None:
         where = Where(kinds=(kind,))
-        records = scan(cursor, store, where, wanted.order, wanted.after, wanted.limit)
+        records = scan(cursor, store, where, wanted.order, wanted.after, wanted.looked_for)
     else:
         found = get_records(cursor, store, wanted.ids, include_deleted=False)
         records = [record for record in found if record.kind == kind]
+    records, has_more = cut(wanted, records)
     ids = tuple(record.id for record in records)
     if not ids:
-        return Subgraph([], [])
+        return Subgraph([], [], has_more)
     of_them = Where(kinds=(wanted.leaf_kind,), parents=ids)
     children = scan(cursor, store, of_them, "age", None, None)
     found_links = links(cursor, store, ids, wanted.direction, (kind,), None)
     ends = get_records(cursor, store, other_ends(records, found_links), include_deleted=False)
-    return assemble(wanted, records, children, found_links, ends)
+    return assemble(records, children, found_links, ends, has_more=has_more)
 
 
 def scan_links(cursor: Cursor, store: int, deleted: bool | None, containing: str) -> list[Link]:
