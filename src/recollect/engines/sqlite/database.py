@@ -113,10 +113,13 @@ class Worker:
         self._in_a_row = 0  # calls in the caller's thread since the event loop had its turn
 
     async def run(self, work: Work[T]) -> T:
+        self._in_a_row = 0
+        return await asyncio.wrap_future(self.submit(work))
+
+    def submit(self, work: Work[T]) -> Future[T]:
         if self._lane is None:
             self._lane = _Lane(self._name)
-        self._in_a_row = 0
-        return await asyncio.wrap_future(self._lane.submit(partial(self._run_in, self._lane, work)))
+        return self._lane.submit(partial(self._run_in, self._lane, work))
 
     def run_here(self, work: Work[T]) -> T:
         """Run short work in the caller's thread. Raises NotHere if that is not possible."""
@@ -224,6 +227,9 @@ class Database:
             with suppress(NotHere):
                 return self._reader.run_here(lambda db: in_snapshot(db, question))
         return await (self._aside if aside else self._reader).run(ask)
+
+    def read_later(self, question: Work[None]) -> None:
+        self._aside.submit(lambda connection: in_snapshot(connection, question))
 
     async def write(self, work: Work[T], *, short: bool = False) -> T:
         def commit(connection: Connection) -> T:

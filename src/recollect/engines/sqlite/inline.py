@@ -48,6 +48,9 @@ class InlineDatabase:
                         return found
                 self.close()  # the next one shares the file with whoever writes
 
+    def read_later(self, question: Work[None]) -> None:
+        """What is only read for a moment has no later."""
+
     async def write(self, work: Work[T], *, short: bool = False) -> Never:
         refuse_to_write(self._path, self._title)
 

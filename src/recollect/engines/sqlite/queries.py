@@ -112,17 +112,23 @@ def match(
     return [Match(*row) for row in rows]
 
 
-def containing(db: Connection, text: str, where: Where, limit: int) -> list[Match]:
+def containing(
+    db: Connection, text: str, where: Where, limit: int, among: Sequence[int] | None = None
+) -> list[Match]:
+    """Only records with these keys are looked at where some are given."""
     wanted = conditions(replace(where, deleted=False))
+    # CROSS JOIN: from the keys to their records, never the other way round.
+    keys = "" if among is None else "json_each(?2) k CROSS JOIN "
+    joined = "" if among is None else "r.key = k.value AND "
     # SQLite's own lower() is quick and knows ASCII; ours knows every script.
     lower = "lower" if text.isascii() else "lowered"
     rows = db.execute(
         "SELECT r.id, (SELECT p.id FROM records p WHERE p.key = r.parent), "
-        f"CASE WHEN instr({lower}(r.name), ?1) THEN 2.0 ELSE 1.0 END AS score FROM records r "
-        f"WHERE {wanted.sql} AND (instr({lower}(r.name), ?1) "
+        f"CASE WHEN instr({lower}(r.name), ?1) THEN 2.0 ELSE 1.0 END AS score "
+        f"FROM {keys}records r WHERE {joined}{wanted.sql} AND (instr({lower}(r.name), ?1) "
         f"OR instr({lower}(r.type), ?1) OR instr({lower}(r.text), ?1)) "
         "ORDER BY score DESC, r.key LIMIT ?",
-        (text.lower(), *wanted.bindings, limit),
+        (text.lower(), *([] if among is None else [listed(among)]), *wanted.bindings, limit),
     )
     return [Match(*row) for row in rows]
 

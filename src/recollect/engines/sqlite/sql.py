@@ -78,6 +78,10 @@ class DatabaseFile(Protocol):
         """
         ...
 
+    def read_later(self, question: Work[None]) -> None:
+        """Runs the question aside soon, where that is possible: the caller does not wait for it."""
+        ...
+
     async def write(self, work: Work[T], *, short: bool = False) -> T:
         """Runs the work in one transaction, unless a newer program owns the file by now.
 

@@ -1,6 +1,7 @@
 """A project's records in one SQLite file."""
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from recollect.core.records import (
@@ -51,11 +52,13 @@ if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first questio
     from recollect.engines.sqlite.nearness import Nearness
     from recollect.engines.sqlite.postings import Postings
     from recollect.engines.sqlite.sifting import Sieve
+    from recollect.engines.sqlite.substrings import Substrings
 
 T = TypeVar("T")
 
 DELETED_GENERATION = 0
 MANY = 5_000  # rows of the word index; up to here FTS5 ranks them as quickly as arrays
+FEWEST, MOST_TEXTS = 1_000, 60_000  # rows whose texts are kept in memory; fewer are soon read
 FOLD_PATIENCE = 5.0  # seconds a purge waits for readers that hold old pages
 SHORT_ROWS = 200  # that a question may ask for and still be a short one
 SHORT_STEPS, SHORT_TEXT = 50, 20_000  # steps and characters of a short write
@@ -83,10 +86,12 @@ class SqliteStore:
         self.generation = generation
         self._is_of_project = generation is not None
         self._indexed_generation = generation
-        self._has_many = True  # rows of the word index, as far as is known
+        self._rows = inf  # of the word index, as far as is known
         self._nearness: Nearness | None = None
         self._postings: Postings | None = None
         self._sieve: Sieve | None = None
+        self._substrings: Substrings | None = None
+        self._is_reading_texts = False
 
     async def commit(self, batch: Batch) -> Change:
         return await self._write(lambda db: commit.apply(db, batch), short=_changes_little(batch))
@@ -125,10 +130,18 @@ class SqliteStore:
 
     async def containing(self, text: str, where: Where, limit: int) -> list[Match]:
         def ask(db: Connection) -> list[Match]:
+            self._begin_anew_if_restored(db)
             self._counts_many(db)
-            return queries.containing(db, text, where, limit)
+            texts = self._substrings
+            is_known = texts is not None and texts.generation == self._indexed_generation
+            among = texts.find(db, text) if texts is not None and is_known else None
+            return queries.containing(db, text, where, limit, among)
 
-        return await self._database.read(ask, long=self._has_many)
+        found = await self._database.read(ask, long=self._has_many)
+        if self._needs_texts():
+            self._is_reading_texts = True
+            self._database.read_later(self._read_texts)
+        return found
 
     async def links(
         self,
@@ -320,6 +333,18 @@ class SqliteStore:
             self._postings = Postings(self._filters())
         return self._postings
 
+    def _needs_texts(self) -> bool:
+        is_missing = self._substrings is None or self._substrings.is_outdated
+        return is_missing and not self._is_reading_texts and FEWEST <= self._rows <= MOST_TEXTS
+
+    def _read_texts(self, db: Connection) -> None:
+        from recollect.engines.sqlite.substrings import Substrings
+
+        try:
+            self._substrings = Substrings(db, generation_of(db))
+        finally:
+            self._is_reading_texts = False
+
     def _filters(self) -> "Sieve":
         if self._sieve is None:
             from recollect.engines.sqlite.sifting import Sieve
@@ -327,8 +352,12 @@ class SqliteStore:
             self._sieve = Sieve()
         return self._sieve
 
+    @property
+    def _has_many(self) -> bool:
+        return self._rows > self._many
+
     def _counts_many(self, db: Connection) -> bool:
-        self._has_many = word_index.indexed_rows(db) > self._many
+        self._rows = word_index.indexed_rows(db)
         return self._has_many
 
     def _begin_anew_if_restored(self, db: Connection) -> None:
@@ -336,7 +365,7 @@ class SqliteStore:
         found = generation_of(db)
         if found != self._indexed_generation:
             self._indexed_generation = found
-            self._nearness = self._postings = self._sieve = None
+            self._nearness = self._postings = self._sieve = self._substrings = None
 
     def _check_generation(self, db: Connection) -> None:
         found = generation_of(db)
