@@ -111,6 +111,20 @@ def _measure_calls(server: Server, workload: Workload, figures: Figures) -> None
     figures.rss_after_calls = _rss(wire)
     keep_best(figures.timings, "read everything", _timed(lambda: server.read_all(wire)))
     wire.close()
+    _measure_dialect(server, workload, figures)
+
+
+def _measure_dialect(server: Server, workload: Workload, figures: Figures) -> None:
+    wire = server.start_dialect()
+    calls: dict[str, Callable[[], object]] = {
+        "open": lambda: wire.call("open_nodes", {"names": [workload.some_name()]}),
+        "search, rare word": lambda: _search(wire, workload.rare_word()),
+        "search, common word": lambda: _search(wire, workload.common_word()),
+        "read everything": lambda: wire.call("read_graph", {}),
+    }
+    for name, call in calls.items():
+        keep_best(figures.timings, f"dialect: {name}", _timed(call))
+    wire.close()
 
 
 def _store(wire: Wire, workload: Workload, added: list[str]) -> None:

@@ -32,6 +32,7 @@ entity and two observations, acknowledged. *Common word* stands in every tenth e
 answers with the best 20, the peer with all. *Read everything* is the whole graph, which Recollect
 gives in pages of 1,000. *Eight writers* are eight server processes that write into the same graph
 for {seconds:g} seconds; afterwards a fresh one counts how much of what was acknowledged is there.
+*Dialect* is `--dialect server-memory`, which answers as the peer does: with all that it finds.
 
 {measured_with}
 """

@@ -35,6 +35,10 @@ class Server(Protocol):
         """A server that has answered `initialize`."""
         ...
 
+    def start_dialect(self) -> Wire:
+        """The same with the tools of the peer, whose answers have no pages."""
+        ...
+
     def read_all(self, wire: Wire) -> set[str]:
         """Reads the whole graph; the names of its entities."""
         ...
@@ -63,8 +67,14 @@ class Ours:
         self.start().close()  # the first start of all writes the bytecode
 
     def start(self) -> Wire:
+        return self._start()
+
+    def start_dialect(self) -> Wire:
+        return self._start("--dialect", "server-memory")
+
+    def _start(self, *more: str) -> Wire:
         command = (sys.executable, "-m", "recollect", "serve")
-        options = ("--data-dir", str(self._data_dir), "--project", PROJECT)
+        options = ("--data-dir", str(self._data_dir), "--project", PROJECT, *more)
         wire = Wire((*command, *options), environment=self._environment)
         wire.initialize("bench")
         return wire
@@ -100,6 +110,9 @@ class Peer:
         wire = Wire((node_program(), str(self._program)), environment=environment)
         wire.initialize("bench")
         return wire
+
+    def start_dialect(self) -> Wire:
+        return self.start()
 
     def read_all(self, wire: Wire) -> set[str]:
         return {entity["name"] for entity in wire.call("read_graph", {})["entities"]}
