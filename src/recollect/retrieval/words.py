@@ -1,6 +1,7 @@
 """Words in tiers: the most literal reading of a query that finds anything, page by page."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from recollect.core.cursors import cursor_of, position_of
 from recollect.core.ports import RecordStore
@@ -21,22 +22,40 @@ async def by_tiers(
     """The first of these that finds anything: the query as an expression, all of its words, any
     of them, the text as a substring. So ordinary text never fails and never comes back empty
     where a looser reading would find something."""
+    page = await page_by_tiers(places, query, profile, limit, cursor)
+    records = await _records(places, page.matches)
+    hits = [
+        Hit(records[place, match.id], match.score, {"keyword": match.score}, place)
+        for place, match in page.matches
+        if (place, match.id) in records
+    ]
+    if page.tier is None:
+        return Found([])
+    return Found(hits, page.total, "keyword", page.tier, page.next_cursor)
+
+
+class MatchedPage(NamedTuple):
+    """What a tier found: the number of its place with each match."""
+
+    matches: list[tuple[int, Match]]
+    total: int = 0
+    tier: Tier | None = None
+    next_cursor: str | None = None
+
+
+async def page_by_tiers(
+    places: Sequence[Place], query: str, profile: Profile, limit: int, cursor: str | None
+) -> MatchedPage:
+    """Return the same without the records."""
     parsed = parse_query(query)
     wanted, offset = _position(cursor)
-    async for tier, found in _tiers(places, parsed, profile, wanted, offset + limit + 1):
-        page = found[offset : offset + limit]
-        if not page:
-            continue
-        records = await _records(places, page)
-        hits = [
-            Hit(records[place, match.id], match.score, {"keyword": match.score}, place)
-            for place, match in page
-            if (place, match.id) in records
-        ]
-        more = len(found) > offset + limit
-        next_cursor = cursor_of(tier, offset + limit) if more else None
-        return Found(hits, len(found), "keyword", tier, next_cursor)
-    return Found([])
+    end = offset + limit
+    for tier, words in _readings(parsed, wanted):
+        found = await _found(places, words, parsed.text, profile, end + 1)
+        if page := found[offset:end]:
+            next_cursor = cursor_of(tier, end) if len(found) > end else None
+            return MatchedPage(page, len(found), tier, next_cursor)
+    return MatchedPage([])
 
 
 def asked(place: Place, profile: Profile) -> Where:
@@ -44,25 +63,30 @@ def asked(place: Place, profile: Profile) -> Where:
     return replace(place.where, kinds=place.where.kinds or profile.kinds)
 
 
-async def _tiers(
-    places: Sequence[Place], query: Query, profile: Profile, wanted: Tier | None, needed: int
-) -> AsyncIterator[tuple[Tier, list[tuple[int, Match]]]]:
+def _readings(query: Query, wanted: Tier | None) -> list[tuple[Tier, WordQuery | None]]:
+    """Return the tiers that the query has, or the one that is wanted."""
     readings: dict[Tier, WordQuery | None] = {
         "expression": query.expression,
         "all": query.all_terms(),
         "any": query.any_term(),
     }
-    for tier in TIERS if wanted is None else (wanted,):
-        words = readings.get(tier)
-        if words is None and not (tier == "substring" and query.text):
-            continue
-        found: list[tuple[int, Match]] = []
-        for number, place in enumerate(places):
-            ask = _question(place.store, words, query.text, asked(place, profile), profile)
-            found += [(number, match) for match in await _enough(ask, profile, needed)]
-        if len(places) > 1:
-            found.sort(key=lambda entry: -entry[1].score)
-        yield tier, found[:needed]
+    return [
+        (tier, readings.get(tier))
+        for tier in (TIERS if wanted is None else (wanted,))
+        if readings.get(tier) is not None or (tier == "substring" and query.text)
+    ]
+
+
+async def _found(
+    places: Sequence[Place], words: WordQuery | None, text: str, profile: Profile, needed: int
+) -> list[tuple[int, Match]]:
+    found: list[tuple[int, Match]] = []
+    for number, place in enumerate(places):
+        ask = _question(place.store, words, text, asked(place, profile), profile)
+        found += [(number, match) for match in await _enough(ask, profile, needed)]
+    if len(places) > 1:
+        found.sort(key=lambda entry: -entry[1].score)
+    return found[:needed]
 
 
 def _question(

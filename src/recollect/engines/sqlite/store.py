@@ -159,11 +159,13 @@ class SqliteStore:
     async def subgraph(self, wanted: "Selection") -> "Subgraph":
         from recollect.engines.sqlite import subgraphs
 
+        def ask(db: Connection) -> "Subgraph":
+            self._counts_many(db)
+            return subgraphs.read_subgraph(db, wanted)
+
         asked = wanted.limit if wanted.ids is None else len(wanted.ids)
-        return await self._database.read(
-            lambda db: subgraphs.read_subgraph(db, wanted),
-            long=asked is None or asked > SHORT_ROWS,
-        )
+        is_short = asked is not None and asked <= SHORT_ROWS
+        return await self._database.read(ask, long=not is_short and self._rows > FEWEST)
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
         return await hop_by_hop(self.links, ids, hops)

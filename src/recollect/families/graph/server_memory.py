@@ -25,7 +25,8 @@ from recollect.families.graph.model import (
 from recollect.families.graph.naming import ByExactName
 from recollect.families.graph.toolset import SEARCH
 from recollect.families.graph.views import JSON
-from recollect.retrieval.search import Place, search
+from recollect.retrieval.search import Place
+from recollect.retrieval.words import page_by_tiers
 from recollect.tools.schema import Field, to_json
 from recollect.tools.tool import Effect, Family, Result, tool
 from recollect.values import Value
@@ -224,8 +225,8 @@ class ServerMemoryTools(Family):
         ids = list(dict.fromkeys(match.parent or match.id for match in matches))
         if not ids:
             # That server would find nothing here; words in another order or form still may.
-            found = await search([Place(store)], query, SEARCH, limit=100)
-            ids = [hit.record.id for hit in found.hits]
+            found = await page_by_tiers([Place(store)], query, SEARCH, 100, None)
+            ids = [match.id for _, match in found.matches]
         return Result(await _written(store, ids))
 
     @tool()

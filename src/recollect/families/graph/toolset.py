@@ -33,7 +33,8 @@ from recollect.families.graph.model import (
 )
 from recollect.families.graph.naming import ByNameAndType
 from recollect.families.graph.views import JSON, graph_page, with_relations
-from recollect.retrieval.search import Place, Profile, search
+from recollect.retrieval.search import Place, Profile
+from recollect.retrieval.words import page_by_tiers
 from recollect.tools.schema import Field
 from recollect.tools.tool import Effect, Family, Result, tool
 
@@ -199,8 +200,9 @@ class GraphTools(Family):
     ) -> Annotated[Result, FoundNodes]:
         """Find entities by name, type or observation, best first."""
         store = await self._choice.to_read(call, project)
-        found = await search([Place(store)], query, SEARCH, limit=limit, cursor=cursor)
-        answer: JSON = {"entities": await with_relations(store, [h.record.id for h in found.hits])}
+        found = await page_by_tiers([Place(store)], query, SEARCH, limit, cursor)
+        ids = [match.id for _, match in found.matches]
+        answer: JSON = {"entities": await with_relations(store, ids)}
         if found.tier is not None:
             answer["matched"] = found.tier
         if found.next_cursor is not None:
