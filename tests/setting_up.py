@@ -20,11 +20,16 @@ echo "ran $*"
 """
 
 # Stands for uv, so that nothing is fetched: `uv pip install --python ENVIRONMENT/bin/python ...`.
+# Like uv, it compiles nothing.
 UV = f"""#!/bin/sh
 echo "$*" >>"$UV_LOG"
 case $* in *--require-hashes*) [ -z "${{UV_GATE:-}}" ] || read -r go <"$UV_GATE" ;; esac
 if [ -n "${{UV_FAILS:-}}" ]; then echo "the disk is full"; exit 2; fi
 bin=${{4%/*}}
+for packages in "${{bin%/*}}"/lib/python*/site-packages; do
+    echo "x = 1" >"$packages/dependency.py"
+    echo "print x" >"$packages/template.py"
+done
 cat >"$bin/recollect" <<'END'
 {PROGRAM}END
 chmod +x "$bin/recollect"

@@ -16,6 +16,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import psutil
@@ -58,6 +59,17 @@ def test_a_first_start_installs_the_project_with_what_the_machine_has(checkout: 
     path = os.environ["PATH"]
     done = checkout.run("a", "b c", PATH=path, PIP_NO_INDEX="1", UV_OFFLINE="1", UV_NO_CACHE="1")
     assert (done.stdout, done.returncode) == ("ran a b c\n", 0), done.stderr
+
+
+def test_set_up_leaves_bytecode_for_every_module(checkout: Checkout) -> None:
+    package = checkout.root / "src/recollect"
+    (package / "core").mkdir(parents=True)
+    for name in ("__init__.py", "core/__init__.py", "core/words.py"):
+        (package / name).write_text("x = 1\n")
+    checkout.run(PYTHONDONTWRITEBYTECODE="1")
+    [dependency] = checkout.environment.glob("lib/python*/site-packages/dependency.py")
+    for module in (dependency, *package.rglob("*.py")):
+        assert Path(cache_from_source(str(module))).exists(), module
 
 
 def test_a_start_without_arguments_serves(checkout: Checkout) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from installers import StepFailed, install, make, say, version_of
+from installers import StepFailed, compile_bytecode, install, make, say, version_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -145,6 +145,7 @@ class Environment:
             python=_dotted(version_of(self.python)),
         )
         install(self.python, CHECKOUT / f"requirements/{needs}.txt", CHECKOUT)
+        compile_bytecode(self.python, CHECKOUT)
         draft = self.root / f"{READY}.new"
         draft.write_text("\n".join([*astuple(content), ""]), encoding="utf-8")
         os.utime(draft, ns=(read_at, read_at))
