@@ -21,6 +21,17 @@ def no_config_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOLLECT_CONFIG", "none")
 
 
+@pytest.fixture(scope="session")
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True)
+def no_own_cache(cache_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that a test starts leave nothing in a developer's own cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", cache_folder)
+
+
 @pytest.fixture
 def home_without_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home folder in which no client of ours has left anything."""

@@ -1,10 +1,18 @@
 """The program: `recollect`, and `python -m recollect`."""
 
+import os
 import sys
+
+TYPE_CHECKING = False  # `typing` takes longer to load than a client's first questions to answer
+if TYPE_CHECKING:
+    from recollect.first_answers import Start
 
 
 def main() -> None:
-    """A hook is answered without the command line, whose parser takes longer than the answer."""
+    """Answer a hook, and a client's first questions, before the command line is loaded.
+
+    Its parser takes longer than the answers.
+    """
     if sys.argv[1:2] == ["hook"] and not {"-h", "--help"} & set(sys.argv):
         from recollect.hooks.unhandled import end_if_unhandled
 
@@ -12,10 +20,28 @@ def main() -> None:
         from recollect.hooks.entry import main as answer
 
         answer(sys.argv[2:])
-    else:
-        from recollect.cli.main import main as run
+        return
+    start = _start() if sys.argv[1:2] == ["serve"] else None
+    from recollect.cli.main import main as run
 
-        run()
+    run(start=start)
+
+
+def _start() -> "Start | None":
+    try:
+        from recollect.first_answers import Start
+    except ImportError:  # a Python that is built without parts that others have
+        return None
+    start = Start.of(sys.argv[2:], os.environ)
+    try:
+        start.greet(_load)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    return start
+
+
+def _load() -> None:
+    """Import what a server takes, in the order in which it does."""
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from platformdirs.macos import MacOS
 
 from recollect.errors import InvalidInput
 from recollect.settings import config_paths, load
-from recollect.settings.places import default_data_dir, own_path
+from recollect.settings.places import default_data_dir, looked_for, own_path
 
 
 def write(path: Path, port: int) -> Path:
@@ -130,3 +130,12 @@ def test_the_working_folder_is_the_one_given_where_nobody_names_one(
     named = home | {"CLAUDE_PROJECT_DIR": "/named"}
     assert load({}, named, folder=tmp_path).path == Path("/named")
     assert load({"path": "/flag"}, named, folder=tmp_path).path == Path("/flag")
+
+
+def test_every_file_that_is_read_when_it_is_there_is_looked_for(home: dict[str, str]) -> None:
+    named = write(Path(home["HOME"], "elsewhere.md"), 1001)
+    home["MEMORY_CONFIG_PATH"] = str(named)
+    own, usual = own_path(home), Path(home["HOME"], ".claude", "surrealdb-memory.local.md")
+    assert own is not None
+    assert looked_for(home) == [own, own.with_name("tools.json"), usual, named]
+    assert looked_for({}) == []

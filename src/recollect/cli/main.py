@@ -15,6 +15,7 @@ from recollect.errors import RecollectError
 
 if TYPE_CHECKING:  # a server's start has no use for it
     from recollect.families.gateway.model import ToolConfig
+    from recollect.first_answers import Start
     from recollect.tools.tool import Tool
 
 # Each command, the module that defines it, and its line in the overview: an overview that
@@ -145,14 +146,17 @@ def cli() -> None:
     """One memory for every AI assistant, on your own machine."""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Exit status: 0 done, 2 the caller's mistake, 1 anything else, 130 interrupted."""
+def main(arguments: list[str] | None = None, *, start: "Start | None" = None) -> None:
+    """Exit status: 0 done, 2 the caller's mistake, 1 anything else, 130 interrupted.
+
+    `start` is for `serve`: what a client was answered before this was loaded.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows "?"
     try:
-        cli.main(arguments, prog_name="recollect", standalone_mode=False)
+        cli.main(arguments, prog_name="recollect", standalone_mode=False, obj=start)
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except (click.Abort, KeyboardInterrupt):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+import recollect
 from recollect.app.app import App
 from recollect.cli.options import common, settings_from
 from recollect.core.conditions import answering
@@ -22,6 +23,7 @@ from recollect.settings import (
     BankMode,
     Settings,
     chosen_toolsets,
+    decisive_files,
     gateway_target,
     remote_bank,
     standby_folder,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:  # not loaded before the handshake is answered
     from ssl import SSLContext
 
     from recollect.core.ports import Library
+    from recollect.first_answers import Start
     from recollect.transports.entrance import Entrance
     from recollect.transports.http import Offer
 
@@ -97,7 +100,8 @@ def _http_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_http_options
 @_bank_options
 @click.option("--conformance", is_flag=True, default=None, hidden=True)
-def serve(as_json: bool, debug: bool, **flags: Any) -> None:
+@click.pass_obj
+def serve(start: "Start | None", as_json: bool, debug: bool, **flags: Any) -> None:
     """Serve assistants over MCP, on stdio or HTTP."""
     if debug:
         flags["log_level"] = flags["log_level"] or "debug"
@@ -112,7 +116,7 @@ def serve(as_json: bool, debug: bool, **flags: Any) -> None:
     elif sys.stdin.isatty():
         _explain(settings)
     else:
-        _serve_stdio(settings)
+        _serve_stdio(settings, start)
 
 
 def _tell_of_left(settings: Settings) -> None:
@@ -157,20 +161,34 @@ def _check_gateway(settings: Settings, named: str | None) -> None:
         load(gateway_target(settings))
 
 
-def _serve_stdio(settings: Settings) -> None:
+def _serve_stdio(settings: Settings, start: "Start | None") -> None:
+    from recollect.transports.answer_check import check_answers
     from recollect.transports.stdio import claim_wire, serve_stdio
 
     async def run() -> None:
         app = App(settings)
         try:
             app.start()
-            await serve_stdio(_dispatcher(app), read, written)
+            dispatcher = _dispatcher(app)
+            if start is not None and (start.kept or _decisive_files(app)):
+                check_answers(dispatcher, start, lambda: _decisive_files(app))
+            await serve_stdio(dispatcher, read, written, start)
         finally:
             await app.end_sessions()
             await app.close()
 
     read, written = claim_wire()
     asyncio.run(run())
+
+
+def _decisive_files(app: App) -> list[str] | None:
+    """Return the files that decide a server's first answers; None if more than files does."""
+    if app.gateway is not None or app.settings.conformance:
+        return None
+    package = f"{recollect.__name__}."
+    modules = [module for name, module in sys.modules.items() if name.startswith(package)]
+    sources = [module.__file__ for module in modules if module.__file__ is not None]
+    return [*sources, *map(str, decisive_files(app.settings))]
 
 
 def _serve_http(settings: Settings) -> None:

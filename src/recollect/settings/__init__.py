@@ -19,6 +19,7 @@ from recollect.settings.places import (
     gateway_path,
     is_there,
     located,
+    looked_for,
     target,
 )
 from recollect.settings.servers import database_key, kind_of, wire_warnings
@@ -195,6 +196,12 @@ def gateway_target(settings: Settings) -> Path:
             argument="gateway_config",
         )
     return path
+
+
+def decisive_files(settings: Settings) -> list[Path]:
+    """Return the files that decide which settings a next start has, and whether it starts."""
+    named = (settings.config, settings.gateway_config, settings.path, settings.ssh_key)
+    return [*looked_for(os.environ), *(path.absolute() for path in named if path is not None)]
 
 
 def remote_bank(settings: Settings) -> str | None:

@@ -66,6 +66,19 @@ def located(explicit: str | None, environment: Mapping[str, str]) -> Path | None
     return _of_the_plugin(environment)
 
 
+def looked_for(environment: Mapping[str, str]) -> list[Path]:
+    """Return the files that are read if they exist, although no flag names them."""
+    named = environment.get(PLUGIN_CONFIG_VARIABLE)
+    home = environment.get("HOME") or environment.get("USERPROFILE")
+    files = (
+        own_path(environment),
+        gateway_path(environment),
+        Path(home, PLUGIN_FILE) if home else None,
+        Path(named).expanduser() if named else None,
+    )
+    return [path for path in files if path is not None]
+
+
 def target(explicit: str | None, environment: Mapping[str, str]) -> Path | None:
     """The file that is to be written: the one that was named, else ours."""
     named = explicit or environment.get(CONFIG_VARIABLE)

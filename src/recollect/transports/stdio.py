@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Coroutine
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from recollect.core.json_encoder import encode_small
 from recollect.core.lines import Lines, Overlong, id_in
@@ -16,11 +16,15 @@ from recollect.transports.connection import JSON, Connection
 from recollect.transports.dispatch import (
     INVALID_REQUEST,
     PARSE_ERROR,
+    Answer,
     Dispatcher,
     ProtocolError,
 )
 from recollect.transports.pipes import open_writer, start_reading
 from recollect.transports.signals import on_signals
+
+if TYPE_CHECKING:  # loaded by the program itself, long before
+    from recollect.first_answers import Start
 
 GRACE = 0.4  # seconds that calls under way get when we are told to stop
 LAST_WORDS = 0.1  # seconds for those that were cancelled, and for what is still to be written
@@ -42,9 +46,14 @@ def claim_wire() -> tuple[int, int]:
     return read, written
 
 
-async def serve_stdio(dispatcher: Dispatcher, read: int, written: int) -> None:
-    """Serves one client until its input ends or a signal comes."""
-    await _Exchange(dispatcher, written).run(read)
+async def serve_stdio(
+    dispatcher: Dispatcher, read: int, written: int, start: "Start | None" = None
+) -> None:
+    """Serves one client until its input ends or a signal comes.
+
+    `start` has the requests that were answered before, and the input that followed them.
+    """
+    await _Exchange(dispatcher, written).run(read, start)
 
 
 class _Exchange:
@@ -56,7 +65,7 @@ class _Exchange:
         self._stop = asyncio.Event()
         self._writer = open_writer(written, self._stop.set)
 
-    async def run(self, read: int) -> None:
+    async def run(self, read: int, start: "Start | None" = None) -> None:
         on_signals(asyncio.get_running_loop(), self._stop.set)
         lines = Lines(MESSAGE_LIMIT)
 
@@ -64,6 +73,10 @@ class _Exchange:
             for line in lines.feed(data):
                 self._on_line(line)
 
+        if start is not None:
+            for message in start.answered:
+                await self._handle(message["id"], message["method"], message.get("params") or {})
+            deliver(start.rest)
         start_reading(read, deliver, self._stop.set)
         await self._stop.wait()
         await self._finish()
@@ -127,18 +140,21 @@ class _Exchange:
 
     async def _answer(self, request_id: str | int, method: str, params: JSON) -> None:
         try:
-            answer = await self._dispatcher.handle(
-                self._connection,
-                request_id,
-                method,
-                params,
-                notify=self._notify,
-                announce=self._notify,
-            )
+            answer = await self._handle(request_id, method, params)
         except ProtocolError as error:
             self._put(error.respond(request_id))
         else:
             self._put(answer.respond(request_id))
+
+    async def _handle(self, request_id: str | int, method: str, params: JSON) -> Answer:
+        return await self._dispatcher.handle(
+            self._connection,
+            request_id,
+            method,
+            params,
+            notify=self._notify,
+            announce=self._notify,
+        )
 
     async def _notify(self, method: str, params: JSON) -> None:
         if method == PROGRESS and self._writer.pending > MOST_WAITING:

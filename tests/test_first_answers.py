@@ -1,0 +1,380 @@
+"""The first answers of a server, kept from its last start: real servers on pipes."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from recollect.first_answers import (
+    MAX_FILES,
+    PREFIX,
+    Kept,
+    Start,
+    cache_folder,
+    keep,
+    path_for,
+    read,
+)
+from recollect.settings.sources import OTHER_VARIABLES
+from serving import HANG, INITIALIZE, META, StdioServer, command, environment, stdio_server
+
+MODERN_LIST = {"jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": {"_meta": META}}
+HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+PING = {"jsonrpc": "2.0", "id": 3, "method": "ping"}
+CALL = {
+    "jsonrpc": "2.0",
+    "id": "four",
+    "method": "tools/call",
+    "params": {"name": "get_current_project", "arguments": {}},
+}
+
+# What Python itself has loaded, and what a start may load before its first answers.
+BARE = "import sys; print(*sys.modules, file=sys.stderr)"
+GREET = """
+import os, sys
+os.dup2(os.open(sys.argv.pop(1), os.O_RDONLY), 0)  # nothing has to be waited for
+from recollect.first_answers import Start
+Start.of(sys.argv[2:], os.environ).greet(lambda: None)
+print(*sys.modules, file=sys.stderr)
+"""
+OURS = {"__future__", "_blake2", "_json", "recollect", "recollect.first_answers", "select"}
+
+
+def lines(*messages: Any) -> bytes:
+    return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
+
+
+class Place:
+    """Where servers keep their answers, and how they are started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data = folder / "data"
+        self.cache = folder / "cache"
+        self.variables = {"XDG_CACHE_HOME": str(self.cache)}
+
+    def exchange(self, sent: bytes, *options: object) -> list[bytes]:
+        """All that a server answers to this input."""
+        return self.run(command("serve", "--data-dir", self.data, *options), sent)[0].splitlines()
+
+    def run(self, words: list[str], sent: bytes) -> tuple[bytes, bytes]:
+        ended = subprocess.run(
+            words,
+            input=sent,
+            capture_output=True,
+            env=environment() | self.variables,
+            timeout=HANG,
+            check=True,
+        )
+        return ended.stdout, ended.stderr
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.cache.glob("recollect/*"))
+
+    @property
+    def file(self) -> Path:
+        [path] = self.files
+        return path
+
+    def content(self) -> Kept:
+        kept = read(str(self.file))
+        assert kept is not None
+        return kept
+
+    def change(self, **changes: Any) -> None:
+        """Keeps other answers, as an older server would have left them."""
+        kept = self.content()
+        tools = json.loads(kept.tools) | changes
+        keep(str(self.file), Kept(kept.versions, kept.handshake, json.dumps(tools).encode()), [])
+
+    def start(self) -> Any:
+        return stdio_server(self.data, **self.variables)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def kept(place: Place) -> Place:
+    """After a first start."""
+    place.exchange(lines(HELLO, INITIALIZED, LIST))
+    assert place.content()
+    return place
+
+
+@pytest.fixture(scope="module")
+def unchanged(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """The same, for tests that leave it as it is."""
+    place = Place(tmp_path_factory.mktemp("unchanged"))
+    place.exchange(lines(HELLO, INITIALIZED, LIST))
+    return place
+
+
+def modules(said: bytes) -> set[str]:
+    return set(said.decode().split())
+
+
+def test_a_second_start_answers_the_same_before_the_program_is_loaded(
+    place: Place, tmp_path: Path
+) -> None:
+    sent = lines(HELLO, INITIALIZED, LIST)
+    first = place.exchange(sent)
+    arguments = command("serve", "--data-dir", place.data)[3:]
+    (tmp_path / "sent").write_bytes(sent)
+    words = [sys.executable, "-c", GREET, str(tmp_path / "sent"), *arguments]
+    second, loaded = place.run(words, b"")
+    assert second.splitlines() == first
+    _, bare = place.run([sys.executable, "-c", BARE], b"")
+    assert modules(loaded) - modules(bare) == OURS
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        lines(HELLO),
+        lines(HELLO, INITIALIZED, LIST, CALL, PING, LIST | {"id": 6}),
+        lines(HELLO, INITIALIZED, LIST, LIST | {"id": 6}).replace(b"\n", b"\r\n"),
+        lines(HELLO, INITIALIZED, LIST)[:-1],
+        lines(HELLO, INITIALIZED) + b'{"jsonrpc": "2.0", "id": 2, "meth',
+        lines(LIST, HELLO),
+        lines(CALL, HELLO, LIST),
+        lines(INITIALIZED, HELLO, LIST),
+        lines(HELLO, HELLO | {"id": 6}, LIST),
+        lines(HELLO, [LIST, PING]),
+        lines(HELLO, LIST | {"params": {"cursor": "x"}}),
+        lines(HELLO, LIST | {"params": []}, LIST | {"params": [1]}),
+        lines(HELLO, MODERN_LIST, LIST),
+        lines(HELLO | {"params": {}}, LIST),
+        lines(HELLO | {"params": INITIALIZE | {"protocolVersion": "2024-11-05"}}),
+        lines(HELLO | {"params": INITIALIZE | {"protocolVersion": "1999-01-01"}}),
+        lines(HELLO | {"id": 'a "quoted" é'}, LIST | {"id": "\ud800"}, LIST | {"id": 10**30}),
+        lines(HELLO | {"id": 1.5}, LIST | {"id": True}, LIST | {"id": None}, LIST),
+        b"not json\n" + lines(HELLO, LIST),
+        lines(HELLO) + b"\xff\xfe\n\n12\n" + lines(LIST),
+        b"[" * 100_000 + b"\n" + lines(HELLO, LIST),
+        lines(HELLO, LIST) + b"x" * 200_000 + b"\n" + lines(PING),
+    ],
+)
+def test_a_client_sees_what_it_sees_without_kept_answers(
+    unchanged: Place, place: Place, sent: bytes
+) -> None:
+    assert sorted(unchanged.exchange(sent)) == sorted(place.exchange(sent))
+    assert unchanged.content()
+
+
+def test_requests_that_come_one_by_one_are_answered_by_both(kept: Place) -> None:
+    with kept.start() as server:
+        assert server.ask(1, "initialize", **INITIALIZE)["id"] == 1
+        server.write(lines(INITIALIZED, LIST)[:60])
+        server.write(lines(INITIALIZED, LIST)[60:])
+        assert server.receive()["result"] == json.loads(kept.content().tools)
+        assert server.call("get_current_project")
+        assert server.ask(9, "tools/list")["result"] == json.loads(kept.content().tools)
+        assert server.close_input() == 0
+
+
+def test_who_the_client_is_reaches_the_server(kept: Place) -> None:
+    """The name of a client is in the log of what it changes."""
+    with kept.start() as server:
+        server.ask(1, "initialize", **INITIALIZE)
+        server.ask(2, "tools/list")
+        server.call("create_project", name="shop")
+        server.call("create_entities", entities=[{"name": "a", "entityType": "b"}])
+        assert server.close_input() == 0
+    words = command("log", "--data-dir", kept.data, "--project", "shop", "--json")
+    assert b'"test 1"' in kept.run(words, b"")[0]
+
+
+def ask_until_changed(server: StdioServer) -> tuple[Any, Any]:
+    """The first list, and the second after the client was told that it changed."""
+    server.ask(1, "initialize", **INITIALIZE)
+    first = server.ask(2, "tools/list")["result"]
+    assert server.receive() == {
+        "jsonrpc": "2.0",
+        "method": "notifications/tools/list_changed",
+        "params": {},
+    }
+    return first, server.ask(3, "tools/list")["result"]
+
+
+def test_a_list_that_has_changed_is_corrected_and_kept(kept: Place) -> None:
+    real = kept.content()
+    kept.change(tools=[])
+    with kept.start() as server:
+        first, second = ask_until_changed(server)
+    assert first == {"tools": []}
+    assert second == json.loads(real.tools)
+    assert kept.content().tools == real.tools
+
+
+def test_a_second_list_is_the_real_one_although_nothing_was_compared_yet(kept: Place) -> None:
+    real = kept.content()
+    kept.change(tools=[])
+    answers = {
+        a["id"]: a for a in map(json.loads, kept.exchange(lines(HELLO, LIST, LIST | {"id": 6})))
+    }
+    assert answers[2]["result"] == {"tools": []}
+    assert answers[6]["result"] == json.loads(real.tools)
+
+
+def test_a_list_that_is_asked_for_late_is_compared_too(kept: Place) -> None:
+    kept.change(tools=[])
+    with kept.start() as server:
+        server.ask(1, "initialize", **INITIALIZE)
+        server.call("get_current_project")  # the whole server answers from now on
+        assert server.ask(2, "tools/list")["result"] == {"tools": []}
+        assert server.receive()["method"] == "notifications/tools/list_changed"
+        assert server.ask(3, "tools/list")["result"] == json.loads(kept.content().tools)
+
+
+def test_a_handshake_that_has_changed_is_kept(kept: Place) -> None:
+    real = kept.content()
+    keep(str(kept.file), Kept(real.versions, real.handshake[:-1] + b',"x":1}', b'{"tools":[]}'), [])
+    with kept.start() as server:
+        ask_until_changed(server)
+    assert kept.content().handshake == real.handshake
+
+
+def test_changed_settings_are_answered_at_once(place: Place, tmp_path: Path) -> None:
+    config = tmp_path / "config.md"
+    place.variables["RECOLLECT_CONFIG"] = str(config)
+    counts: list[int] = []
+    for toolsets in ("memories", "graph", "graph", "memories, graph"):
+        config.write_text(f"---\ntoolsets: {toolsets}\n---\n", "utf-8")
+        _, listed = place.exchange(lines(HELLO, LIST))
+        counts.append(len(json.loads(listed)["result"]["tools"]))
+    assert counts[1] == counts[2]
+    assert counts[3] == counts[0] + counts[1]
+    assert place.file  # of the same start, each time renewed
+
+
+def test_a_gateway_and_fixtures_are_not_kept(place: Place, tmp_path: Path) -> None:
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps({"upstream": {"command": "x"}, "tools": []}), "utf-8")
+    place.exchange(lines(HELLO, LIST), "--toolsets", "graph,gateway", "--gateway-config", path)
+    place.exchange(lines(HELLO, LIST), "--conformance")
+    assert place.files == []
+
+
+def test_a_gateway_that_has_come_is_answered_at_once(place: Place, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    place.variables |= {name: str(home) for name in ("HOME", "USERPROFILE", "LOCALAPPDATA")}
+    place.variables |= {"RECOLLECT_CONFIG": "", "XDG_CONFIG_HOME": str(home)}
+    place.exchange(lines(HELLO, LIST))
+    assert place.content()
+    (home / "recollect").mkdir(parents=True)
+    file = {"upstream": {"command": "x"}, "tools": []}
+    (home / "recollect" / "tools.json").write_text(json.dumps(file), "utf-8")
+    assert read(str(place.file)) is None
+
+
+@pytest.mark.parametrize("damage", [b"", b"\n", b"x\n{}\n{}\n{}", b"\0" * 60_000])
+def test_a_damaged_file_is_passed_over_and_replaced(kept: Place, damage: bytes) -> None:
+    real = kept.content()
+    kept.file.write_bytes(damage)
+    _, listed = kept.exchange(lines(HELLO, LIST))
+    assert json.loads(listed)["result"] == json.loads(real.tools)
+    assert kept.content().tools == real.tools
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders of a user are private there")
+def test_only_the_owner_can_write_what_is_answered(kept: Place) -> None:
+    assert stat.S_IMODE(kept.file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.file.parent.stat().st_mode) == 0o700
+    kept.file.chmod(0o620)
+    assert read(str(kept.file)) is None
+
+
+def test_without_a_folder_to_keep_them_in_a_server_works(place: Place) -> None:
+    place.cache.write_text("a file", "utf-8")
+    assert len(place.exchange(lines(HELLO, LIST))) == 2
+    assert len(place.exchange(lines(HELLO, LIST))) == 2
+    assert place.cache.read_text("utf-8") == "a file"
+
+
+def test_servers_that_start_together_keep_one_whole_file(place: Place) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(place.exchange, [lines(HELLO, LIST)] * 4))
+    assert all(answer == answers[0] for answer in answers)
+    assert place.content().tools in answers[0][1]
+
+
+DIE = """
+import os, signal, sys
+from recollect.first_answers import Kept, keep
+os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+keep(sys.argv[1], Kept(["1"], b"{}", b"{}"), [])
+"""
+
+
+def test_a_server_that_is_killed_while_it_keeps_them_leaves_the_older_ones(kept: Place) -> None:
+    real = kept.content()
+    path = str(kept.file)
+    died = subprocess.run([sys.executable, "-c", DIE, path], env=environment(), check=False)
+    assert died.returncode == -signal.SIGKILL
+    again = read(path)
+    assert again is not None
+    assert (again.handshake, again.tools) == (real.handshake, real.tools)
+    assert len(kept.exchange(lines(HELLO, LIST))) == 2
+
+
+def test_old_files_and_no_others_are_deleted(tmp_path: Path) -> None:
+    (tmp_path / "another").touch()
+    for number in range(2 * MAX_FILES):
+        path = tmp_path / f"{PREFIX}{number}"
+        keep(str(path), Kept(["1"], b"{}", b"{}"), [])
+        os.utime(path, (number, number))
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"another", *(f"{PREFIX}{n}" for n in range(MAX_FILES, 2 * MAX_FILES))}
+
+
+def test_a_file_that_they_depend_on_is_looked_at(tmp_path: Path) -> None:
+    path, file, missing = str(tmp_path / "kept"), tmp_path / "a", tmp_path / "b"
+    file.write_text("1", "utf-8")
+    answers = Kept(["1"], b"{}", b"{}")
+
+    def keep_again() -> None:
+        keep(path, answers, [str(file), str(missing), str(tmp_path), "core/words.py"])
+        assert read(path) is not None
+
+    keep_again()
+    file.write_text("22", "utf-8")
+    assert read(path) is None
+    keep_again()
+    missing.touch()
+    assert read(path) is None
+    keep_again()
+    file.unlink()
+    assert read(path) is None
+
+
+def test_what_decides_about_tools_decides_which_answers_are_read(tmp_path: Path) -> None:
+    home = {"XDG_CACHE_HOME": str(tmp_path), "HOME": "/home"}
+    usual = path_for([], home, "/here")
+    assert usual == path_for([], home, "/here")
+    assert usual == path_for([], home | {"LANG": "C"}, "/here")
+    assert usual != path_for(["--read-only"], home, "/here")
+    assert usual != path_for([], home, "/there")
+    assert path_for(["a", "b"], home, "/here") != path_for(["ab"], home, "/here")
+    session = {"MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID"}
+    for name in OTHER_VARIABLES | {"RECOLLECT_TOOLSETS", "MEMORY_CONFIG_PATH", "XDG_CONFIG_HOME"}:
+        is_other = path_for([], home | {name: "x"}, "/here") != usual
+        assert is_other == (name not in session), name
+
+
+def test_without_a_home_folder_nothing_is_kept() -> None:
+    assert cache_folder({}) is None
+    assert cache_folder({"XDG_CACHE_HOME": "relative"}) is None
+    assert Start.of([], {}).path is None
