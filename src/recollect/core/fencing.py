@@ -5,45 +5,47 @@ from collections.abc import Iterable, Iterator
 
 from recollect.core.digests import blake2b
 
+from recollect.patterns import compile_late
+
 _MARK_DIGITS = 6
 
 # What nobody sees, but a model reads: what Unicode lets a program ignore (directions of writing,
 # variation selectors, fillers, tag characters), but not the two joiners, which scripts and emoji
 # need.
-_INVISIBLE = re.compile(
+_INVISIBLE = compile_late(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-_JOINERS = re.compile("[\u200c\u200d]+")
-_BLANKS = re.compile(r"[\s\x00-\x1f\x7f-\x9f]+")
+_JOINERS = compile_late("[\u200c\u200d]+")
+_BLANKS = compile_late(r"[\s\x00-\x1f\x7f-\x9f]+")
 _SPEAKERS = (
     "memor|conversation|system|assistant|human|user|developer|instruction|prompt|tool|function"
     "|antml|im_"
 )
 # Closing tags, comments, and tags that stand for somebody who speaks.
-_MARKUP = re.compile(rf"<(?=\s*(?:[/!?|]|{_SPEAKERS}))", re.IGNORECASE)
+_MARKUP = compile_late(rf"<(?=\s*(?:[/!?|]|{_SPEAKERS}))", re.IGNORECASE)
 # Tags that fetch something or swallow what follows, those with attributes, which may make any tag
 # do so, and addresses.
 _FETCHING = (
     "img|image|picture|source|video|audio|track|i?frame|embed|object|link|script|style|svg|math"
     "|input|base|meta|form|portal|plaintext|textarea|title|xmp|noembed|noframes|noscript|template"
 )
-_TAG = re.compile(rf"<(?=(?:{_FETCHING})\b|[a-z][\w.+-]*(?:[\s/]|:(?!:)|$))", re.IGNORECASE)
+_TAG = compile_late(rf"<(?=(?:{_FETCHING})\b|[a-z][\w.+-]*(?:[\s/]|:(?!:)|$))", re.IGNORECASE)
 # Where a tag stands apart from a name, unlike List<int>, Markdown may take what follows for HTML.
-_OPENING = re.compile(r"(?<!\w)<(?=[a-z/!?])", re.IGNORECASE)
+_OPENING = compile_late(r"(?<!\w)<(?=[a-z/!?])", re.IGNORECASE)
 # What makes an image or a link of words in brackets, here or where it is defined.
-_LINK = re.compile(r"!(?=\[)|\](?=\()")
-_DEFINITION = re.compile(r"\](?=:)")
+_LINK = compile_late(r"!(?=\[)|\](?=\()")
+_DEFINITION = compile_late(r"\](?=:)")
 # In code a closing tag is a closing tag.
-_SPEAKER = re.compile(rf"<(?=\s*(?:\||/?\s*(?:{_SPEAKERS})))", re.IGNORECASE)
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_BACKTICKS = re.compile("`+")
-_NO_LANGUAGE = re.compile(r"[^\w+#.-]")
-_CODE_FENCE = re.compile(r"`{3,}|~{3,}")
-_FENCE_LINE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)")
-_HEADING = re.compile(r"(?:^#|(?<=\s)##)#*(?=\s|$)")
-_LEADING = re.compile(r"^(?=[-+*>=_|:]|\d+[.)]|\[[^\]]*\]:)")
+_SPEAKER = compile_late(rf"<(?=\s*(?:\||/?\s*(?:{_SPEAKERS})))", re.IGNORECASE)
+_CONTROL = compile_late(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_BACKTICKS = compile_late("`+")
+_NO_LANGUAGE = compile_late(r"[^\w+#.-]")
+_CODE_FENCE = compile_late(r"`{3,}|~{3,}")
+_FENCE_LINE = compile_late(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})(.*)")
+_HEADING = compile_late(r"(?:^#|(?<=\s)##)#*(?=\s|$)")
+_LEADING = compile_late(r"^(?=[-+*>=_|:]|\d+[.)]|\[[^\]]*\]:)")
 
 
 def as_data(text: str) -> str:

@@ -1,8 +1,8 @@
 """Bytes to lines, with a bound on how long one may be, and whose message a line was."""
 
 import json
-import re
 
+from recollect.patterns import compile_late
 from recollect.values import Value
 
 _KEPT = 4096  # bytes of either end of a line that is too long
@@ -11,8 +11,8 @@ _TAIL = 400  # bytes at the end of a line that an id is looked for in
 # The id of a message that cannot be read as a whole, where the usual writers put it.
 _ID = rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{0,200}")\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
-_ID_AT_HEAD = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb",")
-_ID_AT_TAIL = re.compile(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
+_ID_AT_HEAD = compile_late(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb",")
+_ID_AT_TAIL = compile_late(_ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*$")
 
 
 class Overlong(Value):

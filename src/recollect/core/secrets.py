@@ -7,61 +7,64 @@ from typing import Any, NamedTuple, cast
 
 from recollect.core.secret_arguments import argument_spans
 from recollect.core.secret_forms import FORMS, LOOSE, TEMPLATE, WORDS, has_filler, is_placeholder
+from recollect.patterns import compile_late
 
-_TELEGRAM = re.compile(r"(?:(?<=bot)|(?<![\w:]))\d{8,10}:AA[\w-]{33,}+")
-_AZURE = re.compile(r"(?:Account|SharedAccess)Key=([A-Za-z0-9+/]{40,}={0,2})")
-_AWS_ID = re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}")
-_AWS_SECRET = re.compile(r"(?<![A-Za-z0-9/+=])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])")
+_TELEGRAM = compile_late(r"(?:(?<=bot)|(?<![\w:]))\d{8,10}:AA[\w-]{33,}+")
+_AZURE = compile_late(r"(?:Account|SharedAccess)Key=([A-Za-z0-9+/]{40,}={0,2})")
+_AWS_ID = compile_late(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}")
+_AWS_SECRET = compile_late(r"(?<![A-Za-z0-9/+=])[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])")
 _AWS_NEAR = 200  # characters between the id of a key and its secret
 
-_PEM_MARK = re.compile(r"-----(BEGIN|END) (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_BODY = re.compile(r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)*+")
+_PEM_MARK = compile_late(r"-----(BEGIN|END) (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----")
+_PEM_BODY = compile_late(r"(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)*+")
 
-_URL = re.compile(r"://[^\s/:@?#\"'<>]*+:([^\s/\"'<>]+)@(?=[\w\[.$<{])")
-_NETRC = re.compile(
+_URL = compile_late(r"://[^\s/:@?#\"'<>]*+:([^\s/\"'<>]+)@(?=[\w\[.$<{])")
+_NETRC = compile_late(
     r"\b(?:machine\s++\S++|default)\s++login\s++\S++\s++(?:account\s++\S++\s++)?password\s++(\S++)"
 )
-_AUTHORIZATION = re.compile(
+_AUTHORIZATION = compile_late(
     r"(?i)(authorization[\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?)?"
     r"(?<![A-Za-z0-9])(?:bearer|basic)[ \t]{1,4}([A-Za-z0-9._~+/=-]{6,}+)"
 )
 
 # What a secret is assigned to: its name, the sign between, and then the value.
-_NAME = re.compile(
+_NAME = compile_late(
     r"(?i)(?P<password>password|passwd|passphrase|passcode|(?<![a-z])(?:pass|pwd)(?![a-z]))"
     r"|(?P<key>(?:api|access|private|signing|encryption|account)[_ -]?key)"
     r"|(?P<secret>secret)|(?P<token>token)"
 )
-_SIGN = re.compile(
+_SIGN = compile_late(
     r"(?i)(?:[_-]?access)?(?:[_-]?(?:key|value))?(?:_?\d{1,3})?\\?(?:[\"'`]\]?)?"
     r"(?:(?:[ \t]{0,4}:[ \t]{0,4}(?:str|string|bytes)\b(?:[ \t]?\|[ \t]?None)?)?"
     r"[ \t]{0,8}(?::=|=>|={1,3}|:)[ \t]{0,8}|[ \t]{1,4}is[ \t]{1,4}|>)"
 )
-_FLAG = re.compile(r"(?:^|(?<=\s))--[a-z-]{0,30}$")  # what stands before the name of an option
-_QUOTED = re.compile(r"(?P<quote>\\?[\"'`])(?P<value>[^\n]{1,200}?)(?P=quote)")
-_BARE = re.compile(r"\\?[\"'`]?(?P<value>[^\s\"'`,;()<>{}|\\&]{1,200}+)")
+_FLAG = compile_late(r"(?:^|(?<=\s))--[a-z-]{0,30}$")  # what stands before the name of an option
+_QUOTED = compile_late(r"(?P<quote>\\?[\"'`])(?P<value>[^\n]{1,200}?)(?P=quote)")
+_BARE = compile_late(r"\\?[\"'`]?(?P<value>[^\s\"'`,;()<>{}|\\&]{1,200}+)")
 _LONGEST = 200  # characters of a value that are judged; what follows them goes the same way
-_WHOLE = re.compile(r"(?P<value>[^\s\"'`,;()<>{}|\\&]++)")
-_BLANK = re.compile(r"[ \t]{1,4}(?=\S)")
+_WHOLE = compile_late(r"(?P<value>[^\s\"'`,;()<>{}|\\&]++)")
+_BLANK = compile_late(r"[ \t]{1,4}(?=\S)")
 _SENTENCE_ENDS = ".,:!?"
 
-_MASK = re.compile(r"\[masked: [a-z ]+\]")
+_MASK = compile_late(r"\[masked: [a-z ]+\]")
 _MASK_BEGINS = "[masked:"
-_VARIABLE = re.compile(
+_VARIABLE = compile_late(
     r"[A-Z][A-Z0-9]*_[A-Z0-9_]*|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[A-Za-z_][\w.]*\[\w*\]"
 )
-_PATH = re.compile(r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]|[a-z][a-z0-9+.-]*://")
-_METHOD = re.compile(
+_PATH = compile_late(r"(?:~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]|[a-z][a-z0-9+.-]*://")
+_METHOD = compile_late(
     r"(?i)(?:sha|md|aes|rsa|hmac|argon|bcrypt|scrypt|pbkdf|base|oauth|utf)-?\d"
     r"|(?:[rhe]s-?(?:256|384|512)|(?:ed|x)-?(?:25519|448)|x-?509)(?![A-Za-z0-9])"
 )
-_MIXED_RUN = re.compile(r"(?=[A-Za-z]{0,99}\d)(?=\d{0,99}[A-Za-z])[A-Za-z0-9]{8,}+")
+_MIXED_RUN = compile_late(r"(?=[A-Za-z]{0,99}\d)(?=\d{0,99}[A-Za-z])[A-Za-z0-9]{8,}+")
 
 # What may follow such a name in the key of an object that holds the secret itself, and what in its
 # place only says where the secret is.
-_KEY_ENDS = re.compile(r"(?i)(?:[_ -]?access)?(?:[_ -]?(?:key|value))?s?(?:[_ -]?\d{1,3})?[\s:]*$")
-_AUTHORIZATION_KEY = re.compile(r"(?i)authorization\s*$")
-_REFERENCE = re.compile(
+_KEY_ENDS = compile_late(
+    r"(?i)(?:[_ -]?access)?(?:[_ -]?(?:key|value))?s?(?:[_ -]?\d{1,3})?[\s:]*$"
+)
+_AUTHORIZATION_KEY = compile_late(r"(?i)authorization\s*$")
+_REFERENCE = compile_late(
     r"<.*>|\$\{.*\}|\$\w+|%\w+%|\{.*\}|\[[^\[\]]*\]|\*+|[A-Z][A-Z0-9]*_[A-Z0-9_]*", re.DOTALL
 )
 _KINDS = {"password": "password", "api_key": "api key", "secret": "secret", "token": "token"}

@@ -3,14 +3,18 @@
 import re
 from collections.abc import Iterator
 
-_FENCED = re.compile(r"(```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z))", re.DOTALL)
-_INLINE_CODE = re.compile(r"`[^`\n]+`")
-_BULLET = re.compile(r"^(?:[-*+•]|\d{1,3}[.)])\s+")
-_INDENTED = re.compile(r"(?: {4}|\t)\s*\S")
+from recollect.patterns import compile_late
+
+_FENCED = compile_late(r"(```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z))", re.DOTALL)
+_INLINE_CODE = compile_late(r"`[^`\n]+`")
+_BULLET = compile_late(r"^(?:[-*+•]|\d{1,3}[.)])\s+")
+_INDENTED = compile_late(r"(?: {4}|\t)\s*\S")
 # The end of a sentence, where another one begins: not in 3.11, nor in app.py, nor before a
 # lower-case letter. Chinese and Japanese put no blank.
-_END = re.compile(r"(?<=[.!?…])[\"')\]”’»]*\s+(?=[\"'(\[“‘«`]*[^\W_a-z])|(?<=[。！？])[」』”’]?\s*")
-_ABBREVIATION = re.compile(
+_END = compile_late(
+    r"(?<=[.!?…])[\"')\]”’»]*\s+(?=[\"'(\[“‘«`]*[^\W_a-z])|(?<=[。！？])[」』”’]?\s*"
+)
+_ABBREVIATION = compile_late(
     r"(?:\b(?:e\.g|i\.e|etc|cf|vs|approx|no|nr|fig|dr|mr|mrs|ms|st|bzw|ca|[a-z])\.)\s*$",
     re.IGNORECASE,
 )

@@ -3,6 +3,8 @@
 import re
 from math import ceil
 
+from recollect.patterns import compile_late
+
 _SHORT_WORD = 4  # letters; such a word is one token in nearly every vocabulary
 
 # How many characters one token of such a stretch holds at least. Where vocabularies differ too
@@ -20,7 +22,7 @@ _CHARACTERS = {
     "fours": 1 / 4,
 }
 _CONSONANT = "[b-df-hj-np-tv-xz]"
-_STRETCHES = re.compile(
+_STRETCHES = compile_late(
     rf"(?P<hump>(?<=[A-Za-z0-9])[A-Z](?:(?!{_CONSONANT}{{4}})[a-z])+)"  # as in getName, or in a key
     # A blank before a letter is part of the letter's token.
     rf"|[ ]?(?:(?P<word>[A-Z]?(?:(?!{_CONSONANT}{{4}})[a-z])+)"

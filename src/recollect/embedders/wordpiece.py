@@ -12,6 +12,8 @@ from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 
+from recollect.patterns import compile_late
+
 UNKNOWN = "[UNK]"
 START = "[CLS]"
 END = "[SEP]"
@@ -91,11 +93,11 @@ class WordPiece:
 # What separates words for BERT. Python's own notion has control characters too, which are
 # removed instead: the halves around them are one word.
 _SPACES = " \t\n\r\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_CHUNK = re.compile(f"[^{_SPACES}]+")
-_SPACE = re.compile(f"[{_SPACES}]")
-_SPECIAL = re.compile(f"({'|'.join(map(re.escape, SPECIAL))})")
+_CHUNK = compile_late(f"[^{_SPACES}]+")
+_SPACE = compile_late(f"[{_SPACES}]")
+_SPECIAL = compile_late(f"({'|'.join(map(re.escape, SPECIAL))})")
 # The hole before U+2B920 is the reference's.
-_IDEOGRAPH = re.compile(
+_IDEOGRAPH = compile_late(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002b81f"
     "\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f]"
 )
@@ -103,7 +105,7 @@ _IDEOGRAPH = re.compile(
 # The reference has the tables of Unicode 8. For it everything younger is an ordinary letter, and
 # so part of an unknown word; these ranges hold every younger mark, punctuation and format
 # character up to Unicode 18, and beside them only what is in no piece of the vocabulary.
-_YOUNGER = re.compile(
+_YOUNGER = compile_late(
     "[\u05c8\u05c9\u061d\u07fd\u0890-\u08e2\u09fd\u09fe\u0a76\u0afa-\u0aff\u0b53-\u0b55"
     "\u0c04-\u0c3c\u0c77\u0c84\u0d00\u0d3b\u0d3c\u0d81\u0eba\u0ece\u180f-\u1886\u1abf-\u1af0"
     "\u1b4e\u1b4f\u1b7d-\u1b7f\u1df6-\u1dfb\u2e43-\u2e63\ua82c\ua8c5\ua8ff\ua9bd"

@@ -5,6 +5,7 @@ from calendar import monthrange
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
 
+from recollect.patterns import compile_late
 from recollect.values import Value
 
 LONGEST = 2_000  # characters of a text that are read for dates
@@ -241,7 +242,7 @@ def _weekday(match: "re.Match[str]", today: date) -> Iterator[Days]:
 
 
 def _pattern(expression: str, flags: int = re.IGNORECASE) -> "re.Pattern[str]":
-    return re.compile(f"{_OPEN}{expression}{_CLOSE}", flags)
+    return compile_late(f"{_OPEN}{expression}{_CLOSE}", flags)
 
 
 _CUE = r"(?:in|during|since|until|before|after|of|by|from|around|early|late|mid)"
