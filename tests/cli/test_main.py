@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from recollect import __version__
 from recollect.cli.main import COMMANDS
 
@@ -83,6 +85,42 @@ def test_the_handshake_and_the_list_of_tools_need_no_quick_encoder(tmp_path: Pat
     loaded = loaded_by_serve("--data-dir", str(tmp_path), sent=lines.encode())
     assert "recollect.families.graph.toolset" in loaded
     assert "orjson" not in loaded
+
+
+def request(method: str, **params: object) -> bytes:
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    return json.dumps(message).encode() + b"\n"
+
+
+def families(loaded: set[str]) -> set[str]:
+    """The families that were loaded, and the network for vectors, which some of them need."""
+    ours = {name.removeprefix("recollect.") for name in loaded if name.startswith("recollect.")}
+    inside = {name.split(".")[1] for name in ours if name.startswith("families.")}
+    return inside | {name for name in ours if name == "embedders"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "needed", "most"),
+    [
+        ("open_nodes", {"names": ["a"]}, {"graph"}, 150),
+        ("get_memory_status", {}, {"memories", "bank", "history", "embedders"}, 210),
+    ],
+)
+def test_a_first_call_loads_only_the_family_that_it_is_for(
+    tmp_path: Path, tool: str, arguments: dict[str, Any], needed: set[str], most: int
+) -> None:
+    options = ("--data-dir", str(tmp_path), "--project", "test")
+    sent = request("tools/call", name=tool, arguments=arguments)
+    loaded = loaded_by_serve(*options, sent=sent)
+    assert families(loaded) == needed
+    assert heavy(loaded) <= {"orjson"}  # it writes a call's answer
+    assert len([name for name in loaded if name.startswith("recollect")]) <= most
+
+
+def test_a_list_loads_every_family_and_nothing_heavy(tmp_path: Path) -> None:
+    loaded = loaded_by_serve("--data-dir", str(tmp_path), sent=request("tools/list"))
+    assert {"graph", "memories", "history"} <= families(loaded)
+    assert heavy(loaded) | loaded & {"apsw.ext", "sqlite3"} == set()
 
 
 def test_a_gateway_alone_lists_its_tools_without_anything_heavy_or_ours(tmp_path: Path) -> None:

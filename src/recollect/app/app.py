@@ -184,7 +184,7 @@ class App:
 
         on_disk = self.settings.deployment_mode != "embedded-memory"
         folder = self.settings.data_dir if on_disk else None
-        indexer = self._parts.keeper.indexer
+        indexer = self._parts.indexer
         return Overviews(self.library, self.past, indexer, self.clock, folder)
 
     @property
@@ -290,7 +290,7 @@ class App:
 
         Whoever ends it does not wait long: what is not written by then is not written.
         """
-        if "_parts" not in vars(self) or not self.settings.consolidation_on_shutdown:
+        if not self._has("memories") or not self.settings.consolidation_on_shutdown:
             return
         try:
             async with asyncio.timeout(SUMMING_UP):
@@ -303,10 +303,17 @@ class App:
             await self._gateway.close()
         if "_usage" in vars(self):
             await self._usage.close()
-        if "_parts" in vars(self):
+        if self._has("watcher"):
             await self.watcher.close()
-            if self._parts.bank is not None:
-                await self._parts.bank.close()
+        if self._has("bank") and self._parts.bank is not None:
+            await self._parts.bank.close()
+        if self._has("indexer"):
             await self._parts.keeper.close()
+        if self._has("searches"):
             await self._parts.searches.close()
+        if self._has("library"):
             await self.library.close()
+
+    def _has(self, part: str) -> bool:
+        """Return whether that part was needed so far."""
+        return "_parts" in vars(self) and self._parts.has(part)

@@ -44,7 +44,7 @@ def _fault() -> ModelUnavailable | None:
 
 
 def _queue(care: Care, model: str, *, can_embed: bool) -> Iterator[Finding]:
-    from recollect.app.build import EMBEDDED_KINDS
+    from recollect.app.embedded_kinds import EMBEDDED_KINDS
 
     waiting = care.waiting(model, EMBEDDED_KINDS)
     total = sum(each.texts for each in waiting)
@@ -77,7 +77,7 @@ def _drained(care: Care, model: str) -> str:
 
 async def _drain(care: Care) -> tuple[int, list[str]]:
     """How many texts got theirs, and what kept other databases from it."""
-    from recollect.app.build import EMBEDDED_KINDS
+    from recollect.app.embedded_kinds import EMBEDDED_KINDS
     from recollect.app.indexing import Indexer
     from recollect.embedders.onnx import OnnxEmbedder
 
