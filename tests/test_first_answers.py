@@ -46,6 +46,12 @@ from recollect.first_answers import Start
 Start.of(sys.argv[2:], os.environ).greet(lambda: None)
 print(*sys.modules, file=sys.stderr)
 """
+WHOLE = """
+import sys
+from recollect.__main__ import main
+main()
+print(*sys.modules, file=sys.stderr)
+"""
 OURS = {"__future__", "_blake2", "_json", "recollect", "recollect.first_answers", "select"}
 
 
@@ -195,6 +201,35 @@ def test_who_the_client_is_reaches_the_server(kept: Place) -> None:
         assert server.close_input() == 0
     words = command("log", "--data-dir", kept.data, "--project", "shop", "--json")
     assert b'"test 1"' in kept.run(words, b"")[0]
+
+
+def test_a_second_start_needs_no_command_line(kept: Place) -> None:
+    words = [sys.executable, "-c", WHOLE, *command("serve", "--data-dir", kept.data)[3:]]
+    answers, loaded = kept.run(words, lines(HELLO, INITIALIZED, LIST, CALL))
+    assert len(answers.splitlines()) == 3
+    assert "recollect.families.graph.toolset" in modules(loaded)
+    assert not {"click", "recollect.families.memories.toolset"} & modules(loaded)
+
+
+def test_arguments_mean_the_same_to_a_second_start(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    options = ("--path", tmp_path / "here", "--read-only", "-d", "--toolsets", "graph")
+    sent = lines(HELLO, LIST, CALL, CALL | {"id": 5, "params": {"name": "create_entities"}})
+    first = place.exchange(sent, *options)
+    assert place.content().flags is not None
+    assert sorted(place.exchange(sent, *options)) == sorted(first)
+    (tmp_path / "here").rmdir()
+    assert read(str(place.file)) is None
+
+
+def test_an_address_that_may_hold_a_password_is_not_written_down(place: Place) -> None:
+    place.variables["RECOLLECT_DATABASE_PASSWORD"] = "swordfish"
+    options = ("--database-url", "postgresql://me:tuna@127.0.0.1:1/nowhere")
+    place.exchange(lines(HELLO, LIST), *options)
+    assert place.content().flags is None
+    assert len(place.exchange(lines(HELLO, LIST), *options)) == 2
+    written = place.file.read_bytes()
+    assert not any(secret in written for secret in (b"swordfish", b"tuna"))
 
 
 def ask_until_changed(server: StdioServer) -> tuple[Any, Any]:

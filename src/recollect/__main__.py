@@ -7,6 +7,14 @@ TYPE_CHECKING = False  # `typing` takes longer to load than a client's first que
 if TYPE_CHECKING:
     from recollect.first_answers import Start
 
+# What a server over stdio loads in any case, beside its family and its engine.
+LOADED = (
+    "recollect.cli.server",
+    "recollect.transports.stdio",
+    "recollect.transports.answer_check",
+    "recollect.app.build",
+)
+
 
 def main() -> None:
     """Answer a hook, and a client's first questions, before the command line is loaded.
@@ -22,6 +30,11 @@ def main() -> None:
         answer(sys.argv[2:])
         return
     start = _start() if sys.argv[1:2] == ["serve"] else None
+    if start is not None and start.kept is not None:
+        from recollect.cli.server import resume
+
+        if resume(start):
+            return
     from recollect.cli.main import main as run
 
     run(start=start)
@@ -41,7 +54,11 @@ def _start() -> "Start | None":
 
 
 def _load() -> None:
-    """Import what a server takes, in the order in which it does."""
+    """Import what every server takes."""
+    from importlib import import_module
+
+    for name in LOADED:
+        import_module(name)
 
 
 if __name__ == "__main__":

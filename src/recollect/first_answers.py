@@ -48,14 +48,24 @@ PACKAGE = os.path.dirname(__file__)
 
 
 class Kept:
-    """What a server answered: the handshake after its version, and the list of tools."""
+    """What a server answered: the handshake after its version, and the list of tools.
 
-    __slots__ = ("handshake", "tools", "versions")
+    `flags` are its arguments as the command line understood them; None if they are not kept.
+    """
 
-    def __init__(self, versions: list[str], handshake: bytes, tools: bytes) -> None:
+    __slots__ = ("flags", "handshake", "tools", "versions")
+
+    def __init__(
+        self,
+        versions: list[str],
+        handshake: bytes,
+        tools: bytes,
+        flags: dict[str, Any] | None = None,
+    ) -> None:
         self.versions = versions
         self.handshake = handshake
         self.tools = tools
+        self.flags = flags
 
 
 class Start:
@@ -64,6 +74,7 @@ class Start:
     def __init__(self, path: str | None) -> None:
         self.path = path
         self.kept = None if path is None else read(path)
+        self.flags: dict[str, Any] | None = None  # for the next start
         self.answered: list[dict[str, Any]] = []
         self.rest = b""
 
@@ -180,7 +191,7 @@ def read(path: str) -> Kept | None:
     known = _parse(facts)
     if any(state_of(name) != state for name, state in known["files"].items()):
         return None
-    return Kept(known["versions"], handshake, tools)
+    return Kept(known["versions"], handshake, tools, known["flags"])
 
 
 def keep(path: str, kept: Kept, files: Iterable[str]) -> None:
@@ -189,7 +200,8 @@ def keep(path: str, kept: Kept, files: Iterable[str]) -> None:
     import tempfile
 
     names = (name.removeprefix(PACKAGE + os.sep) for name in files)
-    facts = {"versions": kept.versions, "files": {name: state_of(name) for name in names}}
+    files = {name: state_of(name) for name in names}
+    facts = {"versions": kept.versions, "flags": kept.flags, "files": files}
     content = b"\n".join((json.dumps(facts).encode(), kept.handshake, kept.tools))
     folder = os.path.dirname(path)
     os.makedirs(folder, 0o700, exist_ok=True)

@@ -1,15 +1,14 @@
 """Options that every command takes, and what becomes of them."""
 
-import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
+from recollect.cli.flags import settings_from as settings_from
 from recollect.errors import InvalidInput
-from recollect.settings import Engine, Settings, load
+from recollect.settings import Engine
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 ENGINES: tuple[str, ...] = get_args(Engine)
@@ -62,15 +61,3 @@ class Folder(click.Path):
         if not str(value).strip():
             raise InvalidInput("No folder is named.", hint="`.` is the one you are in.")
         return super().convert(value, param, ctx)
-
-
-def settings_from(**flags: Any) -> Settings:
-    """Settings of one command, with logging set up as they say."""
-    settings = load(flags)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        force=True,
-    )
-    return settings

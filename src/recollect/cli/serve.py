@@ -11,23 +11,15 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-import recollect
 from recollect.app.app import App
-from recollect.cli.options import common, settings_from
+from recollect.cli.options import common
+from recollect.cli.server import checked_settings, make_dispatcher, serve_stdio
 from recollect.core.conditions import answering
 from recollect.errors import InvalidInput, Refused, StoreAway
 from recollect.settings import (
     AUTO,
-    GATEWAY,
-    NO_FILE,
     BankMode,
     Settings,
-    chosen_toolsets,
-    decisive_files,
-    gateway_target,
-    remote_bank,
-    standby_folder,
-    warnings_of,
 )
 from recollect.transports.dispatch import Dispatcher
 from recollect.values import replace
@@ -105,90 +97,13 @@ def serve(start: "Start | None", as_json: bool, debug: bool, **flags: Any) -> No
     """Serve assistants over MCP, on stdio or HTTP."""
     if debug:
         flags["log_level"] = flags["log_level"] or "debug"
-    settings = settings_from(**flags)
-    for sentence in warnings_of(settings):
-        log.warning("%s", sentence)
-    _tell_of_left(settings)
-    _check_places(settings)
-    _check_gateway(settings, flags["gateway_config"])
+    settings = checked_settings(flags)
     if settings.transport == "http":
         _serve_http(settings)
     elif sys.stdin.isatty():
         _explain(settings)
     else:
-        _serve_stdio(settings, start)
-
-
-def _tell_of_left(settings: Settings) -> None:
-    """What waits for a database that was named before; nearly nobody has such a folder."""
-    if not standby_folder(settings).parent.is_dir():
-        return
-    from recollect.app.engines import left_elsewhere
-
-    for left in asyncio.run(left_elsewhere(settings)):
-        log.warning("%s %s.", left.sentence, left.hint)
-
-
-def _check_places(settings: Settings) -> None:
-    """Mistakes are told before anything starts, where they can be."""
-    remote = remote_bank(settings)
-    if remote is not None:
-        from recollect.filestores.finding import parsed_address
-
-        parsed_address(remote)
-    for name, flag in (("path", "--path"), ("ssh_key", "--ssh-key")):
-        path: Path | None = getattr(settings, name)
-        if path is not None and not path.exists():
-            raise InvalidInput(
-                f"{flag} names {path}, which does not exist.", argument=flag, value=str(path)
-            )
-
-
-def _check_gateway(settings: Settings, named: str | None) -> None:
-    """A gateway that is all there is must work; beside other tools its fault is only told."""
-    chosen = chosen_toolsets(settings) if settings.dialect == "recollect" else ()
-    if (GATEWAY in chosen) == (named == NO_FILE) and named is not None:
-        raise InvalidInput(
-            f"--gateway-config is {named}, and "
-            + ("the toolsets have a gateway." if GATEWAY in chosen else "no gateway is served."),
-            hint="Leave it out, or name `gateway` among the --toolsets.",
-            argument="gateway_config",
-            value=named,
-        )
-    if chosen == (GATEWAY,):
-        from recollect.app.gateway.file import load
-
-        load(gateway_target(settings))
-
-
-def _serve_stdio(settings: Settings, start: "Start | None") -> None:
-    from recollect.transports.answer_check import check_answers
-    from recollect.transports.stdio import claim_wire, serve_stdio
-
-    async def run() -> None:
-        app = App(settings)
-        try:
-            app.start()
-            dispatcher = _dispatcher(app)
-            if start is not None and (start.kept or _decisive_files(app)):
-                check_answers(dispatcher, start, lambda: _decisive_files(app))
-            await serve_stdio(dispatcher, read, written, start)
-        finally:
-            await app.end_sessions()
-            await app.close()
-
-    read, written = claim_wire()
-    asyncio.run(run())
-
-
-def _decisive_files(app: App) -> list[str] | None:
-    """Return the files that decide a server's first answers; None if more than files does."""
-    if app.gateway is not None or app.settings.conformance:
-        return None
-    package = f"{recollect.__name__}."
-    modules = [module for name, module in sys.modules.items() if name.startswith(package)]
-    sources = [module.__file__ for module in modules if module.__file__ is not None]
-    return [*sources, *map(str, decisive_files(app.settings))]
+        serve_stdio(settings, flags, start)
 
 
 def _serve_http(settings: Settings) -> None:
@@ -210,7 +125,7 @@ def _serve_http(settings: Settings) -> None:
                 from recollect.transports.http import serve_http
 
                 port = listening.getsockname()[1]
-                dispatcher = _dispatcher(app)
+                dispatcher = make_dispatcher(app)
                 await serve_http(
                     dispatcher,
                     listening,
@@ -317,15 +232,6 @@ def _tell_address(settings: Settings, port: int, *, local: bool) -> None:
             f"`recollect token`{encrypted}.",
             err=True,
         )
-
-
-def _dispatcher(app: App) -> Dispatcher:
-    dispatcher = Dispatcher(app)
-    if app.settings.conformance:
-        from recollect.transports.conformance import add_fixtures
-
-        add_fixtures(dispatcher)
-    return dispatcher
 
 
 def _explain(settings: Settings) -> None:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator
 
 from recollect.core.digests import blake2b
-
 from recollect.patterns import compile_late
 
 _MARK_DIGITS = 6

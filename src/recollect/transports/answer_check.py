@@ -37,6 +37,7 @@ class _Check:
         self._initialize = dispatcher.methods["initialize"]
         self._list_tools = dispatcher.methods["tools/list"]
         self._path = start.path
+        self._flags = start.flags
         self._files = files
         self._kept = start.kept  # None once a client has its list
         self._handshake = b""
@@ -81,7 +82,7 @@ class _Check:
 
     def _answers(self, listed: Reply) -> Kept:
         tools = encode_small(cast(JSON, listed))
-        return Kept(list(HANDSHAKE_VERSIONS), self._handshake, tools)
+        return Kept(list(HANDSHAKE_VERSIONS), self._handshake, tools, self._flags)
 
     def _keep(self, answers: Kept) -> None:
         files = self._files()
