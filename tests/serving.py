@@ -198,6 +198,12 @@ class StdioServer:
         line = self._lines.get(timeout=HANG)
         return json.loads(line) if line else None
 
+    def receive_line(self) -> bytes:
+        """The next message as it was sent."""
+        line = self._lines.get(timeout=HANG)
+        assert line
+        return line.rstrip(b"\n")
+
     def rest(self) -> list[Any]:
         return list(iter(self.receive, None))
 

@@ -13,7 +13,7 @@ from recollect.core.sessions import Session
 from recollect.errors import Refused
 from recollect.first_answers import Kept, Start, keep, read
 from recollect.settings import Settings
-from recollect.transports.answer_check import check_answers
+from recollect.transports.answer_check import CHECK_SECONDS, check_answers
 from recollect.transports.connection import TOOLS_CHANGED, Connection
 from recollect.transports.dispatch import Dispatcher, Request
 from serving import HANG, INITIALIZE, META
@@ -27,7 +27,7 @@ class Checked:
     def __init__(self, dispatcher: Dispatcher, path: Path, files: Iterable[str] | None) -> None:
         self.path = path
         self._dispatcher = dispatcher
-        self._connection = Connection(Session())
+        self.connection = Connection(Session())
         self.told: asyncio.Queue[str] = asyncio.Queue()
         check_answers(dispatcher, Start(str(path)), lambda: files)
 
@@ -36,7 +36,7 @@ class Checked:
             await self.told.put(name)
 
         answer = await self._dispatcher.handle(
-            self._connection, 1, method, params, notify=tell, announce=tell
+            self.connection, 1, method, params, notify=tell, announce=tell
         )
         return answer.as_json()
 
@@ -70,6 +70,16 @@ async def test_a_list_of_the_last_start_is_given_once_and_corrected(
     kept = read(str(path))
     assert kept is not None
     assert json.loads(kept.tools) == real
+
+
+async def test_nothing_is_compared_while_a_call_runs(dispatcher: Dispatcher, path: Path) -> None:
+    client = Checked(dispatcher, path, [])
+    await client("initialize", **INITIALIZE)
+    async with client.connection.turns.take(writes=False):
+        await client("tools/list")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.told.get(), 2 * CHECK_SECONDS)
+    assert await client.news() == TOOLS_CHANGED
 
 
 @pytest.mark.parametrize("params", [{"_meta": META}, {}], ids=["stateless", "no handshake"])

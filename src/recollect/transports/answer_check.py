@@ -18,7 +18,7 @@ from recollect.first_answers import Kept, Start, keep
 from recollect.transports.connection import JSON, TOOLS_CHANGED
 from recollect.transports.dispatch import Dispatcher, Reply, Request
 
-CHECK_SECONDS = 0.5  # after the list was answered: the calls that follow it go first
+CHECK_SECONDS = 0.5  # after the list was answered: the calls that follow it come first
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +67,8 @@ class _Check:
 
     async def _check(self, kept: Kept, request: Request) -> None:
         await asyncio.sleep(CHECK_SECONDS)
+        while not request.connection.turns.is_idle:
+            await asyncio.sleep(CHECK_SECONDS)
         try:
             real = self._answers(await self._list_tools(request))
         except RecollectError as error:

@@ -71,6 +71,10 @@ class Turns:
     def __init__(self) -> None:
         self._running: dict[asyncio.Future[None], bool] = {}
 
+    @property
+    def is_idle(self) -> bool:
+        return not self._running
+
     def take(self, *, writes: bool) -> "Turn":
         return Turn(self._running, writes)
 
