@@ -121,7 +121,7 @@ def _serve_http(settings: Settings) -> None:
             await _require_token(settings, app.library, local=local)
             app.start(at_once=True)
             with listen(settings.host, settings.port) as listening:
-                # The SDK takes a second to load; mistakes are told before that.
+                # The server takes a moment to load; mistakes are told before that.
                 from recollect.transports.http import serve_http
 
                 port = listening.getsockname()[1]

@@ -15,6 +15,8 @@ ASGIApp = Callable[[Message, Receive, Send], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
 
 ACCOUNT = "recollect.account"  # in a scope behind the guard: whose request it is
+CREDENTIAL = "recollect.credential"  # in a scope behind the guard: the hash of its token
+HEADERS = "recollect.headers"  # in a scope: its headers as texts
 PLAIN_JSON = "application/json"
 
 
@@ -25,11 +27,25 @@ class Refusal(Value):
     message: str
     headers: Headers = ()
     data: Mapping[str, Any] | None = None
+    code: int = INVALID_REQUEST
+
+
+class Rejected(Exception):
+    """Ends a request with a refusal."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
 
 
 def account_in(scope: Message) -> Account | None:
     """Whose request it is; None: the owner's."""
     return cast("Account | None", scope.get(ACCOUNT))
+
+
+def read_credential(scope: Message) -> str | None:
+    """Return what the request proved its account with, None if no token was asked for."""
+    return cast("str | None", scope.get(CREDENTIAL))
 
 
 def address_in(scope: Message) -> str:
@@ -51,11 +67,22 @@ async def answer(
 
 
 async def refuse(send: Send, refusal: Refusal) -> None:
-    error: dict[str, Any] = {"code": INVALID_REQUEST, "message": refusal.message}
+    error: dict[str, Any] = {"code": refusal.code, "message": refusal.message}
     if refusal.data is not None:
         error["data"] = dict(refusal.data)
     body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
     await answer(send, refusal.status, body, headers=refusal.headers)
+
+
+def read_headers(scope: Message) -> dict[str, str]:
+    """Return the headers as texts, decoded once a request; of a repeated header, the last."""
+    headers: dict[str, str] | None = scope.get(HEADERS)
+    if headers is None:
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        scope[HEADERS] = headers
+    return headers
 
 
 def by_path(app: ASGIApp, routes: Mapping[str, ASGIApp]) -> ASGIApp:

@@ -13,9 +13,8 @@ from recollect.transports.dispatch import (
     ProtocolError,
     Request,
 )
+from recollect.transports.http_stateless_era import MISSING_CAPABILITY
 from recollect.values import Value
-
-MISSING_CAPABILITY = -32021
 
 Question = JSON  # a request to the client: its method and params
 Answers = Mapping[str, JSON]

@@ -8,15 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from math import ceil
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-
 from recollect.app.accounts.accounts import Unknown
 from recollect.app.tokens import hashed
 from recollect.core.accounts import Account
 from recollect.core.peers import PEER_PATHS
 from recollect.errors import RecollectError
-from recollect.transports.asgi import ACCOUNT, Message, Refusal, address_in
+from recollect.transports.asgi import ACCOUNT, CREDENTIAL, Message, Refusal, address_in
 from recollect.transports.limits import MOST_KEYS, Buckets, Queues, Seconds
 from recollect.transports.plain_errors import plain
 
@@ -83,9 +80,7 @@ class Entrance:
         if is_counted:
             self._wrong.give_back(network)
         self._note(secret_hash)
-        # The SDK lets a session be used only with the credential that opened it.
-        token = AccessToken(token=secret_hash, client_id=secret_hash, scopes=[])
-        scope["user"] = AuthenticatedUser(token)
+        scope[CREDENTIAL] = secret_hash
         scope[ACCOUNT] = account
         return self._over_limit(account, secret_hash) or _wrong_path(account, scope["path"])
 

@@ -17,6 +17,7 @@ from recollect.transports.asgi import (
     Refusal,
     Send,
     account_in,
+    read_headers,
     refuse,
 )
 from recollect.transports.entrance import Entrance
@@ -59,9 +60,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
+        headers = read_headers(scope)
         self._proxies.settle(scope, headers)
         entrance = None if scope["path"] in self._open_paths else self._entrance
         refusal = await self._refusal(scope, headers, entrance)

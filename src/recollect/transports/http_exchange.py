@@ -1,0 +1,147 @@
+"""One request over HTTP and its answer: a JSON document, or a stream of events."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self, cast
+
+from recollect.core.protocol import MESSAGE_LIMIT
+from recollect.transports.asgi import (
+    PLAIN_JSON,
+    Headers,
+    Message,
+    Receive,
+    Refusal,
+    Rejected,
+    Send,
+    answer,
+    read_headers,
+)
+from recollect.transports.dispatch import PARSE_ERROR
+from recollect.transports.http_headers import EVENT_STREAM, check_accept, check_content_type
+
+PING = b": ping\r\n\r\n"
+PING_SECONDS = 15.0  # of silence, before a proxy takes the connection for dead
+WATCH_AFTER_SECONDS = 0.05  # most answers are complete by then and need no watch
+
+EVENT_HEADERS: Headers = (
+    (b"content-type", EVENT_STREAM.encode()),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+
+class Exchange:
+    """A request as it came, and the only way to answer it."""
+
+    def __init__(self, scope: Message, receive: Receive, send: Send, ping_seconds: float) -> None:
+        self.scope = scope
+        self.headers = read_headers(scope)
+        self.answer_headers: Headers = ()
+        self.is_stream = False
+        self.ping_seconds = ping_seconds
+        self.receive = receive
+        self._send = send
+        self._lock = asyncio.Lock()  # a ping may come while an event is sent
+        self._is_ended = False
+
+    async def read_json(self) -> Any:
+        """Return the body; raise Rejected if this request cannot carry a message."""
+        check_accept(self.headers, PLAIN_JSON, EVENT_STREAM)
+        check_content_type(self.headers)
+        body = await self._read()
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as error:
+            message = f"The body is not valid JSON: {error}"
+            raise Rejected(Refusal(400, message, code=PARSE_ERROR)) from error
+
+    async def send_document(self, body: bytes, status: int = 200) -> None:
+        await answer(self._send, status, body, headers=self.answer_headers)
+
+    async def send_events(self, events: bytes, *, is_last: bool = False) -> None:
+        """Make the answer a stream, if it is not one, and send these events."""
+        async with self._lock:
+            if self._is_ended:
+                return
+            if not self.is_stream:
+                self.is_stream = True
+                headers = [*EVENT_HEADERS, *self.answer_headers]
+                await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+            self._is_ended = is_last
+            await self._send(
+                {"type": "http.response.body", "body": events, "more_body": not is_last}
+            )
+
+    async def ping(self) -> None:
+        await self.send_events(PING)
+
+    async def _read(self) -> bytes:
+        parts: list[bytes] = []
+        size, has_more = 0, True
+        while has_more:
+            part = await self.receive()
+            parts.append(part.get("body", b""))
+            size += len(parts[-1])
+            if size > MESSAGE_LIMIT:
+                raise Rejected(Refusal(413, f"A message may have {MESSAGE_LIMIT:,} bytes at most."))
+            has_more = part.get("more_body", False)
+        return b"".join(parts)
+
+
+class Watch:
+    """Pings while an answer is silent, and notices when the client leaves.
+
+    It begins after a moment, so that quick answers cost no task. With `cancels` the block inside
+    ends quietly when the client leaves.
+    """
+
+    def __init__(
+        self, exchange: Exchange, ping: Callable[[], Awaitable[None]], *, cancels: bool
+    ) -> None:
+        self._exchange = exchange
+        self._ping = ping
+        self._cancels = cancels
+        self._is_gone = False
+        self._watching: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._timer = loop.call_later(WATCH_AFTER_SECONDS, self._begin)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        self._timer.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+        if not self._is_gone or not isinstance(error, asyncio.CancelledError):
+            return False
+        self._task.uncancel()
+        return True
+
+    def _begin(self) -> None:
+        self._watching = asyncio.create_task(self._watch(), name="watch over an answer")
+
+    async def _watch(self) -> None:
+        receiving = asyncio.ensure_future(self._exchange.receive())
+        try:
+            while True:
+                done, _ = await asyncio.wait({receiving}, timeout=self._exchange.ping_seconds)
+                if not done:
+                    await self._ping()
+                elif receiving.result()["type"] == "http.disconnect":
+                    break
+                else:
+                    receiving = asyncio.ensure_future(self._exchange.receive())
+        finally:
+            receiving.cancel()
+        if self._cancels:
+            self._is_gone = True
+            self._task.cancel()
