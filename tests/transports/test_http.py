@@ -1,23 +1,16 @@
 """The HTTP transport: who may come in, sessions, streams, and the way out."""
 
-import asyncio
 import json
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from recollect.app.app import App
-from recollect.settings import Settings
-from recollect.transports.connection import Connection
-from recollect.transports.dispatch import Dispatcher, Request
-from recollect.transports.guard import Guard, OpenRequests
-from recollect.transports.http_endpoint import Endpoint
 from recollect.transports.listening import is_loopback
-from serving import HANG, INITIALIZE, META, HttpServer, http_server, run, stdio_server
+from serving import INITIALIZE, META, HttpServer, http_server, run, stdio_server
 
 LIMIT = 16 * 1024 * 1024
 DISCOVER = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": META}}
@@ -230,158 +223,3 @@ def test_a_signal_ends_the_server_well_with_streams_open(tmp_path: Path, number:
         first.close()
         second.close()
         assert "".join(server.said[1:]) == ""
-
-
-class Exchange:
-    """One request to an application in this process, answered as it goes."""
-
-    def __init__(
-        self,
-        app: Any,
-        body: dict[str, Any] | None,
-        headers: dict[str, str] | None = None,
-        method: str = "POST",
-    ) -> None:
-        self.sent: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        data = b"" if body is None else json.dumps(body).encode()
-        self._received.put_nowait({"type": "http.request", "body": data})
-        if headers is None and body is not None:
-            headers = MODERN_HEADERS | {"Mcp-Method": body["method"]}
-        sent = {
-            "host": "localhost",
-            "content-type": "application/json",
-            "accept": "application/json, text/event-stream",
-            **{name.lower(): value for name, value in (headers or {}).items()},
-        }
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": "/mcp",
-            "query_string": b"",
-            "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
-        }
-        self.task = asyncio.create_task(app(scope, self._received.get, self.sent.put))
-
-    def disconnect(self) -> None:
-        self._received.put_nowait({"type": "http.disconnect"})
-
-    async def body(self) -> Any:
-        while not (message := await self.sent.get()).get("body"):
-            pass
-        text: str = message["body"].decode()
-        return json.loads(text.split("data: ")[-1])
-
-
-@pytest.fixture
-async def dispatcher(tmp_path: Path) -> AsyncIterator[Dispatcher]:
-    app = App(Settings(tmp_path))
-    yield Dispatcher(app)
-    await app.close()
-
-
-async def test_a_client_that_closes_the_stream_cancels_its_request(dispatcher: Dispatcher) -> None:
-    began, ended = asyncio.Event(), asyncio.Event()
-
-    async def slow(request: Request) -> dict[str, Any]:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-        return {}
-
-    dispatcher.methods["test/slow"] = slow
-    app = Endpoint(dispatcher, "/mcp")
-    async with asyncio.timeout(HANG):
-        exchange = Exchange(app, DISCOVER | {"method": "test/slow"})
-        await began.wait()
-        exchange.disconnect()
-        await ended.wait()
-        await exchange.task
-        assert exchange.sent.empty()
-
-
-async def test_a_bug_is_masked_and_ends_one_request(
-    dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def broken(request: Request) -> dict[str, Any]:
-        raise RuntimeError("secret detail")
-
-    dispatcher.methods["test/broken"] = broken
-    app = Endpoint(dispatcher, "/mcp")
-    async with asyncio.timeout(HANG):
-        answer = await Exchange(app, DISCOVER | {"method": "test/broken"}).body()
-        assert answer["error"]["code"] == -32603
-        assert "secret" not in json.dumps(answer)
-        assert "secret detail" in caplog.text
-        assert (await Exchange(app, DISCOVER).body())["result"]["resultType"] == "complete"
-
-
-async def test_a_stream_that_has_begun_is_finished_when_the_server_stops(
-    dispatcher: Dispatcher,
-) -> None:
-    async def slow(request: Request) -> dict[str, Any]:
-        await request.notify("notifications/progress", {"progressToken": 1, "progress": 1})
-        await asyncio.Event().wait()
-        return {}
-
-    dispatcher.methods["test/slow"] = slow
-    app = Endpoint(dispatcher, "/mcp")
-    async with asyncio.timeout(HANG):
-        requests = OpenRequests(Guard(app, "127.0.0.1", None))
-        exchange = Exchange(requests, DISCOVER | {"method": "test/slow"})
-        assert (await exchange.body())["method"] == "notifications/progress"
-        await requests.stop(grace=0.01)
-        await exchange.task
-        last = await exchange.sent.get()
-        assert (last["body"], last["more_body"]) == (b"", False)
-        assert exchange.sent.empty()
-
-
-async def test_a_request_that_does_not_end_is_ended_when_the_server_stops(
-    dispatcher: Dispatcher,
-) -> None:
-    began = asyncio.Event()
-
-    async def slow(request: Request) -> dict[str, Any]:
-        began.set()
-        await asyncio.Event().wait()
-        return {}
-
-    dispatcher.methods["test/slow"] = slow
-    app = Endpoint(dispatcher, "/mcp")
-    async with asyncio.timeout(HANG):
-        requests = OpenRequests(Guard(app, "127.0.0.1", None))
-        exchange = Exchange(requests, DISCOVER | {"method": "test/slow"})
-        await began.wait()
-        await requests.stop(grace=0.01)
-        await exchange.task
-        assert (await exchange.sent.get())["status"] == 503
-
-
-async def test_a_session_that_ends_takes_its_subscriptions_along(dispatcher: Dispatcher) -> None:
-    connections: list[Connection] = []
-    subscribe = dispatcher.methods["resources/subscribe"]
-
-    async def watched(request: Request) -> dict[str, Any]:
-        connections.append(request.connection)
-        return await subscribe(request)
-
-    dispatcher.methods["resources/subscribe"] = watched
-    await dispatcher.app.library.create("p", "")
-    app = Endpoint(dispatcher, "/mcp")
-    async with asyncio.timeout(HANG):
-        begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}
-        exchange = Exchange(app, begin, {})
-        names = dict((await exchange.sent.get())["headers"])
-        session = {"Mcp-Session-Id": names[b"mcp-session-id"].decode()}
-        await exchange.task
-        uri = {"uri": "memory://projects/p/knowledge-graph"}
-        ask = {"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": uri}
-        assert (await Exchange(app, ask, session).body())["result"] == {}
-        [connection] = connections
-        assert set(connection.subscriptions) == {uri["uri"]}
-        await Exchange(app, None, session, "DELETE").task
-        assert await connection.notices.next() is None
-        assert connection.subscriptions == {}

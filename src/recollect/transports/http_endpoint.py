@@ -25,9 +25,9 @@ class Endpoint:
     ) -> None:
         self._paths = (path, path + "/")
         self._ping_seconds = ping_seconds
-        self._sessions = sessions or HttpSessions(metrics)
+        self.sessions = sessions or HttpSessions(metrics)
         self._stateless = StatelessEra(dispatcher)
-        self._handshake = HandshakeEra(dispatcher, self._sessions, self._stateless)
+        self._handshake = HandshakeEra(dispatcher, self.sessions, self._stateless)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._ping_seconds)
@@ -38,7 +38,7 @@ class Endpoint:
 
     def close(self) -> None:
         """End all sessions."""
-        self._sessions.close_all()
+        self.sessions.close_all()
 
     async def _serve(self, exchange: Exchange, method: str) -> None:
         if exchange.scope["path"] not in self._paths:

@@ -148,7 +148,7 @@ class HttpSessions:
         self._log = log or EventLog(clock=clock)
         self._clock = clock
         self._open: dict[str, HttpSession] = {}
-        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -161,8 +161,8 @@ class HttpSessions:
         if self._metrics is not None:
             session.on_close.enter_context(self._metrics.open_session())
         self._open[session.id] = session
-        if self._sweep_timer is None:
-            self._sweep_later()
+        if self._timer is None:
+            self._start_timer()
         return session
 
     def find(self, session_id: str, credential: str | None) -> HttpSession:
@@ -188,25 +188,28 @@ class HttpSessions:
     def close_all(self) -> None:
         for session in list(self._open.values()):
             self.close(session)
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
+        self._stop_timer()
+
+    @property
+    def is_sweeping(self) -> bool:
+        """Return whether expired sessions and events are looked for from time to time."""
+        return self._timer is not None
 
     def sweep(self) -> None:
-        """Close the sessions that were idle too long, and forget events that are too old."""
+        """Close the sessions that were idle too long, and forget the events that are too old."""
         oldest = self._clock() - IDLE_SECONDS
         for session in list(self._open.values()):
             if not session.open_requests and session.idle_since < oldest:
                 self.close(session)
         self._log.expire()
+        self._stop_timer()
+        if self._open or self._log.size:
+            self._start_timer()
 
-    def _sweep_later(self) -> None:
-        """Sweep again and again while there are sessions or events."""
-        loop = asyncio.get_running_loop()
+    def _start_timer(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self.sweep)
 
-        def sweep() -> None:
-            self._sweep_timer = None
-            self.sweep()
-            if self._open or self._log.size:
-                self._sweep_later()
-
-        self._sweep_timer = loop.call_later(SWEEP_SECONDS, sweep)
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

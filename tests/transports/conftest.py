@@ -1,0 +1,39 @@
+"""The dispatch table, and the endpoint before it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from recollect.app.app import App
+from recollect.settings import Settings
+from recollect.transports.dispatch import Dispatcher
+from recollect.transports.http_endpoint import Endpoint
+from serving import HANG
+
+QUICK_PING_SECONDS = 0.01
+
+
+@pytest.fixture
+async def dispatcher(tmp_path: Path) -> AsyncIterator[Dispatcher]:
+    app = App(Settings(tmp_path))
+    yield Dispatcher(app)
+    await app.close()
+
+
+@pytest.fixture
+async def endpoint(dispatcher: Dispatcher) -> AsyncIterator[Endpoint]:
+    endpoint = Endpoint(dispatcher, "/mcp")
+    async with asyncio.timeout(HANG):
+        yield endpoint
+    endpoint.close()
+
+
+@pytest.fixture
+async def pinging_endpoint(dispatcher: Dispatcher) -> AsyncIterator[Endpoint]:
+    """Keeps silent connections alive without making a test wait."""
+    endpoint = Endpoint(dispatcher, "/mcp", ping_seconds=QUICK_PING_SECONDS)
+    async with asyncio.timeout(HANG):
+        yield endpoint
+    endpoint.close()

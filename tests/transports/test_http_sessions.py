@@ -1,0 +1,108 @@
+import pytest
+
+from recollect.core.conditions import Condition
+from recollect.transports import http_sessions
+from recollect.transports.asgi import Rejected
+from recollect.transports.http_events import EventLog
+from recollect.transports.http_sessions import IDLE_SECONDS, HttpSessions
+from recollect.transports.metrics import Metrics
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+async def test_a_session_that_is_idle_expires(clock: Clock) -> None:
+    sessions = HttpSessions(clock=clock)
+    idle, used, held = (sessions.open(None, None) for _ in range(3))
+    with sessions.hold(held):
+        clock.now = IDLE_SECONDS
+        with sessions.hold(used):
+            clock.now += 1
+        sessions.sweep()
+        with pytest.raises(Rejected) as caught:
+            sessions.find(idle.id, None)
+        assert caught.value.refusal.status == 404
+        assert sessions.find(used.id, None) is used
+        assert sessions.find(held.id, None) is held
+        clock.now += IDLE_SECONDS + 1
+        sessions.sweep()
+        assert len(sessions) == 1
+    clock.now += IDLE_SECONDS + 1
+    sessions.sweep()
+    assert len(sessions) == 0
+
+
+async def test_sweeping_forgets_events_too(clock: Clock) -> None:
+    log = EventLog(clock=clock)
+    sessions = HttpSessions(log=log, clock=clock)
+    session = sessions.open(None, None)
+    stream = session.open_stream()
+    stream.add(b"x")
+    stream.end()
+    sessions.close(session)
+    assert log.size
+    clock.now = 3600.0
+    sessions.sweep()
+    assert log.size == 0
+    sessions.close_all()
+
+
+async def test_there_is_a_limit_to_open_sessions(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_sessions, "MAX_SESSIONS", 2)
+    sessions = HttpSessions(clock=clock)
+    first = sessions.open(None, None)
+    sessions.open(None, None)
+    with pytest.raises(Rejected) as caught:
+        sessions.open(None, None)
+    assert caught.value.refusal.status == 503
+    sessions.close(first)
+    sessions.open(None, None)
+    sessions.close_all()
+    assert len(sessions) == 0
+
+
+async def test_open_sessions_are_counted(clock: Clock) -> None:
+    metrics = Metrics(lambda: Condition("sqlite", "local"))
+    sessions = HttpSessions(metrics, clock=clock)
+    one, two = sessions.open(None, None), sessions.open(None, None)
+    assert "recollect_open_sessions 2" in metrics.text()
+    sessions.close(one)
+    sessions.close(one)
+    assert "recollect_open_sessions 1" in metrics.text()
+    sessions.close(two)
+    sessions.close_all()
+    assert "recollect_open_sessions 0" in metrics.text()
+
+
+async def test_the_timer_runs_only_while_there_is_something_to_forget(clock: Clock) -> None:
+    sessions = HttpSessions(clock=clock)
+    assert not sessions.is_sweeping
+    session = sessions.open(None, None)
+    assert sessions.is_sweeping
+    sessions.close(session)
+    sessions.sweep()
+    assert not sessions.is_sweeping
+    sessions.open(None, None)
+    assert sessions.is_sweeping
+    sessions.close_all()
+    assert not sessions.is_sweeping
+
+
+async def test_ids_of_sessions_cannot_be_guessed(clock: Clock) -> None:
+    sessions = HttpSessions(clock=clock)
+    ids = {sessions.open(None, None).id for _ in range(50)}
+    assert len(ids) == 50
+    assert {len(each) for each in ids} == {32}
+    sessions.close_all()
