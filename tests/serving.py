@@ -142,10 +142,13 @@ def last_message(text: str) -> Any:
 
 
 @contextmanager
-def http_server(data_dir: Path, *options: object, **variables: str) -> Iterator[HttpServer]:
+def http_server(
+    data_dir: Path, *options: object, program: list[str] | None = None, **variables: str
+) -> Iterator[HttpServer]:
+    """`program` is what runs in place of ours, with the same arguments."""
     arguments = ("serve", "--transport", "http", "--port", 0, "--data-dir", data_dir, *options)
     process = subprocess.Popen(
-        command(*arguments),
+        command(*arguments) if program is None else [*program, *map(str, arguments)],
         encoding="utf-8",
         env=environment() | variables,
         stderr=subprocess.PIPE,

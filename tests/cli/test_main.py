@@ -9,8 +9,11 @@ import pytest
 
 from recollect import __version__
 from recollect.cli.main import COMMANDS
+from serving import http_server
 
 Run = Callable[..., Any]
+
+MAX_HTTP_MODULES = 650
 
 # What a server over stdio must not load: each costs more than the whole rest of the start.
 HEAVY = {
@@ -48,15 +51,15 @@ def test_every_command_can_be_loaded_and_takes_the_common_options(recollect: Run
             assert option in page.out, (name, option)
 
 
+LISTING = (
+    "import sys; from recollect.cli.main import main; main(); print(*sys.modules, file=sys.stderr)"
+)
+
+
 def loaded_by_serve(*options: str, sent: bytes = b"") -> set[str]:
     """The modules that a server has loaded by its end."""
-    script = (
-        "import sys; from recollect.cli.main import main; "
-        "sys.argv = ['recollect', 'serve', *sys.argv[1:]]; main(); "
-        "print(*sys.modules, file=sys.stderr)"
-    )
     ended = subprocess.run(
-        [sys.executable, "-c", script, *options],
+        [sys.executable, "-c", LISTING, "serve", *options],
         input=sent,
         capture_output=True,
         timeout=60,
@@ -74,6 +77,20 @@ def test_a_start_over_stdio_loads_nothing_heavy() -> None:
     assert heavy(loaded) == set()
     # The handshake is answered before the application is put together.
     assert not any(name.startswith(("apsw", "recollect.families")) for name in loaded)
+
+
+def test_a_server_over_http_answers_without_the_sdk(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", LISTING]
+    with http_server(tmp_path, "--no-token", program=program) as server:
+        session = server.open_session()
+        listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        assert server.exchange(listing, session)[0] == 200
+        assert server.ask("tools/call", {"name": "list_projects", "arguments": {}})[0] == 200
+        server.stop()
+    loaded = set(server.said[-1].split())
+    assert heavy(loaded) == {"uvicorn", "orjson"}
+    # The whole server; with the SDK it were more than twice as many.
+    assert len(loaded) < MAX_HTTP_MODULES
 
 
 def test_the_handshake_and_the_list_of_tools_need_no_quick_encoder(tmp_path: Path) -> None:
