@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from recollect.core.protocol import MESSAGE_LIMIT
 from recollect.transports.asgi import (
@@ -58,6 +58,7 @@ class Exchange:
             raise Rejected(Refusal(400, message, code=PARSE_ERROR)) from error
 
     async def send_document(self, body: bytes, status: int = 200) -> None:
+        self._is_ended = True  # a ping may come while the client reads slowly
         await answer(self._send, status, body, headers=self.answer_headers)
 
     async def send_events(self, events: bytes, *, is_last: bool = False) -> None:
@@ -90,41 +91,36 @@ class Exchange:
         return b"".join(parts)
 
 
-class Watch:
-    """Pings while an answer is silent, and notices when the client leaves.
+class KeepAlive:
+    """Pings while the answer that is made inside is silent.
 
-    It begins after a moment, so that quick answers cost no task. With `cancels` the block inside
-    ends quietly when the client leaves.
+    It begins after a moment, so that quick answers cost no task, and ends when the client leaves.
     """
 
     def __init__(
-        self, exchange: Exchange, ping: Callable[[], Awaitable[None]], *, cancels: bool
+        self,
+        exchange: Exchange,
+        ping: Callable[[], Awaitable[None]],
+        on_leave: Callable[[], None] | None = None,
     ) -> None:
         self._exchange = exchange
         self._ping = ping
-        self._cancels = cancels
-        self._is_gone = False
+        self._on_leave = on_leave
         self._watching: asyncio.Task[None] | None = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> None:
         loop = asyncio.get_running_loop()
-        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._timer = loop.call_later(WATCH_AFTER_SECONDS, self._begin)
-        return self
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> bool:
+    ) -> None:
         self._timer.cancel()
         if self._watching is not None:
             self._watching.cancel()
-        if not self._is_gone or not isinstance(error, asyncio.CancelledError):
-            return False
-        self._task.uncancel()
-        return True
 
     def _begin(self) -> None:
         self._watching = asyncio.create_task(self._watch(), name="watch over an answer")
@@ -142,6 +138,33 @@ class Watch:
                     receiving = asyncio.ensure_future(self._exchange.receive())
         finally:
             receiving.cancel()
-        if self._cancels:
-            self._is_gone = True
-            self._task.cancel()
+        if self._on_leave is not None:
+            self._on_leave()
+
+
+class WhileConnected:
+    """Keeps an answer alive, and quietly cancels what runs inside when the client leaves."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._keep_alive = KeepAlive(exchange, exchange.ping, self._leave)
+        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._is_gone = False
+
+    def __enter__(self) -> None:
+        self._keep_alive.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        self._keep_alive.__exit__(kind, error, trace)
+        if not self._is_gone or not isinstance(error, asyncio.CancelledError):
+            return False
+        self._task.uncancel()
+        return True
+
+    def _leave(self) -> None:
+        self._is_gone = True
+        self._task.cancel()

@@ -14,10 +14,11 @@ from recollect.transports.dispatch import (
     is_stateless,
 )
 from recollect.transports.http_events import EventStream
-from recollect.transports.http_exchange import PING, Exchange, Watch
+from recollect.transports.http_exchange import PING, Exchange, KeepAlive, WhileConnected
 from recollect.transports.http_headers import EVENT_STREAM, VERSION, check_accept
 from recollect.transports.http_messages import (
     Call,
+    ClientAnswer,
     Incoming,
     Notification,
     encode_notification,
@@ -76,7 +77,7 @@ class HandshakeEra:
             stream = session.standing
         stream.attach(exchange)
         try:
-            with self._sessions.hold(session), Watch(exchange, exchange.ping, cancels=True):
+            with self._sessions.hold(session), WhileConnected(exchange):
                 opening = stream.make_opening() if session.has_opening_events else b""
                 await exchange.send_events(opening)
                 while events := await stream.next_events(exchange):
@@ -121,7 +122,7 @@ class HandshakeEra:
             return
         answer = SessionAnswer(self._dispatcher, session, exchange)
         # These revisions let a request go on when its client is disconnected.
-        with Watch(exchange, answer.ping, cancels=False):
+        with KeepAlive(exchange, answer.ping):
             text, _ = await answer.respond(message)
         await answer.finish([text])
 
@@ -135,7 +136,7 @@ class HandshakeEra:
             raise Rejected(Refusal(400, "The batch is empty."))
         answer = SessionAnswer(self._dispatcher, session, exchange)
         texts: list[bytes] = []
-        with Watch(exchange, answer.ping, cancels=False):
+        with KeepAlive(exchange, answer.ping):
             for member in members:
                 try:
                     message = parse_message(member)
@@ -232,8 +233,8 @@ class SessionAnswer:
         return self._stream, self._stream.make_opening() if has_opening else b""
 
 
-def _take(session: HttpSession, message: Incoming) -> None:
-    if not isinstance(message, Notification):
+def _take(session: HttpSession, message: Notification | ClientAnswer) -> None:
+    if isinstance(message, ClientAnswer):
         session.take_answer(message)
     elif message.method == "notifications/cancelled":
         session.cancel(message.params.get("requestId"))

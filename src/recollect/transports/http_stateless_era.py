@@ -14,7 +14,7 @@ from recollect.transports.dispatch import (
     Dispatcher,
     ProtocolError,
 )
-from recollect.transports.http_exchange import Exchange, Watch
+from recollect.transports.http_exchange import Exchange, WhileConnected
 from recollect.transports.http_headers import (
     HEADER_MISMATCH,
     VERSION,
@@ -62,7 +62,7 @@ class StatelessEra:
             await exchange.send_document(b"", 202)
             return
         # A client cancels its request by closing the stream, and then wants no answer.
-        with Watch(exchange, exchange.ping, cancels=True):
+        with WhileConnected(exchange):
             text, status = await self._respond(exchange, call)
             if exchange.is_stream:
                 await exchange.send_events(make_event(text), is_last=True)
