@@ -29,7 +29,7 @@ class Proxies:
 
         What stands before the last address came with the request, and so may be made up.
         """
-        proxy = _address(address_in(scope))
+        proxy = _address(address_in(scope)) if self._networks else None
         if proxy is None or not any(proxy in network for network in self._networks):
             return
         told = _address(headers.get(FORWARDED_FOR, "").rpartition(",")[2].strip())
