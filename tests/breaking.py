@@ -3,9 +3,12 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from recollect.core.files import FileInfo, FileStore, FileStores
+from recollect.core.files import FileInfo, FileStore, FileStores, LockedWork
 from recollect.errors import ReadOnly, RecollectError, StorageFull
+
+T = TypeVar("T")
 
 
 def _full() -> RecollectError:
@@ -94,6 +97,13 @@ class BreakingFiles:
             raise ReadOnly("Nothing can be made here.")
         async with self._inner.lock(name):
             yield
+
+    async def run_locked(
+        self, name: str, work: LockedWork[T], undo: LockedWork[None] | None = None
+    ) -> T:
+        if self._fuse.without_lock == self.address:
+            raise ReadOnly("Nothing can be made here.")
+        return await self._inner.run_locked(name, work, undo)
 
 
 class BreakingStores:

@@ -1,6 +1,7 @@
 """Every kind of file store, so that one suite holds all of them to the same promises."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -79,6 +80,20 @@ def by_lease() -> Terms:
         await asyncio.sleep(0)
 
     return Terms(patience=3600, elapsed=lambda: elapsed, sleep=outlast, is_running=lambda _: True)
+
+
+def cancel_at_once(task: "asyncio.Task[Any]", loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel a task of the loop, from any thread; it has heard of it when this returns there."""
+
+    async def cancel() -> None:
+        task.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    if threading.current_thread() is threading.main_thread():
+        task.cancel()
+    else:
+        asyncio.run_coroutine_threadsafe(cancel(), loop).result()
 
 
 async def outcome(call: Awaitable[object]) -> str:

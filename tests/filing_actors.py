@@ -90,6 +90,14 @@ async def write(store: FileStore) -> None:
         await store.write("x.md", NEW)
 
 
+async def edit(store: FileStore) -> None:
+    async def both() -> None:
+        await store.write("x.md", NEW)
+        await store.write("y.md", NEW)
+
+    await store.run_locked("bank", both)
+
+
 async def make(store: FileStore) -> None:
     await store.write("deep/er/x.md", NEW)
 
@@ -104,6 +112,7 @@ async def remove(store: FileStore) -> None:
 
 CHANGES: dict[str, Change] = {
     "write": write,
+    "edit": edit,
     "make": make,
     "rename": rename,
     "remove": remove,
@@ -136,8 +145,7 @@ def crash_when_told(way: dict[str, Any]) -> None:
 
         async def change(store: FileStore, name: str = name, given: Any = arguments) -> None:
             values = [value.encode() if key == "data" else value for key, value in given.items()]
-            async with store.lock("bank"):
-                await getattr(store, name)(*values)
+            await store.run_locked("bank", lambda: getattr(store, name)(*values))
 
         def run(change: Change = change, at_call: int = at_call) -> None:
             if "login" in way:

@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from banking import Banking, bank_in
 from recollect.core.entities import ENTITY, OBSERVATION, ensure_entities
-from recollect.core.files import FileInfo, FileStore
+from recollect.core.files import FileInfo, FileStore, LockedWork
 from recollect.core.ports import Library, RecordStore
 from recollect.core.records import Batch, Delete, Insert, Link, Record, Ref, Step, Update, Where
 from recollect.core.sessions import Session
@@ -45,6 +45,7 @@ class Crash(BaseException):
 Done = tuple[str, int]  # a call, with how many bytes
 Calls = list[Done]
 Names = list[str]
+T = TypeVar("T")
 
 
 class CrashingFiles:
@@ -105,6 +106,11 @@ class CrashingFiles:
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
         return self._files.lock(name)
 
+    async def run_locked(
+        self, name: str, work: LockedWork[T], undo: LockedWork[None] | None = None
+    ) -> T:
+        return await self._files.run_locked(name, work, undo)
+
     def calls(self, *names: str) -> Calls:
         return [call for call in self.done if call[0] in names]
 
@@ -161,6 +167,12 @@ class FolderInMemory:
 
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
         return self._locks.setdefault(name, asyncio.Lock())
+
+    async def run_locked(
+        self, name: str, work: LockedWork[T], undo: LockedWork[None] | None = None
+    ) -> T:
+        async with self.lock(name):
+            return await work()
 
 
 @dataclass

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.test_files import ATTACKS
-from filing import STORES, Filing, filing, outcome
+from filing import STORES, Filing, cancel_at_once, filing, outcome
 from recollect.core.files import FileInfo
 from recollect.errors import Conflict, InvalidInput, NotFound, Refused, StoreBusy
 from recollect.filestores.locking import Terms
@@ -443,3 +443,68 @@ async def test_who_is_cancelled_leaves_no_lock(files: Filing) -> None:
     assert [name for name in files.files() if name.endswith(".lock")] == []
     async with other.lock("bank"):
         pass
+
+
+async def test_work_runs_under_a_lock_one_at_a_time(files: Filing) -> None:
+    stores = [files.store, await files.another(), await files.another()]
+
+    async def add(number: int) -> int:
+        store = stores[number % 3]
+
+        async def work() -> int:
+            before = await store.read("x.md") if await store.info("x.md") else b""
+            await store.write("x.md", before + b"%d\n" % number)
+            return number
+
+        return await store.run_locked("bank", work)
+
+    assert await asyncio.gather(*map(add, range(12))) == list(range(12))
+    assert sorted(map(int, (await files.store.read("x.md")).split())) == list(range(12))
+    assert list(files.files()) == ["x.md"]
+
+
+async def test_work_waits_for_a_lock_that_is_held_elsewhere(files: Filing) -> None:
+    other = await files.another(Terms(patience=0.02))
+    async with files.store.lock("bank"):
+        work = other.run_locked("bank", lambda: other.write("x.md", b"x"))
+        with pytest.raises(StoreBusy) as caught:
+            await work
+    assert caught.value.facts["holder"].startswith("process ")
+    assert files.files() == {}
+    await other.run_locked("bank", lambda: other.write("x.md", b"x"))
+    assert files.files() == {"x.md": b"x"}
+
+
+async def test_work_that_fails_lets_go(files: Filing) -> None:
+    async def fail() -> None:
+        await files.store.write("x.md", b"x")
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await files.store.run_locked("bank", fail)
+    assert files.files() == {"x.md": b"x"}
+    with pytest.raises(InvalidInput):
+        await files.store.run_locked("No name", fail)
+
+
+async def test_work_of_a_canceled_caller_ends_and_is_undone_under_its_lock(files: Filing) -> None:
+    other = await files.another(Terms(patience=0.0))
+    loop = asyncio.get_running_loop()
+    held: list[list[str]] = []
+
+    async def work() -> None:
+        await files.store.write("x.md", b"x")
+        cancel_at_once(running, loop)
+        await files.store.write("y.md", b"y")
+
+    async def undo() -> None:
+        held.append(sorted(files.files()))
+        await files.store.remove("x.md")
+
+    running = asyncio.create_task(files.store.run_locked("bank", work, undo))
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert held == [[".recollect-bank.lock", "x.md", "y.md"]]
+    assert files.files() == {"y.md": b"y"}
+    await other.run_locked("bank", lambda: other.write("x.md", b"x"), undo)
+    assert files.files() == {"x.md": b"x", "y.md": b"y"}

@@ -142,6 +142,9 @@ class FileStoreMachine(RuleBasedStateMachine):
 
     def _change(self, store: int, name: str, *arguments: Any) -> None:
         """The store and the model come to the same, errors included."""
+        self._expect(getattr(self.stores[store], name)(*arguments), name, *arguments)
+
+    def _expect(self, call: Awaitable[object], name: str, *arguments: Any) -> None:
         changed = self.model.copy()
         expected = "ok"
         try:
@@ -150,7 +153,6 @@ class FileStoreMachine(RuleBasedStateMachine):
             expected = error.code
         else:
             self.model = changed
-        call = getattr(self.stores[store], name)(*arguments)
         assert self._run(outcome(call)) == expected
 
     @rule(store=st.integers(0, 1), path=PATHS, data=DATA)
@@ -213,6 +215,15 @@ class FileStoreMachine(RuleBasedStateMachine):
             expected = "ok"
         call = outcome(self.stores[store].write(path, data))
         assert self._run(locked(call)) == expected
+
+    @rule(store=st.integers(0, 1), path=PATHS, data=DATA)
+    def run_a_write_under_the_lock(self, store: int, path: str, data: bytes) -> None:
+        async def locked(path: str, data: bytes) -> None:
+            await self.stores[store].run_locked(
+                "bank", lambda: self.stores[store].write(path, data)
+            )
+
+        self._expect(locked(path, data), "write", path, data)
 
     @rule(path=PATHS, data=DATA, at=CRASHES, heir=st.integers(0, 1))
     def crash_in_a_write(self, path: str, data: bytes, at: int, heir: int) -> None:

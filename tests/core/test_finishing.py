@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from recollect.core.finishing import finished
+from recollect.core.finishing import finished, is_on_event_loop
 
 
 async def test_work_is_carried_to_its_end() -> None:
@@ -40,3 +40,8 @@ async def test_an_error_is_raised_unless_the_caller_is_gone(cancelled: bool) -> 
     go_on.set()
     with pytest.raises(asyncio.CancelledError if cancelled else LookupError):
         await task
+
+
+async def test_a_thread_without_an_event_loop_is_told_from_one_with_it() -> None:
+    assert is_on_event_loop()
+    assert not await asyncio.to_thread(is_on_event_loop)

@@ -63,6 +63,7 @@ BEFORE = {"folder": None, "folder/below": None, "folder/below/z.md": "old", "x.m
     ("change", "after", "between"),
     [
         ("write", BEFORE | {"x.md": "new"}, []),
+        ("edit", BEFORE | {"x.md": "new", "y.md": "new"}, [BEFORE | {"x.md": "new"}]),
         (
             "make",
             BEFORE | {"deep": None, "deep/er": None, "deep/er/x.md": "new"},

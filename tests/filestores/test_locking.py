@@ -1,6 +1,7 @@
 import asyncio
 import itertools
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -181,6 +182,77 @@ async def test_a_lock_is_renewed_while_it_is_held(tmp_path: Path) -> None:
             with pytest.raises(StoreBusy):
                 await other.lock("bank").__aenter__()
     assert names(tmp_path) == []
+
+
+async def test_a_lock_is_renewed_while_a_thread_works_under_it(tmp_path: Path) -> None:
+    time = Time()
+    due: asyncio.Queue[Callable[[], None]] = asyncio.Queue()
+    begun, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def call_later(_: float, function: Callable[[], None]) -> Never:
+        due.put_nowait(function)
+        return Never()
+
+    async def work() -> str:
+        loop.call_soon_threadsafe(begun.set)
+        go_on.wait()
+        return "done"
+
+    files = _Noting(tmp_path)
+    locks = Locks(files, "", time.terms(call_later=call_later))
+    async with asyncio.timeout(PATIENCE):
+        running = asyncio.create_task(locks.run_in_thread("bank", work, None))
+        await begun.wait()
+        for _ in range(3):
+            time.seconds += 10
+            (await due.get())()
+            assert await files.renewed.get()
+            said = json.loads((tmp_path / LOCK).read_text(encoding="utf-8"))
+            assert int(said["until"]) == time.now() + 30 * SECOND
+        go_on.set()
+        assert await running == "done"
+    assert names(tmp_path) == []
+
+
+async def test_a_timer_that_goes_off_before_there_is_a_lock_renews_nothing(tmp_path: Path) -> None:
+    time = Time()
+    due: list[Callable[[], None]] = []
+
+    def call_later(_: float, function: Callable[[], None]) -> Never:
+        due.append(function)
+        return Never()
+
+    async def sleep(seconds: float) -> None:
+        time.seconds += seconds
+        due.pop()()
+
+    (tmp_path / LOCK).write_text(written(until=time.now() - SECOND), encoding="utf-8")
+    files = _Noting(tmp_path)
+    locks = Locks(files, "", time.terms(call_later=call_later, sleep=sleep))
+    async with locks.lock("bank"):
+        assert len(due) == 1
+    assert files.renewed.empty()
+    assert names(tmp_path) == []
+
+
+async def test_work_in_a_thread_that_outlasts_its_lease_writes_no_more(tmp_path: Path) -> None:
+    time = Time()
+    store = LocalFiles(tmp_path, terms=time.terms())
+    taken = written("b" * 32, until=time.now())
+    outcomes: list[str] = []
+
+    async def work() -> None:
+        await store.write("x.md", b"mine")
+        time.seconds += 3_600
+        token = json.loads((tmp_path / LOCK).read_text(encoding="utf-8"))["token"]
+        (tmp_path / f".recollect-bank.{token}.lock").write_text(taken, encoding="utf-8")
+        outcomes.append(await outcome(store.write("x.md", b"late")))
+
+    with pytest.raises(StoreBusy):
+        await store.run_locked("bank", work)
+    assert outcomes == ["store_busy"]
+    assert (tmp_path / "x.md").read_bytes() == b"mine"
 
 
 async def test_a_holder_that_slept_past_its_lease_writes_no_more(tmp_path: Path) -> None:

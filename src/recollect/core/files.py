@@ -2,8 +2,9 @@
 
 import re
 import unicodedata
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from recollect.core.text import clipped, has_control_characters
 from recollect.errors import Refused
@@ -39,6 +40,8 @@ class FileInfo(Value):
         return self.path.rpartition("/")[2]
 
 
+T = TypeVar("T")
+LockedWork = Callable[[], Coroutine[Any, Any, T]]
 Names = list[str]  # inside the class `list` is the method
 
 
@@ -112,6 +115,16 @@ class FileStore(Protocol):
         Raises StoreBusy when the other does not let go, and makes the folder where it is missing.
         A holder that died is found out. One that did not come to renewing its lease loses it: its
         next change raises StoreBusy, as does the end of the block. A task takes a lock once.
+        """
+        ...
+
+    async def run_locked(
+        self, name: str, work: LockedWork[T], undo: LockedWork[None] | None = None
+    ) -> T:
+        """Run `work` while holding a lock, with the promises of `lock`.
+
+        Work that has begun comes to its end. If the caller is canceled before that, `undo` follows
+        under the same lock. Both may run in a thread: they await nothing but calls of file stores.
         """
         ...
 

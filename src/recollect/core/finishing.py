@@ -7,6 +7,15 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+def is_on_event_loop() -> bool:
+    """Return whether this thread runs an event loop; a coroutine can be driven without one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 async def finished(work: "asyncio.Future[T] | Coroutine[Any, Any, T]") -> T:
     """The result; a cancellation is raised only after the work has ended.
 

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from recollect.core.files import FileInfo, is_name
+from recollect.core.files import FileInfo, LockedWork, is_name
 from recollect.errors import (
     Conflict,
     InvalidInput,
@@ -39,7 +39,7 @@ Infos = list[FileInfo]  # inside the class `list` is the method
 
 
 class LocalFiles:
-    """Implements FileStore. Every call is one hop to a thread, and done or undone when it returns.
+    """Implements FileStore. Every call is one call into a thread, and done or undone at its return.
 
     A symbolic link to something inside is followed, except by `remove` and `rename`, which mean
     the link itself.
@@ -95,6 +95,11 @@ class LocalFiles:
 
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
         return self._locks.lock(name)
+
+    async def run_locked(
+        self, name: str, work: LockedWork[T], undo: LockedWork[None] | None = None
+    ) -> T:
+        return await self._locks.run_in_thread(name, work, undo)
 
     async def _asked(self, step: Callable[..., T], path: str, *arguments: Any) -> T:
         return await in_thread(self._translated, step, path, False, *arguments)

@@ -28,20 +28,25 @@ import os
 import random
 import re
 import secrets
+import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from contextvars import ContextVar
-from typing import Any, Protocol, cast
+from contextvars import ContextVar, copy_context
+from typing import Any, Protocol, TypeVar, cast
 
 from recollect.core import times
+from recollect.core.driving import driven
+from recollect.core.files import LockedWork
 from recollect.core.finishing import finished
 from recollect.core.times import Clock
 from recollect.errors import InvalidInput, RecollectError, StoreBusy
+from recollect.filestores.finishing import in_thread
 from recollect.filestores.names import LOCK_NAME, lock_file
 from recollect.filestores.owners import is_running, this_machine
 from recollect.values import Value
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _SECOND = 1_000_000  # microseconds
@@ -141,16 +146,32 @@ def time_to_watch(until: int | None, now: int, lease: float) -> float:
 
 
 class Lease:
-    """A lock that is held."""
+    """A lock that is held, from `hold` on. It is made on the event loop, which renews it.
 
-    def __init__(self, files: LockFiles, name: str, chain: tuple[Claim, ...], terms: Terms) -> None:
-        self._files, self._name, self._chain, self._terms = files, name, chain, terms
-        self._until = chain[-1].until or 0
+    Its work may be done in a thread. That thread also ends the lease, unless a renewal has begun.
+    """
+
+    def __init__(self, files: LockFiles, name: str, terms: Terms) -> None:
+        self._files, self._name, self._terms = files, name, terms
+        self._chain: tuple[Claim, ...] = ()
+        self._until = 0
         self._ended = False
         self._lost = False
         self.taker = asyncio.current_task()
         self._timer = self._set_timer()
         self._renewal: asyncio.Task[None] | None = None
+        self._first = threading.Lock()  # for the first of a renewal and the end in a thread
+
+    @property
+    def is_held(self) -> bool:
+        return bool(self._chain) and not self._ended
+
+    def hold(self, chain: tuple[Claim, ...]) -> None:
+        self._until = chain[-1].until or 0
+        self._chain = chain
+
+    def cancel_timer(self) -> None:
+        self._timer.cancel()
 
     async def assure(self) -> None:
         """Raises StoreBusy when the lock is lost; asks the folder only when a renewal is late."""
@@ -168,10 +189,18 @@ class Lease:
 
     async def end(self) -> None:
         """Lets go. Raises StoreBusy when the lease was over before the work was."""
-        self._timer.cancel()
+        self.cancel_timer()
         if self._renewal is not None:
             await self._renewal
-            self._timer.cancel()
+            self.cancel_timer()
+        await self._let_go()
+
+    async def end_in_thread(self) -> None:
+        """As `end`; a lease whose renewal has begun is left to the event loop."""
+        if self._first.acquire(blocking=False):
+            await self._let_go()
+
+    async def _let_go(self) -> None:
         try:
             if self._terms.now() >= self._until:
                 await self.assure()
@@ -196,7 +225,10 @@ class Lease:
         return self._terms.call_later(self._terms.lease / _RENEWALS, self._begin_renewal)
 
     def _begin_renewal(self) -> None:
-        self._renewal = asyncio.create_task(self._keep())
+        if not self._chain:
+            self._timer = self._set_timer()
+        elif self._renewal is not None or self._first.acquire(blocking=False):
+            self._renewal = asyncio.create_task(self._keep())
 
     async def _keep(self) -> None:
         with suppress(RecollectError):  # tried again; when it is too late, `assure` says so
@@ -217,6 +249,10 @@ class Lease:
 _held: ContextVar[tuple[tuple["Locks", str, Lease], ...]] = ContextVar("held", default=())
 
 
+class _NotFree(Exception):
+    """Another process holds the lock."""
+
+
 class Locks:
     """The locks of one folder. Tasks of this process wait for each other in the order they came."""
 
@@ -226,8 +262,7 @@ class Locks:
         self._watched: dict[str, tuple[bytes, float]] = {}
 
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
-        if not LOCK_NAME.fullmatch(name):
-            raise InvalidInput(f'"{name}" is no name of a lock: a-z, 0-9 and - make one.')
+        _check_name(name)
         return self._locked(name)
 
     async def assure(self) -> None:
@@ -236,19 +271,71 @@ class Locks:
             if locks is self:
                 await lease.assure()
 
+    async def run_in_thread(
+        self, name: str, work: LockedWork[T], undo: LockedWork[None] | None
+    ) -> T:
+        """Run `work` under a lock, and `undo` if the caller is canceled before its end.
+
+        One call into a thread takes the lock, works and lets go. Only if another process holds the
+        lock is it waited for on the event loop. The steps of LockFiles must not need that loop.
+        """
+        _check_name(name)
+        canceled = threading.Event()
+
+        async def do() -> T:
+            done = await work()
+            if undo is not None and canceled.is_set():
+                await undo()
+            return done
+
+        async with self._turn(name) as lease:
+            context = copy_context()  # other locks that the caller holds are in it
+            free = self._do_if_free(name, lease, do)
+            try:
+                return await in_thread(lambda: context.run(driven, free), on_cancel=canceled.set)
+            except _NotFree:
+                self._hold(lease, await self._taken(name))
+            held = self._do_held(name, lease, do)
+            return await in_thread(lambda: context.run(driven, held), on_cancel=canceled.set)
+
+    async def _do_if_free(self, name: str, lease: Lease, work: LockedWork[T]) -> T:
+        chain = await self._begun(name, secrets.token_hex(16))
+        if chain is None:
+            raise _NotFree
+        self._hold(lease, chain)
+        try:
+            return await self._do_held(name, lease, work)
+        finally:
+            await lease.end_in_thread()
+
+    async def _do_held(self, name: str, lease: Lease, work: LockedWork[T]) -> T:
+        _held.set((*_held.get(), (self, name, lease)))  # in the copied context of one thread call
+        return await work()
+
     @asynccontextmanager
     async def _locked(self, name: str) -> AsyncGenerator[None, None]:
-        self._refuse_twice(name)
-        gate = self._gates.setdefault(name, asyncio.Lock())
-        await self._pass(gate, name)
-        try:
-            lease = await self._taken(name)
+        async with self._turn(name) as lease:
+            self._hold(lease, await self._taken(name))
             before = _held.set((*_held.get(), (self, name, lease)))
             try:
                 yield
             finally:
                 _held.reset(before)
-                await finished(lease.end())
+
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncGenerator[Lease, None]:
+        """A lease to be filled, once all tasks that came before have ended theirs."""
+        self._refuse_twice(name)
+        gate = self._gates.setdefault(name, asyncio.Lock())
+        await self._pass(gate, name)
+        try:
+            lease = Lease(self._files, name, self._terms)
+            try:
+                yield lease
+            finally:
+                lease.cancel_timer()
+                if lease.is_held:
+                    await finished(lease.end())
         finally:
             gate.release()
 
@@ -265,26 +352,26 @@ class Locks:
         except TimeoutError:
             raise self._busy(name, "another call of this server") from None
 
-    async def _taken(self, name: str) -> Lease:
+    async def _taken(self, name: str) -> tuple[Claim, ...]:
         deadline = self._terms.elapsed() + self._terms.patience
         token = secrets.token_hex(16)
         pauses = _pauses()
         while True:
             if chain := await self._begun(name, token):
-                return self._lease(name, chain)
+                return chain
             found = await self._chain(name)
             if found and self._is_over(found[-1]):
                 if chain := await self._continued(name, found, token):
-                    return self._lease(name, chain)
+                    return chain
                 token = secrets.token_hex(16)
             elif self._terms.elapsed() >= deadline:
                 raise self._busy(name, found[-1].owner if found else "nobody for long")
             await self._terms.sleep(next(pauses))
 
-    def _lease(self, name: str, chain: tuple[Claim, ...]) -> Lease:
+    def _hold(self, lease: Lease, chain: tuple[Claim, ...]) -> None:
         for claim in chain:
             self._watched.pop(claim.file, None)
-        return Lease(self._files, name, chain, self._terms)
+        lease.hold(chain)
 
     async def _begun(self, name: str, token: str) -> tuple[Claim, ...] | None:
         claim = _claim(lock_file(name), token, self._terms)
@@ -349,6 +436,11 @@ class Locks:
             lock=name,
             holder=holder,
         )
+
+
+def _check_name(name: str) -> None:
+    if not LOCK_NAME.fullmatch(name):
+        raise InvalidInput(f'"{name}" is no name of a lock: a-z, 0-9 and - make one.')
 
 
 def _claim(file: str, token: str, terms: Terms) -> Claim:

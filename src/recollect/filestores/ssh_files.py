@@ -1,5 +1,6 @@
 """Files in a folder of another machine, over SFTP."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
@@ -7,7 +8,7 @@ from typing import TypeVar
 
 import asyncssh
 
-from recollect.core.files import FileInfo, is_name
+from recollect.core.files import FileInfo, LockedWork, is_name
 from recollect.core.finishing import finished
 from recollect.errors import (
     Conflict,
@@ -175,6 +176,17 @@ class SshFiles:
 
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
         return self._locks.lock(name)
+
+    async def run_locked(
+        self, name: str, work: LockedWork[Result], undo: LockedWork[None] | None = None
+    ) -> Result:
+        async with self._locks.lock(name):
+            try:
+                return await finished(work())
+            except asyncio.CancelledError:
+                if undo is not None:
+                    await finished(undo())
+                raise
 
     async def _asked(self, path: str, work: Work[Result]) -> Result:
         return await self._run(path, work, writing=False)

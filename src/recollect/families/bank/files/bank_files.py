@@ -1,8 +1,7 @@
 """The files of a bank: found under any of their names, read with their tags, edited in turn."""
 
-import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from recollect.core.files import FileInfo
@@ -43,12 +42,12 @@ class FileText(Value):
 
 
 class _Planned(Value):
-    """A file that is to get other bytes; `found` and `before` are None where it is new."""
+    """A file that is to get another text; `found` and `before` are None if it is new."""
 
     name: str
     found: str | None
     before: bytes | None
-    after: bytes
+    after: str
 
 
 def etag_of(data: bytes) -> str:
@@ -75,8 +74,9 @@ async def read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
 
 async def write(bank: Bank, name: str, text: str, if_match: str | None = None) -> FileText:
     """Whole; with `if_match` only where the file still has that tag. Raises EtagMismatch."""
-    async with bank.files.lock(LOCK):
-        return await write_locked(bank, name, text, if_match)
+    return await bank.files.run_locked(
+        LOCK, lambda: _write_in_turn(bank, name, text, if_match, None)
+    )
 
 
 async def write_locked(
@@ -87,6 +87,12 @@ async def write_locked(
     among: Collection[str] | None = None,
 ) -> FileText:
     """For who holds the lock already, and may know the names of the folder's files."""
+    return await finished(_write_in_turn(bank, name, text, if_match, among))
+
+
+async def _write_in_turn(
+    bank: Bank, name: str, text: str, if_match: str | None, among: Collection[str] | None
+) -> FileText:
     found = await found_name(bank, name, among)
     if if_match:
         before = None if found is None else await _bytes_or_none(bank, found)
@@ -95,7 +101,7 @@ async def write_locked(
         if (current := etag_of(before)) != if_match:
             raise EtagMismatch(found or name, if_match, current)
     data = as_bytes(text)
-    target = await finished(_put(bank, name, found, data))
+    target = await _put(bank, name, found, data)
     return FileText(target, text, etag_of(data))
 
 
@@ -105,27 +111,13 @@ async def edit(bank: Bank, changes: Mapping[str, Change]) -> dict[str, FileText]
     A change that raises, a write that fails, and a caller that is cancelled leave every file as it
     was. What is no text in UTF-8 is Refused.
     """
-    async with bank.files.lock(LOCK):
-        return await edit_locked(bank, changes)
+    edits = _Edits(bank, changes)
+    return await bank.files.run_locked(LOCK, edits.make, edits.take_back)
 
 
 async def edit_locked(bank: Bank, changes: Mapping[str, Change]) -> dict[str, FileText]:
-    """For who holds the lock already."""
-    planned: list[_Planned] = []
-    texts: list[str] = []
-    for name, change in changes.items():
-        found = await found_name(bank, name)
-        before = None if found is None else await _bytes_or_none(bank, found)
-        work = partial(_changed, found or name, before, change)
-        new = await aside(len(before or b""), work)
-        if new is not None:
-            planned.append(_Planned(name, found, before, as_bytes(new)))
-            texts.append(new)
-    targets = await _Writes(bank, planned).make()
-    return {
-        plan.name: FileText(target, text, etag_of(plan.after))
-        for plan, target, text in zip(planned, targets, texts, strict=True)
-    }
+    """For work that runs under the lock already."""
+    return await _Edits(bank, changes).make()
 
 
 async def text_or_none(bank: Bank, name: str) -> str | None:
@@ -243,36 +235,42 @@ async def _put(bank: Bank, name: str, found: str | None, data: bytes) -> str:
     return target
 
 
-class _Writes:
-    """Some files that get other bytes: all of them, or none.
+class _Edits:
+    """Some files that get other texts: all of them, or none.
 
-    Once begun it ends, though the caller is cancelled, and then takes everything back: whoever
-    calls again would have it twice.
+    A canceled caller's edits are taken back: a caller that tries again would have them twice.
     """
 
-    def __init__(self, bank: Bank, planned: Sequence[_Planned]) -> None:
+    def __init__(self, bank: Bank, changes: Mapping[str, Change]) -> None:
         self._bank = bank
-        self._planned = planned
+        self._changes = changes
         self._done: list[tuple[_Planned, str]] = []
 
-    async def make(self) -> list[str]:
-        """The names that were written."""
+    async def make(self) -> dict[str, FileText]:
+        planned = [plan for name in self._changes if (plan := await self._plan(name))]
         try:
-            return await finished(self._put_all())
-        except asyncio.CancelledError:
-            await finished(self._put_all_back())
-            raise
-
-    async def _put_all(self) -> list[str]:
-        try:
-            for plan in self._planned:
-                target = await _put(self._bank, plan.name, plan.found, plan.after)
+            for plan in planned:
+                target = await _put(self._bank, plan.name, plan.found, as_bytes(plan.after))
                 self._done.append((plan, target))
         except RecollectError as error:
             if changed := await self._put_all_back():
                 error.facts = {**error.facts, "changed": changed}
             raise
-        return [target for _, target in self._done]
+        return {
+            plan.name: FileText(target, plan.after, etag_of(as_bytes(plan.after)))
+            for plan, target in self._done
+        }
+
+    async def take_back(self) -> None:
+        await self._put_all_back()
+
+    async def _plan(self, name: str) -> _Planned | None:
+        """What a file is to hold; None if it stays as it is."""
+        found = await found_name(self._bank, name)
+        before = None if found is None else await _bytes_or_none(self._bank, found)
+        work = partial(_changed, found or name, before, self._changes[name])
+        after = await aside(len(before or b""), work)
+        return None if after is None else _Planned(name, found, before, after)
 
     async def _put_all_back(self) -> list[str]:
         """The names of those that could not be put back."""

@@ -36,21 +36,12 @@ async def prepare(bank: Bank) -> Prepared:
 
     What is there is never overwritten, so a second time nothing happens.
     """
-    async with bank.files.lock(LOCK):
-        migrated = await _migrate_locked(bank)
-        try:
-            made = await edit_locked(bank, {name: _begun(text) for name, text in TEMPLATES.items()})
-        except RecollectError:
-            for old in migrated.renamed:
-                await bank.files.rename(written_name(old), old)
-            raise
-        return Prepared([file.name for file in made.values()], migrated.renamed)
+    return await bank.files.run_locked(LOCK, lambda: _prepare_locked(bank))
 
 
 async def migrate_names(bank: Bank) -> Migrated:
     """Gives the core files with an old name the one of today."""
-    async with bank.files.lock(LOCK):
-        return await _migrate_locked(bank)
+    return await bank.files.run_locked(LOCK, lambda: _migrate_locked(bank))
 
 
 def name_warnings(names: Collection[str]) -> list[Warned] | None:
@@ -61,6 +52,17 @@ def name_warnings(names: Collection[str]) -> list[Warned] | None:
         if today in names and old in names
     ]
     return doubled or None
+
+
+async def _prepare_locked(bank: Bank) -> Prepared:
+    migrated = await _migrate_locked(bank)
+    try:
+        made = await edit_locked(bank, {name: _begun(text) for name, text in TEMPLATES.items()})
+    except RecollectError:
+        for old in migrated.renamed:
+            await bank.files.rename(written_name(old), old)
+        raise
+    return Prepared([file.name for file in made.values()], migrated.renamed)
 
 
 async def _migrate_locked(bank: Bank) -> Migrated:
