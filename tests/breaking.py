@@ -1,6 +1,6 @@
 """File stores that fail at a chosen change, as a full disk, a lost line or a crash does."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -65,6 +65,10 @@ class BreakingFiles:
     async def write(self, path: str, data: bytes) -> None:
         self._fuse.change(path)
         await self._inner.write(path, data)
+
+    async def write_all(self, contents: Mapping[str, bytes]) -> None:
+        for path, data in contents.items():
+            await self.write(path, data)
 
     async def append(self, path: str, data: bytes) -> None:
         self._fuse.change(path)

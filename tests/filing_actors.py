@@ -91,11 +91,8 @@ async def write(store: FileStore) -> None:
 
 
 async def edit(store: FileStore) -> None:
-    async def both() -> None:
-        await store.write("x.md", NEW)
-        await store.write("y.md", NEW)
-
-    await store.run_locked("bank", both)
+    contents = {"x.md": NEW, "deep/y.md": NEW, "z.md": NEW}
+    await store.run_locked("bank", lambda: store.write_all(contents))
 
 
 async def make(store: FileStore) -> None:

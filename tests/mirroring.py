@@ -75,6 +75,10 @@ class CrashingFiles:
         await self._files.write(path, data)
         self._step("wrote")
 
+    async def write_all(self, contents: Mapping[str, bytes]) -> None:
+        for path, data in contents.items():
+            await self.write(path, data)
+
     async def append(self, path: str, data: bytes) -> None:
         if self.crash_at is not None and self.crash_at == len(self.done) + 1:
             await self._files.append(path, data[: len(data) // 2])
@@ -138,6 +142,10 @@ class FolderInMemory:
 
     async def write(self, path: str, data: bytes) -> None:
         self.contents[path] = (data, self._clock())
+
+    async def write_all(self, contents: Mapping[str, bytes]) -> None:
+        for path, data in contents.items():
+            await self.write(path, data)
 
     async def append(self, path: str, data: bytes) -> None:
         before, _ = self.contents.get(path, (b"", 0))

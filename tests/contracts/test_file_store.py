@@ -57,6 +57,28 @@ async def test_a_write_makes_folders_and_replaces_what_is_there(files: Filing) -
     assert files.files() == {"a/b/x.md": b"second"}
 
 
+async def test_several_files_are_written_in_one_call(files: Filing) -> None:
+    files.put("x.md", b"old")
+    contents = {"x.md": b"new", "a/y.md": b"y", "a/b/z.md": b"", "w.md": b"w"}
+    await files.store.write_all(contents)
+    assert files.files() == contents
+    await files.store.write_all({})
+    assert files.files() == contents
+
+
+@pytest.mark.parametrize("last", ["a", "x.md/y.md", "../y.md", ""])
+async def test_a_file_that_cannot_be_written_is_named_among_several(
+    files: Filing, last: str
+) -> None:
+    files.put("a/x.md", b"old")
+    files.put("x.md", b"old")
+    code = "conflict" if last in ("a", "x.md/y.md") else "refused"
+    assert await outcome(files.store.write_all({"a/x.md": b"new", last: b"new"})) == code
+    written = files.files()
+    assert written["x.md"] == b"old"
+    assert set(written) == {"a/x.md", "x.md"}
+
+
 async def test_a_file_is_read_from_a_byte_on(files: Filing) -> None:
     await files.store.write("x.md", b"0123456789")
     assert await files.store.read("x.md", start=7) == b"789"

@@ -3,12 +3,14 @@ import os
 import resource
 import signal
 import stat
+import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +65,15 @@ BEFORE = {"folder": None, "folder/below": None, "folder/below/z.md": "old", "x.m
     ("change", "after", "between"),
     [
         ("write", BEFORE | {"x.md": "new"}, []),
-        ("edit", BEFORE | {"x.md": "new", "y.md": "new"}, [BEFORE | {"x.md": "new"}]),
+        (
+            "edit",
+            BEFORE | {"x.md": "new", "deep": None, "deep/y.md": "new", "z.md": "new"},
+            [
+                BEFORE | {"deep": None},
+                BEFORE | {"x.md": "new", "deep": None},
+                BEFORE | {"x.md": "new", "deep": None, "deep/y.md": "new"},
+            ],
+        ),
         (
             "make",
             BEFORE | {"deep": None, "deep/er": None, "deep/er/x.md": "new"},
@@ -119,6 +129,42 @@ async def test_a_new_file_has_the_rights_that_other_programs_give(
     await store.append("log.jsonl", b"")
     modes = {path.stat().st_mode for path in map(tmp_path.joinpath, names(tmp_path))}
     assert len(modes) == 1
+
+
+async def test_files_are_flushed_before_the_first_is_in_place_and_their_folder_once(
+    store: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("x.md", "y.md"):
+        (tmp_path / name).write_bytes(b"old")
+    steps: list[str] = []
+
+    def noting(name: str) -> None:
+        step = getattr(os, name)
+
+        def noted(*arguments: Any, **more: Any) -> Any:
+            steps.append(name)
+            return step(*arguments, **more)
+
+        monkeypatch.setattr(os, name, noted)
+
+    noting("fsync")
+    noting("replace")
+    await store.write_all({"x.md": b"new", "y.md": b"new"})
+    flushed = [] if sys.platform == "darwin" else ["fsync"] * 2  # F_FULLFSYNC there
+    assert steps == [*flushed, "replace", "replace", "fsync"]
+
+
+async def test_files_of_which_one_finds_no_room_stay_as_they_were(
+    store: LocalFiles, tmp_path: Path
+) -> None:
+    for name in ("x.md", "y.md"):
+        await store.write(name, b"old")
+    with limited_files(1_000):
+        assert await outcome(store.write_all({"x.md": b"new", "y.md": b"n" * 5_000})) == (
+            "storage_full"
+        )
+    assert (await store.read("x.md"), await store.read("y.md")) == (b"old", b"old")
+    assert names(tmp_path) == ["x.md", "y.md"]
 
 
 @contextmanager

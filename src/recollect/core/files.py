@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -70,6 +70,13 @@ class FileStore(Protocol):
         """All of it or nothing, on the platter when it returns; folders are made.
 
         Whoever reads meanwhile sees what was there before. A link to something inside is followed.
+        """
+        ...
+
+    async def write_all(self, contents: Mapping[str, bytes]) -> None:
+        """Write each file as `write` does, in their order.
+
+        If one fails, those before it may have been written.
         """
         ...
 

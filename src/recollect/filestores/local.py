@@ -4,8 +4,8 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Generator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,7 +63,12 @@ class LocalFiles:
         return await self._asked(self._read, path, _named(path), start)
 
     async def write(self, path: str, data: bytes) -> None:
-        await self._changed(self._write, path, _named(path), data)
+        await self.write_all({path: data})
+
+    async def write_all(self, contents: Mapping[str, bytes]) -> None:
+        files = [(path, _named(path), data) for path, data in contents.items()]
+        await self._locks.assure()
+        await in_thread(self._write_files, files)
 
     async def append(self, path: str, data: bytes) -> None:
         await self._changed(self._append, path, _named(path), data)
@@ -123,26 +128,39 @@ class LocalFiles:
             reader.seek(start)
             return reader.read()
 
-    def _write(self, parts: Parts, data: bytes) -> None:
-        with spot(self._root, parts, make=True) as where:
-            self._sweep(parts[:-1], where)
-            _check_writable(where)
-            fresh = _unused(where)
-            try:
-                _fill(fresh, where.found, data)
-                disk.retried(
-                    lambda: os.replace(
-                        fresh.name,
-                        where.name,
-                        src_dir_fd=fresh.folder,
-                        dst_dir_fd=where.folder,
-                    )
-                )
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(fresh.name, dir_fd=fresh.folder)
-                raise
-            disk.sync_folder(where.folder)
+    def _write_files(self, files: Sequence[tuple[str, Parts, bytes]]) -> None:
+        """Flush all drafts before the first is put in place, then each folder once.
+
+        The disk flushes them together, and a lack of disk space changes nothing.
+        """
+        drafts: dict[str, _Draft] = {}
+        folders: dict[Parts, int | None] = {}
+        with ExitStack() as stack:
+            for path, parts, data in files:
+                draft = stack.enter_context(self._drafted(path, parts, data))
+                drafts[path] = draft
+                folders[(draft.where.target or parts)[:-1]] = draft.where.folder
+            for path, draft in drafts.items():
+                self._translated(draft.flush, path, True)
+            for path, draft in drafts.items():
+                self._translated(draft.put_in_place, path, True)
+            for folder in folders.values():
+                disk.sync_folder(folder)
+
+    @contextmanager
+    def _drafted(self, path: str, parts: Parts, data: bytes) -> "Generator[_Draft, None, None]":
+        try:
+            with spot(self._root, parts, make=True) as where:
+                self._sweep(parts[:-1], where)
+                _check_writable(where)
+                draft = _Draft(where)
+                try:
+                    draft.fill(data)
+                    yield draft
+                finally:
+                    draft.discard()
+        except OSError as error:
+            raise disk.failure(error, path, root=self._root, writing=True) from error
 
     def _append(self, parts: Parts, data: bytes) -> None:
         with spot(self._root, parts, make=True) as where:
@@ -321,16 +339,46 @@ def _unused(where: Spot) -> Spot:
             return fresh
 
 
-def _fill(fresh: Spot, old: os.stat_result | None, data: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | BINARY
-    file = os.open(fresh.name, flags, 0o666, dir_fd=fresh.folder)
-    try:
-        if old is not None:
-            _keep_rights(file, fresh, old)
-        _write_all(file, data)
-        disk.sync(file)
-    finally:
-        os.close(file)
+class _Draft:
+    """The new content of a file, in a temporary file beside it until it is put in place."""
+
+    def __init__(self, where: Spot) -> None:
+        self.where = where
+        self._fresh = _unused(where)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | BINARY
+        self._file = os.open(self._fresh.name, flags, 0o666, dir_fd=self._fresh.folder)
+        self._is_open = True
+        self._is_in_place = False
+
+    def fill(self, data: bytes) -> None:
+        if self.where.found is not None:
+            _keep_rights(self._file, self._fresh, self.where.found)
+        _write_all(self._file, data)
+
+    def flush(self) -> None:
+        disk.sync(self._file)
+        self._close()  # Windows does not rename an open file
+
+    def put_in_place(self) -> None:
+        fresh, where = self._fresh, self.where
+        disk.retried(
+            lambda: os.replace(
+                fresh.name, where.name, src_dir_fd=fresh.folder, dst_dir_fd=where.folder
+            )
+        )
+        self._is_in_place = True
+
+    def discard(self) -> None:
+        """Remove the temporary file, unless it is in place."""
+        self._close()
+        if not self._is_in_place:
+            with suppress(OSError):
+                os.unlink(self._fresh.name, dir_fd=self._fresh.folder)
+
+    def _close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            os.close(self._file)
 
 
 def _keep_rights(file: int, fresh: Spot, old: os.stat_result) -> None:

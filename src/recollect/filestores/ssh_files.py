@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TypeVar
 
@@ -97,6 +97,10 @@ class SshFiles:
             await self._with_room(session, spot, len(data), writing.put(session, spot))
 
         await self._changed(path, work)
+
+    async def write_all(self, contents: Mapping[str, bytes]) -> None:
+        for path, data in contents.items():
+            await self.write(path, data)
 
     async def append(self, path: str, data: bytes) -> None:
         parts = _named(path)

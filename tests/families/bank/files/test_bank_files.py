@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -48,6 +48,10 @@ class Filling:
             raise StorageFull("No room.")
         await self._files.write(path, data)
 
+    async def write_all(self, contents: Mapping[str, bytes]) -> None:
+        for path, data in contents.items():
+            await self.write(path, data)
+
 
 class Cancelling:
     """A folder whose n-th write comes at the moment when the one who asked for it is cancelled."""
@@ -66,6 +70,10 @@ class Cancelling:
         if self._left == 0 and self.asking is not None:
             cancel_at_once(self.asking, self._loop)
         await self._files.write(path, data)
+
+    async def write_all(self, contents: Mapping[str, bytes]) -> None:
+        for path, data in contents.items():
+            await self.write(path, data)
 
 
 def filling(bank: Bank, writes: int) -> Bank:

@@ -244,21 +244,22 @@ class _Edits:
     def __init__(self, bank: Bank, changes: Mapping[str, Change]) -> None:
         self._bank = bank
         self._changes = changes
-        self._done: list[tuple[_Planned, str]] = []
+        self._begun: list[tuple[_Planned, str]] = []
 
     async def make(self) -> dict[str, FileText]:
         planned = [plan for name in self._changes if (plan := await self._plan(name))]
         try:
             for plan in planned:
-                target = await _put(self._bank, plan.name, plan.found, as_bytes(plan.after))
-                self._done.append((plan, target))
+                self._begun.append((plan, await _settled(self._bank, plan.name, plan.found)))
+            contents = {target: as_bytes(plan.after) for plan, target in self._begun}
+            await self._bank.files.write_all(contents)
         except RecollectError as error:
             if changed := await self._put_all_back():
                 error.facts = {**error.facts, "changed": changed}
             raise
         return {
-            plan.name: FileText(target, plan.after, etag_of(as_bytes(plan.after)))
-            for plan, target in self._done
+            plan.name: FileText(target, plan.after, etag_of(contents[target]))
+            for plan, target in self._begun
         }
 
     async def take_back(self) -> None:
@@ -274,8 +275,8 @@ class _Edits:
 
     async def _put_all_back(self) -> list[str]:
         """The names of those that could not be put back."""
-        done, self._done = self._done, []
-        return [target for plan, target in done if not await _put_back(self._bank, plan, target)]
+        begun, self._begun = self._begun, []
+        return [target for plan, target in begun if not await _put_back(self._bank, plan, target)]
 
 
 async def _put_back(bank: Bank, plan: _Planned, target: str) -> bool:
@@ -284,7 +285,8 @@ async def _put_back(bank: Bank, plan: _Planned, target: str) -> bool:
         if plan.before is None or plan.found is None:
             await bank.files.remove(target)
             return True
-        await bank.files.write(target, plan.before)
+        if await _bytes_or_none(bank, target) != plan.before:
+            await bank.files.write(target, plan.before)
         if plan.found != target:
             await bank.files.rename(target, plan.found)
     except RecollectError:
