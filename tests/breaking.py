@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from recollect.core.files import FileInfo, FileStore, FileStores, LockedWork
+from recollect.core.files import FileInfo, FileStore, FileStores, FolderSurvey, LockedWork
 from recollect.errors import ReadOnly, RecollectError, StorageFull
 
 T = TypeVar("T")
@@ -37,9 +37,6 @@ class Fuse:
         if self.left is not None:
             self.left -= 1
         self.changed.append(path)
-
-
-Names = list[str]
 
 
 class BreakingFiles:
@@ -80,8 +77,8 @@ class BreakingFiles:
     async def list(self, folder: str = "") -> list[FileInfo]:
         return await self._inner.list(folder)
 
-    async def unreachable(self, folder: str = "") -> Names:
-        return await self._inner.unreachable(folder)
+    async def survey(self, folder: str = "", *, with_newest: bool = False) -> FolderSurvey:
+        return await self._inner.survey(folder, with_newest=with_newest)
 
     async def remove(self, path: str) -> None:
         self._fuse.change(path)

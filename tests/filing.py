@@ -1,11 +1,15 @@
 """Every kind of file store, so that one suite holds all of them to the same promises."""
 
 import asyncio
+import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from recollect.core.files import FileStore
@@ -94,6 +98,26 @@ def cancel_at_once(task: "asyncio.Task[Any]", loop: asyncio.AbstractEventLoop) -
         task.cancel()
     else:
         asyncio.run_coroutine_threadsafe(cancel(), loop).result()
+
+
+@contextmanager
+def counted_calls() -> Iterator[Counter[str]]:
+    """Count the calls that threads make to the system from now on, each by its name."""
+    calls: Counter[str] = Counter()
+
+    def note(_frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call":
+            of_system = getattr(called, "__module__", None) in ("posix", "nt")
+            if of_system or isinstance(getattr(called, "__self__", None), os.DirEntry):
+                calls[called.__name__] += 1
+
+    threading.setprofile(note)
+    # Only threads that begin later are watched.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+    try:
+        yield calls
+    finally:
+        threading.setprofile(None)
 
 
 async def outcome(call: Awaitable[object]) -> str:

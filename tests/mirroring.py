@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from banking import Banking, bank_in
 from recollect.core.entities import ENTITY, OBSERVATION, ensure_entities
-from recollect.core.files import FileInfo, FileStore, LockedWork
+from recollect.core.files import FileInfo, FileStore, FolderSurvey, LockedWork
 from recollect.core.ports import Library, RecordStore
 from recollect.core.records import Batch, Delete, Insert, Link, Record, Ref, Step, Update, Where
 from recollect.core.sessions import Session
@@ -44,7 +44,6 @@ class Crash(BaseException):
 
 Done = tuple[str, int]  # a call, with how many bytes
 Calls = list[Done]
-Names = list[str]
 T = TypeVar("T")
 
 
@@ -93,8 +92,8 @@ class CrashingFiles:
     async def list(self, folder: str = "") -> list[FileInfo]:
         return await self._files.list(folder)
 
-    async def unreachable(self, folder: str = "") -> Names:
-        return await self._files.unreachable(folder)
+    async def survey(self, folder: str = "", *, with_newest: bool = False) -> FolderSurvey:
+        return await self._files.survey(folder, with_newest=with_newest)
 
     async def remove(self, path: str) -> None:
         self._step("remove")
@@ -157,8 +156,9 @@ class FolderInMemory:
         data, at = self.contents[path]
         return FileInfo(path, len(data), at)
 
-    async def unreachable(self, folder: str = "") -> Names:
-        return []
+    async def survey(self, folder: str = "", *, with_newest: bool = False) -> FolderSurvey:
+        below = [info.name for info in await self.list(folder)]
+        return FolderSurvey(below, [], {}, [])
 
     async def list(self, folder: str = "") -> list[FileInfo]:
         below = sorted(path for path in self.contents if path.startswith(f"{folder}/"))

@@ -1,4 +1,5 @@
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -141,6 +142,38 @@ async def test_a_list_has_the_entries_of_one_folder_by_name(files: Filing) -> No
     for missing in ("nowhere", "a.md"):
         with pytest.raises(NotFound):
             await files.store.list(missing)
+
+
+async def test_a_survey_has_the_names_that_a_list_has(files: Filing) -> None:
+    for path in ("b.md", "a.md", ".hidden", "sub/x.md", "a:b.md", ".x.md.0123abcd.tmp"):
+        files.put(path)
+    (files.folder / "link.md").symlink_to("sub/x.md")
+    (files.folder / "out.md").symlink_to(files.folder.parent)
+    seen = await files.store.survey()
+    assert (seen.files, seen.folders) == ([".hidden", "a.md", "b.md", "link.md"], ["sub"])
+    assert (seen.links, seen.unreachable) == ({"link.md": "sub/x.md"}, ["a:b.md", "out.md"])
+    assert seen.newest is None
+    assert sorted(seen.files + seen.folders) == [info.name for info in await files.store.list()]
+    for missing in ("nowhere", "a.md"):
+        with pytest.raises(NotFound):
+            await files.store.survey(missing)
+
+
+async def test_a_survey_knows_the_newest_change_to_what_is_not_hidden(files: Filing) -> None:
+    for second, path in enumerate(["x.md", "sub/y.md", "y.md", ".hidden", "sub/late.md"], 1):
+        os.utime(files.put(path), (second, second))
+    os.utime(files.folder / "sub", (1, 1))
+    assert (await files.store.survey(with_newest=True)).newest == 3_000_000
+    (files.folder / "x.md").write_bytes(b"")
+    os.utime(files.folder / "x.md", (9, 9))
+    assert (await files.store.survey(with_newest=True)).newest == 9_000_000
+    os.utime(files.folder / "sub", (11, 11))
+    assert (await files.store.survey(with_newest=True)).newest == 11_000_000
+    for path in ("sub", ".hidden"):
+        await files.store.remove(path)
+    for path in ("x.md", "y.md"):
+        await files.store.remove(path)
+    assert (await files.store.survey(with_newest=True)).newest is None
 
 
 async def test_what_no_path_can_reach_is_not_listed(files: Filing) -> None:
@@ -322,8 +355,8 @@ async def test_links_that_lead_nowhere_or_in_a_circle_are_no_entries(files: Fili
     (files.folder / "sub" / "root").symlink_to("..")
     assert paths(await files.store.list()) == ["sub"]
     assert paths(await files.store.list("sub")) == ["sub/x.md"]
-    assert await files.store.unreachable() == ["nowhere.md", "one", "two"]
-    assert await files.store.unreachable("sub") == ["root", "self"]
+    assert (await files.store.survey()).unreachable == ["nowhere.md", "one", "two"]
+    assert (await files.store.survey("sub")).unreachable == ["root", "self"]
     assert await outcome(files.store.read("one")) == "refused"
     assert await outcome(files.store.read("nowhere.md")) == "not_found"
     assert await files.store.info("nowhere.md") is None

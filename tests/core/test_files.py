@@ -109,6 +109,19 @@ def test_every_part_of_a_path_is_a_name_or_the_path_is_refused(path: str) -> Non
         assert all(is_name(part) for part in parts)
 
 
+DEVICES = ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in "1289")]
+STEMS = st.sampled_from([*DEVICES, "co", "com0", "com10", "lpt", "cons", "x", "", ".", "-"])
+
+
+@given(STEMS, st.booleans(), st.sampled_from(["", " ", "  "]), st.sampled_from(["", ".", ".md"]))
+def test_a_device_is_no_name_in_whatever_spelling(
+    stem: str, upper: bool, gap: str, ending: str
+) -> None:
+    name = (stem.upper() if upper else stem) + gap + ending
+    is_bad = stem in DEVICES or name in ("", ".", "..") or name[-1] in " ."
+    assert is_name(name) == (not is_bad)
+
+
 def test_a_file_has_the_last_part_of_its_path_as_its_name() -> None:
     assert FileInfo("graph/graph.md", 0, 0).name == "graph.md"
     assert FileInfo("progress.md", 0, 0).name == "progress.md"

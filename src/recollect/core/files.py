@@ -17,6 +17,11 @@ _DEVICES = frozenset(
     {"con", "prn", "aux", "nul", "conin$", "conout$"}
     | {f"{port}{number}" for port in ("com", "lpt") for number in "123456789¹²³"}
 )
+# Names that pass every check below: nearly all of them.
+_PLAIN = re.compile(
+    r"(?!(?:con|prn|aux|nul|(?:com|lpt)[1-9]) *(?:\.|$))[a-z0-9_. -]{0,199}[a-z0-9_-]",
+    re.ASCII | re.IGNORECASE,
+)
 _RESERVED = re.compile(r'[\\:*?"<>|]')
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]"
@@ -40,9 +45,22 @@ class FileInfo(Value):
         return self.path.rpartition("/")[2]
 
 
+class FolderSurvey(Value):
+    """The names in one folder, in their order; `links` has the paths that links lead to.
+
+    `unreachable` are the names that `FileStore.list` omits, working files aside. `newest` is the
+    time of the last change of a file or folder whose name begins with no dot, if it was asked for.
+    """
+
+    files: list[str]
+    folders: list[str]
+    links: Mapping[str, str]
+    unreachable: list[str]
+    newest: int | None = None
+
+
 T = TypeVar("T")
 LockedWork = Callable[[], Coroutine[Any, Any, T]]
-Names = list[str]  # inside the class `list` is the method
 
 
 class FileStore(Protocol):
@@ -97,8 +115,8 @@ class FileStore(Protocol):
         """
         ...
 
-    async def unreachable(self, folder: str = "") -> Names:
-        """The names that `list` leaves out of one folder, working files aside."""
+    async def survey(self, folder: str = "", *, with_newest: bool = False) -> FolderSurvey:
+        """Return the names in one folder; NotFound without it. Only `newest` looks at each file."""
         ...
 
     async def remove(self, path: str) -> None:
@@ -173,6 +191,8 @@ def is_name(name: str) -> bool:
 
 
 def _problem(part: str) -> str | None:
+    if _PLAIN.fullmatch(part):
+        return None
     if not part:
         return "it begins or ends with a slash, or holds two in a row"
     if part in (".", ".."):

@@ -6,10 +6,11 @@ import stat
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from recollect.core.files import FileInfo, LockedWork, is_name
+from recollect.core.files import FileInfo, FolderSurvey, LockedWork, is_name
 from recollect.errors import (
     Conflict,
     InvalidInput,
@@ -34,7 +35,6 @@ from recollect.filestores.names import (
 
 T = TypeVar("T")
 Parts = tuple[str, ...]
-Names = list[str]
 Infos = list[FileInfo]  # inside the class `list` is the method
 
 
@@ -85,8 +85,11 @@ class LocalFiles:
         except NotFound:
             raise NotFound("folder", folder or self._root) from None
 
-    async def unreachable(self, folder: str = "") -> Names:
-        return await self._asked(self._unreachable, folder, reachable_parts(folder))
+    async def survey(self, folder: str = "", *, with_newest: bool = False) -> FolderSurvey:
+        try:
+            return await self._asked(self._survey, folder, reachable_parts(folder), with_newest)
+        except NotFound:
+            raise NotFound("folder", folder or self._root) from None
 
     async def remove(self, path: str) -> None:
         with suppress(NotFound):
@@ -184,21 +187,54 @@ class LocalFiles:
         found: list[FileInfo] = []
         with _open_folder(self._root, parts) as folder, os.scandir(folder) as entries:
             for entry in entries:
-                if is_working_file(entry.name) or not is_name(entry.name):
+                name = entry.name
+                if is_working_file(name) or not is_name(name):
                     continue
-                with suppress(FileNotFoundError):  # gone since it was listed
+                try:
                     if entry.is_symlink():
-                        info = self._linked((*parts, entry.name))
+                        info = self._linked((*parts, name))
                     else:
-                        info = _described(prefix + entry.name, entry.stat(follow_symlinks=False))
-                    if info:
-                        found.append(info)
-        return sorted(found, key=lambda info: info.path)
+                        info = _described(prefix + name, entry.stat(follow_symlinks=False))
+                except FileNotFoundError:  # gone since it was listed
+                    continue
+                if info:
+                    found.append(info)
+        found.sort(key=attrgetter("path"))
+        return found
 
-    def _unreachable(self, parts: Parts) -> Names:
+    def _survey(self, parts: Parts, with_newest: bool) -> FolderSurvey:
+        files: list[str] = []
+        folders: list[str] = []
+        links: dict[str, str] = {}
+        unreachable: list[str] = []
+        newest = 0
         with _open_folder(self._root, parts) as folder, os.scandir(folder) as entries:
-            names = {entry.name for entry in entries if not is_working_file(entry.name)}
-        return sorted(names - {info.name for info in self._list(parts)})
+            for entry in entries:
+                name = entry.name
+                if is_working_file(name):
+                    continue
+                info = None
+                if not is_name(name):
+                    place = unreachable
+                elif entry.is_symlink():
+                    info = self._linked((*parts, name))
+                    place = unreachable if info is None else folders if info.is_folder else files
+                    if info:
+                        links[name] = info.target or ""
+                elif entry.is_file(follow_symlinks=False):
+                    place = files
+                else:
+                    place = folders if entry.is_dir(follow_symlinks=False) else unreachable
+                if with_newest and place is not unreachable and name[0] != ".":
+                    try:
+                        changed_at = info.modified_at if info else _changed_at(entry)
+                    except FileNotFoundError:  # gone since it was listed
+                        continue
+                    newest = max(newest, changed_at)
+                place.append(name)
+        for names in (files, folders, unreachable):
+            names.sort()
+        return FolderSurvey(files, folders, links, unreachable, newest or None)
 
     def _linked(self, parts: Parts) -> FileInfo | None:
         """What cannot be reached is no entry, nor is a folder inside itself."""
@@ -409,6 +445,10 @@ def _described(
         return None
     size = 0 if is_folder else found.st_size
     return FileInfo(path, size, found.st_mtime_ns // 1000, is_folder, target)
+
+
+def _changed_at(entry: os.DirEntry[str]) -> int:
+    return entry.stat(follow_symlinks=False).st_mtime_ns // 1000
 
 
 def _is_respelled(source: Spot, target: Spot) -> bool:

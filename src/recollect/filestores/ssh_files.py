@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import asyncssh
 
-from recollect.core.files import FileInfo, LockedWork, is_name
+from recollect.core.files import FileInfo, FolderSurvey, LockedWork, is_name
 from recollect.core.finishing import finished
 from recollect.errors import (
     Conflict,
@@ -45,7 +45,6 @@ from recollect.filestores.ssh_session import TAKEN, SftpSession
 Result = TypeVar("Result")
 Work = Callable[[SftpSession, bool], Awaitable[Result]]
 Parts = tuple[str, ...]
-Names = list[str]  # inside the class `list` is the method
 
 _ANY_MAY_WRITE = 0o222
 
@@ -128,18 +127,29 @@ class SshFiles:
             spot = await located(session, self._root, parts)
             if not spot.is_folder:
                 raise NotFound("folder", folder or self._address)
-            return list(await self._listed(session, spot, parts))
+            entries = await session.entries(spot.path)
+            return list(await self._listed(session, spot, parts, entries))
 
         return await self._asked(folder, work)
 
-    async def unreachable(self, folder: str = "") -> Names:
+    async def survey(self, folder: str = "", *, with_newest: bool = False) -> FolderSurvey:
         parts = reachable_parts(folder)
 
-        async def work(session: SftpSession, again: bool) -> Names:
+        async def work(session: SftpSession, again: bool) -> FolderSurvey:
             spot = await located(session, self._root, parts)
-            names = {name for name, _ in await session.entries(spot.path)}
-            listed = {info.name for info in await self._listed(session, spot, parts)}
-            return sorted(name for name in names - listed if not is_working_file(name))
+            if not spot.is_folder:
+                raise NotFound("folder", folder or self._address)
+            entries = await session.entries(spot.path)
+            infos = await self._listed(session, spot, parts, entries)
+            times = [info.modified_at for info in infos if info.name[0] != "."]
+            names = {name for name, _ in entries if not is_working_file(name)}
+            return FolderSurvey(
+                [info.name for info in infos if not info.is_folder],
+                [info.name for info in infos if info.is_folder],
+                {info.name: info.target for info in infos if info.target is not None},
+                sorted(names - {info.name for info in infos}),
+                max(times, default=None) if with_newest else None,
+            )
 
         return await self._asked(folder, work)
 
@@ -226,9 +236,15 @@ class SshFiles:
             return None
         return info_of("/".join(parts), spot.attributes, spot.target)
 
-    async def _listed(self, session: SftpSession, folder: Spot, parts: Parts) -> Sequence[FileInfo]:
+    async def _listed(
+        self,
+        session: SftpSession,
+        folder: Spot,
+        parts: Parts,
+        entries: Sequence[tuple[str, asyncssh.SFTPAttrs]],
+    ) -> Sequence[FileInfo]:
         found: list[FileInfo] = []
-        for name, attributes in await session.entries(folder.path):
+        for name, attributes in entries:
             if is_working_file(name) or not is_name(name):
                 continue
             if is_link(attributes):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from banking import Banking, bank_in
+from filing import counted_calls
 from recollect.core.sessions import Session
 from recollect.errors import (
     BankNotFound,
@@ -49,6 +50,36 @@ async def team(tmp_path: Path) -> AsyncIterator[Banking]:
 async def bank(team: Banking) -> Banking:
     await team("initialize_memory_bank", path=str(team.home))
     return team
+
+
+@pytest.mark.parametrize(
+    ("tool", "for_each_file"),
+    [("get_memory_bank_status", 1), ("list_memory_bank_files", 0)],
+)
+async def test_a_folder_is_scanned_once_and_each_file_looked_at_only_for_its_time(
+    bank: Banking, tool: str, for_each_file: int
+) -> None:
+    with counted_calls() as calls:
+        await bank(tool)
+        few = calls.copy()
+        calls.clear()
+        for number in range(50):
+            bank.put(f"{number}.md", "")
+        await bank(tool)
+    assert calls["scandir"] == few["scandir"] == 1
+    assert calls["stat"] - few["stat"] == 50 * for_each_file
+    assert calls.total() - few.total() <= 50 * (for_each_file + 3)  # its kind is known already
+
+
+async def test_a_file_that_another_program_changes_in_place_is_the_newest(bank: Banking) -> None:
+    for number in range(3):
+        bank.put(f"{number}.md", "")
+    await bank("get_memory_bank_status")
+    with (bank.folder / "1.md").open("r+b") as file:
+        file.write(b"more")
+    os.utime(bank.folder / "1.md", (4_000_000_000, 4_000_000_000))
+    status = await bank("get_memory_bank_status")
+    assert status["lastUpdated"].startswith("2096-10-02")
 
 
 NEEDS_A_BANK: dict[str, dict[str, Any]] = {

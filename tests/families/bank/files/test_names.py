@@ -9,7 +9,7 @@ from recollect.families.bank.files.names import (
     candidates,
     checked_name,
     checked_new_name,
-    is_there,
+    find_present,
     matching,
     repeated,
     written_name,
@@ -136,7 +136,15 @@ def test_a_name_that_fits_two_files_must_be_given_exactly() -> None:
     assert matching(there, "Readme.md") == "Readme.md"
     with pytest.raises(InvalidInput):
         matching(there, "readme.md")
-    assert is_there(there, "readme.md")
+    assert find_present(there, ["readme.md"]) == ["readme.md"]
+
+
+def test_names_are_present_in_whatever_spelling() -> None:
+    there = ["Progress.MD", "activeContext.md", "systemPatterns.md", "gro\u0308sse.md", "readMe.md"]
+    wanted = [*CORE_FILES, "gr\u00f6sse.md", "read-me.md", "readme.md", "other.md"]
+    found = find_present(there, wanted)
+    assert found == [name for name in wanted if matching(there, name) is not None]
+    assert set(wanted) - set(found) == {"product-context.md", "decision-log.md", "other.md"}
 
 
 def test_two_spellings_of_one_file_are_noticed() -> None:

@@ -1,9 +1,11 @@
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from filing import counted_calls
 from recollect.core.files import FileInfo
 from recollect.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
 from recollect.families.bank.banks import Banks
@@ -84,6 +86,23 @@ async def test_an_edit_in_an_editor_is_found_at_once(searched: Searched) -> None
     assert await searched.lines("warmed") == [("notes.md", 3)]
     answer = await searched.at("search_memory_bank", query="when does the cache get warm")
     assert answer["sections"][0]["file"] == "notes.md"
+
+
+async def test_a_search_scans_the_folder_once_and_reads_what_changed(searched: Searched) -> None:
+    for number in range(50):
+        searched.at.put(f"{number}.md", f"# Note\n\nabout {number}\n")
+        os.utime(searched.at.folder / f"{number}.md", (1_000_000_000, 1_000_000_000))
+    await searched("login")
+    with counted_calls() as calls:
+        await searched.at("search_memory_bank", query="login")
+        before = calls.copy()
+        calls.clear()
+        (searched.at.folder / "7.md").write_bytes(b"# Note\n\nnow on login\n")
+        answer = await searched.at("search_memory_bank", query="login")
+    assert "7.md" in [found["file"] for found in answer["results"]]
+    assert before["scandir"] == calls["scandir"] == 1
+    assert 54 <= before["stat"] < 60
+    assert calls["open"] - before["open"] == 2  # its folder and the file, once
 
 
 class Tired:

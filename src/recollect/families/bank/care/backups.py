@@ -184,7 +184,7 @@ async def files_below(
             entries = await files.list(place)
             if left_out is not None:
                 above = f"{place}/" if place else ""
-                left_out += [above + name for name in await files.unreachable(place)]
+                left_out += [above + name for name in (await files.survey(place)).unreachable]
         except NotFound:
             continue
         for entry in entries:

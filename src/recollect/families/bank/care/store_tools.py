@@ -296,8 +296,8 @@ class StoreTools(Family):
 
 
 async def _looked(bank: Bank) -> _Look:
-    files = [entry for entry in await bank.files.list() if not entry.is_folder]
-    count = sum(entry.name.lower().endswith(ENDINGS) for entry in files)
+    seen = await bank.files.survey()
+    count = sum(name.lower().endswith(ENDINGS) for name in seen.files)
     has_graph = await bank.files.info(LOG) is not None
     return _Look(bank, available=True, has_graph=has_graph, file_count=count)
 

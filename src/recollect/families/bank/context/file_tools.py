@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
+from recollect.core.files import FolderSurvey
 from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
 from recollect.errors import (
@@ -45,7 +46,7 @@ from recollect.families.bank.context.glances import (
 from recollect.families.bank.files.bank_files import etag_of, file_names, read_bytes, write
 from recollect.families.bank.files.core_files import prepare
 from recollect.families.bank.files.folder_warnings import folder_warnings
-from recollect.families.bank.files.names import is_there
+from recollect.families.bank.files.names import find_present
 from recollect.families.bank.model import CORE_FILES, StoreId
 from recollect.families.bank.modes.rules import write_rules
 from recollect.families.bank.text.encodings import as_utf8, decoding_warning, marked_encoding
@@ -111,20 +112,18 @@ class FileTools(Family):
     ) -> BankStatus:
         """Show where the memory bank is and which core files it has."""
         bank = await self._banks.existing(call, store_id)
-        entries = [entry for entry in await bank.files.list() if not entry.name.startswith(".")]
-        files = [entry.name for entry in entries if not entry.is_folder]
-        present = [name for name in CORE_FILES if is_there(files, name)]
-        newest = max((entry.modified_at for entry in entries), default=None)
+        seen = await bank.files.survey(with_newest=True)
+        present = find_present(seen.files, CORE_FILES)
         return BankStatus(
             bank.address,
-            [entry.name for entry in entries],
+            _shown_names(seen),
             present,
             [name for name in CORE_FILES if name not in present],
             len(present) == len(CORE_FILES),
             LANGUAGE,
-            None if newest is None else iso(newest),
+            None if seen.newest is None else iso(seen.newest),
             await self._records.project_id(bank),
-            await folder_warnings(bank, entries),
+            folder_warnings(seen),
         )
 
     @tool()
@@ -182,8 +181,8 @@ class FileTools(Family):
     async def list_memory_bank_files(self, call: Call, store_id: StoreId | None = None) -> FileList:
         """List what is in the memory bank's folder."""
         bank = await self._banks.existing(call, store_id)
-        entries = [entry for entry in await bank.files.list() if not entry.name.startswith(".")]
-        return FileList([entry.name for entry in entries], await folder_warnings(bank, entries))
+        seen = await bank.files.survey()
+        return FileList(_shown_names(seen), folder_warnings(seen))
 
     @tool()
     async def get_context_bundle(
@@ -265,6 +264,10 @@ class FileTools(Family):
 
     def _now(self) -> str:
         return iso(self._clock())
+
+
+def _shown_names(seen: FolderSurvey) -> list[str]:
+    return sorted(name for name in (*seen.files, *seen.folders) if name[0] != ".")
 
 
 def _no_files() -> InvalidInput:

@@ -145,14 +145,11 @@ async def found_name(bank: Bank, name: str, among: Collection[str] | None = None
 async def file_names(bank: Bank) -> list[str]:
     """Of the files at the root of the bank that tools can reach."""
     try:
-        entries = await bank.files.list()
+        seen = await bank.files.survey()
     except NotFound:
         return []
-    return [
-        entry.name
-        for entry in entries
-        if not entry.is_folder and entry.name[:1] != "." and not leads_astray(entry)
-    ]
+    astray = {name for name, target in seen.links.items() if leads_astray(target)}
+    return [name for name in seen.files if name[0] != "." and name not in astray]
 
 
 async def settled_name(bank: Bank, name: str) -> str:
@@ -189,7 +186,7 @@ def _check_still_open(name: str, old: str, new: str) -> None:
 
 def _check_link(info: FileInfo) -> None:
     """A link must not make a file of what no name of a bank's file could reach."""
-    if leads_astray(info):
+    if leads_astray(info.target):
         raise Refused(
             f'"{visible(info.name)}" is a link to "{visible(info.target or "")}", which is no file '
             "of the bank.",

@@ -2,21 +2,20 @@
 
 from collections.abc import Sequence
 
-from recollect.core.files import FileInfo
+from recollect.core.files import FolderSurvey
 from recollect.core.text import clipped
 from recollect.errors import MOST_LISTED, visible
-from recollect.families.bank.banks import Bank
 from recollect.families.bank.files.core_files import name_warnings
 from recollect.families.bank.files.names import leads_astray
 from recollect.tools.tool import Warned
 
 
-async def folder_warnings(bank: Bank, entries: Sequence[FileInfo]) -> list[Warned] | None:
+def folder_warnings(seen: FolderSurvey) -> list[Warned] | None:
     """About core files with two names, and about what no tool can reach."""
-    said = name_warnings([entry.name for entry in entries if not entry.is_folder]) or []
-    lost = [entry.name for entry in entries if leads_astray(entry)]
-    lost += [name for name in await bank.files.unreachable() if name[:1] != "."]
-    return [*said, *([_out_of_reach(sorted(lost))] if lost else [])] or None
+    said = name_warnings(set(seen.files)) or []
+    lost = [name for name, target in seen.links.items() if leads_astray(target)]
+    lost = sorted(name for name in (*lost, *seen.unreachable) if name[0] != ".")
+    return [*said, *([_out_of_reach(lost)] if lost else [])] or None
 
 
 def _out_of_reach(names: Sequence[str]) -> Warned:

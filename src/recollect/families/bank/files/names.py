@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterable
 
-from recollect.core.files import FileInfo, checked_path
+from recollect.core.files import checked_path
 from recollect.core.text import clipped
 from recollect.errors import InvalidInput, Refused, visible
 from recollect.families.bank.model import LEGACY_NAMES
@@ -47,12 +47,12 @@ def checked_new_name(name: str) -> str:
     return name
 
 
-def leads_astray(info: FileInfo) -> bool:
-    """Whether it is a link to what is no file at the root of the bank."""
-    if info.target is None:
+def leads_astray(target: str | None) -> bool:
+    """Return whether a link leads to what is not a file at the root of the bank."""
+    if target is None:
         return False
     try:
-        checked_name(info.target)
+        checked_name(target)
     except Refused:
         return True
     return False
@@ -61,7 +61,10 @@ def leads_astray(info: FileInfo) -> bool:
 def written_name(name: str) -> str:
     """The form in which new files are written: activeContext.md becomes active-context.md."""
     plain = unicodedata.normalize("NFC", name)
-    return _OLD_NAMES.get(plain.lower()) or _HUMP.sub("-", plain).lower()
+    lower = plain.lower()
+    if known := _OLD_NAMES.get(lower):
+        return known
+    return plain if plain == lower else _HUMP.sub("-", plain).lower()
 
 
 def candidates(name: str) -> tuple[str, ...]:
@@ -90,8 +93,15 @@ def matching(names: Iterable[str], name: str) -> str | None:
     return alike[0] if alike else None
 
 
-def is_there(names: Collection[str], name: str) -> bool:
-    return any(form in names for form in candidates(name)) or bool(_alike(names, name))
+def find_present(names: Collection[str], wanted: Iterable[str]) -> list[str]:
+    """Return those of the wanted names that a folder has, in whatever spelling."""
+    there = set(names)
+    found = {name: any(form in there for form in candidates(name)) for name in wanted}
+    if not all(found.values()):  # only then is every name of the folder looked at
+        folded, written = set(map(_folded, there)), set(map(written_name, there))
+        for name in found:
+            found[name] |= _folded(name) in folded or written_name(name) in written
+    return [name for name, is_present in found.items() if is_present]
 
 
 def repeated(names: Iterable[str]) -> tuple[str, str] | None:
@@ -113,6 +123,8 @@ def _alike(names: Iterable[str], name: str) -> list[str]:
 
 
 def _folded(name: str) -> str:
+    if name.isascii():
+        return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 

@@ -121,7 +121,7 @@ async def searched_files(bank: Bank) -> list[FileInfo]:
     others: list[FileInfo] = []
     for info in await bank.files.list():  # by name; at the root a path is one
         name = info.path.lower()
-        is_file = not info.is_folder and not leads_astray(info)
+        is_file = not info.is_folder and not leads_astray(info.target)
         if is_file and name.endswith(ENDINGS) and not name.startswith("."):
             (core if name in _CORE_NAMES else others).append(info)
     return sorted(core, key=_place) + others
@@ -147,7 +147,7 @@ async def _info(bank: Bank, name: str) -> FileInfo | None:
     for candidate in candidates(name):
         with suppress(Refused):  # a link that leads out
             info = await bank.files.info(candidate)
-            if info is not None and not info.is_folder and not leads_astray(info):
+            if info is not None and not info.is_folder and not leads_astray(info.target):
                 return info
     return None
 
