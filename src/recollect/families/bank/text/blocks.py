@@ -2,18 +2,23 @@
 
 import re
 from collections.abc import Sequence
+from io import StringIO
 
 from recollect.values import Value, field, replace
 
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+BOM = "\ufeff"
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 RULE = re.compile(r" {0,3}([-*_])[ \t]*(?:\1[ \t]*){2,}$")
 ITEM = re.compile(r"( {0,3})([-*+]|\d{1,9}[.)])([ \t]+|$)")
+# What may make headings of other lines, or hide some: then every line is read. Patterns that begin
+# with a line feed are searched for at the speed of one.
+_UNUSUAL = ("\r", BOM, "```", "~~~", "<!--")
+_UNUSUAL_LINE = re.compile(r"\n(?:[ \t]+#| {0,3}(?:=+|-+)[ \t]*(?:\n|\Z))")
+_MARKED = re.compile(r"\n(#[^\n]*)")
 _YAML = re.compile(r"\s|#|- |([^\s:][^:]*:(?:\s|$))")
 _DEEPEST_HEADING = 6
 _BEGINNINGS = frozenset("#=-`~<*_+0123456789")  # of a block; most lines have another character
-BOM = "\ufeff"
 
 
 class Item(Value):
@@ -56,7 +61,7 @@ class Outline(Value):
 
 def lines_of(text: str) -> list[str]:
     """With their ends; only line feeds and carriage returns end a line."""
-    return _LINE.findall(text)
+    return list(StringIO(text, newline=""))
 
 
 class _OpenItem(Value, frozen=False):
@@ -161,16 +166,17 @@ class _Reader:
             self._paragraph = [line.strip()]
 
     def _begins_block(self, at: int, line: str) -> bool:
-        if line.lstrip(" ")[0] not in _BEGINNINGS:
+        first = line.lstrip(" ")[0]
+        if first not in _BEGINNINGS:
             return False
-        if self._paragraph is not None and (found := _UNDERLINE.match(line)):
-            first = at - len(self._paragraph)
-            level = 1 if found[1][0] == "=" else 2
-            self._add_heading(" ".join(self._paragraph), level, first, at + 1)
-        elif marked := _marked_heading(line):
+        if first in "=-" and self._paragraph is not None and (found := _UNDERLINE.match(line)):
+            begun = at - len(self._paragraph)
+            level = 1 if first == "=" else 2
+            self._add_heading(" ".join(self._paragraph), level, begun, at + 1)
+        elif first == "#" and (marked := _marked_heading(line)):
             title, level = marked
             self._add_heading(title, level, at, at + 1)
-        elif found := _FENCE.match(line):
+        elif first in "`~" and (found := _FENCE.match(line)):
             self._open(at)
             self.fence = found[1]
         elif line.lstrip(" ").startswith("<!--") and indentation_of(line) < 4:
@@ -227,6 +233,22 @@ def _marked_heading(line: str) -> tuple[str, int] | None:
     unclosed = title.rstrip("#")
     is_closed = not unclosed or unclosed[-1] in " \t"
     return (unclosed.rstrip(" \t") if is_closed else title), level
+
+
+def headings_of(text: str) -> list[Heading]:
+    """Those of a whole text, as `outline` finds them in its lines."""
+    led = f"\n{text}"
+    if any(mark in text for mark in _UNUSUAL) or _UNUSUAL_LINE.search(led):
+        return outline(lines_of(text), whole=True).headings
+    found: list[Heading] = []
+    line = passed = 0
+    for marked in _MARKED.finditer(led):
+        line += led.count("\n", passed, marked.start())
+        passed = marked.start()
+        if heading := _marked_heading(marked[1]):
+            title, level = heading
+            found.append(Heading(title.strip(), level, line, line + 1))
+    return found
 
 
 def outline(lines: Sequence[str], *, whole: bool = False, strict: bool = False) -> Outline:

@@ -10,6 +10,7 @@ from recollect.families.bank.text.blocks import (
     ITEM,
     RULE,
     Item,
+    headings_of,
     indentation_of,
     lines_of,
     may_be_mark,
@@ -50,15 +51,13 @@ def sections(text: str) -> list[Section]:
     Where a fence or comment is never closed, the next heading below the title ends it: that is
     what its author meant, and what is below stays to be found.
     """
-    if len(text) > MOST_REMEMBERED:
-        return _sections_in(lines_of(text))
-    return list(_remembered(text))
+    return list(_sections_in(text) if len(text) > MOST_REMEMBERED else _remembered(text))
 
 
 @lru_cache(REMEMBERED)
 def _remembered(text: str) -> tuple[Section, ...]:
     """One call asks for several sections of a file, and the next for those of the same file."""
-    return tuple(_sections_in(lines_of(text)))
+    return tuple(_sections_in(text))
 
 
 def section(text: str, *titles: str) -> Section | None:
@@ -195,9 +194,9 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _sections_in(lines: Sequence[str]) -> list[Section]:
-    headings = outline(lines, whole=True).headings
-    ends = [len(lines)] * len(headings)
+def _sections_in(text: str) -> list[Section]:
+    headings = headings_of(text)
+    ends = [len(lines_of(text))] * len(headings)
     open_ones: list[int] = []
     for at, heading in enumerate(headings):
         while open_ones and headings[open_ones[-1]].level >= heading.level:
@@ -221,8 +220,10 @@ def _gap(new: Sequence[str], follower: str, end: str) -> list[str]:
 
 def _filled(lines: Sequence[str]) -> tuple[int, int]:
     """Where the first line that is not blank stands, and after which the last."""
-    filled = [at for at, line in enumerate(lines) if line.strip()]
-    return (filled[0], filled[-1] + 1) if filled else (0, 0)
+    start = next((at for at, line in enumerate(lines) if line.strip()), None)
+    if start is None:
+        return 0, 0
+    return start, next(at for at in range(len(lines), 0, -1) if lines[at - 1].strip())
 
 
 def _block(text: str, end: str, *, leading: bool = False) -> list[str]:
@@ -236,10 +237,10 @@ def _joined(text: str, *parts: Sequence[str]) -> str:
     """One text of lines; it ends with a line end where the old one did, or was empty."""
     end = line_end_of(text)
     lines = [line for part in parts for line in part]
-    for at in range(len(lines) - 1):
-        if lines[at] != BOM and not lines[at].endswith(("\n", "\r")):
-            lines[at] += end
-    joined = "".join(lines)
+    ended = [
+        line if line.endswith(("\n", "\r")) or line == BOM else line + end for line in lines[:-1]
+    ]
+    joined = "".join([*ended, *lines[-1:]])
     if text.removeprefix(BOM) and not text.endswith(("\n", "\r")):
         return joined.removesuffix(end)
     return joined
