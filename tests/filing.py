@@ -100,6 +100,16 @@ def cancel_at_once(task: "asyncio.Task[Any]", loop: asyncio.AbstractEventLoop) -
         asyncio.run_coroutine_threadsafe(cancel(), loop).result()
 
 
+class CountingThreads(ThreadPoolExecutor):
+    """Counts what is handed to it."""
+
+    calls = 0
+
+    def submit(self, *arguments: Any, **more: Any) -> Any:
+        self.calls += 1
+        return super().submit(*arguments, **more)
+
+
 @contextmanager
 def counted_calls() -> Iterator[Counter[str]]:
     """Count the calls that threads make to the system from now on, each by its name."""

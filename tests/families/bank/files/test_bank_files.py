@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +11,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from banking import Banking, bank_in
-from filing import cancel_at_once
+from filing import CountingThreads, cancel_at_once
 from recollect.core.files import FileStore
 from recollect.errors import EtagMismatch, FileNotFound, Refused, StorageFull
 from recollect.families.bank.banks import Bank
@@ -314,16 +313,6 @@ async def test_a_file_is_changed_while_others_have_their_turn(team: Banking) -> 
     await edit(team.bank, {"a.md": change})
     assert where[0] is not threading.main_thread()
     assert team.get("a.md") == "xy"
-
-
-class CountingThreads(ThreadPoolExecutor):
-    """Counts what is handed to it."""
-
-    calls = 0
-
-    def submit(self, *arguments: Any, **more: Any) -> Any:
-        self.calls += 1
-        return super().submit(*arguments, **more)
 
 
 async def test_a_locked_edit_is_one_call_into_a_thread(team: Banking) -> None:

@@ -1,3 +1,4 @@
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -5,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from filing import counted_calls
+from filing import CountingThreads, counted_calls
 from recollect.core.files import FileInfo
 from recollect.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
 from recollect.families.bank.banks import Banks
@@ -103,6 +104,17 @@ async def test_a_search_scans_the_folder_once_and_reads_what_changed(searched: S
     assert before["scandir"] == calls["scandir"] == 1
     assert 54 <= before["stat"] < 60
     assert calls["open"] - before["open"] == 2  # its folder and the file, once
+
+
+async def test_what_is_small_and_known_is_searched_without_a_thread(searched: Searched) -> None:
+    for name in searched.at.names():
+        os.utime(searched.at.folder / name, (1_000_000_000, 1_000_000_000))
+    await searched("login")
+    threads = CountingThreads()
+    asyncio.get_running_loop().set_default_executor(threads)
+    answer = await searched.at("search_memory_bank", query="login factor")
+    assert answer["sections"]
+    assert threads.calls == 3  # the folder, the list of its files, the vector of the query
 
 
 class Tired:

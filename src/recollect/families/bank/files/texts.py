@@ -80,9 +80,8 @@ class Texts:
 
     def forget_others(self, bank: Bank, present: set[str]) -> None:
         """Files that are gone need no room."""
-        shelf = self._shelves.get(bank.address)
-        for name in list(shelf.files) if shelf else []:
-            if shelf and name not in present:
+        if shelf := self._shelves.get(bank.address):
+            for name in shelf.files.keys() - present:
                 shelf.drop(name)
 
     def _shelf(self, bank: Bank) -> _Shelf:
@@ -121,8 +120,9 @@ async def searched_files(bank: Bank) -> list[FileInfo]:
     others: list[FileInfo] = []
     for info in await bank.files.list():  # by name; at the root a path is one
         name = info.path.lower()
-        is_file = not info.is_folder and not leads_astray(info.target)
-        if is_file and name.endswith(ENDINGS) and not name.startswith("."):
+        if not name.endswith(ENDINGS) or name[0] == "." or info.is_folder:
+            continue
+        if info.target is None or not leads_astray(info.target):
             (core if name in _CORE_NAMES else others).append(info)
     return sorted(core, key=_place) + others
 

@@ -101,14 +101,18 @@ class SectionIndex:
             known = await self._known_of(store, scope_of(bank))
             if is_all:
                 await self._forget(bank, store, known, {info.path for info in files})
-            changed = [info for info in files if _is_changed(info, known)]
+            changed = [
+                info
+                for info in files
+                if (held := known.get(info.path)) is None or held.stamp != stamp_of(info)
+            ]
             synced = Synced()
             if changed:
                 limit = self._time_limit if hurried else None
                 await self._take_in(bank, store, known, changed, synced, report, limit)
                 self._indexing.wake(store)
-            held = {name for name, held in known.items() if held.is_partial}
-            synced.partly = [info.path for info in files if info.path in held]
+            if partial := {name for name, held in known.items() if held.is_partial}:
+                synced.partly = [info.path for info in files if info.path in partial]
             return synced
 
     async def _known_of(self, store: RecordStore, scope: str) -> Known:
@@ -179,11 +183,6 @@ class SectionIndex:
         mask = self._banks.options.mask_secrets
         text = await asyncio.to_thread(indexed_text, info.path, data, mask=mask)
         return Reading(info.path, text, stamp_of(info) if is_final else None)
-
-
-def _is_changed(info: FileInfo, known: Known) -> bool:
-    held = known.get(info.path)
-    return held is None or held.stamp != stamp_of(info)
 
 
 def _portions(files: Sequence[FileInfo]) -> Iterator[list[FileInfo]]:

@@ -12,6 +12,7 @@ from recollect.core.searching import SectionHit, SectionsFound
 from recollect.core.sessions import Call
 from recollect.core.times import Clock
 from recollect.errors import BankNotFound, RecollectError
+from recollect.families.bank.aside import aside
 from recollect.families.bank.banks import Bank, BankRecords, Banks
 from recollect.families.bank.files.bank_files import etag_of
 from recollect.families.bank.files.texts import searched_files
@@ -207,7 +208,7 @@ class BankSections:
     ) -> list[tuple[int, int]]:
         key = (bank.address, name, etag)
         if key not in self._outlines:
-            self._outlines[key] = await asyncio.to_thread(line_ranges, name, data)
+            self._outlines[key] = await aside(len(data), lambda: line_ranges(name, data))
             if len(self._outlines) > OUTLINES:
                 self._outlines.popitem(last=False)
         return self._outlines[key]

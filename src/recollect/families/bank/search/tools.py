@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Annotated
 
 from recollect.core.files import FileInfo
 from recollect.core.sessions import Call
 from recollect.core.times import Clock, iso
 from recollect.errors import InvalidInput, RecollectError
+from recollect.families.bank.aside import aside
 from recollect.families.bank.banks import Bank, Banks
 from recollect.families.bank.files.texts import named_files, searched_files
 from recollect.families.bank.model import StoreId
@@ -131,7 +133,8 @@ class SearchTools(Family):
         """File after file, until there are enough lines."""
         for some in _portions(files):
             read = await self._read_all(bank, some, looked)
-            await asyncio.to_thread(_scan, read, needle, most, looked)
+            size = sum(len(data) for _, data in read)
+            await aside(size, partial(_scan, read, needle, most, looked))
             if len(looked.results) >= most:
                 return
 
@@ -140,13 +143,14 @@ class SearchTools(Family):
     ) -> list[tuple[str, bytes]]:
         """Those that can be read, in their order; what is at hand is not read again."""
         found: dict[str, bytes | None] = {**self._sections.texts.held(bank, files)}
-        missing = [info for info in files if info.path not in found]
+        missing = (
+            [info for info in files if info.path not in found] if len(found) < len(files) else ()
+        )
         for start in range(0, len(missing), READ_AT_ONCE):
             some = missing[start : start + READ_AT_ONCE]
             read = await asyncio.gather(*(self._read(bank, info, looked) for info in some))
             found |= {info.path: data for info, data in zip(some, read, strict=True)}
-        together = ((info.path, found[info.path]) for info in files)
-        return [(path, data) for path, data in together if data is not None]
+        return [(i.path, data) for i in files if (data := found[i.path]) is not None]
 
     async def _read(self, bank: Bank, info: FileInfo, looked: _Looked) -> bytes | None:
         try:
