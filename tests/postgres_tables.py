@@ -13,7 +13,7 @@ from postgresing import shared
 from recollect.core.ports import Embedded
 from recollect.core.records import Record
 from recollect.engines.postgres.catalogue import schema as catalogue
-from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.connecting.cursor import Cursor, cursor_on
 from recollect.engines.postgres.records import schema as records
 from recollect.engines.postgres.records.rows import DERIVED, FIELDS, kept, record_to
 from recollect.engines.postgres.searching import schema as searching
@@ -42,7 +42,7 @@ class Tables:
 
     @property
     def cursor(self) -> Cursor:
-        return self.connection.cursor()
+        return cursor_on(self.connection)
 
     def another_store(self) -> int:
         return self.value(

@@ -186,7 +186,7 @@ class PostgresLibrary:
 
     def _noting_version(self, work: Work[T]) -> Work[T]:
         def noting(cursor: Cursor) -> T:
-            major, minor = divmod(cursor.connection.info.server_version, 10_000)
+            major, minor = divmod(cursor.server_version, 10_000)
             self._version = f"{major}.{minor}"
             return work(cursor)
 

@@ -272,7 +272,7 @@ class PostgresStore:
     async def _write(self, work: Callable[[Cursor], T]) -> T:
         def done(cursor: Cursor) -> T:
             try:
-                return _checked(work, cursor)
+                return _checked(work, cursor, ends=True)
             except ProgramLimitExceeded as error:
                 raise InvalidInput(
                     "An id or a tag is too long to be stored in PostgreSQL.", hint="Shorten it."
@@ -296,9 +296,13 @@ class PostgresStore:
         return Purged(records, links, complete=is_clean)
 
 
-def _checked(work: Callable[[Cursor], T], cursor: Cursor) -> T:
+def _checked(work: Callable[[Cursor], T], cursor: Cursor, *, ends: bool = False) -> T:
+    """One that `ends` is committed here, for that may fail as what was written would."""
     try:
-        return work(cursor)
+        done = work(cursor)
+        if ends:
+            cursor.finish()
+        return done
     except UnicodeEncodeError as error:
         raise InvalidInput(
             "A text holds half a character, which cannot be stored.", hint="Remove it."

@@ -1,9 +1,7 @@
 """How often a commit goes to the server and back, whatever its steps are."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator
-from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,46 +9,13 @@ import pytest
 
 from making import batch, entity, link, memory, note, record_ref
 from postgres_libraries import library_over
+from postgres_trips import Way, Ways
 from postgresing import PATIENCE, Proxy, shared
 from proxying import running
 from recollect.core.records import Batch, Delete, Restore, Update, Where
 from recollect.engines.postgres.connecting.news import CHANNEL
 from recollect.engines.postgres.store import PostgresStore
 from recollect.errors import Conflict
-
-BEGIN_AND_COMMIT = 2
-
-
-_connection: ContextVar[object] = ContextVar("connection")
-
-
-class Ways(dict[str, int]):
-    """Bytes in each direction, and how often that turned from there to here on one connection."""
-
-    def __init__(self) -> None:
-        super().__init__(up=0, down=0)
-        self._turns: Counter[object] = Counter()
-        self._last: dict[object, str] = {}
-
-    @property
-    def trips(self) -> int:
-        """Of the connection that had most: whoever tells others by another has fewer."""
-        return max(self._turns.values(), default=0)
-
-    def __setitem__(self, direction: str, count: int) -> None:
-        connection = _connection.get()
-        self._turns[connection] += (self._last.get(connection), direction) == ("up", "down")
-        self._last[connection] = direction
-        super().__setitem__(direction, count)
-
-
-class Way(Proxy):
-    """Knows its connections apart."""
-
-    async def _is_let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        _connection.set(object())
-        return await super()._is_let_in(reader, writer)
-
 
 @dataclass
 class Distant:
@@ -65,7 +30,7 @@ class Distant:
             listening.execute(f"LISTEN {CHANNEL}".encode())
             ways = self.proxy.passed = Ways()
             change = await self.store.commit(made)
-            trips = ways.trips - BEGIN_AND_COMMIT
+            trips = ways.trips
             if change.seq > self.told:  # others are told beside it, by the same way
                 self.told = change.seq
                 notices = listening.notifies(timeout=PATIENCE, stop_after=1)

@@ -7,6 +7,7 @@ from psycopg import errors
 from recollect.engines.postgres.connecting.addresses import Address
 from recollect.engines.postgres.connecting.failures import Crowded, failure, opening, unreached
 from recollect.errors import (
+    Conflict,
     InvalidInput,
     QueryTimeout,
     RecollectError,
@@ -40,7 +41,7 @@ MEANT: dict[type[psycopg.Error], type[Exception]] = {
     errors.CharacterNotInRepertoire: InvalidInput,
     errors.UntranslatableCharacter: InvalidInput,
     errors.SyntaxError: RuntimeError,
-    errors.UniqueViolation: RuntimeError,
+    errors.UniqueViolation: Conflict,
     psycopg.OperationalError: StoreAway,
 }
 SAID = {

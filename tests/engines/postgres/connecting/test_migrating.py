@@ -85,9 +85,9 @@ async def test_nobody_changes_the_tables_under_a_transaction(common: Server) -> 
     begun, go = threading.Event(), threading.Event()
 
     def work(cursor: Cursor) -> None:
+        add(cursor)
         begun.set()
         assert go.wait(PATIENCE)
-        add(cursor)
 
     writing = asyncio.ensure_future(older.write(work))
     assert await asyncio.to_thread(begun.wait, PATIENCE)

@@ -44,11 +44,51 @@ async def test_a_statement_that_is_cut_in_the_middle_is_away_and_the_next_call_w
         await database.write(Keep("a"))
         asked = [asyncio.ensure_future(database.read(sleep)) for _ in range(3)]
         await until(lambda: common.at_work("/* in a pool */") == 3)
-        proxy.cut()
+        proxy.refuse()
         for each in asked:
             with pytest.raises(StoreAway):
                 await each
+        proxy.accept()
         assert await database.read(notes) == ["a"]
+
+
+async def test_a_question_that_is_cut_in_the_middle_is_asked_again(common: Server) -> None:
+    asked: list[str] = []
+
+    def question(cursor: Cursor) -> list[str]:
+        asked.append("once more")
+        if len(asked) == 1:
+            sleep(cursor)
+        return notes(cursor)
+
+    async with proxied(common) as proxy:
+        database = proxy.database(layout=NOTES)
+        await database.write(Keep("a"))
+        answer = asyncio.ensure_future(database.read(question))
+        await until(lambda: common.at_work("/* in a pool */") == 1)
+        proxy.cut()
+        assert await answer == ["a"]
+        assert len(asked) == 2
+
+
+async def test_a_write_that_is_cut_after_its_first_answer_is_not_done_again(common: Server) -> None:
+    done: list[str] = []
+
+    def work(cursor: Cursor) -> None:
+        done.append("once more")
+        Keep("a")(cursor)
+        sleep(cursor)
+
+    async with proxied(common) as proxy:
+        database = proxy.database(layout=NOTES)
+        await database.write(Keep("first"))
+        writing = asyncio.ensure_future(database.write(work))
+        await until(lambda: common.at_work("/* in a pool */") == 1)
+        proxy.cut()
+        with pytest.raises(StoreAway, match="unknown"):
+            await writing
+        assert len(done) == 1
+        assert await database.read(notes) == ["first"]
 
 
 async def test_wherever_a_write_is_cut_it_is_away_or_done_and_never_half(common: Server) -> None:

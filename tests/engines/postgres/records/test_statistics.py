@@ -2,6 +2,7 @@ import pytest
 
 from making import batch, memory
 from postgres_libraries import Shelf
+from recollect.engines.postgres.connecting.cursor import cursor_on
 from recollect.engines.postgres.records.statistics import FIRST, Growth, is_stale
 from recollect.engines.postgres.store import PostgresStore
 from upstreaming import until
@@ -52,5 +53,5 @@ async def test_what_a_growing_store_has_becomes_known_to_the_server(
     await until(lambda: looked_at(shelf) >= {"records", "edits"})
     await fill(store, 2 * FIRST, 3 * FIRST)
     await until(lambda: known(shelf) == 4 * FIRST)
-    with shelf.connection() as connection, connection.cursor() as cursor:
-        assert not is_stale(cursor)
+    with shelf.connection() as connection:
+        assert not is_stale(cursor_on(connection))

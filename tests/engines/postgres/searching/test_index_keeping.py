@@ -30,8 +30,8 @@ async def filled(database: Database) -> IndexedVectors:
     """A store with some vectors."""
 
     def found(cursor: Cursor) -> int:
-        cursor.execute("INSERT INTO stores(name) VALUES ('project') RETURNING number")
-        return cursor.fetchall()[0][0]
+        made = cursor.execute("INSERT INTO stores(name) VALUES ('project') RETURNING number")
+        return made.fetchall()[0][0]
 
     number = await database.write(found)
     store = PostgresStore(database, number, "project")
@@ -157,10 +157,9 @@ async def maker(database: Database) -> int | None:
     """The server's process that makes an index."""
 
     def asked(cursor: Cursor) -> int | None:
-        cursor.execute(
+        row = cursor.execute(
             "SELECT pid FROM pg_stat_progress_create_index WHERE relid = to_regclass('vectors')"
-        )
-        row = cursor.fetchone()
+        ).fetchone()
         return None if row is None else row[0]
 
     return await database.read(asked)

@@ -8,6 +8,7 @@ from postgres_tables import MODEL, Tables, said
 from postgresing import fresh_schema
 from recollect.core.ports import Embedded
 from recollect.core.records import Match, Where
+from recollect.engines.postgres.connecting.cursor import cursor_on
 from recollect.engines.postgres.searching import nearness
 from recollect.engines.postgres.searching.meaning import near, put_vectors
 from recollect.engines.postgres.searching.vector_index import IndexedVectors, build, is_usable
@@ -120,7 +121,8 @@ def test_what_is_stored_is_found_at_once_with_an_index_too(indexed: Tables) -> N
     other = indexed.connected()
     indexed.add(said("new", id="new"))
     put_vectors(indexed.cursor, indexed.store, MODEL, [Embedded("new", 1, vector)])
-    with other, other.cursor() as cursor:
+    with other:
+        cursor = cursor_on(other)
         found = near(cursor, indexed.store, MODEL, vector, Where(), 1)
         assert [(m.id, m.score) for m in found] == [("new", pytest.approx(1.0, abs=1e-3))]
         indexed.connection.execute("DELETE FROM vectors WHERE record = 'new'")

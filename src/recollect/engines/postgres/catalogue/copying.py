@@ -26,11 +26,11 @@ _ARRAYS: LiteralString = (
 
 def holdings(cursor: Cursor) -> Holdings:
     kept = keeping.notes(cursor, "")
-    cursor.execute(f"SELECT project, {SWITCHING} FROM switching")
-    switching = {project: switching_from(*row) for project, *row in cursor}
-    cursor.execute("SELECT path, project FROM workspaces")
+    switches = cursor.ask(f"SELECT project, {SWITCHING} FROM switching")
+    folders = cursor.ask("SELECT path, project FROM workspaces")
+    switching = {project: switching_from(*row) for project, *row in switches}
     return Holdings(
-        workspaces=dict(cursor.fetchall()),
+        workspaces=dict(folders.fetchall()),
         switching=switching,
         projects=listing.projects(cursor),
         notes={key: value for key, value in kept.items() if not key.startswith(PASSING)},
@@ -68,8 +68,8 @@ def take_over(cursor: Cursor, holdings: Holdings) -> list[int]:
 
 
 def _give_up_others(cursor: Cursor, wanted: Sequence[str]) -> list[int]:
-    cursor.execute("SELECT store FROM projects WHERE id <> ALL(%s::text[])", (wanted,))
-    gone = [store for (store,) in cursor]
+    others = cursor.ask("SELECT store FROM projects WHERE id <> ALL(%s::text[])", (wanted,))
+    gone = [store for (store,) in others]
     give_up(cursor, gone)
     return gone
 
@@ -107,10 +107,11 @@ def _place_the_rest(cursor: Cursor, holdings: Holdings) -> None:
         _columns([(digest(path), path, each) for path, each in holdings.workspaces.items()], 3),
     )
     cursor.execute("DELETE FROM switching")
-    cursor.executemany(
-        f"INSERT INTO switching(project, {SWITCHING}) VALUES (%s, %s, %s, %s, %s)",
-        [(project, *switching_row(each)) for project, each in holdings.switching.items()],
-    )
+    for project, each in holdings.switching.items():
+        cursor.ask(
+            f"INSERT INTO switching(project, {SWITCHING}) VALUES (%s, %s, %s, %s, %s)",
+            (project, *switching_row(each)),
+        )
     cursor.execute("DELETE FROM notes WHERE NOT key ^@ %s", (PASSING,))
     cursor.execute(
         "INSERT INTO notes(digest, key, value) SELECT * "

@@ -8,42 +8,47 @@ from recollect.core.copies import PASSING
 from recollect.core.ports import Token
 from recollect.core.text import digest
 from recollect.engines.postgres.catalogue.telling import tell_all
-from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.connecting.cursor import Cursor
+from recollect.engines.postgres.records.asking import ask, ask_last
 from recollect.errors import Conflict
 
 
 def note(cursor: Cursor, key: str) -> str | None:
-    cursor.execute("SELECT value FROM notes WHERE digest = %s", (digest(key),))
-    row = cursor.fetchone()
+    row = ask_last(cursor, "SELECT value FROM notes WHERE digest = %s", digest(key)).fetchone()
     return None if row is None else row[0]
 
 
 def set_note(cursor: Cursor, key: str, value: str | None) -> None:
     if value is None:
-        cursor.execute("DELETE FROM notes WHERE digest = %s", (digest(key),))
+        ask(cursor, "DELETE FROM notes WHERE digest = %s", digest(key))
     else:
-        cursor.execute(
+        ask(
+            cursor,
             "INSERT INTO notes(digest, key, value) VALUES (%s, %s, %s) "
             "ON CONFLICT (digest) DO UPDATE SET value = excluded.value",
-            (digest(key), key, value),
+            digest(key),
+            key,
+            value,
         )
     if not key.startswith(PASSING):
         tell_all(cursor)
 
 
 def notes(cursor: Cursor, prefix: str) -> Mapping[str, str]:
-    cursor.execute(
+    rows = cursor.ask(
         'SELECT key, value FROM notes WHERE "left"(key, 200) ^@ "left"(%(prefix)s, 200) '
         "AND key ^@ %(prefix)s",
         {"prefix": prefix},
     )
-    return dict(cursor.fetchall())
+    return dict(rows.fetchall())
 
 
 def tokens(cursor: Cursor) -> list[tuple[Token, str]]:
     """Each with the hash of its secret."""
-    cursor.execute("SELECT id, label, created_at, secret_hash FROM tokens ORDER BY created_at, id")
-    return [(Token(*row), secret_hash) for *row, secret_hash in cursor]
+    rows = cursor.ask(
+        "SELECT id, label, created_at, secret_hash FROM tokens ORDER BY created_at, id"
+    )
+    return [(Token(*row), secret_hash) for *row, secret_hash in rows]
 
 
 def add_token(cursor: Cursor, token: Token, secret_hash: str) -> None:
@@ -58,13 +63,12 @@ def add_token(cursor: Cursor, token: Token, secret_hash: str) -> None:
 
 
 def remove_token(cursor: Cursor, token_id: str) -> bool:
-    cursor.execute("DELETE FROM tokens WHERE id = %s", (token_id,))
-    is_removed = cursor.rowcount > 0
+    is_removed = ask(cursor, "DELETE FROM tokens WHERE id = %s", token_id).rowcount > 0
     if is_removed:
         tell_all(cursor)
     return is_removed
 
 
 def knows_token(cursor: Cursor, secret_hash: str) -> bool:
-    cursor.execute("SELECT FROM tokens WHERE secret_hash = %s", (secret_hash,))
-    return cursor.fetchone() is not None
+    found = ask_last(cursor, "SELECT FROM tokens WHERE secret_hash = %s", secret_hash)
+    return found.fetchone() is not None

@@ -5,7 +5,8 @@ from typing import Any, LiteralString
 from recollect.core.projects import Project, Silence, Status
 from recollect.core.switching import Switching
 from recollect.core.text import digest
-from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.connecting.cursor import Cursor
+from recollect.engines.postgres.records.asking import ask_last
 from recollect.errors import NotFound
 
 PROJECT: LiteralString = (
@@ -19,22 +20,22 @@ Shelved = tuple[Project, int]
 
 
 def projects(cursor: Cursor, status: Status | None = None) -> list[Project]:
-    cursor.execute(
+    rows = cursor.ask(
         f"SELECT {PROJECT} FROM projects WHERE %(status)s::text IS NULL OR status = %(status)s "
         "ORDER BY name",
         {"status": status},
     )
-    return [Project(*row) for row in cursor]
+    return [Project(*row) for row in rows]
 
 
 def named(cursor: Cursor, name: str) -> Shelved:
-    cursor.execute(f"SELECT {PROJECT}, store FROM projects WHERE name = %s", (name,))
-    return shelved(cursor.fetchone(), name)
+    found = ask_last(cursor, f"SELECT {PROJECT}, store FROM projects WHERE name = %s", name)
+    return shelved(found.fetchone(), name)
 
 
 def identified(cursor: Cursor, project: Project) -> Shelved:
-    cursor.execute(f"SELECT {PROJECT}, store FROM projects WHERE id = %s", (project.id,))
-    return shelved(cursor.fetchone(), project.name)
+    found = ask_last(cursor, f"SELECT {PROJECT}, store FROM projects WHERE id = %s", project.id)
+    return shelved(found.fetchone(), project.name)
 
 
 def shelved(row: tuple[Any, ...] | None, name: str) -> Shelved:
@@ -45,34 +46,36 @@ def shelved(row: tuple[Any, ...] | None, name: str) -> Shelved:
 
 def own_store(cursor: Cursor, name: str) -> int:
     """The number of one that belongs to no project."""
-    cursor.execute("SELECT number FROM stores WHERE name = %s", (name,))
-    [(number,)] = cursor
+    [(number,)] = ask_last(cursor, "SELECT number FROM stores WHERE name = %s", name)
     return number
 
 
 def of_workspace(cursor: Cursor, path: str) -> Project | None:
-    cursor.execute(
+    row = ask_last(
+        cursor,
         f"SELECT {PROJECT} FROM workspaces JOIN projects ON projects.id = workspaces.project "
         "WHERE workspaces.key = %s",
-        (digest(path),),
-    )
-    row = cursor.fetchone()
+        digest(path),
+    ).fetchone()
     return None if row is None else Project(*row)
 
 
 def folders_of(cursor: Cursor, project_id: str) -> list[str]:
-    cursor.execute("SELECT path FROM workspaces WHERE project = %s ORDER BY path", (project_id,))
-    return [path for (path,) in cursor]
+    rows = ask_last(
+        cursor, "SELECT path FROM workspaces WHERE project = %s ORDER BY path", project_id
+    )
+    return [path for (path,) in rows]
 
 
 def silences(cursor: Cursor) -> list[Silence]:
-    cursor.execute(
+    rows = ask_last(
+        cursor,
         f"SELECT {SWITCHING}, EXISTS (SELECT FROM projects WHERE id = switching.project), "
         "ARRAY(SELECT path FROM workspaces WHERE project = switching.project ORDER BY path) "
-        "FROM switching ORDER BY project"
+        "FROM switching ORDER BY project",
     )
     found: list[Silence] = []
-    for *columns, is_there, folders in cursor:
+    for *columns, is_there, folders in rows:
         switching = switching_from(*columns)
         found += switching.silences(folders) if is_there else switching.last_silences()
     return found

@@ -12,7 +12,7 @@ from recollect.engines.postgres.records.asking import most
 
 def add_searches(cursor: Cursor, searches: Sequence[Search]) -> None:
     kept = searches[-KEPT_SEARCHES:]
-    cursor.execute(
+    cursor.ask(
         "INSERT INTO searches(at, tool, query, results, milliseconds, session, filters) "
         "SELECT * FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[], "
         "%s::double precision[], %s::text[], %s::text[])",
@@ -26,7 +26,7 @@ def add_searches(cursor: Cursor, searches: Sequence[Search]) -> None:
             [json.dumps(search.filters) for search in kept],
         ),
     )
-    cursor.execute(
+    cursor.ask(
         "DELETE FROM searches WHERE seq IN "
         # What somebody else removes just now is none of ours.
         "(SELECT seq FROM searches ORDER BY seq DESC OFFSET %s FOR UPDATE SKIP LOCKED)",
@@ -35,7 +35,7 @@ def add_searches(cursor: Cursor, searches: Sequence[Search]) -> None:
 
 
 def newest_searches(cursor: Cursor, session: str | None, limit: int) -> list[Search]:
-    cursor.execute(
+    rows = cursor.ask_last(
         "SELECT at, tool, query, results, milliseconds, session, filters FROM searches "
         "WHERE %(session)s::text IS NULL OR session = %(session)s "
         "ORDER BY seq DESC LIMIT %(limit)s",
@@ -43,33 +43,32 @@ def newest_searches(cursor: Cursor, session: str | None, limit: int) -> list[Sea
     )
     return [
         Search(at, tool, query, results, milliseconds, asked_in, json.loads(filters))
-        for at, tool, query, results, milliseconds, asked_in, filters in cursor
+        for at, tool, query, results, milliseconds, asked_in, filters in rows
     ]
 
 
 def forget_searches(cursor: Cursor) -> int:
-    cursor.execute("DELETE FROM searches")
-    return cursor.rowcount
+    return cursor.execute("DELETE FROM searches").rowcount
 
 
 def add_usage(cursor: Cursor, rows: Sequence[Usage]) -> None:
     """What others have added meanwhile stays: the sum is made by the database."""
-    cursor.executemany(
-        "INSERT INTO usage(digest, tool, calls, errors, total_ms, longest_ms, last_at) "
-        "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (digest) DO UPDATE SET "
-        "calls = usage.calls + excluded.calls, "
-        "errors = usage.errors + excluded.errors, "
-        "total_ms = usage.total_ms + excluded.total_ms, "
-        "longest_ms = greatest(usage.longest_ms, excluded.longest_ms), "
-        "last_at = greatest(usage.last_at, excluded.last_at)",
-        [
-            (digest(u.tool), u.tool, u.calls, u.errors, u.total_ms, u.longest_ms, u.last_at)
-            # In one order, so that nobody waits for somebody who waits for them.
-            for u in sorted(summed(rows), key=lambda usage: usage.tool)
-        ],
-    )
+    # In one order, so that nobody waits for somebody who waits for them.
+    for u in sorted(summed(rows), key=lambda usage: usage.tool):
+        cursor.ask(
+            "INSERT INTO usage(digest, tool, calls, errors, total_ms, longest_ms, last_at) "
+            "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (digest) DO UPDATE SET "
+            "calls = usage.calls + excluded.calls, "
+            "errors = usage.errors + excluded.errors, "
+            "total_ms = usage.total_ms + excluded.total_ms, "
+            "longest_ms = greatest(usage.longest_ms, excluded.longest_ms), "
+            "last_at = greatest(usage.last_at, excluded.last_at)",
+            (digest(u.tool), u.tool, u.calls, u.errors, u.total_ms, u.longest_ms, u.last_at),
+        )
 
 
 def usage(cursor: Cursor) -> list[Usage]:
-    cursor.execute("SELECT tool, calls, errors, total_ms, longest_ms, last_at FROM usage")
-    return summed(Usage(*row) for row in cursor)
+    rows = cursor.ask_last(
+        "SELECT tool, calls, errors, total_ms, longest_ms, last_at FROM usage"
+    )
+    return summed(Usage(*row) for row in rows)

@@ -30,7 +30,7 @@ NAME_IS_UNIQUE = "projects_name"
 
 def make(cursor: Cursor, project: Project) -> None:
     try:
-        cursor.execute(
+        made = cursor.execute(
             "WITH shelf AS (INSERT INTO stores(name, title) VALUES (%(id)s, %(name)s) "
             "RETURNING number) INSERT INTO projects "
             "SELECT %(id)s, %(name)s, %(description)s, 'active', %(at)s, %(at)s, NULL, number "
@@ -44,7 +44,7 @@ def make(cursor: Cursor, project: Project) -> None:
         )
     except psycopg.errors.UniqueViolation as error:
         raise _taken(project, error) from error
-    [(store,)] = cursor
+    [(store,)] = made
     tell(cursor, store)
 
 
@@ -96,8 +96,8 @@ def switch(cursor: Cursor, name: str, *, off: bool, at: int) -> Project:
 
 
 def assign(cursor: Cursor, path: str, project: Project) -> Project:
-    cursor.execute("SELECT FROM projects WHERE id = %s FOR KEY SHARE", (project.id,))
-    if cursor.fetchone() is None:
+    held = cursor.execute("SELECT FROM projects WHERE id = %s FOR KEY SHARE", (project.id,))
+    if held.fetchone() is None:
         raise NotFound("project", project.name, hint="It was deleted meanwhile.")
     for _ in range(ATTEMPTS):
         cursor.execute(
@@ -113,13 +113,16 @@ def assign(cursor: Cursor, path: str, project: Project) -> Project:
 
 
 def _held(cursor: Cursor, name: str) -> Shelved:
-    cursor.execute(f"SELECT {PROJECT}, store FROM projects WHERE name = %s FOR UPDATE", (name,))
-    return shelved(cursor.fetchone(), name)
+    held = cursor.execute(
+        f"SELECT {PROJECT}, store FROM projects WHERE name = %s FOR UPDATE", (name,)
+    )
+    return shelved(held.fetchone(), name)
 
 
 def _switching_of(cursor: Cursor, project_id: str) -> Switching:
-    cursor.execute(f"SELECT {SWITCHING} FROM switching WHERE project = %s", (project_id,))
-    row = cursor.fetchone()
+    row = cursor.execute(
+        f"SELECT {SWITCHING} FROM switching WHERE project = %s", (project_id,)
+    ).fetchone()
     return Switching() if row is None else switching_from(*row)
 
 

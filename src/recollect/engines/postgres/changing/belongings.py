@@ -58,10 +58,9 @@ def belongings(cursor: Cursor, store: int, refs: Iterable[Ref]) -> Belongings:
         kept_all([ref.id for ref in wanted if ref.subject == subject])
         for subject in ("record", "link")
     )
-    with cursor.connection.pipeline():
-        family = members(cursor, store, records)
-        ends = links_at_members(cursor, store, records)
-        named = ask(cursor, f"{LINKS} l.id = ANY(%s::text[])", store, links)
+    family = members(cursor, store, records)
+    ends = links_at_members(cursor, store, records)
+    named = ask(cursor, f"{LINKS} l.id = ANY(%s::text[])", store, links)
     aged = [aged_record(row) for row in family.fetchall()]
     found = [aged_link(row)[1] for row in (*ends.fetchall(), *named.fetchall())]
     return Belongings(

@@ -1,7 +1,7 @@
 """Whether what is derived from the records fits them, and nothing points at what is not there."""
 
 from recollect.engines.postgres.changing.belongings import aged_record
-from recollect.engines.postgres.changing.turns import Place, state
+from recollect.engines.postgres.changing.turns import Place, check_there
 from recollect.engines.postgres.changing.wording import new_words
 from recollect.engines.postgres.changing.writing import listed
 from recollect.engines.postgres.connecting.database import Cursor
@@ -57,12 +57,11 @@ _COMPARED = (
 
 
 def faults(cursor: Cursor, place: Place) -> list[str]:
-    state(cursor, place)
-    with cursor.connection.pipeline():
-        asked = {
-            what: ask(cursor, f"SELECT count(*) {text}", place.number)
-            for what, text in _FINDINGS.items()
-        }
+    check_there(cursor, place)
+    asked = {
+        what: ask(cursor, f"SELECT count(*) {text}", place.number)
+        for what, text in _FINDINGS.items()
+    }
     counts = {what: answer.fetchall()[0][0] for what, answer in asked.items()}
     stale = _stale_words(cursor, place.number)
     if stale:

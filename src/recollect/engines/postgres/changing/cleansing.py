@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 from psycopg import Connection
 
-from recollect.engines.postgres.connecting.database import Cursor, Database
+from recollect.engines.postgres.connecting.cursor import Cursor, cursor_on
+from recollect.engines.postgres.connecting.database import Database
+from recollect.engines.postgres.connecting.wire import Answer
 from recollect.engines.postgres.records.asking import ask
 from recollect.errors import RecollectError
 
@@ -25,12 +27,12 @@ class Losses:
 
     def __init__(self) -> None:
         self._rewritten: set[str] = set()
-        self._deleted: list[tuple[str, Cursor]] = []
+        self._deleted: list[tuple[str, Answer]] = []
 
     def rewritten(self, *tables: str) -> None:
         self._rewritten.update(tables)
 
-    def deleted(self, table: str, asked: Cursor | None) -> None:
+    def deleted(self, table: str, asked: Answer | None) -> None:
         """By a statement that may not have been answered yet."""
         if asked is not None:
             self._deleted.append((table, asked))
@@ -109,7 +111,7 @@ def cleanse(
     connection: Connection[tuple[Any, ...]], removed_in: str, tables: Iterable[str]
 ) -> bool:
     """False where somebody still sees what was removed."""
-    with connection.cursor() as cursor:
-        is_observed = ask(cursor, _OBSERVED, removed_in).fetchall()[0][0]
-        ask(cursor, f"{_VACUUM} {', '.join(sorted(tables))}")
-        return not is_observed
+    cursor = cursor_on(connection)
+    is_observed = ask(cursor, _OBSERVED, removed_in).fetchall()[0][0]
+    cursor.execute(f"{_VACUUM} {', '.join(sorted(tables))}")
+    return not is_observed

@@ -46,10 +46,9 @@ def redact(cursor: Cursor, place: Place, refs: Sequence[Ref], clean: Redaction, 
     """How many records and links had something to rewrite, in themselves or in the log."""
     state, store = taken(cursor, place), place.number
     wanted = kept_all([ref.id for ref in refs])
-    with cursor.connection.pipeline():
-        records = ask(cursor, f"{RECORDS} r.id = ANY(%s::text[])", store, wanted)
-        links = ask(cursor, f"{LINKS} l.id = ANY(%s::text[])", store, wanted)
-        edits = ask(cursor, _EDITS, store, wanted)
+    records = ask(cursor, f"{RECORDS} r.id = ANY(%s::text[])", store, wanted)
+    links = ask(cursor, f"{LINKS} l.id = ANY(%s::text[])", store, wanted)
+    edits = ask(cursor, _EDITS, store, wanted)
     asked = set(refs)
     there = [(age, r) for age, r in map(aged_record, records.fetchall()) if r.ref in asked]
     there_links = [x for _, x in map(aged_link, links.fetchall()) if x.ref in asked]

@@ -100,10 +100,9 @@ def _read(cursor: Cursor, store: int, state: State, stock: Stock) -> _Restocking
     records = {record.id: record for record in stock.records}
     links = {link.id: link for link in stock.links}
     wanted = kept_all(records_of(stock))
-    with cursor.connection.pipeline():
-        found = ask(cursor, f"{RECORDS} r.id = ANY(%s::text[])", store, wanted)
-        linked = ask(cursor, f"{LINKS} l.id = ANY(%s::text[])", store, kept_all(list(links)))
-        last = ask(cursor, _LAST, store, stock.log_from or 0)
+    found = ask(cursor, f"{RECORDS} r.id = ANY(%s::text[])", store, wanted)
+    linked = ask(cursor, f"{LINKS} l.id = ANY(%s::text[])", store, kept_all(list(links)))
+    last = ask(cursor, _LAST, store, stock.log_from or 0)
     doomed = belongings(cursor, store, stock.gone)
     aged = [aged_record(row) for row in found.fetchall()]
     there = [aged_link(row)[1] for row in linked.fetchall()]

@@ -4,12 +4,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from psycopg.errors import UniqueViolation
-
 from recollect.engines.postgres.connecting.database import Cursor
 from recollect.engines.postgres.connecting.news import note_change
-from recollect.engines.postgres.records.asking import ask
-from recollect.errors import Conflict, NotFound, ProjectArchived
+from recollect.engines.postgres.connecting.wire import Answer
+from recollect.engines.postgres.records.asking import ask, ask_last
+from recollect.errors import NotFound, ProjectArchived
 from recollect.values import Value
 
 # One without a name belonged to a project that is deleted.
@@ -35,7 +34,13 @@ class State(Value):
 
 
 def state(cursor: Cursor, place: Place) -> State:
-    return found_state(place, ask(cursor, _STATE, place.number).fetchone())
+    """Of a question that asks nothing behind it."""
+    return found_state(place, ask_last(cursor, _STATE, place.number).fetchone())
+
+
+def check_there(cursor: Cursor, place: Place) -> None:
+    """Raises NotFound if its project was deleted."""
+    found_state(place, ask(cursor, _STATE, place.number).fetchone())
 
 
 def taken(cursor: Cursor, place: Place) -> State:
@@ -45,8 +50,8 @@ def taken(cursor: Cursor, place: Place) -> State:
     return found
 
 
-def take(cursor: Cursor, place: Place) -> Cursor:
-    """Asks for the row; in a pipeline the answer may come later."""
+def take(cursor: Cursor, place: Place) -> Answer:
+    """Asks for the row."""
     return ask(cursor, _TAKE, place.number)
 
 
@@ -64,19 +69,17 @@ def found_state(place: Place, row: tuple[Any, ...] | None) -> State:
 
 @contextmanager
 def written(cursor: Cursor, place: Place, *, seq: int, ages: int) -> Generator[None, None, None]:
-    """What is written inside is sent at once, with the store's new numbers behind it.
+    """What is written inside goes out with the commit, and the store's new numbers behind it.
 
-    Whoever follows is woken soon after the transaction. Raises Conflict where two things would
-    stand for the same.
+    Whoever follows is woken soon after the transaction. Where two things would stand for the same,
+    it is the commit that raises Conflict.
     """
-    try:
-        with cursor.connection.pipeline():
-            yield
-            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            cursor.execute(
-                "UPDATE stores SET seq = %s, ages = %s WHERE number = %s",
-                (seq, ages, place.number),
-            )
-    except UniqueViolation as error:
-        raise Conflict("There is such a thing already, or two would stand for the same.") from error
+    yield
+    ask(
+        cursor,
+        "UPDATE stores SET seq = %s, ages = %s WHERE number = %s",
+        seq,
+        ages,
+        place.number,
+    )
     note_change(cursor, place.number)

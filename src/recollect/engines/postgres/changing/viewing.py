@@ -68,16 +68,15 @@ class StoredView:
         names = {name_hash(record) for record in wanted.named}
         edges = {edge_hash(link) for link in wanted.joined}
         doomed = kept_all(list(wanted.doomed))
-        with self._cursor.connection.pipeline():
-            turn = take(self._cursor, self._place)
-            same = self._ask(SAME, *key_values(batch.key)) if batch.key is not None else None
-            records = self._ask_for(_BY_ID, kept_all(list(wanted.records)))
-            links = self._ask_for(_LINKS_BY_ID, kept_all(list(wanted.links)))
-            named = self._ask_for(_NAMED, list(names))
-            joined = self._ask_for(_JOINED, list(edges))
-            parents = self._ask_for(_PARENTS, kept_all((*wanted.doomed, *wanted.returning)))
-            family = members(self._cursor, self._store, doomed) if doomed else None
-            ends = links_at_members(self._cursor, self._store, doomed) if doomed else None
+        turn = take(self._cursor, self._place)
+        same = self._ask(SAME, *key_values(batch.key)) if batch.key is not None else None
+        records = self._ask_for(_BY_ID, kept_all(list(wanted.records)))
+        links = self._ask_for(_LINKS_BY_ID, kept_all(list(wanted.links)))
+        named = self._ask_for(_NAMED, list(names))
+        joined = self._ask_for(_JOINED, list(edges))
+        parents = self._ask_for(_PARENTS, kept_all((*wanted.doomed, *wanted.returning)))
+        family = members(self._cursor, self._store, doomed) if doomed else None
+        ends = links_at_members(self._cursor, self._store, doomed) if doomed else None
         state = found_state(self._place, turn.fetchone())
         if done := rows_of(same):
             return state, done[0][0]
@@ -144,10 +143,9 @@ class StoredView:
         ends = {end for link in back for end in (link.source, link.target)} - self._records.keys()
         if not (names or edges or ends):
             return
-        with self._cursor.connection.pipeline():
-            named = self._ask_for(_NAMED, list(names))
-            joined = self._ask_for(_JOINED, list(edges))
-            records = self._ask_for(_BY_ID, kept_all(list(ends)))
+        named = self._ask_for(_NAMED, list(names))
+        joined = self._ask_for(_JOINED, list(edges))
+        records = self._ask_for(_BY_ID, kept_all(list(ends)))
         self._take_in_named(names, rows_of(named))
         self._take_in_joined(edges, rows_of(joined))
         self._take_in(ends, rows_of(records))

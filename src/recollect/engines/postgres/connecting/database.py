@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from recollect.engines.postgres.connecting.addresses import Credentials, parsed
 from recollect.engines.postgres.connecting.calls import Call
 from recollect.engines.postgres.connecting.crew import Crew
+from recollect.engines.postgres.connecting.cursor import Cursor
 from recollect.engines.postgres.connecting.dialing import Connection, Dialer
 from recollect.engines.postgres.connecting.failures import lost, no_turn, not_ready, too_slow
 from recollect.engines.postgres.connecting.listening import Listener
@@ -18,7 +19,7 @@ from recollect.engines.postgres.connecting.migrating import EMPTY, Layout, quote
 from recollect.engines.postgres.connecting.news import Teller
 from recollect.engines.postgres.connecting.pool import Pool
 from recollect.engines.postgres.connecting.pulse import Pulse
-from recollect.engines.postgres.connecting.transactions import Cursor, Work
+from recollect.engines.postgres.connecting.transactions import Work
 from recollect.errors import StoreAway
 
 __all__ = ["Cursor", "Database", "Work"]
@@ -69,7 +70,14 @@ class Database:
         self.place = address.shown
         self._time_limit = time_limit
         self._dial = Dialer(address, credentials, ca, connect_limit)
-        self._pool = Pool(self._dial, schema, layout, self.place, doubt_after)
+        self._pool = Pool(
+            self._dial,
+            schema,
+            layout,
+            self.place,
+            time_limit=time_limit,
+            doubt_after=doubt_after,
+        )
         self._pulse = Pulse(address.host, address.port)
         self._reading = Crew(f"read {schema}", readers)
         self._writing = Crew(f"write {schema}", writers)

@@ -8,6 +8,7 @@ import psycopg
 
 from recollect.engines.postgres.connecting.addresses import Address
 from recollect.errors import (
+    Conflict,
     InvalidInput,
     QueryTimeout,
     RecollectError,
@@ -135,6 +136,10 @@ def _crowded(at: str, _error: psycopg.Error) -> Crowded:
     )
 
 
+def _taken(_at: str, _error: psycopg.Error) -> Conflict:
+    return Conflict("There is such a thing already, or two would stand for the same.")
+
+
 def _replica(at: str, _error: psycopg.Error) -> StoreAway:
     return StoreAway(
         f"{at} can only be read: it is a replica, or was set so. Nothing of this call was stored.",
@@ -203,6 +208,7 @@ _BY_CODE: dict[str, _Answer] = {
     "25P04": _slow,
     "53300": _crowded,
     "53100": _full,
+    "23505": _taken,  # by whoever wrote it, or by the one who commits
     "25006": _replica,
     "57014": _slow,
     "55P03": _busy,

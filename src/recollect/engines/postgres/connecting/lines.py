@@ -9,6 +9,7 @@ import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
 from recollect.engines.postgres.connecting.dialing import Connection
+from recollect.engines.postgres.connecting.wire import Wire
 
 CANCEL_LIMIT = 0.5  # seconds to ask a server to leave off
 
@@ -19,6 +20,8 @@ class Line:
     def __init__(self, connection: Connection, epoch: int) -> None:
         self.connection = connection
         self.epoch = epoch  # of the pool that it belongs to
+        self.is_pooled = True  # until it is known that the session is ours alone
+        self.wire = Wire(connection)
         self._is_spent = False
         self._used_at = time.monotonic()
 
@@ -62,16 +65,26 @@ class Line:
         self._is_spent = True
         cut(self.connection)
 
+    def own(self, settings: str) -> None:
+        """Nobody else uses the session: what is set there stays, and statements too."""
+        self.connection.execute(settings.encode(), prepare=False)
+        self.is_pooled = False
+        self.wire = Wire(self.connection, remembers=True)
+
     def settle(self) -> None:
         """Undoes what was not committed."""
         self._used_at = time.monotonic()
-        connection = self.connection
-        if connection.info.transaction_status == TransactionStatus.IDLE:
-            return
-        with suppress(psycopg.Error):
-            if connection.info.pipeline_status == PipelineStatus.OFF:
-                connection.execute("ROLLBACK", prepare=False)
-        self._is_spent |= connection.info.transaction_status != TransactionStatus.IDLE
+        self.wire.close()
+        pgconn = self.connection.pgconn
+        if pgconn.transaction_status == TransactionStatus.INERROR or (
+            pgconn.transaction_status == TransactionStatus.INTRANS
+        ):
+            with suppress(psycopg.Error):
+                self.connection.execute("ROLLBACK", prepare=False)
+        self._is_spent |= (
+            pgconn.transaction_status != TransactionStatus.IDLE
+            or pgconn.pipeline_status != PipelineStatus.OFF
+        )
 
     def close(self) -> None:
         self.connection.close()

@@ -5,9 +5,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any
 
-import psycopg
-
-from recollect.engines.postgres.connecting.dialing import Connection
+from recollect.engines.postgres.connecting.cursor import Cursor
 from recollect.errors import RecollectError
 
 CHANNEL = "recollect"
@@ -18,20 +16,9 @@ _TELL = (
     "FROM unnest(%s::integer[]) AS store"
 )
 
-_Cursor = psycopg.Cursor[tuple[Any, ...]]
 
-
-class NotingCursor(_Cursor):
-    """Of one transaction: it has what is to be told once that is committed."""
-
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self.news: set[int | None] = set()
-
-
-def note_change(cursor: _Cursor, store: int | None) -> None:
+def note_change(cursor: Cursor, store: int | None) -> None:
     """Tells the number of a store, once the transaction is committed; None is for the library."""
-    assert isinstance(cursor, NotingCursor)
     cursor.news.add(store)
 
 
@@ -41,7 +28,7 @@ class Teller:
     It only wakes: what is not told is found by whoever looks by himself.
     """
 
-    def __init__(self, read: Callable[[Callable[[_Cursor], Any]], Awaitable[Any]]) -> None:
+    def __init__(self, read: Callable[[Callable[[Cursor], Any]], Awaitable[Any]]) -> None:
         self._read = read
         self._news: set[int | None] = set()
         self._telling: asyncio.Task[None] | None = None
@@ -78,7 +65,7 @@ class Teller:
         while self._news:
             news, self._news = self._news, set()
             with suppress(RecollectError):
-                await self._read(lambda cursor, news=news: cursor.execute(_TELL, [list(news)]))
+                await self._read(lambda cursor, news=news: cursor.ask_last(_TELL, [list(news)]))
             with suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE):
                     await self._hurry.wait()

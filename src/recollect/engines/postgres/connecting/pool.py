@@ -14,12 +14,11 @@ from recollect.engines.postgres.connecting.dialing import Connection
 from recollect.engines.postgres.connecting.failures import CONTENDED, Crowded, failure, pooled
 from recollect.engines.postgres.connecting.lines import Line
 from recollect.engines.postgres.connecting.migrating import Layout, prepare
-from recollect.engines.postgres.connecting.transactions import Form, Outdated, Work, done
+from recollect.engines.postgres.connecting.transactions import Form, Outdated, Work
 from recollect.errors import StoreAway, StoreBusy, StoreDamaged
 
 ATTEMPTS = 20
 LONGEST_PAUSE = 0.2  # seconds between attempts
-PREPARED_AFTER = 5  # uses of a statement, after which the server is to remember it
 ANSWERING = 2.0  # seconds for one that nobody used for long
 GLANCE = 0.1  # seconds after which who waits for another looks whether he still has to
 CUT_SHORT = ("57014", "25P03", "25P04")  # a statement or a transaction that took too long
@@ -38,12 +37,16 @@ class Pool:
         schema: str,
         layout: Layout,
         place: str,
+        *,
+        time_limit: float,
         doubt_after: float,
     ) -> None:
+        """`time_limit` is that of a question."""
         self._dial = dial
         self._schema = schema
         self._layout = layout
         self._place = place
+        self._time_limit = time_limit
         self._doubt_after = doubt_after
         self._form = Form(schema, layout, place)
         self._search_path = ""
@@ -58,8 +61,7 @@ class Pool:
         """In one transaction, which is attempted again where another one was in its way."""
         for attempt in range(ATTEMPTS):
             try:
-                result, call.news = self._attempted(call, work)
-                return result
+                return self._attempted(call, work)
             except psycopg.Error as error:
                 if error.sqlstate not in CONTENDED:
                     raise self._cause(call, error) from None  # it may tell what was stored
@@ -74,7 +76,9 @@ class Pool:
                 call.take(line, is_ready=True)
                 self._check_session()
                 # It has limits of its own, where it has any.
-                text = f"SET search_path = {self._search_path}; SET statement_timeout = 0"
+                text = (
+                    f"RESET ALL; SET search_path = {self._search_path}; SET statement_timeout = 0"
+                )
                 line.connection.execute(text.encode(), prepare=False)
                 return work(line.connection)
             finally:
@@ -91,32 +95,43 @@ class Pool:
         for line in idle:
             line.close()
 
-    def _attempted(self, call: Call, work: Work[T]) -> tuple[T, set[int | None]]:
-        line = self._begun(call)
-        try:
-            return done(line, work)
-        finally:
-            self._give_back(line, call)
-
-    def _begun(self, call: Call) -> Line:
-        """One in a transaction. One that was lost, or whose tables were, is replaced."""
+    def _attempted(self, call: Call, work: Work[T]) -> T:
+        """On a line that was lost, or whose tables were, it is done again on another one."""
         line = self._rested()
         if line is not None:
             try:
-                return self._begin(line, call)
+                return self._done(line, call, work)
             except Outdated:
                 self.discard()
             except psycopg.Error:
-                if call.why is not None or not line.connection.closed:
+                if call.why is not None or not self._may_repeat(line, call):
                     raise
                 self.discard()  # what ended this one has ended the others
         try:
-            return self._begin(self._another(call), call)
+            return self._done(self._another(call), call, work)
         except Outdated:
             raise StoreDamaged(
                 f'The tables in the schema "{self._schema}" of PostgreSQL at {self._place} were '
                 "removed while they were in use."
             ) from None
+
+    def _may_repeat(self, line: Line, call: Call) -> bool:
+        """Whether it was lost, and nothing can have been committed."""
+        return line.connection.closed and not (call.alters and line.wire.has_answered)
+
+    def _done(self, line: Line, call: Call, work: Work[T]) -> T:
+        with self._lock:
+            self._lent += 1
+        try:
+            call.take(line, is_ready=True)
+            begin = self._form.writing if call.alters else self._form.question
+            transaction = begin(line, self._search_path, call.limit)
+            result = work(transaction)
+            transaction.finish()
+            call.news = transaction.news
+            return result
+        finally:
+            self._give_back(line, call)
 
     def _rested(self) -> Line | None:
         """The one that was used last."""
@@ -148,29 +163,19 @@ class Pool:
                 self._lock.wait(GLANCE)
             return self._idle.pop()
 
-    def _begin(self, line: Line, call: Call) -> Line:
-        with self._lock:
-            self._lent += 1
-        try:
-            call.take(line, is_ready=True)
-            self._form.begin(line, self._search_path, alters=call.alters, limit=call.limit)
-        except BaseException:
-            self._give_back(line, call)
-            raise
-        return line
-
     def _opened(self, call: Call) -> Line:
         epoch = self._epoch  # from before: all may be discarded meanwhile
         line = Line(self._dial(), epoch)
         try:
             call.take(line, is_ready=False)
             found = prepare(line.connection, self._schema, self._layout, self._place)
+            if not found.is_pooled:
+                line.own(self._form.settings(found.search_path, self._time_limit))
         except BaseException:
             call.leave()
             line.close()
             raise
         self._search_path, self._is_pooled = found.search_path, found.is_pooled
-        line.connection.prepare_threshold = None if found.is_pooled else PREPARED_AFTER
         return line
 
     def _give_back(self, line: Line, call: Call) -> None:

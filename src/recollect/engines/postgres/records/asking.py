@@ -1,25 +1,31 @@
 """Statements that are put together of parts of our own, with what they are about beside them."""
 
 from collections.abc import Sequence
-from typing import Any, LiteralString, cast
+from typing import Any
 
-from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.connecting.cursor import Cursor
+from recollect.engines.postgres.connecting.wire import Answer
 
 LARGEST = 2**63 - 1  # number that the database knows
 
 
-def ask(cursor: Cursor, statement: str, *values: Any) -> Cursor:
-    """On a cursor of its own: in a pipeline the answers of several may be read later."""
+def ask(cursor: Cursor, statement: str, *values: Any) -> Answer:
+    """It goes out with what comes next, or when its answer is looked at."""
     # Nothing that a caller gives is ever part of a statement: it is among the values.
-    return cursor.connection.execute(cast(LiteralString, statement), values)
+    return cursor.ask(statement, values)
 
 
-def ask_for(cursor: Cursor, statement: str, store: int, wanted: Sequence[Any]) -> Cursor | None:
+def ask_last(cursor: Cursor, statement: str, *values: Any) -> Answer:
+    """Likewise, of a question that asks nothing behind it."""
+    return cursor.ask_last(statement, values)
+
+
+def ask_for(cursor: Cursor, statement: str, store: int, wanted: Sequence[Any]) -> Answer | None:
     """Of one store and some things in it; without any there is nothing to ask."""
     return ask(cursor, statement, store, wanted) if wanted else None
 
 
-def rows_of(asked: Cursor | None) -> list[tuple[Any, ...]]:
+def rows_of(asked: Answer | None) -> list[tuple[Any, ...]]:
     return [] if asked is None else asked.fetchall()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from recollect.core.ports import Access, Tally
 from recollect.core.records import Where
 from recollect.engines.postgres.connecting.database import Cursor
-from recollect.engines.postgres.records.asking import ask, most
+from recollect.engines.postgres.records.asking import ask_last, most
 from recollect.engines.postgres.records.reading import within
 from recollect.engines.postgres.records.rows import Row, given, kept, kept_all
 from recollect.engines.postgres.records.schema import PREFIX, VECTOR_INDEXES
@@ -21,7 +21,10 @@ WITH RECURSIVE found(value) AS (
     (SELECT {0} FROM records r WHERE {1} ORDER BY 1 LIMIT 1) UNION ALL
     SELECT (SELECT {0} FROM records r WHERE {1} AND {0} > found.value ORDER BY 1 LIMIT 1)
     FROM found WHERE found.value IS NOT NULL)
-SELECT value FROM found WHERE value IS NOT NULL
+SELECT value FROM found WHERE length(value) < {2} UNION ALL
+SELECT w.value FROM found CROSS JOIN LATERAL (
+    SELECT DISTINCT r.{3} AS value FROM records r WHERE {1} AND {0} = found.value) w
+WHERE length(found.value) = {2}
 """
 _COUNTED = "SELECT a.record, a.count, a.last_at FROM accesses a "
 # An index over the vectors of one store is its own. How many vectors there are is not known
@@ -45,7 +48,7 @@ WHERE s.number = %s
 
 
 def count(cursor: Cursor, store: int) -> dict[str, int]:
-    rows = ask(
+    rows = ask_last(
         cursor,
         "SELECT kind, count(*) FROM records WHERE store = %s AND deleted_at IS NULL GROUP BY kind "
         "UNION ALL SELECT NULL, count(*) FROM links WHERE store = %s AND deleted_at IS NULL",
@@ -57,12 +60,12 @@ def count(cursor: Cursor, store: int) -> dict[str, int]:
 
 def how_many(cursor: Cursor, store: int, where: Where) -> int:
     wanted = within(store, where)
-    rows = ask(cursor, f"SELECT count(*) FROM records r WHERE {wanted.sql}", *wanted.values)
+    rows = ask_last(cursor, f"SELECT count(*) FROM records r WHERE {wanted.sql}", *wanted.values)
     return rows.fetchall()[0][0]
 
 
 def tally(cursor: Cursor, store: int, kinds: Sequence[str]) -> list[Tally]:
-    rows = ask(
+    rows = ask_last(
         cursor,
         "SELECT kind, scope, type, deleted_at IS NOT NULL, count(*) FROM records "
         "WHERE store = %s AND kind = ANY(%s::text[]) GROUP BY 1, 2, 3, 4",
@@ -87,27 +90,14 @@ def authors(cursor: Cursor, store: int) -> list[str]:
 
 def _distinct(cursor: Cursor, column: str, condition: str, values: Row) -> list[str]:
     """Of long values the index has the beginning; who share one are looked at."""
-    beginning = f"left(r.{column}, {PREFIX})"
-    found = [
-        row[0] for row in ask(cursor, _DISTINCT.format(beginning, condition), *values, *values)
-    ]
-    cut = [value for value in found if len(value) == PREFIX]
-    whole = [value for value in found if len(value) < PREFIX]
-    if cut:
-        rows = ask(
-            cursor,
-            f"SELECT DISTINCT r.{column} FROM records r WHERE {condition} "
-            f"AND {beginning} = ANY(%s::text[])",
-            *values,
-            cut,
-        )
-        whole += [row[0] for row in rows]
-    return sorted(map(given, whole))
+    statement = _DISTINCT.format(f"left(r.{column}, {PREFIX})", condition, PREFIX, column)
+    rows = ask_last(cursor, statement, *values, *values, *values)
+    return sorted([given(value) for (value,) in rows])
 
 
 def note_accesses(cursor: Cursor, store: int, counts: Mapping[str, int], at: int) -> None:
     """In the order of their ids, so that two who count the same do not wait for each other."""
-    ask(
+    ask_last(
         cursor,
         "INSERT INTO accesses AS a (store, record, count, last_at) "
         "SELECT r.store, r.id, n.count, %s FROM unnest(%s::text[], %s::bigint[]) AS n(id, count) "
@@ -124,14 +114,14 @@ def note_accesses(cursor: Cursor, store: int, counts: Mapping[str, int], at: int
 def accesses(cursor: Cursor, store: int, ids: Sequence[str]) -> dict[str, Access]:
     if not ids:
         return {}
-    rows = ask(
+    rows = ask_last(
         cursor, f"{_COUNTED} WHERE a.store = %s AND a.record = ANY(%s)", store, kept_all(ids)
     )
     return {given(record_id): Access(many, last_at) for record_id, many, last_at in rows}
 
 
 def most_accessed(cursor: Cursor, store: int, limit: int) -> dict[str, Access]:
-    rows = ask(
+    rows = ask_last(
         cursor,
         f"{_COUNTED} JOIN records r ON r.store = a.store AND r.id = a.record "
         "WHERE a.store = %s AND r.deleted_at IS NULL "
@@ -148,7 +138,7 @@ def size(cursor: Cursor, store: int) -> int:
     By what ever came into it, which is known: counting its rows would take long. Its vectors are
     counted: they take the most, and not every store has any.
     """
-    rows = ask(cursor, _SIZE, f"{VECTOR_INDEXES}{store}_", VECTOR_INDEXES, store).fetchall()
+    rows = ask_last(cursor, _SIZE, f"{VECTOR_INDEXES}{store}_", VECTOR_INDEXES, store).fetchall()
     return rows[0][0] if rows else 0
 
 

@@ -1,38 +1,36 @@
 """What the log says: changes by their number, and the edits of things."""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 from recollect.core.records import Change, Edit, Ref
 from recollect.engines.postgres.connecting.database import Cursor
-from recollect.engines.postgres.records.asking import ask, most
-from recollect.engines.postgres.records.rows import Row, edit_from, given, kept_all
+from recollect.engines.postgres.records.asking import ask, ask_last, most
+from recollect.engines.postgres.records.rows import edit_from, given, kept_all
 
 _HEADS = "SELECT seq, at, tool, client, undoes FROM changes WHERE store = %s AND "
 _EDITS = (
-    "SELECT seq, operation, subject, item, before FROM edits "
-    "WHERE store = %s AND seq = ANY(%s::bigint[]) ORDER BY seq, position"
+    "SELECT e.seq, e.operation, e.subject, e.item, e.before FROM edits e "
+    "WHERE e.store = %s AND e.seq IN ({0}) ORDER BY e.seq, e.position"
 )
 
 
 def change_numbered(cursor: Cursor, store: int, seq: int) -> Change:
-    heads = ask(cursor, f"{_HEADS} seq = %s", store, seq).fetchall()
-    return _with_edits(cursor, store, heads)[0]
+    return _with_edits(cursor, store, "seq = %s", seq)[0]
 
 
 def changes(
     cursor: Cursor, store: int, after: int, limit: int, *, newest_first: bool
 ) -> list[Change]:
     order = "DESC" if newest_first else "ASC"
-    heads = ask(
-        cursor, f"{_HEADS} seq > %s ORDER BY seq {order} LIMIT %s", store, after, most(limit)
-    ).fetchall()
-    return _with_edits(cursor, store, heads)
+    return _with_edits(cursor, store, f"seq > %s ORDER BY seq {order} LIMIT %s", after, most(limit))
 
 
 def history(cursor: Cursor, store: int, refs: Sequence[Ref], after: int) -> list[tuple[int, Edit]]:
     if not refs:
         return []
-    rows = ask(
+    rows = ask_last(
         cursor,
         "SELECT seq, operation, subject, item, before FROM edits WHERE store = %s "
         "AND item = ANY(%s::text[]) AND seq > %s ORDER BY seq, position",
@@ -45,12 +43,12 @@ def history(cursor: Cursor, store: int, refs: Sequence[Ref], after: int) -> list
     return [(seq, edit) for seq, edit in edits if Ref(edit.subject, edit.id or "") in wanted]
 
 
-def _with_edits(cursor: Cursor, store: int, heads: Sequence[Row]) -> list[Change]:
-    if not heads:
-        return []
-    numbers = [head[0] for head in heads]
-    edits: dict[int, list[Edit]] = {number: [] for number in numbers}
-    for seq, *edit in ask(cursor, _EDITS, store, numbers):
+def _with_edits(cursor: Cursor, store: int, which: str, *values: Any) -> list[Change]:
+    heads = ask(cursor, f"{_HEADS} {which}", store, *values)
+    numbers = f"SELECT seq FROM changes WHERE store = %s AND {which}"
+    rows = ask_last(cursor, _EDITS.format(numbers), store, store, *values)
+    edits: dict[int, list[Edit]] = defaultdict(list)
+    for seq, *edit in rows:
         edits[seq].append(edit_from(tuple(edit)))
     return [
         Change(seq, at, given(tool), given(client), undoes, tuple(edits[seq]))

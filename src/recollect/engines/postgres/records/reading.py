@@ -9,7 +9,7 @@ from recollect.core.ports import Direction, Order, Seen
 from recollect.core.records import Link, Match, Record, Where
 from recollect.core.subgraphs import Selection, Subgraph, assemble, cut, other_ends
 from recollect.engines.postgres.connecting.database import Cursor
-from recollect.engines.postgres.records.asking import ask, most
+from recollect.engines.postgres.records.asking import ask_last, most
 from recollect.engines.postgres.records.filters import Conditions, conditions
 from recollect.engines.postgres.records.rows import (
     LINK_COLUMNS,
@@ -47,7 +47,7 @@ def get_records(
     if not ids:
         return []
     live = "" if include_deleted else " AND r.deleted_at IS NULL"
-    rows = ask(
+    rows = ask_last(
         cursor,
         f"SELECT {RECORD_COLUMNS} FROM records r {_IN_ORDER.format('r')} "
         f"WHERE r.store = %s{live} ORDER BY w.number",
@@ -63,7 +63,7 @@ def get_links(
     if not ids:
         return []
     live = "" if include_deleted else " AND l.deleted_at IS NULL"
-    rows = ask(
+    rows = ask_last(
         cursor,
         f"SELECT {LINK_COLUMNS} FROM links l {_IN_ORDER.format('l')} "
         f"WHERE l.store = %s{live} ORDER BY w.number",
@@ -82,7 +82,7 @@ def scan(
         source, values = f"records r WHERE {wanted.sql}", wanted.values
     else:
         source, values = _by_parts(store, wheres, order, after, limit)
-    rows = ask(
+    rows = ask_last(
         cursor,
         f"SELECT {RECORD_COLUMNS} FROM {source} ORDER BY {_SORTING[order]} LIMIT %s",
         *values,
@@ -144,7 +144,7 @@ def containing(cursor: Cursor, store: int, text: str, where: Where, limit: int) 
     wanted = within(store, replace(where, deleted=False))
     holds, part = _holding(text)
     parts = [holds.format(f"r.{name}") for name in ("name", "type", "text")]
-    rows = ask(
+    rows = ask_last(
         cursor,
         f"SELECT r.id, r.parent, coalesce({parts[0]}, false) AS named FROM records r "
         f"WHERE {wanted.sql} AND ({' OR '.join(parts)}) ORDER BY named DESC, r.age LIMIT %s",
@@ -211,7 +211,7 @@ def links(
         " AND EXISTS (SELECT FROM records s WHERE s.store = l.store AND s.id = l.source "
         "AND s.kind = ANY(%s::text[]))"
     )
-    rows = ask(
+    rows = ask_last(
         cursor,
         f"SELECT {LINK_COLUMNS} FROM ({found}) AS f JOIN links l ON l.store = %s AND l.id = f.id"
         f"{f' WHERE true{kinds}' if sources else ''} ORDER BY l.created_at, l.age LIMIT %s",
@@ -245,7 +245,7 @@ def subgraph(cursor: Cursor, store: int, wanted: Selection) -> Subgraph:
 def scan_links(cursor: Cursor, store: int, deleted: bool | None, containing: str) -> list[Link]:
     state = {None: "true", False: "l.deleted_at IS NULL", True: "l.deleted_at IS NOT NULL"}[deleted]
     holds, part = _holding(containing)
-    rows = ask(
+    rows = ask_last(
         cursor,
         f"SELECT {LINK_COLUMNS} FROM links l WHERE l.store = %s AND {state} "
         f"AND {holds.format('l.verb')} ORDER BY l.age",

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.connecting.cursor import Cursor, cursor_on
 from recollect.engines.postgres.connecting.dialing import Connection
 from recollect.engines.postgres.records.asking import ask
 
@@ -38,5 +38,4 @@ def is_stale(cursor: Cursor) -> bool:
 
 
 def gather(connection: Connection) -> None:
-    with connection.cursor() as cursor:
-        ask(cursor, f"ANALYZE {', '.join(_TABLES)}")
+    cursor_on(connection).execute(f"ANALYZE {', '.join(_TABLES)}")

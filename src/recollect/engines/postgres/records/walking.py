@@ -6,7 +6,7 @@ from recollect.core.records import Link
 from recollect.core.walking import Hops
 from recollect.engines.postgres.connecting.database import Cursor
 from recollect.engines.postgres.records import reading
-from recollect.engines.postgres.records.asking import ask, most
+from recollect.engines.postgres.records.asking import ask_last, most
 from recollect.engines.postgres.records.rows import LINK_COLUMNS, kept_all, link_from
 
 # A row for each hop: the links at the records of the one before, oldest first, and of the records
@@ -53,7 +53,7 @@ def walk(cursor: Cursor, store: int, ids: Sequence[str], hops: Hops) -> list[lis
         found = reading.links(cursor, store, ids, hops.direction, hops.sources, hops.limit)
         return [found] if found else []
     sides = reading.SIDES[hops.direction]
-    rows = ask(
+    rows = ask_last(
         cursor,
         _WALK.format(
             sides=" UNION ".join(_SIDE.format(side=side) for side in sides),

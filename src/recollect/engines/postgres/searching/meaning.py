@@ -1,12 +1,13 @@
 """Vectors beside the records: no change, and no part of an undo."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, LiteralString, cast
+from typing import TYPE_CHECKING
 
 from recollect.core.ports import Embedded
 from recollect.core.records import Record
-from recollect.engines.postgres.connecting.database import Cursor
-from recollect.engines.postgres.records.asking import LARGEST, ask
+from recollect.engines.postgres.connecting.cursor import Cursor
+from recollect.engines.postgres.connecting.wire import Answer
+from recollect.engines.postgres.records.asking import LARGEST, ask, ask_last
 from recollect.engines.postgres.records.rows import (
     RECORD_COLUMNS,
     given,
@@ -89,7 +90,7 @@ def unembedded(
         "kinds": kept_all(kinds),
         "limit": min(limit, LARGEST),
     }
-    rows = cursor.execute(cast(LiteralString, _UNEMBEDDED), values)
+    rows = cursor.ask_last(_UNEMBEDDED, values)
     return [record_from(row) for row in rows]
 
 
@@ -122,15 +123,13 @@ def put_vectors(
         "vectors": [halves_to(item.vector) for item in last.values()],
         "include_deleted": include_deleted,
     }
-    with cursor.connection.pipeline():
-        # First of all, as whoever commits does: so nobody waits for one who waits for them.
-        ask(cursor, _TAKE, store)
-        put = cursor.connection.execute(_PUT, values)
-    row = put.fetchone()
+    # First of all, as whoever commits does: so nobody waits for one who waits for them.
+    ask(cursor, _TAKE, store)
+    row = cursor.ask(_PUT, values).fetchone()
     return row[0] if row else 0
 
 
-def forget_vectors(cursor: Cursor, store: int, ids: Iterable[str]) -> Cursor | None:
+def forget_vectors(cursor: Cursor, store: int, ids: Iterable[str]) -> Answer | None:
     """Takes the vectors of these away, of whatever model. What waits says the record itself.
 
     Whoever looks at the answer finds a row in it if there were any.
@@ -144,5 +143,5 @@ def vectors(
 ) -> "dict[str, NDArray[np.float32]]":
     if not ids:
         return {}
-    rows = ask(cursor, _VECTORS, store, kept(model), kept_all(ids))
+    rows = ask_last(cursor, _VECTORS, store, kept(model), kept_all(ids))
     return {given(record_id): halves_from(sent) for record_id, sent in rows}

@@ -124,24 +124,23 @@ class _Asking:
         if TAKEN * limit > DEPTH * held:
             return None
         expression = self._own.expression
-        with self._cursor.connection.pipeline():
-            ask(self._cursor, _BY_INDEX, str(held))
-            found = ask(
-                self._cursor,
-                f"SELECT n.id, n.parent, n.age, {_COSINE} AS cosine FROM (SELECT r.id, r.parent, "
-                "r.age, v.v FROM (SELECT record, v FROM vectors "
-                f"WHERE {self._own.predicate} ORDER BY {expression} <#> %s::halfvec "
-                "LIMIT %s) v "
-                "CROSS JOIN LATERAL (SELECT r.id, r.parent, r.age FROM records r "
-                f"WHERE r.store = %s AND r.id = v.record AND {sql} OFFSET 0) r LIMIT %s) n "
-                "ORDER BY cosine DESC, n.age",
-                self._exact,
-                self._half,
-                DEPTH * held,
-                self._own.store,
-                *values,
-                TAKEN * limit,
-            )
-            ask(self._cursor, _SORTING_AGAIN)
+        ask(self._cursor, _BY_INDEX, str(held))
+        found = ask(
+            self._cursor,
+            f"SELECT n.id, n.parent, n.age, {_COSINE} AS cosine FROM (SELECT r.id, r.parent, "
+            "r.age, v.v FROM (SELECT record, v FROM vectors "
+            f"WHERE {self._own.predicate} ORDER BY {expression} <#> %s::halfvec "
+            "LIMIT %s) v "
+            "CROSS JOIN LATERAL (SELECT r.id, r.parent, r.age FROM records r "
+            f"WHERE r.store = %s AND r.id = v.record AND {sql} OFFSET 0) r LIMIT %s) n "
+            "ORDER BY cosine DESC, n.age",
+            self._exact,
+            self._half,
+            DEPTH * held,
+            self._own.store,
+            *values,
+            TAKEN * limit,
+        )
+        ask(self._cursor, _SORTING_AGAIN)
         rows = found.fetchall()
         return rows[:limit] if len(rows) >= limit else None

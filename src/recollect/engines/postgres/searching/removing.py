@@ -5,7 +5,8 @@ import asyncio
 import logging
 
 from recollect.engines.postgres.catalogue import leftovers
-from recollect.engines.postgres.connecting.database import Cursor, Database
+from recollect.engines.postgres.connecting.cursor import Cursor, cursor_on
+from recollect.engines.postgres.connecting.database import Database
 from recollect.engines.postgres.connecting.dialing import Connection
 from recollect.engines.postgres.connecting.failures import Pooled
 from recollect.engines.postgres.searching.vector_index import orphans, remove_orphans
@@ -76,5 +77,4 @@ def _remove(connection: Connection) -> bool:
     """Whether there is some that another removes just now."""
     leftovers.remove(connection)
     remove_orphans(connection)
-    with connection.cursor() as cursor:
-        return leftovers.are_left(cursor)
+    return leftovers.are_left(cursor_on(connection))

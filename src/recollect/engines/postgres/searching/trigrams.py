@@ -3,7 +3,7 @@
 Without it, all texts are read: slower, with the same answer.
 """
 
-from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.connecting.cursor import Cursor, cursor_on
 from recollect.engines.postgres.connecting.dialing import Connection
 from recollect.engines.postgres.records.asking import ask
 from recollect.engines.postgres.searching.turns import drop, turn
@@ -29,16 +29,16 @@ def is_wanted(cursor: Cursor) -> bool:
 
 def build(connection: Connection) -> None:
     """Each statement on the connection is a transaction of its own."""
-    with connection.cursor() as cursor, turn(cursor, NAME) as is_ours:
+    cursor = cursor_on(connection)
+    with turn(cursor, NAME) as is_ours:
         place = _place(cursor)
         if is_ours and place is not None and is_wanted(cursor):
             drop(cursor, NAME)  # what is left of a making that did not come to its end
             # The same expressions as in a question for a part, or it is not used.
             columns = ", ".join(f"lower({c}) {place}.{OPERATORS}" for c in ("name", "type", "text"))
-            ask(
-                cursor,
+            cursor.execute(
                 f"CREATE INDEX CONCURRENTLY {NAME} ON records USING {METHOD} ({columns}) "
-                "WHERE deleted_at IS NULL",
+                "WHERE deleted_at IS NULL"
             )
 
 

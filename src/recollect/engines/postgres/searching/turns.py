@@ -19,8 +19,8 @@ def turn(cursor: Cursor, index: str) -> Generator[bool, None, None]:
     try:
         yield True
     finally:
-        ask(cursor, _TURN_OVER, index)
+        cursor.execute(_TURN_OVER, [index])
 
 
 def drop(cursor: Cursor, index: str) -> None:
-    ask(cursor, f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
+    cursor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")

@@ -10,7 +10,7 @@ import psycopg
 from psycopg.sql import Literal
 
 from recollect.core.text import digest
-from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.connecting.cursor import Cursor, cursor_on
 from recollect.engines.postgres.connecting.dialing import Connection
 from recollect.engines.postgres.records.asking import ask
 from recollect.engines.postgres.records.schema import VECTOR_INDEXES
@@ -78,7 +78,8 @@ def build(connection: Connection, vectors: IndexedVectors) -> bool:
     What is left of a making that did not come to its end is removed first. Each statement on the
     connection is a transaction of its own.
     """
-    with connection.cursor() as cursor, turn(cursor, vectors.name) as is_ours:
+    cursor = cursor_on(connection)
+    with turn(cursor, vectors.name) as is_ours:
         if is_ours:
             _build(cursor, vectors)
     return is_ours
@@ -97,9 +98,9 @@ def orphans(cursor: Cursor) -> list[str]:
 
 
 def remove_orphans(connection: Connection) -> None:
-    with connection.cursor() as cursor:
-        for name in orphans(cursor):
-            drop(cursor, name)
+    cursor = cursor_on(connection)
+    for name in orphans(cursor):
+        drop(cursor, name)
 
 
 def _build(cursor: Cursor, vectors: IndexedVectors) -> None:
@@ -107,13 +108,13 @@ def _build(cursor: Cursor, vectors: IndexedVectors) -> None:
     if state.get(vectors.name):
         return
     count = ask(cursor, _COUNT, *vectors).fetchall()[0][0]
-    ask(cursor, f"SET maintenance_work_mem = '{memory(count, vectors.dims) // 2**10}kB'")
+    cursor.execute(f"SET maintenance_work_mem = '{memory(count, vectors.dims) // 2**10}kB'")
     try:
         _create(cursor, vectors)
     except psycopg.Error as error:
         if error.sqlstate not in _CROWDED:
             raise
-        ask(cursor, "SET max_parallel_maintenance_workers = 0")
+        cursor.execute("SET max_parallel_maintenance_workers = 0")
         _create(cursor, vectors)
 
 
@@ -124,12 +125,12 @@ def memory(count: int, dims: int) -> int:
 
 def _create(cursor: Cursor, vectors: IndexedVectors) -> None:
     drop(cursor, vectors.name)
-    ask(
-        cursor,
+    cursor.execute(
         f"CREATE INDEX CONCURRENTLY {vectors.name} ON vectors "
         f"USING hnsw (({vectors.expression}) halfvec_ip_ops) "
         f"WITH (m = {NEIGHBOURS}, ef_construction = {WIDTH}) "
         f"WHERE {vectors.predicate}",
+        [],
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from recollect.core.records import Match, Weights, Where
 from recollect.core.words import AllOf, AnyOf, Phrase, WordQuery
 from recollect.engines.postgres.connecting.database import Cursor
-from recollect.engines.postgres.records.asking import ask, most
+from recollect.engines.postgres.records.asking import ask, ask_last, most
 from recollect.engines.postgres.records.filters import condition
 from recollect.engines.postgres.records.rows import given
 from recollect.engines.postgres.searching.counting import counted
@@ -38,9 +38,10 @@ def match(
     few = _few(words, having)
     idfs = {phrase: idf(census.records, having[phrase]) for phrase in leaves(few)}
     telling = _telling(few, having)
-    rows = _ranked(cursor, store, telling, where, weights, idfs, limit)
-    if len(rows) < limit and telling != few:
-        rows = _ranked(cursor, store, few, where, weights, idfs, limit)
+    is_all = telling == few
+    rows = _ranked(cursor, store, telling, where, weights, idfs, limit, is_last=is_all)
+    if len(rows) < limit and not is_all:
+        rows = _ranked(cursor, store, few, where, weights, idfs, limit, is_last=True)
     meant = words if isinstance(words, AllOf) else few  # who has but some of all is left out
     scores = Scorer(meant, idfs, weights).scores([row[3] for row in rows])
     found = [(score, row) for score, row in zip(scores, rows, strict=True) if score is not None]
@@ -99,6 +100,8 @@ def _ranked(
     weights: Weights,
     idfs: Mapping[Phrase, float],
     limit: int,
+    *,
+    is_last: bool,
 ) -> list[tuple[Any, ...]]:
     """Id, parent, age and words of those that fit, the best ones if there are many."""
     sql, values = condition(replace(where, deleted=False))
@@ -111,7 +114,8 @@ def _ranked(
         f"WHERE r.store = %s AND r.words @@ %s::tsquery AND {sql}"
     )
     fits = (store, in_store(store, tsquery(words)), *values)
-    return ask(
+    asking = ask_last if is_last else ask
+    return asking(
         cursor,
         # Where the newest are not all, also older ones whose name fits: it says more than any
         # text, and of two such names the shorter one has less beside.
