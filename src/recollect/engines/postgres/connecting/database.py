@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -20,7 +21,7 @@ from recollect.engines.postgres.connecting.news import Teller
 from recollect.engines.postgres.connecting.pool import Pool
 from recollect.engines.postgres.connecting.pulse import Pulse
 from recollect.engines.postgres.connecting.transactions import Work
-from recollect.errors import StoreAway
+from recollect.errors import RecollectError, StoreAway
 
 __all__ = ["Cursor", "Database", "Work"]
 
@@ -122,13 +123,13 @@ class Database:
             self._stopping.give(listener.close)
         await self._teller.finish(LEAVING)
         # Who waits for a connection gets none.
-        begun = [each.ended for each in list(self._asked) if not each.future.cancel()]
+        begun = [each for each in list(self._asked) if not each.future.cancel()]
         if begun:
-            await asyncio.wait(begun, timeout=LEAVING)
+            await asyncio.wait([each.ended for each in begun], timeout=LEAVING)
             self._cut_all(self._closed())
-            _, late = await asyncio.wait(begun, timeout=LEAVING)
-            for ended in late:  # the server is not reached yet: its thread ends when it would be
-                ended.cancel()
+            await asyncio.wait([each.ended for each in begun], timeout=LEAVING)
+            for each in begun:  # the server is not reached yet: its thread ends when it would be
+                each.give_up(self._closed())
         self._teller.drop()
         await asyncio.wrap_future(self._stopping.give(self._pool.discard))
         for crew in (self._reading, self._writing, self._keeping, self._stopping):
@@ -139,52 +140,60 @@ class Database:
         return await self._ended(call, crew.give(lambda: self._pool.run(call, work)))
 
     async def _ended(self, call: Call, future: "Future[T]") -> T:
-        asked = _Asked(call, future)
+        loop = asyncio.get_running_loop()
+        asked = _Asked(call, future, loop)
         self._asked.add(asked)
-        asked.future.add_done_callback(lambda _: self._asked.discard(asked))
-        # Also where nobody waits for it any more.
-        asked.ended.add_done_callback(lambda _: self._teller.note(call.news))
+        asked.tell(self._settle)
+        timer = loop.call_later(min(call.limit, SILENCE), self._begin_watch, asked)
         try:
-            await self._watch(asked)
+            return await asked.answer
         except asyncio.CancelledError:
-            if not asked.future.cancel() and not call.alters:
+            if not future.cancel() and not call.alters:
                 self._stopping.give(lambda: call.stop(too_slow(call.limit, self.place)))
             raise
-        if asked.ended.cancelled():
-            raise self._closed()
-        return asked.ended.result()
+        finally:
+            timer.cancel()
+
+    def _settle(self, asked: "_Asked[Any]") -> None:
+        """Also where nobody waits for it any more."""
+        self._asked.discard(asked)
+        self._teller.note(asked.call.news)
+        asked.settle(self._closed)
+
+    def _begin_watch(self, asked: "_Asked[Any]") -> None:
+        """Few calls take so long that it is needed."""
+        asked.watching = asyncio.get_running_loop().create_task(self._watch(asked))
 
     async def _watch(self, asked: "_Asked[Any]") -> None:
         """Until it has ended: by itself, or stopped, or because the server is away."""
         call, ended = asked.call, asked.ended
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + call.limit
         while not ended.done():
-            left = deadline - loop.time()
+            left = asked.deadline - asyncio.get_running_loop().time()
             if left <= 0:
                 await self._stop(asked)
                 return
-            await asyncio.wait({ended}, timeout=min(left, SILENCE))
-            if ended.done() or not call.is_reached:
-                continue
-            if not await self._pulse.beats() and not ended.done():
+            if call.is_reached and not await self._pulse.beats() and not ended.done():
                 # Who is frozen is so for everybody, also for those whose askers have gone.
                 self._cut_all(lost(self.place))
                 await asyncio.wait({ended}, timeout=STOPPING)
+                continue
+            await asyncio.wait({ended}, timeout=min(left, SILENCE))
 
     async def _stop(self, asked: "_Asked[Any]") -> None:
         call, ended = asked.call, asked.ended
         if asked.future.cancel():
-            raise no_turn(call.limit, self.place)
+            asked.give_up(no_turn(call.limit, self.place))
+            return
         self._stopping.give(lambda: call.stop(too_slow(call.limit, self.place)))
         await asyncio.wait({ended}, timeout=STOPPING)
         if not ended.done() and call.is_ready:
             self._stopping.give(lambda: call.cut(lost(self.place)))
             await asyncio.wait({ended}, timeout=STOPPING)
-        if not ended.done() and call.may_have_stored:
-            raise lost(self.place)
         if not ended.done():
-            raise not_ready(call.limit, self.place)
+            is_lost = call.may_have_stored
+            asked.give_up(
+                lost(self.place) if is_lost else not_ready(call.limit, self.place)
+            )
 
     def _cut_all(self, why: StoreAway) -> None:
         for asked in list(self._asked):
@@ -197,14 +206,39 @@ class Database:
 class _Asked(Generic[T]):
     """A call, the thread's side of its end, and ours."""
 
-    def __init__(self, call: Call, future: "Future[T]") -> None:
+    def __init__(
+        self, call: Call, future: "Future[T]", loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.call = call
         self.future = future
-        self.ended = asyncio.wrap_future(future)
-        self.ended.add_done_callback(_observed)
+        self.deadline = loop.time() + call.limit
+        self.answer: asyncio.Future[T] = loop.create_future()  # for whoever waits
+        self.ended: asyncio.Future[None] = loop.create_future()  # also where nobody does
+        self.watching: asyncio.Task[None] | None = None
+        self._loop = loop
 
+    def tell(self, settle: "Callable[[_Asked[T]], None]") -> None:
+        """Has it settled in the loop once the thread is done."""
 
-def _observed(ended: "asyncio.Future[Any]") -> None:
-    """Whoever waited may have gone, and no warning is due."""
-    if not ended.cancelled():
-        ended.exception()
+        def pass_on(_future: "Future[T]") -> None:
+            with suppress(RuntimeError):  # the loop was closed before
+                self._loop.call_soon_threadsafe(settle, self)
+
+        self.future.add_done_callback(pass_on)
+
+    def settle(self, closed: Callable[[], StoreAway]) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+        if self.answer.done():
+            return
+        if self.future.cancelled():
+            self.answer.set_exception(closed())
+        elif (error := self.future.exception()) is not None:
+            self.answer.set_exception(error)
+        else:
+            self.answer.set_result(self.future.result())
+
+    def give_up(self, why: RecollectError) -> None:
+        """Whoever waits learns that; the thread goes on by itself."""
+        if not self.answer.done():
+            self.answer.set_exception(why)

@@ -57,20 +57,12 @@ def _number(text: str) -> tuple[bytes, tuple[str, ...]]:
 
 def _encode(value: Any) -> tuple[bytes | None, int]:
     """The value as text, and its type; UNKNOWN leaves that to the statement."""
-    if value is None:
-        return None, UNKNOWN
-    if isinstance(value, str):
-        return _without_nul(value), UNKNOWN
-    if isinstance(value, bool):
-        return (b"t" if value else b"f"), BOOL
-    if isinstance(value, int):
-        return str(value).encode(), _type_of(value)
-    if isinstance(value, float):
-        return repr(float(value)).encode(), FLOAT8
-    if isinstance(value, UUID):
-        return str(value).encode(), UUID_TYPE
-    if isinstance(value, Sequence):
-        return _without_nul(_array(value)), UNKNOWN
+    encode = _ENCODERS.get(type(value))
+    if encode is not None:
+        return encode(value)
+    for kind in (str, bool, int, float, Sequence):  # what is one of these by descent
+        if isinstance(value, kind):
+            return _ENCODERS[kind](value)
     raise TypeError(f"{type(value).__name__} cannot be a value of a statement")
 
 
@@ -103,4 +95,14 @@ _ELEMENTS: dict[type, Callable[[Any], str]] = {
     int: str,
     float: repr,
     UUID: str,
+}
+_ENCODERS: dict[type, Callable[[Any], tuple[bytes | None, int]]] = {
+    type(None): lambda _: (None, UNKNOWN),
+    str: lambda value: (_without_nul(value), UNKNOWN),
+    bool: lambda value: (b"t" if value else b"f", BOOL),
+    int: lambda value: (b"%d" % value, _type_of(value)),
+    float: lambda value: (repr(float(value)).encode(), FLOAT8),
+    UUID: lambda value: (str(value).encode(), UUID_TYPE),
+    list: lambda value: (_without_nul(_array(value)), UNKNOWN),
+    Sequence: lambda value: (_without_nul(_array(value)), UNKNOWN),
 }

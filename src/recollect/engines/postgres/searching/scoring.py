@@ -22,6 +22,8 @@ _K1, _B = 1.2, 0.75
 _LEAST_IDF = 1e-6
 MOST_NAMED = 20  # words that an expression lists; to look at every lexeme is quicker then
 
+FEW = 50  # records; to look at every lexeme of these is quicker than to make an expression
+
 Times = tuple[int, int, int]  # in name, text and context
 _NEVER: Times = (0, 0, 0)
 
@@ -104,18 +106,18 @@ class Scorer:
         self._wanted = {term for terms in self._terms for term in terms.first}
         self._wanted.update(terms.last for terms in self._terms if not terms.prefix)
         self._prefixes = tuple(terms.last for terms in self._terms if terms.prefix)
-        self._entry = _entry(self._wanted, self._prefixes)
 
     def scores(self, tsvectors: Sequence[str]) -> list[float | None]:
         """None of what only seemed to match."""
-        every = [self._hits(tsvector) for tsvector in tsvectors]
+        entry = _ENTRY if len(tsvectors) <= FEW else _entry(self._wanted, self._prefixes)
+        every = [self._hits(entry, tsvector) for tsvector in tsvectors]
         mean = sum(hits.length for hits in every) / max(len(every), 1)
         return [self._score(hits, hits.length / mean) for hits in every]
 
-    def _hits(self, tsvector: str) -> Hits:
+    def _hits(self, entry: "re.Pattern[str]", tsvector: str) -> Hits:
         positions: dict[str, dict[str, str]] = {}
         length = 1
-        for word, page, where in self._entry.findall(tsvector):
+        for word, page, where in entry.findall(tsvector):
             if word.startswith(STORE):
                 length = int(where)
             elif word in self._wanted or (self._prefixes and word.startswith(self._prefixes)):
@@ -137,14 +139,16 @@ class Scorer:
 
 
 def _entry(wanted: set[str], prefixes: Sequence[str]) -> "re.Pattern[str]":
-    """A lexeme of a tsvector's text, its page and its positions."""
-    any_word = f"[^'{PAGE}]+"
+    """What finds these alone, where they are few enough."""
     if len(wanted) + len(prefixes) > MOST_NAMED:
-        words = any_word
-    else:
-        named = [re.escape(word) for word in wanted]
-        begun = [f"{re.escape(prefix)}[^'{PAGE}]*" for prefix in prefixes]
-        words = "|".join((rf"{STORE}\d+", *named, *begun))
+        return _ENTRY
+    named = [re.escape(word) for word in wanted]
+    begun = [f"{re.escape(prefix)}[^'{PAGE}]*" for prefix in prefixes]
+    return _entry_of("|".join((rf"{STORE}\d+", *named, *begun)))
+
+
+def _entry_of(words: str) -> "re.Pattern[str]":
+    """A lexeme of a tsvector's text, its page and its positions."""
     return re.compile(rf"'({words})(?:{PAGE}(\d+))?'(?::(\S+))?")
 
 
@@ -180,3 +184,6 @@ def _by_page(found: Iterable[tuple[str, str]]) -> dict[str, dict[int, str]]:
                 if position[-1] in COLUMNS:
                     here[int(position[:-1])] = position[-1]
     return pages
+
+
+_ENTRY = _entry_of(f"[^'{PAGE}]+")
