@@ -68,7 +68,8 @@ def _is_said_anew(ours: Sequence[str], theirs: Sequence[str]) -> bool:
     """The same subject with another value: other numbers, or another end of the sentence."""
     if set(ours) == set(theirs):
         return False
-    if _numbers(ours) != _numbers(theirs) and _numbers(ours) and _numbers(theirs):
+    numbers, other_numbers = _numbers(ours), _numbers(theirs)
+    if numbers != other_numbers and numbers and other_numbers:
         return _overlap(_without_numbers(ours), _without_numbers(theirs)) >= SIMILAR
     shared = next(
         (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
@@ -86,11 +87,16 @@ def _overlap(ours: Sequence[str], theirs: Sequence[str]) -> float:
 
 
 def _numbers(words: Sequence[str]) -> set[str]:
-    return {word for word in words if any(c.isdigit() for c in word)}
+    return {word for word in words if _has_digit(word)}
 
 
 def _without_numbers(words: Sequence[str]) -> list[str]:
-    return [word for word in words if not any(c.isdigit() for c in word)]
+    return [word for word in words if not _has_digit(word)]
+
+
+def _has_digit(word: str) -> bool:
+    """Most words are letters only, which is known without a look at each."""
+    return not word.isalpha() and any(c.isdigit() for c in word)
 
 
 def _question(words: Sequence[str]) -> WordQuery | None:
