@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from shutil import copy
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,6 +125,19 @@ def test_the_runtime_keeps_no_wide_copy_of_the_weights(tmp_path: Path) -> None:
     network.RUNTIME.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     loaded = (tmp_path / "loaded.onnx").stat().st_size
     assert loaded == pytest.approx(path.stat().st_size, rel=0.01)
+
+
+def test_the_memory_of_a_batch_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions: list[Any] = []
+    make = network.RUNTIME.InferenceSession
+
+    def noted(*arguments: Any, **more: Any) -> Any:
+        sessions.append(make(*arguments, **more))
+        return sessions[-1]
+
+    monkeypatch.setattr(network.RUNTIME, "InferenceSession", noted)
+    Network(FOLDER / NETWORK, threads=1, dimensions=384)
+    assert [one.get_session_options().enable_cpu_mem_arena for one in sessions] == [False]
 
 
 async def test_a_vector_does_not_depend_on_its_company(embedder: OnnxEmbedder) -> None:

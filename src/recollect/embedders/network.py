@@ -110,5 +110,7 @@ def _session(path: Path, threads: int) -> _Session:
     options.inter_op_num_threads = 1
     # Waiting threads sleep: the processor belongs to the work that is being remembered.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Nor does the memory: an arena would keep what the largest batch took, 20 MB, for good.
+    options.enable_cpu_mem_arena = False
     options.log_severity_level = 4  # what goes wrong comes back as an exception
     return RUNTIME.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
