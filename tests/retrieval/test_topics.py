@@ -1,3 +1,9 @@
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from recollect.retrieval import topics as module
 from recollect.retrieval.topics import key_topics
 
 
@@ -14,3 +20,18 @@ def test_stop_words_of_other_languages_and_code_are_no_topics() -> None:
 def test_a_topic_ends_with_its_word() -> None:
     assert topics("reading 'discount'", "a 'discount'") == ["discount"]
     assert topics("written in C++ here", "more in C++ there") != ["C"]
+
+
+def test_only_the_spellings_of_topics_that_are_told_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[Counter[str]] = []
+
+    def noted(*arguments: Any) -> Counter[str]:
+        counted.append(Counter(*arguments))
+        return counted[-1]
+
+    monkeypatch.setattr(module, "Counter", noted)
+    told = key_topics([(f"{word} parser", ()) for word in ("river", "stone", "window")], limit=2)
+    assert told == ["parser"]
+    assert counted == [Counter(parser=3)]

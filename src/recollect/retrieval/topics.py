@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 
 from recollect.core.folding import fold, tokens
 from recollect.core.sentences import sentences
@@ -46,22 +47,20 @@ def key_topics(
 ) -> list[str]:
     """What most of the texts speak of, spelled as they do, the weightiest first; each text comes
     with its tags."""
-    counts: defaultdict[Topic, float] = defaultdict(float)
-    spellings: defaultdict[Topic, Counter[str]] = defaultdict(Counter)
-
-    def note(terms: Iterable[Term], weight: float) -> None:
-        topics: set[Topic] = set()
-        for topic, spelled in terms:
-            spellings[topic][spelled] += 1
-            topics.add(topic)
-        for topic in topics - {()}:
-            counts[topic] += weight
-
+    said: list[tuple[list[Term], float]] = []
     for text, tags in texts:
-        note(_terms(text), 1.0)
-        note(((_topic(tag), tag) for tag in tags), TAG_WEIGHT)
-    note(((_topic(name), name) for name in names), NAME_WEIGHT)
-    return [_spelled(spellings[topic]) for topic in _chosen(counts, limit)]
+        said.append((list(_terms(text)), 1.0))
+        said.append(([(_topic(tag), tag) for tag in tags], TAG_WEIGHT))
+    said.append(([(_topic(name), name) for name in names], NAME_WEIGHT))
+    counts: defaultdict[Topic, float] = defaultdict(float)
+    for terms, weight in said:
+        for topic in {topic for topic, _ in terms} - {()}:
+            counts[topic] += weight
+    spellings: dict[Topic, Counter[str]] = {topic: Counter() for topic in _chosen(counts, limit)}
+    for topic, spelled in chain.from_iterable(terms for terms, _ in said):
+        if topic in spellings:
+            spellings[topic][spelled] += 1
+    return [_spelled(counted) for counted in spellings.values()]
 
 
 def _terms(text: str) -> Iterator[Term]:
@@ -102,13 +101,16 @@ def _topic(term: str) -> Topic:
 
 def _chosen(counts: Mapping[Topic, float], limit: int) -> list[Topic]:
     """The words of a pair give way to it where they mostly come together."""
-    most = max(counts.values(), default=0.0)
-    strengths = {topic: _strength(topic, counts) for topic in counts}
+    is_any_shared = max(counts.values(), default=0.0) > 1.0
+    strengths = {
+        topic: _strength(topic, counts)
+        for topic, count in counts.items()
+        if count > 1.0 or (not is_any_shared and len(topic) == 1)
+    }
     chosen: list[Topic] = []
     said: set[str] = set()
     for topic in sorted(strengths, key=lambda topic: (-strengths[topic], topic)):
-        is_rare = counts[topic] <= 1.0 and (most > 1.0 or len(topic) > 1)
-        if not is_rare and said.isdisjoint(topic):
+        if said.isdisjoint(topic):
             chosen.append(topic)
             said |= {*topic}
     return chosen[:limit]
