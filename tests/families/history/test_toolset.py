@@ -8,6 +8,7 @@ import pytest
 
 from making import DAY_ONE
 from recollect.core.ports import RecordStore
+from recollect.core.sessions import Call
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import InvalidInput, ModelUnavailable
@@ -446,3 +447,28 @@ async def test_a_chunk_alone_is_read_by_its_old_name_and_arguments(
     assert alone == await historian("retrieve_memory_chunk", chunk_id="s1-chunk-0")
     around = await historian("retrieve_memory_chunk", chunk_id=chunk)
     assert len(around["turns"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("tool", "argument"),
+    [
+        ("recall_previous_discussions", "query"),
+        ("find_similar_problems", "problem_description"),
+        ("search_code_history", "query"),
+    ],
+)
+async def test_a_search_asks_once_whether_its_project_is_off(
+    library: MemoryLibrary, store: RecordStore, tool: str, argument: str
+) -> None:
+    asked: list[str] = []
+
+    async def off(call: Call) -> str:
+        asked.append(call.tool)
+        return "shop"
+
+    historian = Historian(
+        library, Moment(), options=HistoryOptions(time_limit=None, switched_off=off)
+    )
+    assert "project_off" in codes(await historian(tool, **{argument: "login form"}))
+    assert asked == [tool]
+    assert historian.book.noted == []

@@ -32,7 +32,7 @@ from recollect.families.history.unified.showing import as_markdown
 from recollect.families.history.unified.unified import UnifiedSearch
 from recollect.tools.schema import Field
 from recollect.tools.tool import Family, Warned, tool
-from recollect.values import Value
+from recollect.values import Value, replace
 
 QUERY_LIMIT = 10_000  # characters
 CODE_LIMIT = 50_000
@@ -112,14 +112,13 @@ class HistoryTools(Family):
         }
         asked = _Asked(query, filters, period=self._period(when))
         if not include_peers:
-            answer = await self._answer(call, asked, make)
-            return await self._told(call, answer, query, form)
+            return self._told(await self._answer(call, asked, make), query, form)
         after, before = bounds(when, asking.now, asking.zone)
         meant = Meant(query, wanted, most, project_filter, after, before)
         own, elsewhere = await asyncio.gather(
             self._answer(call, asked, make), self._peers.ask(meant.question)
         )
-        return await self._told(call, joined(own, elsewhere, meant), query, form)
+        return self._told(replace(own, answer=joined(own.answer, elsewhere, meant)), query, form)
 
     @tool()
     async def find_similar_problems(
@@ -139,8 +138,7 @@ class HistoryTools(Family):
 
         filters = {"with_code": True if code_context else None, "limit": most}
         asked = _Asked(problem_description, filters, code_context or "", self._period())
-        answer = await self._answer(call, asked, make)
-        return await self._told(call, answer, problem_description, form)
+        return self._told(await self._answer(call, asked, make), problem_description, form)
 
     @tool()
     async def search_code_history(
@@ -162,8 +160,8 @@ class HistoryTools(Family):
             return await coded(store, query, language, most, asking, with_context=with_context)
 
         filters = {"language": language, "include_context": with_context, "limit": most}
-        answer = await self._answer(call, _Asked(query, filters, period=self._period()), make)
-        return await self._told(call, answer, query, form)
+        asked = _Asked(query, filters, period=self._period())
+        return self._told(await self._answer(call, asked, make), query, form)
 
     @tool()
     async def unified_memory_search(
@@ -237,14 +235,13 @@ class HistoryTools(Family):
 
     async def _answer(
         self, call: Call, asked: "_Asked", make: Callable[[RecordStore], Awaitable[Answered]]
-    ) -> Answered:
+    ) -> "_Given":
         """From the cache, or made now; either way somebody has searched."""
         started = perf_counter()
         past = await self._past()
         key = asked.key(call.tool)
         answer = await self._answers.get(key, past.stamp, lambda: make(past.store))
-        await self._note(call, asked, len(answer.results), started)
-        return answer
+        return _Given(answer, await self._note(call, asked, len(answer.results), started))
 
     async def _past(self) -> Reachable:
         """At its first use, what an import left without vectors begins to get them."""
@@ -272,10 +269,14 @@ class HistoryTools(Family):
                 return await project_off(self._library, self._options, folder)
         return None
 
-    async def _note(self, call: Call, asked: "_Asked", results: int, started: float) -> None:
+    async def _note(
+        self, call: Call, asked: "_Asked", results: int, started: float
+    ) -> ProjectOff | None:
+        """Log a search, unless the project it was asked from is off, and tell whether it is."""
         milliseconds = round((perf_counter() - started) * 1000, 1)
-        if await self._options.switched_off(call) is not None:
-            return
+        name = await self._options.switched_off(call)
+        if name is not None:
+            return ProjectOff(name)
         query, _ = masked(asked.query)
         filters, _ = masked_json({k: v for k, v in asked.filters.items() if v is not None})
         self._searches.note(
@@ -289,15 +290,12 @@ class HistoryTools(Family):
                 filters=filters,
             )
         )
+        return None
 
-    async def _told(
-        self, call: Call, answer: Answered, query: str, form: str
-    ) -> MemorySearchResult:
+    def _told(self, given: "_Given", query: str, form: str) -> MemorySearchResult:
         now = self._clock()
-        name = await self._options.switched_off(call)
-        off = [] if name is None else [ProjectOff(name)]
-        said = [Warned(each.code, str(each)) for each in off]
-        told = answer.told(query, now, *said, is_all=not off)
+        off = [] if given.off is None else [Warned(given.off.code, str(given.off))]
+        told = given.answer.told(query, now, *off, is_all=not off)
         return told if form == "json" else told.worded(markdown.searched(told, now))
 
     def _asking(self) -> Asking:
@@ -311,6 +309,13 @@ class HistoryTools(Family):
         day = (_EPOCH + timedelta(microseconds=now)).astimezone(self._options.zone).date()
         moves = time_range != "all"
         return (day.isoformat(), now // LIFETIME if moves else 0)
+
+
+class _Given(Value):
+    """An answer, and the project it was asked from where that is off."""
+
+    answer: Answered
+    off: ProjectOff | None
 
 
 class _Asked(Value):
