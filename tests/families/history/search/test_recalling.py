@@ -1,4 +1,6 @@
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +25,30 @@ ASKING = Asking(HashingEmbedder(), DAY_ONE + DAY)
 
 def hit(score: float, at: int, name: str = "x") -> Hit:
     return Hit(Record(name, TURN, at, at), score)
+
+
+class Noting:
+    """A store that notes which records are read by their ids."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self.read: list[list[str]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
+        self.read.append(list(ids))
+        return await self._store.get(ids, include_deleted=include_deleted)
+
+
+async def test_turns_that_were_found_are_read_once(store: RecordStore) -> None:
+    turns = await tell(store, "s1", "The login form", "Another login form", "One more login form")
+    await embed(store)
+    noting = Noting(store)
+    answer = await found(cast(RecordStore, noting), "login form", limit=10, asking=ASKING)
+    assert {hit.record.id for hit in answer.hits} == {*turns}
+    assert [sorted(ids) for ids in noting.read] == [sorted(turns)]
 
 
 async def test_a_turn_and_its_code_are_found_once(store: RecordStore) -> None:

@@ -88,7 +88,7 @@ async def _turns(store: RecordStore, hits: Sequence[Hit]) -> dict[str, Record]:
     """Those that were found, and those of code that was found."""
     turns = {hit.record.id: hit.record for hit in hits if hit.record.kind == TURN}
     missing = dict.fromkeys(id for hit in hits if (id := turn_of(hit)) not in turns)
-    return turns | {turn.id: turn for turn in await store.get(list(missing))}
+    return turns | {turn.id: turn for turn in await store.get(list(missing))} if missing else turns
 
 
 def in_order(hits: Sequence[Hit], preferred: Container[str] = ()) -> list[Hit]:
