@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.retrieval.excerpts import MOST_TEXT, Excerpt, excerpt
+from recollect.core import stemming
+from recollect.retrieval import excerpts
+from recollect.retrieval.excerpts import MOST_TEXT, Excerpt, Sought, excerpt, stems
 
 LOG = "## Log\n\n" + "".join(f"- entry {i}\n" for i in range(200))
 
@@ -57,8 +59,42 @@ def test_what_is_shown_stands_there(text: str, query: str) -> None:
         ("C# and F# only", "c#"),
         ("東京都の天気", "東京"),
         ("he studied again", "studies"),
+        ("where the keys are", "key"),
+        ("send them an e-mail", "email"),
     ],
 )
 def test_every_form_of_a_word_is_seen(line: str, query: str) -> None:
     shown = excerpt(f"{LOG}{line}\n{LOG}", query)
     assert shown.text.startswith(f"… {line}")
+
+
+SPELLINGS = """
+    key keys dying dies ties say says ays e-mail email re-run x.c++ C++ c++-lib a-.net .NET C# f#
+    refreshToken getURLs S3 v1.2.3 2024-05-01 it's don't the hopping hoping ably ely café東京 résumé
+    - -- a_b ally\0al [x] iy ıi ǆab €ing
+"""
+WORDS = st.sampled_from(SPELLINGS.split())
+TEXTS = st.lists(WORDS | st.text(alphabet="aeiysgnd-_.'#+ \n\0éC", max_size=6), max_size=12)
+
+
+@given(TEXTS, TEXTS)
+def test_what_is_sought_is_found_as_by_reading_everything(
+    said: list[str], asked: list[str]
+) -> None:
+    text, wanted = " ".join(said), stems(" ".join(asked))
+    assert Sought(wanted).said_in(text) == wanted & stems(text)
+
+
+def test_only_words_that_begin_like_a_sought_one_are_stemmed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stemmed: list[str] = []
+
+    def noted(word: str) -> str:
+        stemmed.append(word)
+        return stemming.stem(word)
+
+    sought = Sought(stems("login forms"))
+    monkeypatch.setattr(excerpts, "stem", noted)
+    assert sought.said_in("The garden has many logs, and nobody logs in by a form.") == {"form"}
+    assert stemmed == ["logs", "logs", "form"]

@@ -1,18 +1,19 @@
 from recollect.families.history.search.wording import (
-    asked_stems,
     on_one_line,
-    said_stems,
+    said_in,
+    sought_by,
     telling_words,
 )
 
 
 def test_a_question_asks_for_no_stop_words_of_other_languages() -> None:
-    assert asked_stems("Wie haben wir das Ruckeln behoben?") == {"ruckeln", "behoben"}
-    assert asked_stems("das")  # there is nothing else
+    assert sought_by("Wie haben wir das Ruckeln behoben?").stems == {"ruckeln", "behoben"}
+    assert sought_by("das").stems  # there is nothing else
 
 
 def test_what_a_mask_says_nobody_said() -> None:
-    assert said_stems("use [masked: aws key] here") == said_stems("use here")
+    assert said_in("use [masked: aws key] here", sought_by("Which aws key is used?")) == {"us"}
+    assert sought_by("use [masked: aws key] here").stems == {"us"}
 
 
 def test_a_block_of_code_on_one_line_is_its_first_line() -> None:

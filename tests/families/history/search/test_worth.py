@@ -10,6 +10,7 @@ from recollect.families.history.search.worth import (
     one_for_a_turn,
     worthwhile,
 )
+from recollect.retrieval import excerpts
 from recollect.retrieval.profile import Hit
 
 FAR = NEAR - 0.05
@@ -94,3 +95,19 @@ def test_a_turn_stands_for_code_that_its_text_shows() -> None:
     assert [(one.record.id, one.score) for one in found] == [("t", 0.9)]
     assert [one.record.id for one in one_for_a_turn([edit], {"t": turn})] == ["c2"]
     assert [one.record.id for one in one_for_a_turn([shown], {})] == ["c1"]
+
+
+def test_a_text_without_the_letters_of_a_word_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    prepare = excerpts.index_text
+
+    def noted(text: str) -> str:
+        read.append(text)
+        return prepare(text)
+
+    monkeypatch.setattr(excerpts, "index_text", noted)
+    query = "kubernetes pods evicted overnight"
+    far = [hit(f"Clean up the caching of docker layers, part {n}.") for n in range(60)]
+    near = hit("The pods were evicted when the disk was full.")
+    assert worthwhile([*far, near], query) == [near]
+    assert len(read) == 2  # the question, and the text that has its words

@@ -2,18 +2,16 @@
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 
 from recollect.core.sentences import sentences
-from recollect.families.history.search.wording import asked_stems, without_masks
-from recollect.retrieval.excerpts import stems
+from recollect.families.history.search.wording import sought_by, without_masks
+from recollect.retrieval.excerpts import Sought, stems
 from recollect.values import Value
 
 MOST = 3  # phrases
 LONGEST = 100  # characters of a phrase, without its marks
 BESIDE = 24  # characters that are shown on each side of the words
 MARK = "**"
-CACHED_WORDS = 8_192
 
 _WORD = re.compile(r"[^\s()\[\]{}<>,;\"`=|]+")
 _CORE = re.compile(r"\w(?:\S*\w)?")
@@ -29,13 +27,13 @@ class Phrase(Value):
 
 def highlights(text: str, query: str) -> list[str]:
     """The phrases with most of the words, in the order of the text; none where no word is there."""
-    asked = asked_stems(query)
+    sought = sought_by(query)
     text = without_masks(text)
     phrases = [
         phrase
         for sentence in sentences(text)
         for line in sentence.splitlines()
-        if (phrase := _phrase(line, asked)) is not None
+        if (phrase := _phrase(line, sought)) is not None
     ]
     chosen: list[Phrase] = []
     told: set[str] = set()
@@ -48,9 +46,11 @@ def highlights(text: str, query: str) -> list[str]:
     return [phrase.text for phrase in phrases if phrase in chosen]
 
 
-def _phrase(line: str, asked: frozenset[str]) -> Phrase | None:
+def _phrase(line: str, sought: Sought) -> Phrase | None:
     """The words that were asked for and what stands between them, with a little on both sides."""
-    found = [(word, said) for word in _WORD.finditer(line) if (said := _said(word[0]) & asked)]
+    if not sought.may_be_in(line):
+        return None
+    found = [(word, said) for word in _WORD.finditer(line) if (said := _said(word[0], sought))]
     if not found:
         return None
     first, last = found[0][0], found[0][0]
@@ -72,11 +72,12 @@ def _phrase(line: str, asked: frozenset[str]) -> Phrase | None:
     return Phrase(("… " if start else "") + shown + ("…" if end < len(line) else ""), said)
 
 
-@lru_cache(CACHED_WORDS)
-def _said(word: str) -> frozenset[str]:
+def _said(word: str, sought: Sought) -> frozenset[str]:
     """A number counts by itself: the 3 of S3 was not asked for."""
-    found = stems(word)
-    return found if len(found) == 1 else frozenset(s for s in found if not s.isdigit())
+    found = sought.said_in(word)
+    if not any(map(str.isdigit, found)) or len(stems(word)) == 1:
+        return found
+    return frozenset(s for s in found if not s.isdigit())
 
 
 def _core(word: "re.Match[str]", asked: frozenset[str]) -> tuple[int, int]:

@@ -36,7 +36,7 @@ from recollect.families.history.search.summaries import (
     topics_of,
 )
 from recollect.families.history.search.surroundings import surroundings
-from recollect.families.history.search.wording import asked_stems, said_stems
+from recollect.families.history.search.wording import said_in, sought_by
 from recollect.retrieval.profile import Found, Notice
 from recollect.tools.tool import Warned
 from recollect.values import Value, field, replace
@@ -203,7 +203,7 @@ def _decisions(query: str, answer: Found) -> set[str]:
 
 def _is_named(result: MemoryResult, query: str) -> bool:
     """Whether the file of code is what was asked for."""
-    return bool(result.file and asked_stems(query) & said_stems(result.file))
+    return bool(result.file and said_in(result.file, sought_by(query)))
 
 
 def _within(project: str | None, time_range: TimeRange) -> str:

@@ -1,10 +1,11 @@
 """What a question asks for and what a text says, as far as words tell."""
 
 import re
+from functools import lru_cache
 
 from recollect.core.stemming import stem
 from recollect.core.words import STOP_WORDS
-from recollect.retrieval.excerpts import stems
+from recollect.retrieval.excerpts import Sought, stems
 from recollect.retrieval.stop_words import FOREIGN_STOP_WORDS
 from recollect.retrieval.topics import DULL_STEMS
 
@@ -16,15 +17,16 @@ _EDGES = ".,;:!?()[]{}<>*_\"'`-"
 _FOREIGN = frozenset(stem(word) for word in FOREIGN_STOP_WORDS)
 
 
-def asked_stems(query: str) -> frozenset[str]:
+@lru_cache(8)
+def sought_by(query: str) -> Sought:
     """Without stop words of other languages, as long as anything is left."""
-    asked = said_stems(query)
-    return (asked - _FOREIGN) or asked
+    asked = stems(without_masks(query))
+    return Sought((asked - _FOREIGN) or asked)
 
 
-def said_stems(text: str) -> frozenset[str]:
+def said_in(text: str, sought: Sought) -> frozenset[str]:
     """What a mask calls a secret was said by nobody."""
-    return stems(without_masks(text))
+    return sought.said_in(without_masks(text)) if sought.may_be_in(text) else frozenset()
 
 
 def telling_words(text: str) -> int:

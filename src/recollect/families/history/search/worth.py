@@ -8,8 +8,8 @@ from recollect.core.folding import fold
 from recollect.core.records import Record
 from recollect.core.text import normalised
 from recollect.families.history.model import CODE, DECISION, TURN
-from recollect.families.history.search.wording import asked_stems, said_stems, telling_words
-from recollect.retrieval.excerpts import excerpt
+from recollect.families.history.search.wording import said_in, sought_by, telling_words
+from recollect.retrieval.excerpts import Sought, excerpt
 from recollect.retrieval.profile import Hit
 from recollect.values import replace
 
@@ -29,9 +29,9 @@ _EDGES = re.compile(r"^\W+|\W+$")
 def worthwhile(hits: Sequence[Hit], query: str, enough: int | None = None) -> list[Hit]:
     """Best first, as they come. What only stands beside a hit is left out, and what is far behind
     the best. After `enough` the others are not looked at, unless they might move up."""
-    asked = asked_stems(query)
-    near = NEAR if len(asked) > 1 else NEAR_A_WORD
-    kept = (hit for hit in hits if _speaks(hit, query, asked, near))
+    sought = sought_by(query)
+    near = NEAR if len(sought.stems) > 1 else NEAR_A_WORD
+    kept = (hit for hit in hits if _speaks(hit, query, sought, near))
     if typed := _typed(query):
         return near_the_best(sorted(_literally(list(kept), typed), key=_best_first))
     return near_the_best(list(islice(kept, enough)))
@@ -76,29 +76,31 @@ def turn_of(hit: Hit) -> str:
     return record.parent if record.kind == CODE and record.parent else record.id
 
 
-def _telling(record: Record, query: str) -> str:
-    """As much of a text as tells whether it says what was asked: all of it takes long to read."""
-    return f"{record.name or ''}\n{excerpt(record.text, query).text}"
+def _said(record: Record, query: str, sought: Sought) -> frozenset[str]:
+    """Of a text as much is read as tells whether it says what was asked: all of it takes long."""
+    if not sought.may_be_in(_text(record)):
+        return frozenset()
+    return said_in(f"{record.name or ''}\n{excerpt(record.text, query).text}", sought)
 
 
 def _text(record: Record) -> str:
     return f"{record.name}\n{record.text}" if record.name else record.text
 
 
-def _speaks(hit: Hit, query: str, asked: frozenset[str], near: float) -> bool:
+def _speaks(hit: Hit, query: str, sought: Sought, near: float) -> bool:
     """A word of the question, a meaning that is near, its author or its date. A decision may get
     the words from what stands beside it: it tends to be short."""
     record = hit.record
     if record.type == DECISION and record.kind == TURN and hit.why.get("keyword"):
         return True
     if record.kind == TURN and _says_little(record.text):
-        has = len(asked & said_stems(_telling(record, query)))
-        return has > 0 and has >= MOST_OF_THEM * len(asked)
+        has = len(_said(record, query, sought))
+        return has > 0 and has >= MOST_OF_THEM * len(sought.stems)
     if hit.cosine is not None and hit.cosine >= near:
         return True
     if any(hit.why.get(sign) for sign in ("author", "date")):
         return True
-    return bool(asked & said_stems(_telling(record, query)))  # last: reading takes longest
+    return bool(_said(record, query, sought))  # last: reading takes longest
 
 
 def _typed(query: str) -> list[str]:
