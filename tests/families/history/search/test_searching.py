@@ -4,6 +4,7 @@ from making import DAY_ONE
 from recollect.core.ports import RecordStore
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.families.history.model import DECISION
+from recollect.families.history.search import presenting
 from recollect.families.history.search.filters import TimeRange
 from recollect.families.history.search.recalling import Asking
 from recollect.families.history.search.searching import coded, recalled, solved
@@ -81,3 +82,21 @@ async def test_a_result_tells_its_branch_and_program(store: RecordStore) -> None
     await tell(store, "s1", said)
     [result] = (await coded(store, "login", None, 10, ASKING, with_context=True)).results
     assert (result.context.branch, result.context.program) == ("main", "claude-code")
+
+
+async def test_no_more_results_are_dressed_than_are_wanted(
+    store: RecordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dressed: list[str] = []
+    make = presenting.highlights
+
+    def noted(text: str, query: str) -> list[str]:
+        dressed.append(text)
+        return make(text, query)
+
+    monkeypatch.setattr(presenting, "highlights", noted)
+    await tell(store, "s1", *(f"The login form, part {number}" for number in range(40)))
+    await embed(store)
+    answer = await recalled(store, "login form", "all", None, "all", 10, ASKING)
+    assert [result.content for result in answer.results] == dressed
+    assert len(dressed) == 10
