@@ -64,10 +64,20 @@ class Sought:
 
     def said_in(self, text: str) -> frozenset[str]:
         """Find those that a text has."""
-        if not self.may_be_in(text):
+        if text.isascii():
+            text = " ".join(filter(self.may_be_in_chunk, text.split()))
+        if not text:
             return frozenset()
         words = (word for word in _words(text) if word.startswith(self._roots))
         return frozenset(found for word in words if (found := stem(word)) in self.stems)
+
+    def may_be_in_chunk(self, chunk: str) -> bool:
+        """Tell a plain word by how it begins; what may be several words has to be read."""
+        return (
+            chunk.startswith(self._roots)
+            or not (chunk.isalpha() and chunk.islower())
+            or not chunk.isascii()
+        )
 
 
 def stems(text: str) -> frozenset[str]:

@@ -50,7 +50,11 @@ def _phrase(line: str, sought: Sought) -> Phrase | None:
     """The words that were asked for and what stands between them, with a little on both sides."""
     if not sought.may_be_in(line):
         return None
-    found = [(word, said) for word in _WORD.finditer(line) if (said := _said(word[0], sought))]
+    found = [
+        (word, said)
+        for word in _WORD.finditer(line)
+        if sought.may_be_in_chunk(word[0]) and (said := _said(word[0], sought))
+    ]
     if not found:
         return None
     first, last = found[0][0], found[0][0]

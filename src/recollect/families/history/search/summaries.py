@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from recollect.core.text import clipped
 from recollect.core.times import ago
-from recollect.families.history.search.wording import without_masks
+from recollect.families.history.search.wording import has_block, without_masks
 from recollect.retrieval.excerpts import stems
 from recollect.retrieval.topics import key_topics
 from recollect.values import Value
@@ -89,9 +89,13 @@ def summary(
 def topics_of(texts: Sequence[str], query: str) -> list[str]:
     """What the results speak of besides the words of the question; code speaks of nothing."""
     asked = stems(query)
-    spoken = [(without_masks(_CODE.sub(" ", text)), ()) for text in texts]
+    spoken = [(without_masks(_without_code(text)), ()) for text in texts]
     found = key_topics(spoken, limit=MOST_TOPICS + len(asked))
     return [topic for topic in found if not stems(topic) <= asked][:MOST_TOPICS]
+
+
+def _without_code(text: str) -> str:
+    return _CODE.sub(" ", text) if has_block(text) else text
 
 
 def _months(days: float) -> str:

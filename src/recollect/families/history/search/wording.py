@@ -26,7 +26,7 @@ def sought_by(query: str) -> Sought:
 
 def said_in(text: str, sought: Sought) -> frozenset[str]:
     """What a mask calls a secret was said by nobody."""
-    return sought.said_in(without_masks(text)) if sought.may_be_in(text) else frozenset()
+    return sought.said_in(without_masks(text))
 
 
 def telling_words(text: str) -> int:
@@ -39,9 +39,14 @@ def telling_words(text: str) -> int:
 
 def on_one_line(text: str) -> str:
     """For previews, which have no lines: a block of code is its first line there."""
-    if "```" not in text and "~~~" not in text:  # looking for a block takes far longer
+    if not has_block(text):
         return text
     return _BLOCK.sub(lambda block: f"`{block['line'].strip().replace('`', '')}` … ", text)
+
+
+def has_block(text: str) -> bool:
+    """Tell at once whether a text has fences, as looking for a whole block takes far longer."""
+    return "```" in text or "~~~" in text
 
 
 def without_masks(text: str) -> str:
