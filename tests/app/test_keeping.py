@@ -1,6 +1,8 @@
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,21 @@ class Pinning(MemoryStore):
         return await super().commit(batch)
 
 
+class Logged(MemoryStore):
+    """A store that counts the changes of its log that were read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = 0
+        self.was_read = asyncio.Event()
+
+    async def changes(self, **asked: Any) -> list[Change]:
+        found = await super().changes(**asked)
+        self.read += len(found)
+        self.was_read.set()
+        return found
+
+
 class OneShelf(MemoryLibrary):
     def __init__(self, store: MemoryStore) -> None:
         super().__init__()
@@ -79,6 +96,29 @@ async def test_the_first_use_of_a_store_finishes_what_a_crash_left(library: Memo
     assert await store.vector_counts("hashing", ("memory",)) == (1, 0)
     assert await user.vector_counts("hashing", ("memory",)) == (1, 0)
     await kept.close()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [("recall_memories", {"query": "tea"}), ("forget_memory", {"memory_id": "none"})],
+)
+async def test_the_first_answer_does_not_wait_for_the_care(
+    tool: str, arguments: dict[str, str], tmp_path: Path
+) -> None:
+    """The care begins when the answer is there, also when the call has failed."""
+    store = Logged()
+    library = OneShelf(store)
+    await library.create("shop", "")
+    await store.commit(batch(memory("Tea is ready")))
+    settings = load({"data_dir": tmp_path, "project": "shop", "embedding_model": "none"}, {})
+    app = App(settings, library=library)
+    with suppress(NotFound):
+        await Client(app)(tool, **arguments)
+    assert store.read == 0
+    async with asyncio.timeout(PATIENCE):
+        await store.was_read.wait()
+    assert store.read == 1
+    await app.close()
 
 
 async def test_with_a_damaged_model_everything_works_by_words_and_says_so(

@@ -715,6 +715,19 @@ async def test_the_log_is_read_from_either_end(store: RecordStore) -> None:
     assert await numbers(after=5) == []
 
 
+async def test_the_log_is_read_without_its_largest_changes(store: RecordStore) -> None:
+    for names in ("a", "bcd", "ef"):
+        await store.commit(batch(*(entity(name) for name in names)))
+
+    async def sizes(**asked: Any) -> list[int]:
+        return [len(change.edits) for change in await store.changes(**asked)]
+
+    assert await sizes(most_edits=3) == [1, 3, 2]
+    assert await sizes(most_edits=2, newest_first=True) == [2, 1]
+    assert await sizes(most_edits=0) == []
+    assert await sizes(most_edits=2, limit=2) == [1]
+
+
 async def test_history_is_every_edit_of_one_thing(store: RecordStore) -> None:
     await store.commit(batch(entity("a", text="one"), entity("b"), link("a", "to", "b")))
     await store.commit(batch(Update("a", {"text": "two"}, 1), Update("b", {"text": "x"}, 1)))

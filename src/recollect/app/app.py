@@ -284,6 +284,8 @@ class App:
         finally:
             elapsed = (time.perf_counter() - started) * 1000
             log.info("%s %.1f ms %s", tool.name, elapsed, outcome)
+            if self._has("keeper"):
+                self._parts.keeper.tend()
 
     async def end_sessions(self) -> None:
         """Leaves a summary of each session that stored something; for a server that ends.

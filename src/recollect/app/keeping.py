@@ -60,25 +60,35 @@ class Keeper:
         self._library = library
         self.clock = clock
         self._met: dict[RecordStore | None, WeakSet[RecordStore]] = {}  # by what is the user's
+        self._untended: list[tuple[RecordStore, RecordStore | None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self.indexer = indexer
         self.accesses = accesses
 
     def meet(self, store: RecordStore, home: RecordStore | None = None) -> None:
-        """At the first use of a store, finishes what a crash may have left in it.
+        """At the first use of a store, notes that a crash may have left something in it.
 
         `home` is what is the user's there, where that is an account's and not the owner's.
         """
         met = self._met.setdefault(home, WeakSet())
         if store not in met:
             met.add(store)
+            self._untended.append((store, home))
+
+    def tend(self) -> None:
+        """Begins to finish what a crash left in the stores met so far. Returns immediately.
+
+        Call it once a call is answered: the first one must not wait for the care.
+        """
+        while self._untended:
             with acting_as(None):
-                task = asyncio.create_task(self._mend(store, home), name="mend")
+                task = asyncio.create_task(self._mend(*self._untended.pop()), name="mend")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def settled(self) -> None:
         """Waits until the care for all stores met so far is done."""
+        self.tend()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.indexer.settled()
 

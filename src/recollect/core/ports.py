@@ -118,9 +118,17 @@ class RecordStore(Protocol):
         ...
 
     async def changes(
-        self, *, after: int = 0, limit: int = 100, newest_first: bool = False
+        self,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        most_edits: int | None = None,
     ) -> list[Change]:
-        """Log entries past a sequence number."""
+        """Log entries past a sequence number.
+
+        With `most_edits`, those with more edits are omitted from the page, and not read.
+        """
         ...
 
     async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:

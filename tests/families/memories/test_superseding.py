@@ -1,8 +1,12 @@
+from typing import Any
+
 import pytest
 
+from making import batch, memory
 from recollect.core.records import Batch, Insert, Update
 from recollect.errors import InvalidInput, NotFound, Unavailable
-from recollect.families.memories.superseding import finish_supersessions
+from recollect.families.memories.model import ENTITIES_LIMIT
+from recollect.families.memories.superseding import MOST_EDITS, finish_supersessions
 from remembering import Assistant, codes
 
 API = {"name": "API", "type": "component", "relationship": "about"}
@@ -71,7 +75,9 @@ async def test_what_is_forgotten_meanwhile_does_not_fail_what_replaces_it(
         await assistant("forget_memory", memory_id=new["memory_id"])
 
 
-async def crash_before_marking(assistant: Assistant, old: str, content: str, scope: str) -> str:
+async def crash_before_marking(
+    assistant: Assistant, old: str, content: str, scope: str, **more: Any
+) -> str:
     """The process ends once the new fact is there, before the old one says so."""
 
     async def breaking(batch: Batch) -> None:
@@ -80,7 +86,7 @@ async def crash_before_marking(assistant: Assistant, old: str, content: str, sco
 
     doomed = assistant.watched(project=breaking, user=breaking)
     with pytest.raises(Unavailable):
-        await doomed.store(content, scope, supersedes=old)
+        await doomed.store(content, scope, supersedes=old, **more)
     return next(m["id"] for m in await assistant.recall(content) if m["content"] == content)
 
 
@@ -94,6 +100,26 @@ async def test_a_mark_that_a_crash_left_out_is_made_later(
     assert await finish_supersessions(project, user, assistant.clock) == 1
     by_id = {memory["id"]: memory for memory in await assistant.recall("indent")}
     assert by_id[old]["superseded_by"] == new
+    assert await finish_supersessions(project, user, assistant.clock) == 0
+
+
+async def test_a_fact_about_as_much_as_it_may_be_is_finished_too(assistant: Assistant) -> None:
+    about = [API | {"name": f"API {number}"} for number in range(ENTITIES_LIMIT)]
+    old = await assistant.stored("Indent with tabs", "user")
+    await crash_before_marking(
+        assistant, old, "Indent with spaces", "project", related_entities=about
+    )
+    project, user = await assistant.project_store(), await assistant.library.user()
+    assert await finish_supersessions(project, user, assistant.clock) == 1
+
+
+async def test_what_came_in_bulk_is_not_looked_at(assistant: Assistant) -> None:
+    """It came in as it was: no crash has cut short that one of it replaces another."""
+    old = await assistant.stored("Indent with tabs", "user")
+    await assistant.store("Tea is ready")
+    project, user = await assistant.project_store(), await assistant.library.user()
+    claims = [memory(f"memory:{i}", facets={"supersedes": old}) for i in range(MOST_EDITS + 1)]
+    await project.commit(batch(*claims))
     assert await finish_supersessions(project, user, assistant.clock) == 0
 
 

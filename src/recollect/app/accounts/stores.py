@@ -124,10 +124,15 @@ class GuardedStore:
         return await (await self._to_read()).how_many(where)
 
     async def changes(
-        self, *, after: int = 0, limit: int = 100, newest_first: bool = False
+        self,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        most_edits: int | None = None,
     ) -> list[Change]:
         return await (await self._to_read()).changes(
-            after=after, limit=limit, newest_first=newest_first
+            after=after, limit=limit, newest_first=newest_first, most_edits=most_edits
         )
 
     async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:

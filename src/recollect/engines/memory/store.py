@@ -161,10 +161,16 @@ class MemoryStore:
         return sum(fits(record, where) for record in self._records.values())
 
     async def changes(
-        self, *, after: int = 0, limit: int = 100, newest_first: bool = False
+        self,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        most_edits: int | None = None,
     ) -> list[Change]:
         ordered = reversed(self._changes) if newest_first else iter(self._changes)
-        return list(islice((change for change in ordered if change.seq > after), limit))
+        page = islice((change for change in ordered if change.seq > after), limit)
+        return [c for c in page if most_edits is None or len(c.edits) <= most_edits]
 
     async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:
         wanted = {(ref.subject, ref.id) for ref in refs}

@@ -147,11 +147,21 @@ class PostgresStore:
         return await self._read(lambda cursor: counting.how_many(cursor, self._number, where))
 
     async def changes(
-        self, *, after: int = 0, limit: int = 100, newest_first: bool = False
+        self,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        most_edits: int | None = None,
     ) -> list[Change]:
         return await self._read(
             lambda cursor: log.changes(
-                cursor, self._number, after, limit, newest_first=newest_first
+                cursor,
+                self._number,
+                after,
+                limit,
+                newest_first=newest_first,
+                most_edits=most_edits,
             )
         )
 

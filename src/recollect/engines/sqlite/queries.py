@@ -226,13 +226,23 @@ def authors(db: Connection) -> list[str]:
     return [row[0] for row in rows]
 
 
-def changes(db: Connection, after: int, limit: int, *, newest_first: bool) -> list[Change]:
+def changes(
+    db: Connection, after: int, limit: int, *, newest_first: bool, most_edits: int | None = None
+) -> list[Change]:
     direction = "DESC" if newest_first else "ASC"
     heads = db.execute(
         f"SELECT seq, at, tool, client, undoes FROM changes WHERE seq > ? "
         f"ORDER BY seq {direction} LIMIT ?",
         (after, limit),
     ).fetchall()
+    if most_edits is not None:  # edits are numbered from 0
+        large = db.execute(
+            "SELECT change FROM edits WHERE change IN (SELECT value FROM json_each(?)) "
+            "AND position = ?",
+            (listed([head[0] for head in heads]), most_edits),
+        )
+        left_out = {row[0] for row in large}
+        heads = [head for head in heads if head[0] not in left_out]
     edits: dict[int, list[Edit]] = {}
     for seq, *edit in db.execute(
         "SELECT e.change, e.operation, e.subject, e.before, "

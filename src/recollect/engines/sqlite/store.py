@@ -188,10 +188,17 @@ class SqliteStore:
         return await self._database.read(lambda db: queries.how_many(db, where), long=True)
 
     async def changes(
-        self, *, after: int = 0, limit: int = 100, newest_first: bool = False
+        self,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        most_edits: int | None = None,
     ) -> list[Change]:
         return await self._database.read(
-            lambda db: queries.changes(db, after, limit, newest_first=newest_first),
+            lambda db: queries.changes(
+                db, after, limit, newest_first=newest_first, most_edits=most_edits
+            ),
             long=limit > SHORT_ROWS,
         )
 

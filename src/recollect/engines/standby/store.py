@@ -145,10 +145,17 @@ class StandbyStore:
         return await self._read(lambda store: store.how_many(where))
 
     async def changes(
-        self, *, after: int = 0, limit: int = 100, newest_first: bool = False
+        self,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        most_edits: int | None = None,
     ) -> list[Change]:
         return await self._read(
-            lambda store: store.changes(after=after, limit=limit, newest_first=newest_first)
+            lambda store: store.changes(
+                after=after, limit=limit, newest_first=newest_first, most_edits=most_edits
+            )
         )
 
     async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:

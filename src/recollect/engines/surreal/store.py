@@ -101,9 +101,16 @@ class SurrealStore:
         return await reading.how_many(self._tables, where)
 
     async def changes(
-        self, *, after: int = 0, limit: int = 100, newest_first: bool = False
+        self,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+        most_edits: int | None = None,
     ) -> list[Change]:
-        return await reading.changes(self._tables, after, limit, newest_first=newest_first)
+        return await reading.changes(
+            self._tables, after, limit, newest_first=newest_first, most_edits=most_edits
+        )
 
     async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:
         return await reading.history(self._tables, refs, after)

@@ -8,10 +8,11 @@ from recollect.core.records import Insert, Link, Record, Step, Update
 from recollect.core.times import Clock
 from recollect.core.writing import Planned, Writer
 from recollect.families.memories.identity import PREFIX
-from recollect.families.memories.model import SUPERSEDED_BY, SUPERSEDES
+from recollect.families.memories.model import ENTITIES_LIMIT, SUPERSEDED_BY, SUPERSEDES
 
 FINISHING = "store_memory"  # what the log calls it
 LOOKED_AT = 1_000  # of the newest changes: what a crash cut short is among them
+MOST_EDITS = 2 * ENTITIES_LIMIT + 10  # of a stored fact, with its entities; an import has more
 
 
 async def supersession(store: RecordStore, new: str, old: str, at: int) -> list[Step]:
@@ -55,7 +56,7 @@ async def finish_supersessions(project: RecordStore, user: RecordStore, clock: C
 
 async def _recent(store: RecordStore) -> Sequence[Record]:
     """The memories that the newest changes touched, as they are now."""
-    changes = await store.changes(limit=LOOKED_AT, newest_first=True)
+    changes = await store.changes(limit=LOOKED_AT, newest_first=True, most_edits=MOST_EDITS)
     edits = (edit for change in changes for edit in change.edits)
     return await store.get(list({e.id for e in edits if e.id and e.id.startswith(PREFIX)}))
 

@@ -14,6 +14,11 @@ _EDITS = (
     "SELECT e.seq, e.operation, e.subject, e.item, e.before FROM edits e "
     "WHERE e.store = %s AND e.seq IN ({0}) ORDER BY e.seq, e.position"
 )
+# Edits are numbered from 0.
+_SMALL = (
+    "NOT EXISTS (SELECT FROM edits x WHERE x.store = changes.store AND x.seq = changes.seq "
+    "AND x.position = %s) AND seq IN (SELECT seq FROM changes WHERE store = %s AND {0})"
+)
 
 
 def change_numbered(cursor: Cursor, store: int, seq: int) -> Change:
@@ -21,10 +26,20 @@ def change_numbered(cursor: Cursor, store: int, seq: int) -> Change:
 
 
 def changes(
-    cursor: Cursor, store: int, after: int, limit: int, *, newest_first: bool
+    cursor: Cursor,
+    store: int,
+    after: int,
+    limit: int,
+    *,
+    newest_first: bool,
+    most_edits: int | None,
 ) -> list[Change]:
     order = "DESC" if newest_first else "ASC"
-    return _with_edits(cursor, store, f"seq > %s ORDER BY seq {order} LIMIT %s", after, most(limit))
+    page = f"seq > %s ORDER BY seq {order} LIMIT %s"
+    if most_edits is None:
+        return _with_edits(cursor, store, page, after, most(limit))
+    small = f"{_SMALL.format(page)} ORDER BY seq {order}"
+    return _with_edits(cursor, store, small, most_edits, store, after, most(limit))
 
 
 def history(cursor: Cursor, store: int, refs: Sequence[Ref], after: int) -> list[tuple[int, Edit]]:

@@ -158,7 +158,9 @@ async def authors(tables: Tables) -> list[str]:
     return sorted(given(row["author"]) for row in rows)
 
 
-async def changes(tables: Tables, after: int, limit: int, *, newest_first: bool) -> list[Change]:
+async def changes(
+    tables: Tables, after: int, limit: int, *, newest_first: bool, most_edits: int | None
+) -> list[Change]:
     await tables.ready()
     if newest_first:
         heads = await _newest_heads(tables, after, limit)
@@ -167,6 +169,10 @@ async def changes(tables: Tables, after: int, limit: int, *, newest_first: bool)
             f"SELECT * FROM {rows_from(tables, 'change', '$first..')} ORDER BY id{_at_most(limit)}",
             first=after + 1,
         )
+    if most_edits is not None and heads:  # edits are numbered from 0
+        last = [numbered("edit", [head["id"].id, most_edits]) for head in heads]
+        large = {row["id"].id[0] for row in await tables.ask("SELECT id FROM $last", last=last)}
+        heads = [head for head in heads if head["id"].id not in large]
     return await with_edits(tables, heads)
 
 
