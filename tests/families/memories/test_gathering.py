@@ -6,7 +6,7 @@ from making import DAY_ONE, memory
 from recollect.core.fitting import fits
 from recollect.core.records import Record, Where
 from recollect.families.memories.context import HEADINGS
-from recollect.families.memories.gathering import gather
+from recollect.families.memories.gathering import MOST_RECALLED, gather
 
 DAY = 86_400 * 1_000_000
 
@@ -82,7 +82,29 @@ async def test_project_knowledge_is_what_the_task_and_its_files_are_about() -> N
         "api.py has the routes",
     ]
     assert found["relevant_procedures"] == ["how the login works"]
-    assert ("fix login api.py x.py", ("project", "user"), ("procedural",)) in asked.queries
+    assert [query for query, _, _ in asked.queries] == ["fix login api.py x.py"]
+
+
+async def test_one_search_is_for_every_section_and_asks_for_what_they_show() -> None:
+    asked = Asked()
+    await asked.gathered("login")
+    [(_, scopes, types)] = asked.queries
+    assert set(scopes) == {"user", "project"}
+    assert set(types) == {"semantic", "procedural", "episodic", "working"}
+    asked = Asked()
+    await asked.gathered("login", sections=["preferences", "session_history"])
+    assert asked.queries == [("login", ("user",), ("semantic", "procedural"))]
+    asked = Asked()
+    await asked.gathered("login", sections=["session_history"])
+    assert asked.queries == []
+
+
+async def test_what_one_section_shows_is_not_in_the_way_of_another() -> None:
+    facts = [memory(f"login {number}") for number in range(MOST_RECALLED + 9)]
+    asked = Asked(*facts, memory("login by hand", type="procedural"))
+    found = await asked.gathered("login")
+    assert found["project_context"] == [fact.text for fact in facts[:MOST_RECALLED]]
+    assert found["relevant_procedures"] == ["login by hand"]
 
 
 async def test_procedures_are_project_knowledge_where_they_have_no_section() -> None:
@@ -127,7 +149,7 @@ async def test_all_questions_are_asked_at_the_same_time() -> None:
     async def answer(*_: object) -> list[Record]:
         nonlocal waiting
         waiting += 1
-        if waiting == 8:
+        if waiting == 5:
             everybody.set()
         await everybody.wait()
         return []
