@@ -17,6 +17,7 @@ _INVISIBLE = compile_late(
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 _JOINERS = compile_late("[\u200c\u200d]+")
+_CONTROLS = dict.fromkeys([*range(0x20), 0x7F], " ")
 _BLANKS = compile_late(r"[\s\x00-\x1f\x7f-\x9f]+")
 _SPEAKERS = (
     "memor|conversation|system|assistant|human|user|developer|instruction|prompt|tool|function"
@@ -52,11 +53,11 @@ def as_data(text: str) -> str:
 
     Nothing in it makes a program that shows Markdown fetch anything.
     """
-    line = _JOINERS.sub(_joining, _INVISIBLE.sub("", text))
-    line = _BLANKS.sub(" ", line).strip()
-    line = _dead(line)
-    line = _CODE_FENCE.sub("''", line)
-    line = _HEADING.sub(lambda found: "＃" * len(found[0]), line)
+    line = _dead(_on_one_line(text))
+    if "```" in line or "~~~" in line:
+        line = _CODE_FENCE.sub("''", line)
+    if "#" in line:
+        line = _HEADING.sub(lambda found: "＃" * len(found[0]), line)
     return _LEADING.sub(r"\\", line)
 
 
@@ -94,9 +95,19 @@ def _inert(lines: Iterable[str]) -> Iterator[str]:
             yield _DEFINITION.sub("] ", _dead(text))
 
 
+def _on_one_line(text: str) -> str:
+    """Without what is hidden, and with single spaces between words."""
+    if text.isascii():  # nothing in it is hidden, and this is quicker
+        return " ".join(text.translate(_CONTROLS).split())
+    line = _JOINERS.sub(_joining, _INVISIBLE.sub("", text))
+    return _BLANKS.sub(" ", line).strip()
+
+
 def _dead(line: str) -> str:
     """Without markup, images and links."""
-    return _LINK.sub(r"\g<0> ", _TAG.sub("‹", _MARKUP.sub("‹", line)))
+    if "<" in line:
+        line = _TAG.sub("‹", _MARKUP.sub("‹", line))
+    return _LINK.sub(r"\g<0> ", line) if "[" in line or "](" in line else line
 
 
 def readable(text: str) -> str:

@@ -1,6 +1,7 @@
 """The context block: what a task should know, inside a token budget and fenced as data."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 from recollect.core.fencing import as_data
@@ -94,6 +95,7 @@ def _entries(
     return {s: [entry for entry in some if entry.text] for s, some in entries.items()}
 
 
+@lru_cache(1_024)  # authors, tools and files are those of many memories
 def _origin(text: str) -> str:
     """The end of a path tells more than its beginning."""
     line = as_data(text).replace("(", "[").replace(")", "]")
