@@ -1,5 +1,7 @@
 """The two stores that a call reaches, and the commits that are made in them."""
 
+import asyncio
+
 from recollect.core.conditions import Condition
 from recollect.core.ports import Library, ProjectChoice, RecordStore
 from recollect.core.records import SESSION_SCOPE, Record
@@ -33,6 +35,8 @@ class Stores:
         self._library = library
         self._project = project
         self._session = session
+        self._opened: RecordStore | None = None
+        self._opening = asyncio.Lock()
         self.clock = clock
         self.call = call
         self.writer = Writer(clock, call.tool, call.session.client)
@@ -46,14 +50,17 @@ class Stores:
         return await self._library.user()
 
     async def project(self) -> RecordStore:
-        """To read; one that is yet to be made is empty."""
-        return await self._choice.to_read(self.call, self._project)
+        """To read; one that is yet to be made is empty. The call means the same one throughout."""
+        async with self._opening:
+            if self._opened is None:
+                self._opened = await self._choice.to_read(self.call, self._project)
+            return self._opened
 
     async def to_write(self, scope: str) -> RecordStore:
         """Where memories of the scope live."""
         if scope == "user":
             return await self.user()
-        store = await self._choice.to_write(self.call, self._project)
+        store = self._opened = await self._choice.to_write(self.call, self._project)
         # Whoever may only read in a project has a conversation there all the same.
         return await self.user() if scope == SESSION_SCOPE and not is_writable(store) else store
 
