@@ -11,6 +11,7 @@ from recollect.core.ports import Access, Embedded, Embedder, Library, ProjectCho
 from recollect.core.records import Batch, Change
 from recollect.core.searching import SectionSearch
 from recollect.core.sessions import Call, Session
+from recollect.core.walking import Sources
 from recollect.embedders.hashing import HashingEmbedder
 from recollect.errors import ModelUnavailable
 from recollect.families.memories.model import MEMORY, Options
@@ -126,6 +127,50 @@ class WatchedUser:
 
     async def user(self) -> Watched:
         return Watched(await self._library.user(), self._happens)
+
+
+class CountedStore:
+    """A store that counts the questions it is asked, and the records and links it gives."""
+
+    def __init__(self, store: RecordStore, asked: Counter[str], given: Counter[str]) -> None:
+        self._store = store
+        self._asked = asked
+        self._given = given
+
+    def __getattr__(self, name: str) -> Any:
+        async def ask(*arguments: Any, **more: Any) -> Any:
+            answer = await getattr(self._store, name)(*arguments, **more)
+            self._asked[name] += 1
+            found = answer.links if isinstance(answer, Sources) else answer
+            self._given[name] += len(found) if isinstance(found, list) else 0
+            return answer
+
+        return ask
+
+
+class CountedChoice(ProjectRule):
+    """Which project is meant, with a store whose questions are counted."""
+
+    def __init__(self, library: Library) -> None:
+        super().__init__(library, configured="shop")
+        self.resolved = 0
+        self.asked: Counter[str] = Counter()
+        self.given: Counter[str] = Counter()
+
+    def begin(self) -> None:
+        self.resolved = 0
+        self.asked.clear()
+        self.given.clear()
+
+    async def to_read(self, call: Call, name: str | None) -> RecordStore:
+        return self._counted(await super().to_read(call, name))
+
+    async def to_write(self, call: Call, name: str | None) -> RecordStore:
+        return self._counted(await super().to_write(call, name))
+
+    def _counted(self, store: RecordStore) -> RecordStore:
+        self.resolved += 1
+        return cast(RecordStore, CountedStore(store, self.asked, self.given))
 
 
 class Assistant:

@@ -1,6 +1,7 @@
 """Walks along links: whatever the graph, every engine meets the same links in the same hops."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from making import DAY_ONE, batch, entity, link, link_ref, memory, record_ref
 from recollect.core.ports import Library, RecordStore
-from recollect.core.records import Delete, Link, Restore
+from recollect.core.records import Delete, Link, Restore, Where
 from recollect.core.walking import Direction, Hops
 from recollect.values import replace
 
@@ -160,3 +161,65 @@ async def test_any_walk_through_any_graph_is_the_same(
     live.sort(key=lambda x: x.created_at)
     for ids, hops in walks:
         assert await store.walk(ids, hops) == expected(live, KINDS, ids, hops)
+
+
+@pytest.fixture
+async def told(store: RecordStore) -> RecordStore:
+    """Memories about two entities; one of them says two things of both."""
+    await store.commit(
+        batch(
+            *(entity(name) for name in "abc"),
+            memory("m"),
+            memory("n", type="episodic"),
+            memory("own", scope="session", session="one"),
+            link("m", "on", "a"),
+            link("own", "on", "a", created_at=DAY_ONE + 1),
+            link("n", "on", "a", created_at=DAY_ONE + 2),
+            link("m", "on", "b", created_at=DAY_ONE - 1),
+            link("m", "of", "a", created_at=DAY_ONE + 3),
+            link("a", "to", "b"),
+            link("m", "on", "c"),
+        )
+    )
+    return store
+
+
+async def sources(
+    store: RecordStore, of: Sequence[str], limit: int = 9, **asked: Any
+) -> tuple[Mapping[str, int], list[str]]:
+    found = await store.sources_of(of, Where(**({"kinds": ("memory",)} | asked)), limit)
+    return found.counts, [link.id for link in found.links]
+
+
+async def test_what_links_to_a_record_is_counted_once(told: RecordStore) -> None:
+    assert await sources(told, ["a", "b", "a"]) == (
+        {"a": 3, "b": 1},
+        ["m on b", "m on a", "own on a", "n on a", "m of a"],
+    )
+    assert await sources(told, ["b"], kinds=()) == ({"b": 2}, ["m on b", "a to b"])
+    assert await sources(told, ["m", "nobody"]) == ({}, [])
+    assert await sources(told, []) == ({}, [])
+
+
+async def test_only_the_newest_sources_are_told_with_all_their_links(told: RecordStore) -> None:
+    assert await sources(told, ["a"], 1) == ({"a": 3}, ["m on a", "m of a"])
+    assert await sources(told, ["a", "b"], 2) == (
+        {"a": 3, "b": 1},
+        ["m on b", "m on a", "n on a", "m of a"],
+    )
+    assert await sources(told, ["a"], 0) == ({"a": 3}, [])
+
+
+async def test_sources_that_do_not_fit_are_not_counted(told: RecordStore) -> None:
+    assert await sources(told, ["a"], visible_to="two") == (
+        {"a": 2},
+        ["m on a", "n on a", "m of a"],
+    )
+    assert await sources(told, ["a"], visible_to="one", limit=2) == (
+        {"a": 3},
+        ["m on a", "n on a", "m of a"],
+    )
+    assert await sources(told, ["a"], types=("episodic",)) == ({"a": 1}, ["n on a"])
+    assert await sources(told, ["a"], ids=("own", "n")) == ({"a": 2}, ["own on a", "n on a"])
+    await told.commit(batch(Delete(link_ref("m of a")), Delete(record_ref("n"))))
+    assert await sources(told, ["a"]) == ({"a": 2}, ["m on a", "own on a"])

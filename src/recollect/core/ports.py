@@ -24,7 +24,7 @@ from recollect.core.stored import Tally as Tally
 from recollect.core.stored import Token as Token
 from recollect.core.usage import UsageLog
 from recollect.core.walking import Direction as Direction
-from recollect.core.walking import Hops
+from recollect.core.walking import Hops, Sources
 from recollect.core.words import WordQuery
 from recollect.errors import ModelUnavailable
 
@@ -98,6 +98,14 @@ class RecordStore(Protocol):
 
         Each link is in the first hop that meets it, and no record is gone on from twice. A hop
         that meets nothing new is the end.
+        """
+        ...
+
+    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
+        """The records that link to these and fit; they are counted, and not read.
+
+        The counts are by the id that is linked to, those of none omitted. The links are all that
+        lead here from the newest of them, oldest first; newest are those with the last links.
         """
         ...
 

@@ -1,6 +1,7 @@
 """Walks from record to record along their links."""
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import islice
 from typing import Literal, Protocol
 
 from recollect.core.records import Link
@@ -22,6 +23,13 @@ class Hops(Value):
     sources: Sequence[str] = ()
     width: int | None = None
     limit: int | None = None
+
+
+class Sources(Value):
+    """The records that link to some others: how many to each, and the links from the newest."""
+
+    counts: Mapping[str, int]
+    links: list[Link]
 
 
 class LinksAt(Protocol):
@@ -57,6 +65,18 @@ async def hop_by_hop(
         edge = beyond(new, seen, hops.width)
         seen.update(edge)
     return walked
+
+
+def sources_in(links: Sequence[Link], limit: int) -> Sources:
+    """What `RecordStore.sources_of` promises, of all the links in their order."""
+    about: dict[str, set[str]] = {}
+    for link in links:
+        about.setdefault(link.target, set()).add(link.source)
+    newest = set(islice(dict.fromkeys(link.source for link in reversed(links)), limit))
+    return Sources(
+        {target: len(sources) for target, sources in about.items()},
+        [link for link in links if link.source in newest],
+    )
 
 
 def at(links: Iterable[Link], ids: Set[str]) -> list[Link]:

@@ -2,13 +2,11 @@ from typing import Any
 
 import pytest
 
-from recollect.app.projects import ProjectRule
-from recollect.core.ports import RecordStore
 from recollect.core.records import Batch
-from recollect.core.sessions import Call, Session
+from recollect.core.sessions import Session
 from recollect.errors import NotFound
 from recollect.families.memories.model import Options
-from remembering import Assistant
+from remembering import Assistant, CountedChoice
 
 API = {"name": "API", "type": "component", "relationship": "about"}
 
@@ -36,20 +34,6 @@ async def test_ids_are_taken_without_their_prefix(assistant: Assistant) -> None:
     assert tagged == {"memory_id": memory, "tags": ["a"]}
 
 
-class CountedChoice(ProjectRule):
-    """Counts how often it was asked which project a call means."""
-
-    asked = 0
-
-    async def to_read(self, call: Call, name: str | None) -> RecordStore:
-        self.asked += 1
-        return await super().to_read(call, name)
-
-    async def to_write(self, call: Call, name: str | None) -> RecordStore:
-        self.asked += 1
-        return await super().to_write(call, name)
-
-
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
@@ -63,12 +47,12 @@ async def test_a_call_finds_its_project_once(
     assistant: Assistant, tool: str, arguments: dict[str, Any]
 ) -> None:
     await assistant.store("The login is slow", related_entities=[API])
-    choice = CountedChoice(assistant.library, configured="shop")
+    choice = CountedChoice(assistant.library)
     counted = Assistant(assistant.library, clock=assistant.clock, choice=choice)
     await counted(tool, **arguments)
-    choice.asked = 0
+    choice.begin()
     await counted(tool, **(arguments | ({"content": "Newer"} if "content" in arguments else {})))
-    assert choice.asked == 1
+    assert choice.resolved == 1
 
 
 async def test_a_project_that_a_call_makes_is_the_one_that_it_reads_then(

@@ -8,7 +8,7 @@ from recollect.core.records import Batch, Insert, Link
 from recollect.core.sessions import Call
 from recollect.errors import InvalidInput
 from recollect.families.memories.walking import MOST_MEMORIES
-from remembering import Assistant
+from remembering import Assistant, CountedChoice
 
 
 async def relate(assistant: Assistant, *edges: tuple[str, str, str], store: Any = None) -> None:
@@ -214,3 +214,20 @@ async def test_of_many_memories_those_that_others_keep_to_themselves_are_not_cou
     walked = await assistant("search_knowledge_graph", entity="a")
     counts = {found["name"]: found["memory_count"] for found in walked["entities"]}
     assert counts == {"a": MOST_MEMORIES + 50, "b": 0}
+
+
+async def test_a_walk_reads_what_it_shows_however_much_there_is(assistant: Assistant) -> None:
+    await relate(assistant, ("a", "uses", "b"))
+    store = await assistant.project_store()
+    texts = [f"m{number}" for number in range(3 * MOST_MEMORIES)]
+    links = [link(text, "about", "a") for text in texts]
+    await store.commit(batch(*map(memory, texts), *links))
+    choice = CountedChoice(assistant.library)
+    counted = Assistant(assistant.library, clock=assistant.clock, choice=choice)
+    walked = await counted("search_knowledge_graph", entity="a", depth=3)
+    assert [each["memory_count"] for each in walked["entities"]] == [len(texts), 0]
+    assert choice.given["sources_of"] == choice.given["scan"] - 1 == MOST_MEMORIES
+    assert sum(choice.asked.values()) == 5
+    choice.begin()
+    await counted("search_knowledge_graph", entity="b", depth=1)
+    assert choice.given["sources_of"] == MOST_MEMORIES

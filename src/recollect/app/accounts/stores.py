@@ -31,7 +31,7 @@ from recollect.core.records import (
     Where,
 )
 from recollect.core.subgraphs import Selection, Subgraph
-from recollect.core.walking import Hops
+from recollect.core.walking import Hops, Sources
 from recollect.core.words import WordQuery
 from recollect.errors import Conflict, NotFound, ReadOnly, Refused
 from recollect.values import replace
@@ -110,6 +110,9 @@ class GuardedStore:
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
         return await (await self._to_read()).walk(ids, hops)
+
+    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
+        return await (await self._to_read()).sources_of(ids, where, limit)
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
         return await (await self._to_read()).get_links(ids, include_deleted=include_deleted)

@@ -24,7 +24,7 @@ from recollect.core.records import (
 from recollect.core.stemming import stem
 from recollect.core.subgraphs import Selection, Subgraph, ask_for_subgraph
 from recollect.core.times import Clock, now
-from recollect.core.walking import Hops, hop_by_hop
+from recollect.core.walking import Hops, Sources, hop_by_hop, sources_in
 from recollect.core.words import WordQuery
 from recollect.engines.memory.contents import Contents
 from recollect.engines.memory.meaning import Meaning
@@ -148,6 +148,10 @@ class MemoryStore:
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
         return await hop_by_hop(self.links, ids, hops)
+
+    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
+        links = await self.links(ids, direction="in")
+        return sources_in([x for x in links if fits(self._records[x.source], where)], limit)
 
     async def scan_links(self, *, deleted: bool | None, containing: str = "") -> list[Link]:
         found = (x for x in self._links.values() if containing.lower() in x.verb.lower())

@@ -14,7 +14,7 @@ from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Red
 from recollect.core.records import Batch, Change, Edit, Link, Match, Record, Ref, Weights, Where
 from recollect.core.subgraphs import Selection, Subgraph
 from recollect.core.times import Clock, now
-from recollect.core.walking import Hops
+from recollect.core.walking import Hops, Sources
 from recollect.core.words import WordQuery
 from recollect.engines.postgres.changing import (
     checking,
@@ -125,6 +125,11 @@ class PostgresStore:
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
         return await self._read(lambda cursor: walking.walk(cursor, self._number, ids, hops))
+
+    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
+        return await self._read(
+            lambda cursor: walking.sources_of(cursor, self._number, ids, where, limit)
+        )
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
         if not ids:

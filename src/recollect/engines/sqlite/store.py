@@ -17,7 +17,7 @@ from recollect.core.records import (
     Weights,
     Where,
 )
-from recollect.core.walking import Hops, hop_by_hop
+from recollect.core.walking import Hops, Sources
 from recollect.core.words import AnyOf, Phrase, WordQuery
 from recollect.engines.sqlite import (
     cleansing,
@@ -26,6 +26,7 @@ from recollect.engines.sqlite import (
     purge,
     queries,
     redact,
+    walk,
     word_index,
 )
 from recollect.engines.sqlite.sql import Connection, DatabaseFile, Work
@@ -168,7 +169,10 @@ class SqliteStore:
         return await self._database.read(ask, long=not is_short and self._rows > FEWEST)
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
-        return await hop_by_hop(self.links, ids, hops)
+        return await self._database.read(lambda db: walk.walk(db, ids, hops))
+
+    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
+        return await self._database.read(lambda db: walk.sources_of(db, ids, where, limit))
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
         return await self._database.read(

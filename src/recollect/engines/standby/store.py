@@ -34,7 +34,7 @@ from recollect.core.records import (
     Where,
 )
 from recollect.core.subgraphs import Selection, Subgraph
-from recollect.core.walking import Hops
+from recollect.core.walking import Hops, Sources
 from recollect.core.words import WordQuery
 from recollect.engines.standby.copy.sides import Ends
 from recollect.engines.standby.either import BROKEN, Either
@@ -129,6 +129,9 @@ class StandbyStore:
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
         return await self._read(lambda store: store.walk(ids, hops))
+
+    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
+        return await self._read(lambda store: store.sources_of(ids, where, limit))
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
         return await self._read(lambda store: store.get_links(ids, include_deleted=include_deleted))

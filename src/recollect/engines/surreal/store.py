@@ -7,7 +7,7 @@ from recollect.core.ports import Access, Direction, Embedded, Order, Purged, Red
 from recollect.core.records import Batch, Change, Edit, Link, Match, Record, Ref, Weights, Where
 from recollect.core.subgraphs import Selection, Subgraph, ask_for_subgraph
 from recollect.core.times import Clock, now
-from recollect.core.walking import Hops, hop_by_hop
+from recollect.core.walking import Hops, Sources, hop_by_hop, sources_in
 from recollect.core.words import WordQuery
 from recollect.engines.surreal.connecting.connection import Connection
 from recollect.engines.surreal.records import (
@@ -21,6 +21,7 @@ from recollect.engines.surreal.records import (
     restocking,
 )
 from recollect.engines.surreal.records.tables import Tables
+from recollect.values import replace
 
 if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
     import numpy as np
@@ -87,6 +88,14 @@ class SurrealStore:
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
         return await hop_by_hop(self.links, ids, hops)
+
+    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
+        links = await self.links(ids, direction="in", sources=where.kinds)
+        found = {link.source for link in links}
+        wanted = found if where.ids is None else found.intersection(where.ids)
+        some = await self.scan(replace(where, ids=tuple(wanted))) if wanted else []
+        fitting = {record.id for record in some}
+        return sources_in([link for link in links if link.source in fitting], limit)
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
         return await reading.get_links(self._tables, ids, include_deleted=include_deleted)

@@ -54,7 +54,8 @@ class _Met(Value, frozen=False):
     relationships: dict[tuple[str, str, str], Relationship] = field(
         default_factory=dict[tuple[str, str, str], Relationship]
     )
-    memories: dict[str, None] = field(default_factory=dict[str, None])
+    memories: dict[str, None] = field(default_factory=dict[str, None])  # the newest of them
+    memory_count: int = 0
 
 
 class _Walk(Value, frozen=False):
@@ -190,24 +191,23 @@ async def _memories(
     visible_to: str,
 ) -> list[Record]:
     """What this session may see of the memories about the entities, the best first."""
-    links = await store.links(list(entities), direction="in", sources=(MEMORY,), limit=MOST_LINKS)
-    ids = list(dict.fromkeys(link.source for link in reversed(links)))
-    where = Where(kinds=(MEMORY,), ids=tuple(ids[:MOST_MEMORIES]), visible_to=visible_to)
-    seen = {record.id: record for record in await store.scan(where)} if ids else {}
-    rest = ids[MOST_MEMORIES:]
-    countable = seen.keys() | (set(rest) - await kept_by_others(store, rest, visible_to))
+    where = Where(kinds=(MEMORY,), visible_to=visible_to)
+    found = await store.sources_of(list(entities), where, MOST_MEMORIES)
+    for entity_id, count in found.counts.items():
+        so_far.met[_identity(entities[entity_id])].memory_count += count
+    for entity_id, memory_id in dict.fromkeys((x.target, x.source) for x in found.links):
+        about = so_far.met[_identity(entities[entity_id])]
+        about.memory_count -= memory_id in about.memories  # one that is moving is in both stores
+        about.memories[memory_id] = None
     wanted = normalised(route.relationship_type or "")
-    fitting: set[str] = set()
-    for link in links:
-        if link.source in countable:
-            so_far.met[_identity(entities[link.target])].memories[link.source] = None
-        if normalised(link.verb) == wanted:
-            fitting.add(link.source)
+    fitting = {link.source for link in found.links if normalised(link.verb) == wanted}
+    newest = tuple(dict.fromkeys(link.source for link in found.links))
+    records = await store.scan(Where(ids=newest)) if newest else []
 
     def rank(record: Record) -> tuple[bool, float, int]:
         return record.id not in fitting, -(record.importance or 0.0), -record.at
 
-    return sorted(seen.values(), key=rank)
+    return sorted(records, key=rank)
 
 
 async def _attached(
@@ -240,7 +240,7 @@ def _ordered(walk: _Walk) -> list[_Met]:
     """The nearest first, and the best connected of those that are as near."""
 
     def rank(entity: _Met) -> tuple[int, int, str]:
-        connected = len(entity.relationships) + len(entity.memories)
+        connected = len(entity.relationships) + entity.memory_count
         return entity.depth, -connected, entity.name
 
     return sorted(walk.met.values(), key=rank)
@@ -248,7 +248,7 @@ def _ordered(walk: _Walk) -> list[_Met]:
 
 def _view(entity: _Met) -> GraphEntity:
     return GraphEntity(
-        entity.name, entity.type, list(entity.relationships.values()), len(entity.memories)
+        entity.name, entity.type, list(entity.relationships.values()), entity.memory_count
     )
 
 

@@ -32,6 +32,7 @@ WITHHELD = {
     "revision",
     "scan_links",
     "size",
+    "sources_of",
     "vectors",
 }
 PORT = {name for name in vars(RecordStore) if not name.startswith("_")}

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from recollect.core.records import Link
-from recollect.core.walking import Hops
+from recollect.core.records import Link, Where
+from recollect.core.walking import Hops, Sources
 from recollect.engines.postgres.connecting.database import Cursor
 from recollect.engines.postgres.records import reading
 from recollect.engines.postgres.records.asking import ask_last, most
-from recollect.engines.postgres.records.rows import LINK_COLUMNS, kept_all, link_from
+from recollect.engines.postgres.records.filters import condition
+from recollect.engines.postgres.records.rows import LINK_COLUMNS, given, kept_all, link_from
 
 # A row for each hop: the links at the records of the one before, oldest first, and of the records
 # that these name the first that were not seen. Of a link it has the id, and the rest is looked up
@@ -46,6 +47,20 @@ _KINDS = (
     "WHERE EXISTS (SELECT FROM records s WHERE s.store = %s AND s.id = l.source "
     "AND s.kind = ANY(%s::text[]))"
 )
+# The links to some records from those that fit, in their order. A row of the answer is a link with
+# its place, or how many link to a record.
+_SOURCES = """
+WITH met AS MATERIALIZED (
+    SELECT {columns}, row_number() OVER (ORDER BY l.created_at, l.age) AS place
+    FROM links l JOIN records r ON r.store = l.store AND r.id = l.source
+    WHERE l.store = %s AND l.target = ANY(%s::text[]) AND l.deleted_at IS NULL AND {wanted})
+SELECT 0, l.target, count(DISTINCT l.source)::text, NULL, NULL, NULL, NULL, NULL
+FROM met l GROUP BY l.target
+UNION ALL
+SELECT l.place, {columns} FROM met l
+WHERE l.source IN (SELECT source FROM met GROUP BY source ORDER BY max(place) DESC LIMIT %s)
+ORDER BY 1
+"""
 
 
 def walk(cursor: Cursor, store: int, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
@@ -72,3 +87,16 @@ def walk(cursor: Cursor, store: int, ids: Sequence[str], hops: Hops) -> list[lis
     for hop, *row in rows:
         walked.setdefault(hop, []).append(link_from(tuple(row)))
     return list(walked.values())
+
+
+def sources_of(cursor: Cursor, store: int, ids: Sequence[str], where: Where, limit: int) -> Sources:
+    wanted, values = condition(where)
+    statement = _SOURCES.format(columns=LINK_COLUMNS, wanted=wanted)
+    counts: dict[str, int] = {}
+    links: list[Link] = []
+    for place, *row in ask_last(cursor, statement, store, kept_all(ids), *values, most(limit)):
+        if place:
+            links.append(link_from(tuple(row)))
+        else:
+            counts[given(row[0])] = int(row[1])
+    return Sources(counts, links)
