@@ -13,7 +13,8 @@ Texts = tuple[str, ...]
 Recall = Callable[[str, Texts, Texts, float, int], Awaitable[list[Record]]]
 Newest = Callable[[Where, int], Awaitable[list[Record]]]
 
-MOST_RECALLED = 30
+MOST_RECALLED = 30  # for a section
+MOST_SEARCHED = 150  # for all sections, so that none crowds out another
 MOST_STANDING = 40  # pinned and important ones, whatever the task
 MOST_OF_SESSION = 30
 MOST_FILES = 20
@@ -78,7 +79,7 @@ class _Questions(Value):
         """What the task is about, for every section in one search."""
         if not self.query or not self.parts:
             return []
-        most = MOST_RECALLED * len(self.parts)
+        most = MOST_RECALLED if len(self.parts) == 1 else MOST_SEARCHED
         return await self.recall(self.query, self._scopes, self._types, 0.0, most)
 
     async def pinned(self) -> list[Record]:
