@@ -1,4 +1,5 @@
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from recollect.core.times import iso
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.errors import Conflict, InvalidInput, ModelUnavailable, NotFound, Refused
 from recollect.families.memories.model import MEMORY, Options
-from remembering import Assistant, PromptIndexing, codes
+from remembering import Assistant, CountedChoice, PromptIndexing, codes
 
 API = {"name": "API", "type": "component", "relationship": "about"}
 
@@ -372,3 +373,19 @@ async def test_concurrent_changes_to_one_memory_are_all_kept(assistant: Assistan
         *(assistant("tag_memory", memory_id=memory, add=[f"tag {n}"]) for n in range(8))
     )
     assert len((await assistant.recall("thought"))[0]["tags"]) == 8
+
+
+async def test_a_new_memory_takes_one_question_for_each_thing_it_rests_on(
+    assistant: Assistant,
+) -> None:
+    await assistant.store("The API has a port", related_entities=[API], session_id="s")
+    choice = CountedChoice(assistant.library)
+    counted = Assistant(assistant.library, clock=assistant.clock, choice=choice)
+    await counted.store("The login is slow", related_entities=[API], session_id="s")
+    await counted.indexing.catch_up()
+    choice.begin()
+    # Too short a text to be like another.
+    made = await counted.store("Deployments hang", related_entities=[API], session_id="s")
+    assert made["graph_edges_created"] == 1
+    assert choice.asked == Counter(scan=1, get=1, commit=1)
+    assert choice.given["scan"] == choice.given["get"] == 1

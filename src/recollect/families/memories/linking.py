@@ -27,14 +27,20 @@ def check_entities(entities: Sequence[RelatedEntity], argument: str) -> None:
 
 
 async def link_steps(
-    store: RecordStore, memory_id: str, entities: Sequence[RelatedEntity], at: int
+    store: RecordStore,
+    memory_id: str,
+    entities: Sequence[RelatedEntity],
+    at: int,
+    *,
+    is_new: bool = False,
 ) -> list[Step]:
     """Makes the entities that are missing, and the links that the memory does not have yet."""
     if not entities:
         return []
     steps, ids = await ensure_entities(store, [(e.name, e.type) for e in entities], at)
     wanted = dict.fromkeys((e.relationship.strip(), ids[e.name, e.type]) for e in entities)
-    present = {(x.verb, x.target) for x in await store.links([memory_id], direction="out")}
+    there = [] if is_new else await store.links([memory_id], direction="out")
+    present = {(x.verb, x.target) for x in there}
     return [
         *steps,
         *(

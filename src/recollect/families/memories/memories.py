@@ -228,7 +228,9 @@ class Memories:
                 argument="supersedes",
                 value=replaced,
             )
-        links = await link_steps(store, record.id, wanted.entities, new.created_at)
+        links = await link_steps(
+            store, record.id, wanted.entities, new.created_at, is_new=there is None
+        )
         steps: list[Step] = [Insert(new)]
         updated: list[str] = []
         if there is not None:
