@@ -70,11 +70,13 @@ class Ledger:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.asked = 0
 
     def note(self, store: RecordStore, ids: Sequence[str]) -> None:
         self.counts.update(ids)
 
     async def of(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, Access]:
+        self.asked += 1
         return {i: Access(self.counts[i], DAY_ONE) for i in ids if i in self.counts}
 
 

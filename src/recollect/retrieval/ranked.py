@@ -113,7 +113,7 @@ async def _pool(
     for number, record_id in _promising(indexed, evidence, profile, max(LOADED, 2 * needed)):
         wanted[number].append(record_id)
     loaded = await asyncio.gather(
-        *(place.store.get(ids) for place, ids in zip(places, wanted, strict=True))
+        *(_loaded(place, ids) for place, ids in zip(places, wanted, strict=True))
     )
     pool = {
         (number, record.id): record
@@ -122,6 +122,10 @@ async def _pool(
         for record in records
     }
     return pool | {key: unindexed.records[key] for key in found & unindexed.records.keys()}
+
+
+async def _loaded(place: Place, ids: Sequence[str]) -> list[Record]:
+    return await place.store.get(ids) if ids else []
 
 
 def _promising(found: Set[Key], evidence: Evidence, profile: Profile, most: int) -> Iterable[Key]:

@@ -1,3 +1,4 @@
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from recollect.errors import (
     StoreDamaged,
     Unavailable,
 )
-from remembering import Assistant, codes
+from remembering import Assistant, CountedChoice, codes
 
 
 class WithoutUser:
@@ -207,3 +208,17 @@ async def test_a_bank_that_cannot_be_searched_hides_no_memories(
     assert answer["bank"] == []
     assert len(answer["memories"]) == 4
     assert codes(answer) == [code]
+
+
+async def test_a_recall_asks_a_store_each_thing_once(assistant: Assistant) -> None:
+    for number in range(3):
+        await assistant.store(f"Tea number {number} is ready")
+    choice = CountedChoice(assistant.library)
+    counted = Assistant(assistant.library, clock=assistant.clock, choice=choice)
+    found = await counted("recall_memories", query="ready tea")
+    assert len(found["memories"]) == 3
+    assert choice.asked == Counter(authors=1, match=1, near=1, get=1)
+    assert counted.accesses.asked == 1
+    assert set(counted.accesses.counts.values()) == {1}
+    again = await counted.recall("ready tea")
+    assert [memory["access_count"] for memory in again] == [1, 1, 1]

@@ -56,9 +56,10 @@ class Nearness:
             self._lock.release()
         if found is None:
             return None
-        asked = _scores(db, model, vector, also) if also else []
-        by_id = {match.id: match for match in (*asked, *found)}
-        return sorted(by_id.values(), key=lambda match: -match.score)
+        near = {match.id for match in found}
+        far = [record_id for record_id in also if record_id not in near]
+        asked = _scores(db, model, vector, far) if far else []
+        return sorted((*asked, *found), key=lambda match: -match.score)
 
     def catch_up(self, db: Connection, model: str) -> None:
         """Reads all that there is, however long that takes."""

@@ -1,7 +1,7 @@
 """Recalling: memories of every scope that fit a query, ranked by the one search."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 
 from recollect.core.accounts import acting
@@ -66,6 +66,7 @@ class Recall:
         self._accesses = accesses
         self._options = options
         self.warnings: dict[Warned, None] = {}  # of all that was asked so far, each once
+        self._known: dict[RecordStore, dict[str, Access | None]] = {}  # by the ranking
 
     async def recall(self, wanted: Wanted) -> RecalledMemories:
         started = perf_counter()
@@ -140,9 +141,14 @@ class Recall:
             zone=self._options.zone,
             as_of=wanted.as_of,
             time_limit=self._options.time_limit,
-            accesses=lambda place, ids: self._accesses.of(places[place].store, ids),
+            accesses=lambda place, ids: self._accesses_of(places[place].store, ids),
         )
         self.warnings |= {Warned(notice.code, notice.message): None for notice in found.notices}
+        return found
+
+    async def _accesses_of(self, store: RecordStore, ids: Sequence[str]) -> Mapping[str, Access]:
+        found = await self._accesses.of(store, ids)
+        self._known.setdefault(store, {}).update((i, found.get(i)) for i in ids)
         return found
 
     async def _places(self, wanted: Wanted, *, or_none: bool = False) -> list[Place]:
@@ -176,13 +182,21 @@ class Recall:
         known: dict[str, Access] = {}
         for number, place in enumerate(places):
             ids = [hit.record.id for hit in hits if hit.place == number]
-            known |= await given_out(self._accesses, place.store, ids)
+            known |= await self._given_out(place.store, ids)
         return [
             MemoryView.of(
                 hit.record, hit.score, known.get(hit.record.id), hit.why if explain else None
             )
             for hit in hits
         ]
+
+    async def _given_out(self, store: RecordStore, ids: Sequence[str]) -> dict[str, Access]:
+        """The ranking has asked already how often these were given out, as a rule."""
+        known = self._known.get(store, {})
+        if not all(i in known for i in ids):
+            return await given_out(self._accesses, store, ids)
+        self._accesses.note(store, ids)
+        return {i: access for i in ids if (access := known[i]) is not None}
 
 
 async def given_out(
