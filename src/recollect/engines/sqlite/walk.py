@@ -1,32 +1,26 @@
 """Walks along links, and what links to a record."""
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from recollect.core.driving import driven
 from recollect.core.records import Link, Where
 from recollect.core.walking import Hops, Sources, hop_by_hop
 from recollect.engines.sqlite import queries
-from recollect.engines.sqlite.filters import KEYS_OF_IDS, conditions
+from recollect.engines.sqlite.filters import conditions
 from recollect.engines.sqlite.rows import LINK_COLUMNS, link_from, listed
 from recollect.engines.sqlite.sql import Connection
 
 if TYPE_CHECKING:  # a hook loads only what it uses
     from recollect.core.walking import Direction
 
-# The links to some records from those that fit, in their order. A row of the answer is a link with
-# its place, or how many link to a record. CROSS JOIN: the links lead, whatever else is asked.
-_SOURCES = f"""
-WITH met AS MATERIALIZED (
-    SELECT l.key, l.source, l.target, row_number() OVER (ORDER BY l.created_at, l.key) AS place
-    FROM links l CROSS JOIN records r ON r.key = l.source
-    WHERE l.deleted_at IS NULL AND l.target IN ({KEYS_OF_IDS}) AND {{wanted}})
-SELECT 0, (SELECT t.id FROM records t WHERE t.key = m.target), count(DISTINCT m.source),
-    NULL, NULL, NULL, NULL, NULL FROM met m GROUP BY m.target
-UNION ALL
-SELECT m.place, {LINK_COLUMNS} FROM met m CROSS JOIN links l ON l.key = m.key
-WHERE m.source IN (SELECT source FROM met GROUP BY source ORDER BY max(place) DESC LIMIT ?)
-"""
+# CROSS JOIN: the links lead, whatever else is asked of what they come from.
+_MET = (
+    "SELECT l.target, l.source, l.key FROM links l CROSS JOIN records r ON r.key = l.source "
+    "WHERE l.deleted_at IS NULL AND l.target IN (SELECT value FROM json_each(?)) AND {wanted} "
+    "ORDER BY l.created_at, l.key"
+)
 
 
 def walk(db: Connection, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
@@ -41,14 +35,23 @@ def walk(db: Connection, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
 
 
 def sources_of(db: Connection, ids: Sequence[str], where: Where, limit: int) -> Sources:
+    """Of the links the keys are read, and of those that are told the rest."""
+    targets: dict[int, str] = dict(
+        db.execute(
+            "SELECT key, id FROM records WHERE id IN (SELECT value FROM json_each(?))",
+            (listed(ids),),
+        )
+    )
     wanted = conditions(where)
-    rows = db.execute(_SOURCES.format(wanted=wanted.sql), (listed(ids), *wanted.bindings, limit))
-    counts: dict[str, int] = {}
-    links: list[tuple[int, Link]] = []
-    for place, *row in rows:
-        if place:
-            links.append((place, link_from(tuple(row))))
-        else:
-            counts[row[0]] = row[1]
-    links.sort(key=lambda numbered: numbered[0])
-    return Sources(counts, [link for _, link in links])
+    met = db.execute(_MET.format(wanted=wanted.sql), (listed(targets), *wanted.bindings)).fetchall()
+    about: dict[int, set[int]] = {}
+    for target, source, _ in met:
+        about.setdefault(target, set()).add(source)
+    newest = set(islice(dict.fromkeys(source for _, source, _ in reversed(met)), limit))
+    found = db.execute(
+        f"SELECT {LINK_COLUMNS} FROM links l WHERE l.key IN (SELECT value FROM json_each(?)) "
+        "ORDER BY l.created_at, l.key",
+        (listed(key for _, source, key in met if source in newest),),
+    )
+    counts = {targets[target]: len(sources) for target, sources in about.items()}
+    return Sources(counts, [link_from(row) for row in found])

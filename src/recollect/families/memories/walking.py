@@ -1,5 +1,6 @@
 """Walking the graph: entities from hop to hop, and the memories that are about them."""
 
+import asyncio
 from collections.abc import Sequence, Set
 from typing import Literal
 
@@ -93,7 +94,10 @@ async def walk(
     """Both stores as one graph; without an entity, an overview of the best connected ones."""
     so_far = _Walk()
     places = (await stores.project(), await stores.user())
-    met = [await _go(store, await _starts(store, route), route, so_far) for store in places]
+    starts = await asyncio.gather(*(_starts(store, route) for store in places))
+    met = [
+        await _go(store, some, route, so_far) for store, some in zip(places, starts, strict=True)
+    ]
     # What an overview shows depends on the memories too; else they are those of what is shown.
     counting = len(so_far.met) if route.entity is None else route.limit
     chosen = {id(entity) for entity in _ordered(so_far)[:counting]}
@@ -132,7 +136,7 @@ async def _starts(store: RecordStore, route: Route) -> list[Record]:
         return exact
     wanted = normalised(route.entity)
     found = await store.containing(wanted, Where(kinds=(ENTITY,)), route.limit)
-    records = await store.get([match.id for match in found])
+    records = await store.get([match.id for match in found]) if found else []
     return [record for record in records if wanted in (record.name_key or "")]
 
 
