@@ -7,7 +7,7 @@ from math import ceil
 from recollect.patterns import compile_late
 
 _REMEMBERED = 8_192  # words whose tokens are known without counting them again
-_REMEMBERED_LENGTH = 32  # characters of such a word
+_REMEMBERED_LENGTH = 128  # characters of such a word
 _SHORT_WORD = 4  # letters; such a word is one token in nearly every vocabulary
 
 # How many characters one token of such a stretch holds at least. Where vocabularies differ too
@@ -52,22 +52,18 @@ def token_count(text: str) -> int:
     vocabularies that cut finer. Only what nobody writes can come out too low, by up to a fifth:
     words of random lower-case letters, and rows of rare Chinese or Korean characters.
     """
-    first, *rest = text.split(" ")
-    if "" in rest:  # spaces in a row count together
-        return _count(text)
+    # No stretch goes on beyond a single space, so words are counted one by one, and once.
+    first, *rest = words = text.split(" ")
+    if "" in rest or max(map(len, words)) > _REMEMBERED_LENGTH:
+        return _count(text)  # spaces in a row count together, and what is long is not kept
     return _count_word(first) + sum([_count_word(f" {word}") for word in rest])
-
-
-def _count_word(word: str) -> int:
-    """No stretch goes on beyond a single space, so words are counted one by one, and once."""
-    return _count_short(word) if len(word) <= _REMEMBERED_LENGTH else _count(word)
 
 
 def _count(text: str) -> int:
     return sum(_tokens(found) for found in _STRETCHES.finditer(text))
 
 
-_count_short = lru_cache(_REMEMBERED)(_count)
+_count_word = lru_cache(_REMEMBERED)(_count)
 
 
 def _tokens(stretch: re.Match[str]) -> int:

@@ -1,4 +1,5 @@
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -12,7 +13,7 @@ from recollect.embedders.hashing import HashingEmbedder
 from recollect.engines.memory.library import MemoryLibrary
 from recollect.errors import InvalidInput, ModelUnavailable, NotFound, Unavailable
 from recollect.families.memories.model import Options
-from remembering import Assistant, PromptIndexing, codes
+from remembering import Assistant, CountedChoice, PromptIndexing, codes
 
 JSON = dict[str, Any]
 CONTRACT: dict[str, JSON] = json.loads(
@@ -268,3 +269,15 @@ async def test_a_connection_without_sessions_must_say_which_to_consolidate(
         await stateless("reflect_and_consolidate")
     await stateless("reflect_and_consolidate", session_id="mine")
     assert "current_session" not in await stateless("get_memory_status")
+
+
+async def test_a_context_block_takes_one_search_and_few_scans(assistant: Assistant) -> None:
+    for scope in ("project", "user"):
+        await assistant.store(f"The login of the {scope} is slow", scope)
+        await assistant.store(f"Restart the login of the {scope}", scope, type="procedural")
+    choice = CountedChoice(assistant.library)
+    counted = Assistant(assistant.library, clock=assistant.clock, choice=choice)
+    made = await counted("get_memory_context", task_description="the slow login")
+    assert made["memories_used"] == 4
+    # One scan for what is pinned, and one for the session.
+    assert choice.asked == Counter(authors=1, match=1, near=1, get=1, scan=2)
