@@ -178,7 +178,7 @@ async def test_a_filter_costs_a_handful_of_statements_at_most(
     statements: list[str] = []
     reading = store._database.read
 
-    async def counted(question):  # type: ignore[no-untyped-def]
+    async def counted(question, **how):  # type: ignore[no-untyped-def]
         def ask(db):  # type: ignore[no-untyped-def]
             db.exec_trace = lambda _, statement, __: statements.append(statement) or True
             try:
@@ -186,7 +186,7 @@ async def test_a_filter_costs_a_handful_of_statements_at_most(
             finally:
                 db.exec_trace = None
 
-        return await reading(ask)
+        return await reading(ask, **how)
 
     monkeypatch.setattr(store._database, "read", counted)
     for where in (

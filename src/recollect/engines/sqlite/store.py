@@ -169,10 +169,15 @@ class SqliteStore:
         return await self._database.read(ask, long=not is_short and self._rows > FEWEST)
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
-        return await self._database.read(lambda db: walk.walk(db, ids, hops))
+        is_long = hops.count > 1 or len(ids) > SHORT_ROWS
+        return await self._database.read(
+            lambda db: walk.walk(db, ids, hops), long=is_long and self._has_many
+        )
 
     async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
-        return await self._database.read(lambda db: walk.sources_of(db, ids, where, limit))
+        return await self._database.read(
+            lambda db: walk.sources_of(db, ids, where, limit), long=self._has_many
+        )
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
         return await self._database.read(
