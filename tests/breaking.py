@@ -1,11 +1,11 @@
 """File stores that fail at a chosen change, as a full disk, a lost line or a crash does."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from recollect.core.files import FileInfo, FileStore, FileStores, FolderSurvey, LockedWork
+from recollect.core.files import FileInfo, FileStore, FileStores, FileWork, FolderSurvey
 from recollect.errors import ReadOnly, RecollectError, StorageFull
 
 T = TypeVar("T")
@@ -99,8 +99,11 @@ class BreakingFiles:
         async with self._inner.lock(name):
             yield
 
+    async def run_all(self, works: Sequence[FileWork[T]]) -> Sequence[T]:
+        return await self._inner.run_all(works)
+
     async def run_locked(
-        self, name: str, work: LockedWork[T], undo: LockedWork[None] | None = None
+        self, name: str, work: FileWork[T], undo: FileWork[None] | None = None
     ) -> T:
         if self._fuse.without_lock == self.address:
             raise ReadOnly("Nothing can be made here.")

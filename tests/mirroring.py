@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from banking import Banking, bank_in
 from recollect.core.entities import ENTITY, OBSERVATION, ensure_entities
-from recollect.core.files import FileInfo, FileStore, FolderSurvey, LockedWork
+from recollect.core.files import FileInfo, FileStore, FileWork, FolderSurvey
 from recollect.core.ports import Library, RecordStore
 from recollect.core.records import Batch, Delete, Insert, Link, Record, Ref, Step, Update, Where
 from recollect.core.sessions import Session
@@ -109,8 +109,11 @@ class CrashingFiles:
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
         return self._files.lock(name)
 
+    async def run_all(self, works: Sequence[FileWork[T]]) -> Sequence[T]:
+        return await self._files.run_all(works)
+
     async def run_locked(
-        self, name: str, work: LockedWork[T], undo: LockedWork[None] | None = None
+        self, name: str, work: FileWork[T], undo: FileWork[None] | None = None
     ) -> T:
         return await self._files.run_locked(name, work, undo)
 
@@ -176,8 +179,11 @@ class FolderInMemory:
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
         return self._locks.setdefault(name, asyncio.Lock())
 
+    async def run_all(self, works: Sequence[FileWork[T]]) -> Sequence[T]:
+        return [await work() for work in works]
+
     async def run_locked(
-        self, name: str, work: LockedWork[T], undo: LockedWork[None] | None = None
+        self, name: str, work: FileWork[T], undo: FileWork[None] | None = None
     ) -> T:
         async with self.lock(name):
             return await work()

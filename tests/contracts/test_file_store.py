@@ -563,3 +563,18 @@ async def test_work_of_a_canceled_caller_ends_and_is_undone_under_its_lock(files
     assert files.files() == {"y.md": b"y"}
     await other.run_locked("bank", lambda: other.write("x.md", b"x"), undo)
     assert files.files() == {"x.md": b"x", "y.md": b"y"}
+
+
+async def test_several_works_give_their_results_in_order(files: Filing) -> None:
+    store = files.store
+    files.put("x.md", b"x")
+    files.put("a/y.md", b"y")
+
+    async def nested() -> bytes:
+        [data] = await store.run_all([lambda: store.read("x.md")])
+        return data + await store.read("a/y.md")
+
+    works = [lambda: store.read("x.md"), nested, lambda: store.read("a/y.md")]
+    assert await store.run_all(works) == [b"x", b"xy", b"y"]
+    assert await outcome(store.run_all([*works, lambda: store.read("z.md")])) == "not_found"
+    assert await store.run_all([]) == []

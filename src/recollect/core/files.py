@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -60,7 +60,7 @@ class FolderSurvey(Value):
 
 
 T = TypeVar("T")
-LockedWork = Callable[[], Coroutine[Any, Any, T]]
+FileWork = Callable[[], Coroutine[Any, Any, T]]
 
 
 class FileStore(Protocol):
@@ -143,8 +143,15 @@ class FileStore(Protocol):
         """
         ...
 
+    async def run_all(self, works: Sequence[FileWork[T]]) -> Sequence[T]:
+        """Return the results of all works: of one call into a thread, or of requests side by side.
+
+        They may run in a thread: they await nothing but calls of file stores, and change nothing.
+        """
+        ...
+
     async def run_locked(
-        self, name: str, work: LockedWork[T], undo: LockedWork[None] | None = None
+        self, name: str, work: FileWork[T], undo: FileWork[None] | None = None
     ) -> T:
         """Run `work` while holding a lock, with the promises of `lock`.
 

@@ -6,11 +6,13 @@ import stat
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, suppress
+from contextvars import copy_context
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-from recollect.core.files import FileInfo, FolderSurvey, LockedWork, is_name
+from recollect.core.driving import driven
+from recollect.core.files import FileInfo, FileWork, FolderSurvey, is_name
 from recollect.errors import (
     Conflict,
     InvalidInput,
@@ -104,8 +106,15 @@ class LocalFiles:
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
         return self._locks.lock(name)
 
+    async def run_all(self, works: Sequence[FileWork[T]]) -> Sequence[T]:
+        async def run_in_turn() -> Sequence[T]:
+            return [await work() for work in works]
+
+        context, run = copy_context(), run_in_turn()
+        return await in_thread(lambda: context.run(driven, run))
+
     async def run_locked(
-        self, name: str, work: LockedWork[T], undo: LockedWork[None] | None = None
+        self, name: str, work: FileWork[T], undo: FileWork[None] | None = None
     ) -> T:
         return await self._locks.run_in_thread(name, work, undo)
 

@@ -37,7 +37,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from recollect.core import times
 from recollect.core.driving import driven
-from recollect.core.files import LockedWork
+from recollect.core.files import FileWork
 from recollect.core.finishing import finished
 from recollect.core.times import Clock
 from recollect.errors import InvalidInput, RecollectError, StoreBusy
@@ -271,9 +271,7 @@ class Locks:
             if locks is self:
                 await lease.assure()
 
-    async def run_in_thread(
-        self, name: str, work: LockedWork[T], undo: LockedWork[None] | None
-    ) -> T:
+    async def run_in_thread(self, name: str, work: FileWork[T], undo: FileWork[None] | None) -> T:
         """Run `work` under a lock, and `undo` if the caller is canceled before its end.
 
         One call into a thread takes the lock, works and lets go. Only if another process holds the
@@ -298,7 +296,7 @@ class Locks:
             held = self._do_held(name, lease, do)
             return await in_thread(lambda: context.run(driven, held), on_cancel=canceled.set)
 
-    async def _do_if_free(self, name: str, lease: Lease, work: LockedWork[T]) -> T:
+    async def _do_if_free(self, name: str, lease: Lease, work: FileWork[T]) -> T:
         chain = await self._begun(name, secrets.token_hex(16))
         if chain is None:
             raise _NotFree
@@ -308,7 +306,7 @@ class Locks:
         finally:
             await lease.end_in_thread()
 
-    async def _do_held(self, name: str, lease: Lease, work: LockedWork[T]) -> T:
+    async def _do_held(self, name: str, lease: Lease, work: FileWork[T]) -> T:
         _held.set((*_held.get(), (self, name, lease)))  # in the copied context of one thread call
         return await work()
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import asyncssh
 
-from recollect.core.files import FileInfo, FolderSurvey, LockedWork, is_name
+from recollect.core.files import FileInfo, FileWork, FolderSurvey, is_name
 from recollect.core.finishing import finished
 from recollect.errors import (
     Conflict,
@@ -191,8 +191,11 @@ class SshFiles:
     def lock(self, name: str) -> AbstractAsyncContextManager[None]:
         return self._locks.lock(name)
 
+    async def run_all(self, works: Sequence[FileWork[Result]]) -> Sequence[Result]:
+        return await asyncio.gather(*(work() for work in works))
+
     async def run_locked(
-        self, name: str, work: LockedWork[Result], undo: LockedWork[None] | None = None
+        self, name: str, work: FileWork[Result], undo: FileWork[None] | None = None
     ) -> Result:
         async with self._locks.lock(name):
             try:

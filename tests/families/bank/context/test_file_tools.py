@@ -1,5 +1,6 @@
 """The tools for files, as a client sees them."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from banking import Banking, bank_in
-from filing import counted_calls
+from filing import CountingThreads, counted_calls
 from recollect.core.sessions import Session
 from recollect.errors import (
     BankNotFound,
@@ -69,6 +70,25 @@ async def test_a_folder_is_scanned_once_and_each_file_looked_at_only_for_its_tim
     assert calls["scandir"] == few["scandir"] == 1
     assert calls["stat"] - few["stat"] == 50 * for_each_file
     assert calls.total() - few.total() <= 50 * (for_each_file + 3)  # its kind is known already
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("read_memory_bank_file", {"filename": "activeContext.md"}),
+        ("get_context_bundle", {}),
+        ("get_context_digest", {}),
+        ("batch_read_files", {"files": list(CORE_FILES)}),
+        ("write_memory_bank_file", {"filename": "new.md", "content": "new"}),
+    ],
+)
+async def test_a_call_looks_for_its_bank_and_is_then_done_in_one_thread_call(
+    bank: Banking, tool: str, arguments: dict[str, Any]
+) -> None:
+    threads = CountingThreads()
+    asyncio.get_running_loop().set_default_executor(threads)
+    await bank(tool, **arguments)
+    assert threads.calls == 2
 
 
 async def test_a_file_that_another_program_changes_in_place_is_the_newest(bank: Banking) -> None:

@@ -1,6 +1,7 @@
 """Many files of a bank in one go, each with its own outcome."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from recollect.errors import FileNotFound, InvalidInput, NotFound, RecollectError, visible
 from recollect.families.bank.banks import Bank
@@ -29,6 +30,13 @@ async def read_batch(
     bank: Bank, names: Sequence[str], *, with_etags: bool
 ) -> tuple[dict[str, ReadResult], list[Warned] | None]:
     """A file that cannot be read has an error in its place."""
+    [read] = await bank.files.run_all([partial(_read_in_turn, bank, names, with_etags)])
+    return read
+
+
+async def _read_in_turn(
+    bank: Bank, names: Sequence[str], with_etags: bool
+) -> tuple[dict[str, ReadResult], list[Warned] | None]:
     there = await file_names(bank)
     results: dict[str, ReadResult] = {}
     warnings: list[Warned] = []

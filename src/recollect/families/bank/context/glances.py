@@ -1,6 +1,5 @@
 """The core files of a bank in one answer, whole or in short."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
@@ -102,7 +101,7 @@ async def digest_in_short(
 
 
 async def _core(bank: Bank) -> _Core:
-    read = await asyncio.gather(*(_bytes_or_error(bank, name) for name in BY_USE))
+    read = await bank.files.run_all([partial(_bytes_or_error, bank, name) for name in BY_USE])
     texts: dict[str, str] = {}
     etags: dict[str, str] = {}
     warnings: list[str] = []

@@ -62,6 +62,11 @@ async def read(bank: Bank, name: str) -> FileText:
 
 async def read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
     """The name that the file has, and what it holds."""
+    [read] = await bank.files.run_all([partial(_read_bytes, bank, name)])
+    return read
+
+
+async def _read_bytes(bank: Bank, name: str) -> tuple[str, bytes]:
     found = await found_name(bank, name)
     if found is None:
         info = await bank.files.info(name)
