@@ -8,10 +8,12 @@ import pytest
 from http_client import Exchange, SessionClient, request
 from recollect.transports.asgi import CREDENTIAL
 from recollect.transports.conformance import add_fixtures
-from recollect.transports.connection import Connection
+from recollect.transports.connection import Connection, Notices
 from recollect.transports.dispatch import Dispatcher, Request
 from recollect.transports.http_endpoint import Endpoint
-from serving import INITIALIZE
+from recollect.transports.http_events import KEEP_SECONDS, EventLog
+from recollect.transports.http_sessions import HttpSessions
+from serving import HANG, INITIALIZE
 
 PROGRESS = "notifications/progress"
 VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
@@ -167,20 +169,44 @@ async def test_a_cancelled_request_is_ended_with_an_error(
     assert slow.is_cancelled
 
 
-async def test_notices_wait_for_the_stream_and_none_is_lost(
-    endpoint: Endpoint, dispatcher: Dispatcher
-) -> None:
+async def follow(dispatcher: Dispatcher, client: SessionClient) -> Notices:
+    """What the client is told of from now on."""
     connections: list[Connection] = []
 
-    async def follow(request: Request) -> dict[str, Any]:
+    async def begin(request: Request) -> dict[str, Any]:
         connections.append(request.connection)
         request.connection.tell_by(request.announce)
         return {}
 
-    dispatcher.methods["test/follow"] = follow
-    client = await SessionClient.begin(endpoint)
+    dispatcher.methods["test/follow"] = begin
     await client.ask("test/follow").document()
-    notices = connections[0].notices
+    return connections[0].notices
+
+
+async def test_notices_wait_for_the_stream_for_longer_than_events_are_kept(
+    dispatcher: Dispatcher,
+) -> None:
+    now = 0.0
+    log = EventLog(clock=lambda: now)
+    endpoint = Endpoint(dispatcher, "/mcp", sessions=HttpSessions(log=log))
+    client = await SessionClient.begin(endpoint, "2025-06-18")
+    notices = await follow(dispatcher, client)
+    await notices.add("a")
+    await client.ask("ping").document()
+    now = KEEP_SECONDS + 1
+    log.expire()
+    standing = client.listen()
+    async with asyncio.timeout(HANG):
+        await standing.start()
+        assert (await standing.event()).message["params"] == {"uri": "a"}
+    endpoint.close()
+
+
+async def test_notices_wait_for_the_stream_and_none_is_lost(
+    endpoint: Endpoint, dispatcher: Dispatcher
+) -> None:
+    client = await SessionClient.begin(endpoint)
+    notices = await follow(dispatcher, client)
     for uri in ("a", "b", "a", "b"):
         await notices.add(uri)
 

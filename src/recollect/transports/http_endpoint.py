@@ -25,7 +25,7 @@ class Endpoint:
     ) -> None:
         self._paths = (path, path + "/")
         self._ping_seconds = ping_seconds
-        self.sessions = sessions or HttpSessions(metrics)
+        self.sessions = HttpSessions(metrics) if sessions is None else sessions
         self._stateless = StatelessEra(dispatcher)
         self._handshake = HandshakeEra(dispatcher, self.sessions, self._stateless)
 

@@ -145,7 +145,7 @@ class HttpSessions:
         clock: Seconds = time.monotonic,
     ) -> None:
         self._metrics = metrics
-        self._log = log or EventLog(clock=clock)
+        self._log = EventLog(clock=clock) if log is None else log
         self._clock = clock
         self._open: dict[str, HttpSession] = {}
         self._timer: asyncio.TimerHandle | None = None
