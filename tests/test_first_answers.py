@@ -234,6 +234,21 @@ def test_a_second_start_needs_no_command_line(kept: Place) -> None:
     assert "click" not in modules(loaded)
 
 
+def test_a_person_at_a_terminal_is_told_what_to_do(kept: Place) -> None:
+    controller, terminal = os.openpty()
+    ended = subprocess.run(
+        command("serve", "--data-dir", kept.data),
+        stdin=terminal,
+        capture_output=True,
+        env=environment() | kept.variables,
+        timeout=HANG,
+        check=True,
+    )
+    os.close(controller)
+    os.close(terminal)
+    assert b"claude mcp add" in ended.stdout
+
+
 def test_arguments_mean_the_same_to_a_second_start(place: Place, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     options = ("--path", tmp_path / "here", "--read-only", "-d", "--toolsets", "graph")

@@ -84,11 +84,12 @@ class Start:
             folder = os.getcwd()
         except OSError:  # it was removed
             return cls(None)
-        return cls(path_for(arguments, environment, folder))
+        # A person at a terminal gets an explanation.
+        return cls(None if os.isatty(0) else path_for(arguments, environment, folder))
 
     def greet(self, load: Callable[[], object]) -> None:
         """Answer what is kept while `load` runs in a thread; return when the server takes over."""
-        if self.kept is None or os.isatty(0):
+        if self.kept is None:
             return
         loader = _Loader(load)
         interval = sys.getswitchinterval()
