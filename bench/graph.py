@@ -88,14 +88,22 @@ def measured(size: int, kinds: Sequence[type[Server]], seconds: float) -> dict[s
 
 
 def _measure_calls(server: Server, workload: Workload, figures: Figures) -> None:
-    starts: list[float] = []
+    steps: dict[str, Callable[[Wire], object]] = {
+        "start": lambda _: None,
+        "start and list": lambda wire: wire.request("tools/list", {}),
+        "start, list and first call": lambda wire: wire.call("open_nodes", {"names": ["x"]}),
+    }
+    starts: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(STARTS):
         began = time.perf_counter()
         wire = server.start()
-        starts.append(time.perf_counter() - began)
+        for name, step in steps.items():
+            step(wire)
+            starts[name].append(time.perf_counter() - began)
         figures.rss_at_start = _rss(wire)
         wire.close()
-    keep_best(figures.timings, "start", starts)
+    for name, durations in starts.items():
+        keep_best(figures.timings, name, durations)
     wire = server.start()
     calls: dict[str, Callable[[], object]] = {
         "open": lambda: wire.call("open_nodes", {"names": [workload.some_name()]}),

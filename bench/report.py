@@ -27,11 +27,13 @@ Written by `python bench/graph.py --write-docs`; `--quick` takes two minutes, `-
 Node. The peer is `@modelcontextprotocol/server-memory`.
 
 Each entity has two observations of 8 to 20 words, drawn from a vocabulary of 20,000 with the
-uneven frequencies of real text, and one relation. *Store* is one `create_entities` call with one
-entity and two observations, acknowledged. *Common word* stands in every tenth entity: Recollect
-answers with the best 20, the peer with all. *Read everything* is the whole graph, which Recollect
-gives in pages of 1,000. *Eight writers* are eight server processes that write into the same graph
-for {seconds:g} seconds; afterwards a fresh one counts how much of what was acknowledged is there.
+uneven frequencies of real text, and one relation. *Start* ends with the answer to `initialize`;
+the first start of all, which keeps its answers for the next ones, does not count. *Store* is one
+`create_entities` call with one entity and two observations, acknowledged. *Common word* stands in
+every tenth entity: Recollect answers with the best 20, the peer with all. *Read everything* is the
+whole graph, which Recollect gives in pages of 1,000. *Eight writers* are eight server processes
+that write into the same graph for {seconds:g} seconds; afterwards a fresh one counts how much of
+what was acknowledged is there.
 *Dialect* is `--dialect server-memory`, which answers as the peer does: with all that it finds.
 
 {measured_with}

@@ -64,7 +64,9 @@ class Ours:
             relations = workload.relations[start : start + BATCH]
             await app.call(Session(), "create_relations", {"relations": relations})
         await app.close()
-        self.start().close()  # the first start of all writes the bytecode
+        first = self.start()  # of all: it writes the bytecode, and keeps its first answers
+        first.request("tools/list", {})
+        first.close()
 
     def start(self) -> Wire:
         return self._start()
@@ -125,7 +127,8 @@ def own_environment(bytecode: Path) -> dict[str, str]:
     """
     foreign = (PREFIX, "MEMORY_", "CLAUDE_", "PYTHONDONTWRITEBYTECODE")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return kept | {"PYTHONPYCACHEPREFIX": str(bytecode)}
+    cache = bytecode.with_name("cache")
+    return kept | {"PYTHONPYCACHEPREFIX": str(bytecode), "XDG_CACHE_HOME": str(cache)}
 
 
 def peer_version() -> str:
