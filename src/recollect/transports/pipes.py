@@ -9,6 +9,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 READ_BYTES = 1 << 16
@@ -162,7 +163,8 @@ class _ThreadWriter:
                 while view:
                     view = view[os.write(self._written, view) :]
         except OSError:
-            self._loop.call_soon_threadsafe(self._on_gone)
+            with suppress(RuntimeError):  # the server has ended before its client
+                self._loop.call_soon_threadsafe(self._on_gone)
 
 
 def _read_all(

@@ -1,4 +1,4 @@
-"""MCP over standard input and output, with the standard library alone."""
+"""MCP over standard input and output."""
 
 import asyncio
 import json
