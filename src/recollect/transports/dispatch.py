@@ -122,7 +122,7 @@ class Answer:
         """Return the whole JSON-RPC message: an error if the answer is not valid JSON."""
         try:
             result = self.as_bytes()
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             log.exception("cannot write an answer")
             failure = ProtocolError(INTERNAL_ERROR, "The answer cannot be written.")
             return failure.respond(request_id)
