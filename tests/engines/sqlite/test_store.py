@@ -16,8 +16,9 @@ from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.library import SqliteLibrary
 from recollect.engines.sqlite.schema import PROJECT
 from recollect.engines.sqlite.sql import Connection
-from recollect.engines.sqlite.store import SqliteStore
+from recollect.engines.sqlite.store import SHORT_ROWS, SHORT_STEPS, SHORT_TEXT, SqliteStore
 from recollect.errors import StorageFull, StoreDamaged, StoreTooNew
+from watching import watched
 
 NOBODY = 65534  # a user without rights, on every Unix
 DAY_ONE_AS_TEXT = "2023-11-14T22:13:20.000Z"
@@ -365,3 +366,55 @@ async def test_the_revision_differs_after_a_commit_that_came_while_it_was_closed
     with_another.execute("INSERT INTO changes(at, tool) VALUES (1, 'another process')")
     with_another.close()
     assert await store.revision() != before
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_short"),
+    [
+        ([entity("new", text="x" * SHORT_TEXT)], True),
+        ([entity("new", text="x" * (SHORT_TEXT + 1))], False),
+        ([note("old", f"{number}") for number in range(SHORT_STEPS)], True),
+        ([note("old", f"{number}") for number in range(SHORT_STEPS + 1)], False),
+        ([link("old", "knows", "old")], True),
+        ([Update("old", {"text": "new"}, 1)], True),
+        ([Update("old", {"name": "new"}, 1)], False),  # its children are indexed again
+        ([Delete(record_ref("old"))], False),  # its children go with it
+    ],
+)
+async def test_only_a_small_commit_is_made_in_the_callers_thread(
+    tmp_path: Path, steps: list[Any], is_short: bool
+) -> None:
+    path = tmp_path / "project.db"
+    create(path, PROJECT)
+    with watched() as watch:
+        database = Database(path, PROJECT, inline_writes=True)
+        store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
+        await store.commit(batch(entity("old")))
+        watch.begin()
+        await store.commit(batch(*steps))
+        assert ("COMMIT" not in watch.elsewhere) is is_short
+        await database.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "limit", "is_short"),
+    [
+        (Where(), None, False),
+        (Where(kinds=("entity",)), SHORT_ROWS, True),
+        (Where(kinds=("entity",)), SHORT_ROWS + 1, False),
+        (Where(kinds=("entity",), pinned=True), 1, False),  # who knows how many are read for it
+        (Where(ids=("kept",)), None, True),
+        (Where(name_keys=("kept",) * (SHORT_ROWS + 1)), None, False),
+        (Where(parents=("kept",)), None, False),
+    ],
+)
+async def test_only_what_an_index_finds_soon_is_read_in_the_callers_thread(
+    folder: Path, library: SqliteLibrary, where: Where, limit: int | None, is_short: bool
+) -> None:
+    await library.close()
+    with watched() as watch:
+        _, store = await library.open("project")
+        await store.get(["kept"])
+        watch.begin()
+        await store.scan(where, limit=limit)
+        assert (not watch.elsewhere) is is_short

@@ -13,7 +13,7 @@ from recollect.engines.sqlite.connections import create
 from recollect.engines.sqlite.database import Database
 from recollect.engines.sqlite.schema import PROJECT
 from recollect.engines.sqlite.sql import Connection
-from recollect.engines.sqlite.store import FEWEST, SqliteStore
+from recollect.engines.sqlite.store import FEWEST_TEXTS, SqliteStore
 
 ALL = 1_000_000
 GRAPH = Where(kinds=("entity", "observation"))
@@ -52,7 +52,7 @@ async def database(path: Path) -> AsyncIterator[Database]:
 async def store(database: Database) -> SqliteStore:
     """One with enough records for their texts to be kept in memory, and where they are."""
     store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
-    things = [entity(f"Thing {number}") for number in range(FEWEST)]
+    things = [entity(f"Thing {number}") for number in range(FEWEST_TEXTS)]
     notes = [note("Thing 7", f"{text} here") for text in ODD]
     await store.commit(
         batch(*things, *notes, entity("a", kind="memory", text="thing 7, remembered"))
@@ -117,17 +117,17 @@ async def test_a_search_in_memory_finds_what_reading_every_record_finds(
 async def test_a_search_in_memory_reads_only_what_it_finds(
     database: Database, store: SqliteStore
 ) -> None:
-    assert await steps(database, store, "thing 77") < FEWEST
+    assert await steps(database, store, "thing 77") < FEWEST_TEXTS
     fresh = SqliteStore(database, "project", 1, lambda: DAY_ONE)
-    assert await steps(database, fresh, "thing 77") > 10 * FEWEST
+    assert await steps(database, fresh, "thing 77") > 10 * FEWEST_TEXTS
 
 
 async def test_few_records_are_not_kept_in_memory(path: Path, database: Database) -> None:
     store = SqliteStore(database, "project", 1, lambda: DAY_ONE)
-    await store.commit(batch(*(entity(f"Thing {number}") for number in range(FEWEST - 1))))
+    await store.commit(batch(*(entity(f"Thing {number}") for number in range(FEWEST_TEXTS - 1))))
     await store.containing("thing", GRAPH, 1)
     await read(database)
-    assert await steps(database, store, "thing 77") > FEWEST
+    assert await steps(database, store, "thing 77") > FEWEST_TEXTS
 
 
 async def test_what_anyone_changes_is_followed(
@@ -144,7 +144,7 @@ async def test_what_anyone_changes_is_followed(
     ):
         await other.commit(change)
         await agree(database, store)
-        assert await steps(database, store, "new thing 7") < FEWEST
+        assert await steps(database, store, "new thing 7") < FEWEST_TEXTS
     await other.redact([record_ref("Thing 9")], lambda _, values: {**values, "text": "k"})
     await agree(database, store)
     await read(database)
@@ -152,7 +152,7 @@ async def test_what_anyone_changes_is_followed(
     await other.commit(batch(entity("thing 7 in its place")))
     await agree(database, store)
     await read(database)
-    assert await steps(database, store, "new thing 7") < FEWEST
+    assert await steps(database, store, "new thing 7") < FEWEST_TEXTS
     await elsewhere.close()
 
 
@@ -162,7 +162,7 @@ async def test_whatever_happens_the_answers_are_the_same(
     chance = random.Random(4)
     for number in range(60):
         steps = [entity(f"{chance.choice(WANTED[:10])} {number} {chance.random()}")]
-        doomed = (await store.scan(GRAPH))[chance.randrange(FEWEST // 2)]
+        doomed = (await store.scan(GRAPH))[chance.randrange(FEWEST_TEXTS // 2)]
         await store.commit(batch(*steps, Delete(record_ref(doomed.id))))
         text = chance.choice(WANTED)
         assert await store.containing(text, GRAPH, ALL) == await scanned(database, text, GRAPH, ALL)
@@ -172,7 +172,7 @@ async def test_too_many_changes_are_read_again(database: Database, store: Sqlite
     await store.commit(batch(*(entity(f"More {number}") for number in range(2_500))))
     await agree(database, store)
     await read(database)
-    assert await steps(database, store, "more 77") < FEWEST
+    assert await steps(database, store, "more 77") < FEWEST_TEXTS
     await agree(database, store)
 
 

@@ -59,9 +59,10 @@ T = TypeVar("T")
 
 DELETED_GENERATION = 0
 MANY = 5_000  # rows of the word index; up to here FTS5 ranks them as quickly as arrays
-FEWEST, MOST_TEXTS = 1_000, 60_000  # rows whose texts are kept in memory; fewer are soon read
+FEWEST_TEXTS, MOST_TEXTS = 1_000, 60_000  # kept in memory; fewer are soon read
 FOLD_PATIENCE = 5.0  # seconds a purge waits for readers that hold old pages
 SHORT_ROWS = 200  # that a question may ask for and still be a short one
+SHORT_GRAPH = 1_000  # rows of a project whose whole graph is soon read
 SHORT_STEPS, SHORT_TEXT = 50, 20_000  # steps and characters of a short write
 
 
@@ -166,7 +167,7 @@ class SqliteStore:
 
         asked = wanted.limit if wanted.ids is None else len(wanted.ids)
         is_short = asked is not None and asked <= SHORT_ROWS
-        return await self._database.read(ask, long=not is_short and self._rows > FEWEST)
+        return await self._database.read(ask, long=not is_short and self._rows > SHORT_GRAPH)
 
     async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
         is_long = hops.count > 1 or len(ids) > SHORT_ROWS
@@ -353,7 +354,9 @@ class SqliteStore:
 
     def _needs_texts(self) -> bool:
         is_missing = self._substrings is None or self._substrings.is_outdated
-        return is_missing and not self._is_reading_texts and FEWEST <= self._rows <= MOST_TEXTS
+        return (
+            is_missing and not self._is_reading_texts and FEWEST_TEXTS <= self._rows <= MOST_TEXTS
+        )
 
     def _read_texts(self, db: Connection) -> None:
         from recollect.engines.sqlite.substrings import Substrings

@@ -14,7 +14,7 @@ from recollect.engines.sqlite.restocking import restocked
 from recollect.engines.sqlite.rows import listed
 from recollect.engines.sqlite.sql import Connection
 
-MOST_BYTES = 16_000_000
+MOST_BYTES = 8_000_000  # of all texts; 10,000 entities take some three million
 MOST_CHANGED = 2_000  # records beside the piece; with more of them it is read again
 
 _SEPARATOR, _END = "\x1f", "\x1e"
