@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # loaded by the program itself, long before
     from recollect.first_answers import Start
 
 GRACE = 0.4  # seconds that calls under way get when we are told to stop
+LAST_CALLS = 5.0  # seconds for calls under way when the input has ended: the client still reads
 LAST_WORDS = 0.1  # seconds for those that were cancelled, and for what is still to be written
 
 PROGRESS = "notifications/progress"
@@ -63,10 +64,10 @@ class _Exchange:
         self._running: dict[str | int, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # those too that were canceled
         self._stop = asyncio.Event()
-        self._writer = open_writer(written, self._stop.set)
+        self._writer = open_writer(written, self._hurry)
 
     async def run(self, read: int, start: "Start | None" = None) -> None:
-        on_signals(asyncio.get_running_loop(), self._stop.set)
+        on_signals(asyncio.get_running_loop(), self._hurry)
         lines = Lines(MESSAGE_LIMIT)
 
         def deliver(data: bytes) -> None:
@@ -171,16 +172,24 @@ class _Exchange:
     def _put(self, message: bytes) -> None:
         self._writer.put(message + b"\n")
 
+    def _hurry(self) -> None:
+        """Stop for a signal, or a client that is gone: calls under way have little time."""
+        self._stop.set()
+        asyncio.get_running_loop().call_later(GRACE, self._cancel)
+
     async def _finish(self) -> None:
-        """Lets what is running end for a moment, then cancels it."""
+        """Let the calls under way end, then cancel them."""
         self._connection.close()
         self._dispatcher.close()
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=GRACE)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late, timeout=LAST_WORDS)
+            await asyncio.wait(self._tasks, timeout=LAST_CALLS)
+        if self._tasks:
+            self._cancel()
+            await asyncio.wait(self._tasks, timeout=LAST_WORDS)
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
 
 def _start(answer: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

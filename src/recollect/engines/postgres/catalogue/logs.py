@@ -68,7 +68,5 @@ def add_usage(cursor: Cursor, rows: Sequence[Usage]) -> None:
 
 
 def usage(cursor: Cursor) -> list[Usage]:
-    rows = cursor.ask_last(
-        "SELECT tool, calls, errors, total_ms, longest_ms, last_at FROM usage"
-    )
+    rows = cursor.ask_last("SELECT tool, calls, errors, total_ms, longest_ms, last_at FROM usage")
     return summed(Usage(*row) for row in rows)

@@ -191,9 +191,7 @@ class Database:
             await asyncio.wait({ended}, timeout=STOPPING)
         if not ended.done():
             is_lost = call.may_have_stored
-            asked.give_up(
-                lost(self.place) if is_lost else not_ready(call.limit, self.place)
-            )
+            asked.give_up(lost(self.place) if is_lost else not_ready(call.limit, self.place))
 
     def _cut_all(self, why: StoreAway) -> None:
         for asked in list(self._asked):
@@ -206,9 +204,7 @@ class Database:
 class _Asked(Generic[T]):
     """A call, the thread's side of its end, and ours."""
 
-    def __init__(
-        self, call: Call, future: "Future[T]", loop: asyncio.AbstractEventLoop
-    ) -> None:
+    def __init__(self, call: Call, future: "Future[T]", loop: asyncio.AbstractEventLoop) -> None:
         self.call = call
         self.future = future
         self.deadline = loop.time() + call.limit
