@@ -113,9 +113,8 @@ async def test_answers_are_as_their_schema_says(
     for form in ("json", "markdown"):
         result = await historian.result(tool, format=form, **arguments)
         jsonschema.validate(result.structured, historian.tools.get(tool).output_schema or False)
-        assert (result.text == json.dumps(result.structured, ensure_ascii=False)) == (
-            form == "json"
-        )
+        written = json.dumps(result.structured, ensure_ascii=False, separators=(",", ":"))
+        assert (result.text == written) == (form == "json")
 
 
 async def test_a_discussion_is_found_with_what_stands_around_it(historian: Historian) -> None:
