@@ -33,6 +33,7 @@ WITHHELD = {
     "scan_links",
     "size",
     "sources_of",
+    "subgraph",
     "vectors",
 }
 PORT = {name for name in vars(RecordStore) if not name.startswith("_")}
