@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import gc
 import threading
 from pathlib import Path
 
@@ -241,3 +242,12 @@ async def test_the_store_of_conversations_is_made_once_whoever_asks_first(
     assert [record.id for record in await ours.scan(Where())] == ["ours", "theirs"]
     await other.close()
     assert names(folder, "history.*") <= {"history.db", "history.db-wal", "history.db-shm"}
+
+
+async def test_a_library_closes_files_that_nothing_else_holds(tmp_path: Path) -> None:
+    for number in range(5):
+        library = SqliteLibrary(tmp_path / str(number))
+        await library.create("project", "")
+        gc.collect()  # what is over holds nothing
+        await library.close()
+        assert open_files(tmp_path) == set()

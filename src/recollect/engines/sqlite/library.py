@@ -291,11 +291,12 @@ class SqliteLibrary:
 
     async def close(self) -> None:
         """Ends within moments: what still runs is interrupted, what was acknowledged is kept."""
+        known = set(self._databases)  # nothing else may hold them from here on
         self._stores.clear()
         self._meta_db = None
         self._owned.clear()
         # Again and again: a call that comes meanwhile opens what it uses anew.
-        while opened := [database for database in self._databases if database.is_open]:
+        while opened := [each for each in known.union(self._databases) if each.is_open]:
             for database in opened:
                 await database.close(interrupt=True)
 
