@@ -4,7 +4,10 @@ import asyncio
 from collections import Counter
 from contextvars import ContextVar
 
-from postgresing import Proxy
+from postgresing import Proxy, Server
+from proxying import Direction
+
+_IS_IDLE = b"Z\0\0\0\5I"  # what the server says when it waits, and no transaction is open
 
 _connection: ContextVar[object] = ContextVar("connection")
 
@@ -30,8 +33,23 @@ class Ways(dict[str, int]):
 
 
 class Way(Proxy):
-    """Knows its connections apart."""
+    """Knows its connections apart, and counts the transactions that came to their end."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server)
+        self.transactions = 0
 
     async def _is_let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         _connection.set(object())
         return await super()._is_let_in(reader, writer)
+
+    def _altered(self, data: bytes, direction: Direction) -> bytes:
+        if direction == "down":
+            self.transactions += data.count(_IS_IDLE)
+        return data
+
+    def count(self) -> Ways:
+        """From now on, and from nothing."""
+        self.transactions = 0
+        self.passed = ways = Ways()
+        return ways

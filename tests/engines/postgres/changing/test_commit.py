@@ -17,6 +17,7 @@ from recollect.engines.postgres.connecting.news import CHANNEL
 from recollect.engines.postgres.store import PostgresStore
 from recollect.errors import Conflict
 
+
 @dataclass
 class Distant:
     """A store that is reached by a way on which trips are counted."""

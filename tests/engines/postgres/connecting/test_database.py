@@ -91,7 +91,9 @@ async def test_a_failure_that_was_passed_over_is_no_success(database: Database) 
     assert await database.read(count) == 0
 
 
-async def test_statements_that_fail_together_do_not_spoil_what_comes_after_it(database: Database) -> None:
+async def test_statements_that_fail_together_do_not_spoil_what_comes_after_it(
+    database: Database,
+) -> None:
     def work(cursor: Cursor) -> None:
         for statement in ("SELECT 1", "SELECT 1 / 0", "SELECT 2"):
             cursor.ask(statement)

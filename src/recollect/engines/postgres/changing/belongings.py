@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from recollect.core.records import Link, Record, Ref
-from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.connecting.cursor import Cursor
+from recollect.engines.postgres.connecting.wire import Answer
 from recollect.engines.postgres.records.asking import ask
 from recollect.engines.postgres.records.rows import (
     LINK_COLUMNS,
@@ -42,12 +43,12 @@ class Belongings(Value):
         return bool(self.records or self.links)
 
 
-def members(cursor: Cursor, store: int, ids: list[str]) -> Cursor:
+def members(cursor: Cursor, store: int, ids: list[str]) -> Answer:
     """Rows of these records and of all below them, the oldest first."""
     return ask(cursor, _MEMBERS, store, ids, store, store)
 
 
-def links_at_members(cursor: Cursor, store: int, ids: list[str]) -> Cursor:
+def links_at_members(cursor: Cursor, store: int, ids: list[str]) -> Answer:
     return ask(cursor, _AT_FAMILY, store, ids, store, store, store)
 
 

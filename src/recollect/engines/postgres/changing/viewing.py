@@ -15,7 +15,8 @@ from recollect.engines.postgres.changing.belongings import (
     members,
 )
 from recollect.engines.postgres.changing.turns import Place, State, found_state, take
-from recollect.engines.postgres.connecting.database import Cursor
+from recollect.engines.postgres.connecting.cursor import Cursor
+from recollect.engines.postgres.connecting.wire import Answer
 from recollect.engines.postgres.records.asking import ask, ask_for, rows_of
 from recollect.engines.postgres.records.rows import (
     RECORD_COLUMNS,
@@ -162,10 +163,10 @@ class StoredView:
                 names.add(name_hash(record))
         return names
 
-    def _ask(self, statement: str, *values: Any) -> Cursor:
+    def _ask(self, statement: str, *values: Any) -> Answer:
         return ask(self._cursor, statement, self._store, *values)
 
-    def _ask_for(self, statement: str, wanted: Sequence[Any]) -> Cursor | None:
+    def _ask_for(self, statement: str, wanted: Sequence[Any]) -> Answer | None:
         return ask_for(self._cursor, statement, self._store, wanted)
 
     def _take_in(self, ids: Iterable[str], rows: Iterable[Row]) -> None:

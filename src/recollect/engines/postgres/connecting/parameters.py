@@ -57,8 +57,7 @@ def _number(text: str) -> tuple[bytes, tuple[str, ...]]:
 
 def _encode(value: Any) -> tuple[bytes | None, int]:
     """The value as text, and its type; UNKNOWN leaves that to the statement."""
-    encode = _ENCODERS.get(type(value))
-    if encode is not None:
+    if (encode := _ENCODERS.get(value.__class__)) is not None:
         return encode(value)
     for kind in (str, bool, int, float, Sequence):  # what is one of these by descent
         if isinstance(value, kind):
@@ -80,7 +79,11 @@ def _type_of(number: int) -> int:
 
 
 def _array(values: Sequence[Any]) -> str:
-    return f"{{{','.join([_ELEMENTS.get(type(value), _quote)(value) for value in values])}}}"
+    return f"{{{','.join(map(_element, values))}}}"
+
+
+def _element(value: Any) -> str:
+    return _ELEMENTS.get(value.__class__, _quote)(value)
 
 
 def _quote(value: Any) -> str:

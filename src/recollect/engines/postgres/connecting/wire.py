@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import psycopg
-from psycopg.adapt import Transformer
+from psycopg import abc, adapt
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
@@ -36,6 +36,7 @@ class Answer:
         self._check = check
         self._result: PGresult | None = None
         self._rows: list[Row] = []
+        self._is_skipped = False
         self._taken = 0  # rows that were fetched one by one
         self.error: psycopg.Error | None = None
 
@@ -69,12 +70,16 @@ class Answer:
         return self._result.command_status or b""
 
     def _wait(self) -> None:
-        if self._result is None:
+        if self._result is None and not self._is_skipped:
             self._look()
         if self._result is None:
             raise RuntimeError("a statement was not done: one before it had failed")
 
-    def take(self, result: PGresult, transformer: Transformer) -> None:
+    def skip(self) -> None:
+        """It was not done, for one before it has failed."""
+        self._is_skipped = True
+
+    def take(self, result: PGresult, transformer: abc.Transformer) -> None:
         """Raises what the server says against it, and what `check` does."""
         self._result = result
         if result.status == ExecStatus.TUPLES_OK:
@@ -100,12 +105,13 @@ class Wire:
         self.trips = 0
         self.has_answered = False  # since it was opened
         self._pgconn = connection.pgconn
-        self._transformer = Transformer(connection)
+        self._transformer: abc.Transformer = adapt.Transformer(connection)
         self._remembers = remembers
         self._uses: dict[_Key, int] = {}
         self._names: dict[_Key, bytes] = {}  # by which the server knows statements
         self._unsure: list[_Key] = []  # of these it has not said yet that it does
         self._named = 0
+        self._has_failed = False
         self._expected: deque[Answer | None] = deque()  # None: the end of what went out together
         self._selector: selectors.BaseSelector | None = None
         self._awaited = selectors.EVENT_READ
@@ -136,50 +142,39 @@ class Wire:
         self._expected.append(None)
 
     def receive(self) -> None:
-        """Waits for all answers. Raises the first failure."""
-        failure = self._drain()
-        if failure is not None:
-            raise failure
+        """Waits for all answers. Raises the first failure; `close` leaves out what is behind it."""
+        self.trips += bool(self._expected)
+        while self._expected:
+            answer = self._expected[0]
+            result = self._next_result()
+            if answer is None:
+                self._expected.popleft()
+                continue
+            while self._next_result() is not None:  # None is the end of an answer
+                pass
+            self._expected.popleft()
+            if self._has_failed or result is None:
+                answer.skip()
+                continue
+            self._has_failed = True  # unless it can be taken
+            answer.take(result, self._transformer)
+            self._has_failed = False
+            self.has_answered = True
 
     def close(self) -> None:
         """Leaves the connection as if nothing was under way on it, if it is still one."""
         with suppress(psycopg.Error):
-            if self._expected and self._expected[-1] is not None:
-                self.synchronize()
-            self._drain()
+            if self._expected:
+                self._has_failed = True  # nobody looks at what is left
+                if self._expected[-1] is not None:
+                    self.synchronize()
+            self.receive()
             self._pgconn.exit_pipeline_mode()
-
-    def _drain(self) -> Exception | None:
-        if not self._expected:
-            return None
-        self.trips += 1
-        failure: Exception | None = None
-        try:
-            while self._expected:
-                answer = self._expected[0]
-                result = self._next_result()
-                if answer is not None:
-                    while self._next_result() is not None:  # None is the end of an answer
-                        pass
-                    failure = failure or self._taken(answer, result)
-                self._expected.popleft()
-        except psycopg.Error as error:  # the connection was lost: what was said before tells more
-            raise failure or error from None
-        if failure is not None:
+        if self._has_failed:
             for key in self._unsure:
                 del self._names[key]
         self._unsure.clear()
-        return failure
-
-    def _taken(self, answer: Answer, result: PGresult | None) -> Exception | None:
-        if result is None:
-            return psycopg.OperationalError("a statement was not answered")
-        try:
-            answer.take(result, self._transformer)
-        except Exception as error:
-            return error
-        self.has_answered = True
-        return None
+        self._has_failed = False
 
     def _next_result(self) -> PGresult | None:
         pgconn = self._pgconn

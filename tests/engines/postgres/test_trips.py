@@ -1,0 +1,115 @@
+"""How often the questions of a store, and the tools that ask them, go to the server."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import pytest
+
+from making import batch, entity, link, memory, record_ref
+from postgres_libraries import library_over
+from postgres_trips import Way
+from postgresing import shared
+from proxying import running
+from recollect.core.records import Weights, Where
+from recollect.core.walking import Hops
+from recollect.core.words import Phrase
+from recollect.engines.postgres.library import PostgresLibrary
+from recollect.engines.postgres.store import PostgresStore
+from remembering import Assistant
+from upstreaming import until
+
+COMMITTED_AND_TOLD = 2  # transactions: whoever follows is woken behind the commit
+
+Question = Callable[[PostgresStore], Awaitable[object]]
+QUESTIONS: dict[str, Question] = {
+    "get": lambda store: store.get(["Ada", "Bob"]),
+    "scan": lambda store: store.scan(Where(kinds=("entity",)), limit=3),
+    "containing": lambda store: store.containing("Ada", Where(), 3),
+    "links": lambda store: store.links(["Ada"]),
+    "walk": lambda store: store.walk(["Ada"], Hops(3)),
+    "get_links": lambda store: store.get_links(["knows"]),
+    "scan_links": lambda store: store.scan_links(deleted=None),
+    "count": lambda store: store.count(),
+    "how_many": lambda store: store.how_many(Where()),
+    "changes": lambda store: store.changes(),
+    "history": lambda store: store.history([record_ref("Ada")]),
+    "revision": lambda store: store.revision(),
+    "stamp": lambda store: store.stamp(),
+    "tally": lambda store: store.tally(["entity"]),
+    "scopes": lambda store: store.scopes("entity"),
+    "authors": lambda store: store.authors(),
+    "unembedded": lambda store: store.unembedded("model", ["entity"], 3),
+    "vectors": lambda store: store.vectors("model", ["Ada"]),
+    "accesses": lambda store: store.accesses(["Ada"]),
+    "most_accessed": lambda store: store.most_accessed(3),
+    "size": lambda store: store.size(),
+}
+
+
+@pytest.fixture
+async def way() -> AsyncGenerator[Way, None]:
+    async with running(Way(shared())) as way:
+        yield way
+
+
+@pytest.fixture
+async def library(way: Way) -> AsyncGenerator[PostgresLibrary, None]:
+    library = library_over(way.database())
+    user = await library.user()
+    # Connections enough that none is opened while trips are counted.
+    await asyncio.gather(*(user.revision() for _ in range(4)))
+    yield library
+    await library.close()
+
+
+@pytest.fixture
+async def store(way: Way, library: PostgresLibrary) -> PostgresStore:
+    store = await library.user()
+    way.count()
+    await store.commit(batch(entity("Ada"), entity("Bob"), link("Ada", "knows", "Bob")))
+    await until(lambda: way.transactions == COMMITTED_AND_TOLD)
+    return store
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_a_question_takes_one_trip_and_one_transaction(
+    way: Way, store: PostgresStore, name: str
+) -> None:
+    ways = way.count()
+    await QUESTIONS[name](store)
+    assert (ways.trips, way.transactions) == (1, 1)
+
+
+async def test_a_word_query_takes_one_trip_to_count_and_one_to_find(
+    way: Way, store: PostgresStore
+) -> None:
+    ways = way.count()
+    assert await store.match(Phrase(("ada",)), Where(), Weights(), 3)
+    assert (ways.trips, way.transactions) == (2, 1)
+
+
+async def test_a_commit_is_one_transaction(way: Way, store: PostgresStore) -> None:
+    way.count()
+    await store.commit(batch(memory("said")))
+    await until(lambda: way.transactions >= COMMITTED_AND_TOLD)
+    assert way.transactions == COMMITTED_AND_TOLD
+
+
+async def test_tools_ask_no_more_than_they_need(way: Way, library: PostgresLibrary) -> None:
+    await library.create("shop", "")
+    assistant = Assistant(library)
+    await assistant.store("The kettle boils water for the tea.")
+    await assistant.recall("kettle")
+
+    async def transactions(tool: str, **arguments: str) -> int:
+        await assistant.indexing.catch_up()
+        way.count()
+        await assistant.tools.get(tool).run(assistant.call(tool), arguments)
+        return way.transactions
+
+    # The project; of it and of the user authors, words and meaning; what was found.
+    assert await transactions("recall_memories", query="kettle tea") <= 8
+    kept = {"type": "semantic", "scope": "project"}
+    said = await transactions("store_memory", content="The office opens at nine.", **kept)
+    # The project, what may be alike and its texts, the commit, and the one that tells.
+    assert said <= 6
