@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "recollect"
 TESTS = ROOT / "tests"
 
-LONGEST_FILE = 450  # lines; past this a second idea has moved in
+LONGEST_FILE = 600  # lines; 450 are normal, and past that a second idea may have moved in
 # Tests of what is no module: whole journeys, ports, and the project itself.
 WITHOUT_TWIN = {"contracts", "journeys"}
 OF_THE_PROJECT = {"test_rules.py", "test_docs.py", "test_bootstrap.py", "test_check.py"}
