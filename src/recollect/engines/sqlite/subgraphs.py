@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Literal, cast
+from typing import cast
 
 from recollect.core.subgraphs import Edge, Leaf, Node, Selection, Subgraph, cut
 from recollect.engines.sqlite.rows import facets_from, listed
@@ -26,6 +26,9 @@ _EDGES = (
     "CROSS JOIN records s ON s.key = l.source CROSS JOIN records t ON t.key = l.target "
     "WHERE l.key IN ({at}) AND s.kind = ? AND t.kind = ? ORDER BY l.key"
 )
+_LINKS = (
+    "SELECT id, source, verb, target, created_at FROM links WHERE deleted_at IS NULL ORDER BY key"
+)
 _SIDES = {"out": ("source",), "both": ("source", "target")}
 
 
@@ -37,7 +40,7 @@ def read_subgraph(db: Connection, wanted: Selection) -> Subgraph:
     nodes = [
         Node._make((*row[1:6], facets_from(row[6]), *row[7:9], leaves[row[0]])) for row in rows
     ]
-    edges = _edges_at(db, wanted, keys, "out" if is_whole else wanted.direction)
+    edges = _all_edges(db, rows) if is_whole else _edges_at(db, wanted, keys)
     edges.sort(key=attrgetter("created_at"))  # by age already, but for what came from elsewhere
     return Subgraph(nodes, edges, has_more)
 
@@ -75,11 +78,18 @@ def _leaves(
     return leaves
 
 
-def _edges_at(
-    db: Connection, wanted: Selection, keys: str, direction: Literal["out", "both"]
-) -> list[Edge]:
-    """All edges of a whole graph go out from one of its nodes."""
-    sides = _SIDES[direction]
+def _all_edges(db: Connection, rows: Sequence[Row]) -> list[Edge]:
+    """Read the edges of a whole graph. Its nodes have the names of both ends, so nothing joins."""
+    ends = {row[0]: row[1:3] for row in rows}
+    return [
+        Edge._make((edge_id, *ends[source], verb, *ends[target], created_at))
+        for edge_id, source, verb, target, created_at in db.execute(_LINKS).fetchall()
+        if source in ends and target in ends
+    ]
+
+
+def _edges_at(db: Connection, wanted: Selection, keys: str) -> list[Edge]:
+    sides = _SIDES[wanted.direction]
     statement = _EDGES.format(at=" UNION ".join(_AT.format(side=side) for side in sides))
     found = db.execute(statement, (*[keys] * len(sides), wanted.kind, wanted.kind))
     return list(map(Edge._make, found.fetchall()))
