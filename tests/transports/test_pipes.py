@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.transports.pipes import Writer, open_writer, start_reading
+from recollect.transports.pipes import PIPE_BYTES, Writer, open_writer, start_reading
 from serving import HANG
 
 LARGE = 10_000_000  # bytes, far more than any pipe holds
@@ -168,3 +168,11 @@ if sys.platform != "win32":
             assert not os.get_blocking(client.written)
             await client.writer.close(0)
             assert os.get_blocking(client.written)
+
+
+async def test_a_pipe_of_linux_holds_a_large_answer_whole() -> None:
+    size = PIPE_BYTES - 1
+    async with over_pipe() as client:
+        client.writer.put(message(1, size))
+        assert client.writer.pending == (0 if sys.platform == "linux" else 1)
+        assert await client.receive(size + 1) == message(1, size)

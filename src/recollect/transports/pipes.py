@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Protocol
 
 READ_BYTES = 1 << 16
+PIPE_BYTES = 1 << 20  # what Linux allows any user
 LAST = b"\n"  # the last line counts without its line break too
 
 log = logging.getLogger(__name__)
@@ -72,6 +73,15 @@ def _is_waitable(descriptor: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
+def _widen(written: int) -> None:
+    """Let a pipe hold a large answer whole, if the system can: the client reads it in one go."""
+    if sys.platform == "linux":
+        import fcntl
+
+        with suppress(OSError):  # a socket, or more than this user may have
+            fcntl.fcntl(written, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
 class _LoopWriter:
     """Writes immediately what the client has room for, and the rest when it has read that."""
 
@@ -84,6 +94,7 @@ class _LoopWriter:
         self._drained = asyncio.Event()
         self._drained.set()
         os.set_blocking(written, False)
+        _widen(written)
 
     @property
     def pending(self) -> int:
