@@ -1,6 +1,7 @@
 """Who is let in, whose key is trusted, and what is said when it is not."""
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -231,7 +232,7 @@ async def test_a_folder_is_no_key(server: SshServer, tmp_path: Path) -> None:
 
 
 async def test_a_host_where_nobody_listens_is_unavailable(server: SshServer) -> None:
-    error = await refusal(replace(server, port=free_port()), server.options)
+    error = await refusal(dataclasses.replace(server, port=free_port()), server.options)
     assert isinstance(error, Unavailable)
     assert error.retry_possible
 
@@ -245,7 +246,7 @@ async def test_a_host_that_says_nothing_is_given_up(server: SshServer) -> None:
     async with silent:
         port = silent.sockets[0].getsockname()[1]
         error = await refusal(
-            replace(server, port=port), replace(server.options, connect_seconds=0.05)
+            dataclasses.replace(server, port=port), replace(server.options, connect_seconds=0.05)
         )
     assert isinstance(error, Unavailable)
     assert error.retry_possible

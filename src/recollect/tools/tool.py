@@ -98,6 +98,9 @@ class Result:
     def is_error(self) -> bool:
         return self.wire is not None and self.wire.get("isError") is True
 
+    def __repr__(self) -> str:
+        return f"Result({self.structured!r}, {self.sentence!r}, wire={self.wire!r})"
+
 
 class Warned(Value):
     """Something that the caller should know although the call succeeded."""
