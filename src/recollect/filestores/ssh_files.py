@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import asyncssh
 
@@ -192,7 +192,11 @@ class SshFiles:
         return self._locks.lock(name)
 
     async def run_all(self, works: Sequence[FileWork[Result]]) -> Sequence[Result]:
-        return await asyncio.gather(*(work() for work in works))
+        done = await asyncio.gather(*(work() for work in works), return_exceptions=True)
+        for each in done:  # none is left under way when another has failed
+            if isinstance(each, BaseException):
+                raise each
+        return cast(Sequence[Result], done)
 
     async def run_locked(
         self, name: str, work: FileWork[Result], undo: FileWork[None] | None = None
