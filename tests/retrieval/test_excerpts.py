@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core import stemming
+from recollect.core import stemming, words
 from recollect.retrieval import excerpts
 from recollect.retrieval.excerpts import MOST_TEXT, Excerpt, Sought, excerpt, stems
 
@@ -98,3 +98,19 @@ def test_only_words_that_begin_like_a_sought_one_are_stemmed(
     monkeypatch.setattr(excerpts, "stem", noted)
     assert sought.said_in("The garden has many logs, and nobody logs in by a form.") == {"form"}
     assert stemmed == ["logs", "logs", "form"]
+
+
+def test_of_what_may_be_several_words_only_that_with_a_sought_one_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+
+    def noted(text: str) -> str:
+        read.append(text)
+        return words.index_text(text)
+
+    sought = Sought(stems("login forms"))
+    monkeypatch.setattr(excerpts, "index_text", noted)
+    assert sought.said_in("Nobody logs in (yet), but showLoginForm() has a for-m.") >= {"login"}
+    assert sought.said_in("Nobody, anywhere, speaks of that: see build_page(x).") == frozenset()
+    assert read == ["logs showLoginForm() for-m."]

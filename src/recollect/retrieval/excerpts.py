@@ -72,12 +72,12 @@ class Sought:
         return frozenset(found for word in words if (found := stem(word)) in self.stems)
 
     def may_be_in_chunk(self, chunk: str) -> bool:
-        """Tell a plain word by how it begins; what may be several words has to be read."""
-        return (
-            chunk.startswith(self._roots)
-            or not (chunk.isalpha() and chunk.islower())
-            or not chunk.isascii()
-        )
+        """Tell a plain word by how it begins, and what may be several words by a glance."""
+        if chunk.startswith(self._roots):
+            return True
+        if chunk.isalpha() and chunk.islower() and chunk.isascii():
+            return False
+        return self.may_be_in(chunk)
 
 
 def stems(text: str) -> frozenset[str]:
