@@ -405,6 +405,8 @@ async def test_only_a_small_commit_is_made_in_the_callers_thread(
         (Where(kinds=("entity",), pinned=True), 1, False),  # who knows how many are read for it
         (Where(ids=("kept",)), None, True),
         (Where(name_keys=("kept",) * (SHORT_ROWS + 1)), None, False),
+        (Where(kinds=("turn",), places=(("a", 1),) * SHORT_ROWS), None, True),
+        (Where(kinds=("turn",), places=(("a", 1),) * (SHORT_ROWS + 1)), None, False),
         (Where(parents=("kept",)), None, False),
     ],
 )
@@ -417,4 +419,17 @@ async def test_only_what_an_index_finds_soon_is_read_in_the_callers_thread(
         await store.get(["kept"])
         watch.begin()
         await store.scan(where, limit=limit)
+        assert (not watch.elsewhere) is is_short
+
+
+@pytest.mark.parametrize(("limit", "is_short"), [(1, True), (2, False)])
+async def test_whether_anything_waits_for_its_vector_is_read_in_the_callers_thread(
+    folder: Path, library: SqliteLibrary, limit: int, is_short: bool
+) -> None:
+    await library.close()
+    with watched() as watch:
+        _, store = await library.open("project")
+        await store.get(["kept"])
+        watch.begin()
+        await store.unembedded("model", ("entity",), limit)
         assert (not watch.elsewhere) is is_short

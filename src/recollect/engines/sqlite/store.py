@@ -261,7 +261,7 @@ class SqliteStore:
 
     async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
         return await self._database.read(
-            lambda db: meaning.unembedded(db, model, kinds, limit), long=True
+            lambda db: meaning.unembedded(db, model, kinds, limit), long=limit > 1
         )
 
     async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
@@ -435,7 +435,7 @@ def _refuse_if_being_restored(db: Connection, way: str) -> None:
 
 def _asks_for_few(where: Where, limit: int | None) -> bool:
     """Whether an index leads to all that is read, and that is little."""
-    names = where.ids or where.name_keys
+    names = where.ids or where.name_keys or where.places
     if names is not None:
         return len(names) <= SHORT_ROWS
     is_plain = where == Where(kinds=where.kinds, parents=where.parents, deleted=where.deleted)
