@@ -1,6 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recollect.core import tokens
 from recollect.core.tokens import token_count
 
 # The most that cl100k, o200k and a published Claude vocabulary make of each text.
@@ -101,3 +102,14 @@ def test_a_longer_text_counts_no_less(text: str, more: str) -> None:
 def test_lines_add_up(first: str, second: str) -> None:
     lines = token_count(f"- {first}\n") + token_count(f"- {second}\n")
     assert token_count(f"- {first}\n- {second}\n") == lines
+
+
+def test_the_pattern_has_no_class_of_characters_that_is_slow_to_compile() -> None:
+    assert "\\u" not in tokens._STRETCHES.pattern.lower()
+
+
+@given(st.lists(st.characters(min_codepoint=128, exclude_categories=())))
+def test_beyond_ascii_each_character_counts_by_itself(characters: list[str]) -> None:
+    counts = [token_count(character) for character in characters]
+    assert token_count("".join(characters)) == sum(counts)
+    assert set(counts) <= {1, 2, 3, 4}

@@ -1,8 +1,10 @@
 """How many tokens a text takes in a language model, estimated from above without a tokenizer."""
 
 import re
+from bisect import bisect_right
 from functools import lru_cache
 from math import ceil
+from operator import itemgetter
 
 from recollect.patterns import compile_late
 
@@ -20,10 +22,32 @@ _CHARACTERS = {
     "digits": 2.0,
     "blanks": 8.0,
     "ones": 1.0,
-    "twos": 1 / 2,
-    "threes": 1 / 3,
-    "fours": 1 / 4,
 }
+# Beyond ASCII a character takes as many tokens as it has bytes, but for those of which every
+# vocabulary has more: from each of these on, so many.
+_BEYOND = (
+    ("\u0080", 2),
+    ("\u0430", 1),  # Cyrillic
+    ("\u0450", 2),
+    ("\u0800", 3),
+    ("\u0900", 2),  # Devanagari
+    ("\u0980", 3),
+    ("\u0e00", 2),  # Thai
+    ("\u0e80", 3),
+    ("\u2010", 2),  # dashes and quotes
+    ("\u2028", 3),
+    ("\u3000", 2),  # kana
+    ("\u3100", 3),
+    ("\u4e00", 2),  # Han
+    ("\ua000", 3),
+    ("\uac00", 2),  # Hangul
+    ("\ud7a4", 3),
+    ("\uff00", 2),  # wide and narrow forms
+    ("\ufff0", 3),
+    ("\U00010000", 4),
+    ("\U0001f300", 3),  # emoji
+    ("\U0001fb00", 4),
+)
 _CONSONANT = "[b-df-hj-np-tv-xz]"
 _STRETCHES = compile_late(
     rf"(?P<hump>(?<=[A-Za-z0-9])[A-Z](?:(?!{_CONSONANT}{{4}})[a-z])+)"  # as in getName, or in a key
@@ -33,13 +57,9 @@ _STRETCHES = compile_late(
     r"|(?P<capitals>[A-Z]+))"
     r"|(?P<digits>[0-9]+)"
     r"|(?P<blanks>[ ]+|\t+|[\r\n]+)"
-    r"|(?P<ones>[\x00-\x7f]|[\u0430-\u044f]+)"  # the rest of ASCII, and Cyrillic
-    # Two bytes a character; and of those with three Devanagari, Thai, dashes and quotes, kana,
-    # Han and Hangul, of which every vocabulary has more.
-    r"|(?P<twos>[\u0080-\u07ff\u0900-\u097f\u0e00-\u0e7f\u2010-\u2027\u3000-\u30ff\u4e00-\u9fff"
-    r"\uac00-\ud7a3\uff00-\uffef])"
-    r"|(?P<threes>[\u0800-\uffff\U0001f300-\U0001faff])"  # with three bytes, and emoji
-    r"|(?P<fours>[\U00010000-\U0010ffff])"
+    r"|(?P<ones>[\x00-\x7f])"  # the rest of ASCII
+    # A class of these would take a hook longer to compile than its whole answer to count.
+    r"|(?P<beyond>[^\x00-\x7f]+)"
 )
 
 
@@ -68,7 +88,14 @@ _count_word = lru_cache(_REMEMBERED)(_count)
 
 def _tokens(stretch: re.Match[str]) -> int:
     kind = stretch.lastgroup or ""
+    if kind == "beyond":
+        return sum(map(_tokens_beyond_ascii, stretch[0]))
     length = len(stretch[kind])
     if kind == "word" and length <= _SHORT_WORD:
         return 1
     return max(ceil(length / _CHARACTERS[kind]), 2 if kind == "hump" else 1)
+
+
+@lru_cache(_REMEMBERED)
+def _tokens_beyond_ascii(character: str) -> int:
+    return _BEYOND[bisect_right(_BEYOND, character, key=itemgetter(0)) - 1][1]
