@@ -253,6 +253,15 @@ def test_few_are_found_by_what_makes_them_few(explained: Any, where: Where, inde
     assert "records_kind" not in explained.plan
 
 
+@pytest.mark.parametrize("include_deleted", [False, True])
+def test_records_are_found_by_their_ids_without_sorting_them(
+    explained: Any, include_deleted: bool
+) -> None:
+    queries.get_records(explained, ["a", "b"], include_deleted=include_deleted)
+    assert "INDEX sqlite_autoindex_records_1" in explained.plan
+    assert "ORDER BY" not in explained.plan
+
+
 @pytest.mark.parametrize(
     ("where", "index"),
     [

@@ -25,8 +25,13 @@ _SORTING = {"name": "r.name_key, r.variant, r.key", "age": "r.key", "newest": "r
 
 
 def get_records(db: Connection, ids: Sequence[str], *, include_deleted: bool) -> list[Record]:
-    where = Where(ids=tuple(ids), deleted=None if include_deleted else False)
-    found = {record.id: record for record in scan(db, where)}
+    live = "" if include_deleted else " AND r.deleted_at IS NULL"
+    rows = db.execute(
+        f"SELECT {RECORD_COLUMNS} FROM records r "
+        f"WHERE r.id IN (SELECT value FROM json_each(?)){live}",
+        (listed(ids),),
+    )
+    found = {record.id: record for record in map(record_from, rows)}
     return [found[record_id] for record_id in dict.fromkeys(ids) if record_id in found]
 
 
