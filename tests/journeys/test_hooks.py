@@ -40,6 +40,15 @@ FORBIDDEN = {
     "subprocess",
     "yaml",
 }
+# What of ours is for those who write, walk or clean up.
+NOT_FOR_READERS = {
+    "recollect.core.walking",
+    "recollect.engines.sqlite.cleansing",
+    "recollect.engines.sqlite.commit",
+    "recollect.engines.sqlite.purge",
+    "recollect.engines.sqlite.redact",
+    "recollect.engines.sqlite.walk",
+}
 NOBODY = 65534  # a user without rights, on every Unix
 # Permissions do not bind root, who therefore becomes another user once all is loaded.
 AS_ANOTHER = """
@@ -353,6 +362,7 @@ def test_a_quick_hook_loads_little(hooks: Hooks, event: str, facts: dict[str, An
     loaded = loaded_by(hooks, event, facts)
     assert "recollect.hooks.entry" in loaded
     assert {name for name in loaded if FORBIDDEN & {name, name.partition(".")[0]}} == set()
+    assert loaded & NOT_FOR_READERS == set()
 
 
 def test_a_prompt_that_asks_for_nothing_loads_neither_settings_nor_engine(hooks: Hooks) -> None:

@@ -17,18 +17,8 @@ from recollect.core.records import (
     Weights,
     Where,
 )
-from recollect.core.walking import Hops, Sources
 from recollect.core.words import AnyOf, Phrase, WordQuery
-from recollect.engines.sqlite import (
-    cleansing,
-    commit,
-    meaning,
-    purge,
-    queries,
-    redact,
-    walk,
-    word_index,
-)
+from recollect.engines.sqlite import meaning, queries, word_index
 from recollect.engines.sqlite.sql import Connection, DatabaseFile, Work
 from recollect.errors import Conflict, NotFound, ProjectArchived, Unavailable
 from recollect.values import replace
@@ -50,6 +40,7 @@ if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first questio
     )
     from recollect.core.subgraphs import Selection, Subgraph
     from recollect.core.times import Clock
+    from recollect.core.walking import Hops, Sources
     from recollect.engines.sqlite.nearness import Nearness
     from recollect.engines.sqlite.postings import Postings
     from recollect.engines.sqlite.sifting import Sieve
@@ -96,6 +87,8 @@ class SqliteStore:
         self._is_reading_texts = False
 
     async def commit(self, batch: Batch) -> Change:
+        from recollect.engines.sqlite import commit
+
         return await self._write(lambda db: commit.apply(db, batch), short=_changes_little(batch))
 
     async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
@@ -169,13 +162,17 @@ class SqliteStore:
         is_short = asked is not None and asked <= SHORT_ROWS
         return await self._database.read(ask, long=not is_short and self._rows > SHORT_GRAPH)
 
-    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
+    async def walk(self, ids: Sequence[str], hops: "Hops") -> list[list[Link]]:
+        from recollect.engines.sqlite import walk
+
         is_long = hops.count > 1 or len(ids) > SHORT_ROWS
         return await self._database.read(
             lambda db: walk.walk(db, ids, hops), long=is_long and self._has_many
         )
 
-    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
+    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> "Sources":
+        from recollect.engines.sqlite import walk
+
         return await self._database.read(
             lambda db: walk.sources_of(db, ids, where, limit), long=self._has_many
         )
@@ -218,23 +215,29 @@ class SqliteStore:
         )
 
     async def purge(self, refs: Sequence[Ref]) -> "Purged":
+        from recollect.engines.sqlite import purge
+
         records, links = await self._write(lambda db: purge.remove(db, refs, self._clock()))
         return await self._purged(records, links)
 
     async def redact(self, refs: Sequence[Ref], clean: "Redaction") -> "Purged":
+        from recollect.engines.sqlite import redact
+
         records, links = await self._write(
             lambda db: redact.rewrite(db, refs, clean, self._clock())
         )
         return await self._purged(records, links)
 
     async def revision(self) -> int:
+        from recollect.engines.sqlite.commit import newest_change
+
         # SQLite's own data_version would begin anew when the file is closed and opened again.
-        return await self._database.read(commit.newest_change)
+        return await self._database.read(newest_change)
 
     async def stamp(self) -> tuple[int, int]:
-        return await self._database.read(
-            lambda db: (commit.newest_change(db), meaning.newest_vector(db))
-        )
+        from recollect.engines.sqlite.commit import newest_change
+
+        return await self._database.read(lambda db: (newest_change(db), meaning.newest_vector(db)))
 
     async def check(self) -> list[str]:
         from recollect.engines.sqlite.examining import faults
@@ -328,6 +331,8 @@ class SqliteStore:
 
     async def _cleansed(self) -> bool:
         """Leaves no byte of what was removed; False where that could not be done."""
+        from recollect.engines.sqlite import cleansing
+
         try:
             until = await self._database.read(cleansing.newest_moment)
             for _ in range(cleansing.MOST_STEPS):
