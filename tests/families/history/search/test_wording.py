@@ -1,8 +1,12 @@
+import pytest
+
+from recollect.core import stemming
+from recollect.families.history.search import wording
 from recollect.families.history.search.wording import (
+    has_telling_words,
     on_one_line,
     said_in,
     sought_by,
-    telling_words,
 )
 
 
@@ -23,6 +27,20 @@ def test_a_block_of_code_on_one_line_is_its_first_line() -> None:
 
 
 def test_a_path_is_one_telling_word() -> None:
-    assert telling_words("Let me see web/src/Cart.tsx.") == 2
-    assert telling_words("Perfect, that works. Thanks!") == 1
-    assert telling_words("文字化けの原因を調べて") > 3
+    assert has_telling_words("Let me see web/src/Cart.tsx.", 2)
+    assert not has_telling_words("Let me see web/src/Cart.tsx.", 3)
+    assert has_telling_words("Perfect, that works. Thanks!", 1)
+    assert not has_telling_words("Perfect, that works. Thanks!", 2)
+    assert has_telling_words("文字化けの原因を調べて", 4)
+
+
+def test_no_more_words_are_read_than_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def noted(word: str) -> str:
+        read.append(word)
+        return stemming.stem(word)
+
+    monkeypatch.setattr(wording, "stem", noted)
+    assert has_telling_words("The garden has many flowers, trees and birds.", 2)
+    assert read == ["garden", "many", "flowers"]

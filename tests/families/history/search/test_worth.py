@@ -87,6 +87,11 @@ def test_of_equal_texts_the_newest_has_the_best_score() -> None:
     assert (one.record.id, one.score) == ("b", 0.9)
 
 
+def test_a_text_that_no_other_equals_keeps_its_hit() -> None:
+    hits = [hit("one text"), hit("another text")]
+    assert [new is old for new, old in zip(newest_of_equals(hits), hits, strict=True)] == [True] * 2
+
+
 def test_a_turn_stands_for_code_that_its_text_shows() -> None:
     turn = Record("t", TURN, 1, 1, text="So:\n```\nx = 1\n```")
     shown = hit("x = 1", 0.9, kind=CODE, id="c1", parent="t")

@@ -2,6 +2,7 @@
 
 import re
 from functools import lru_cache
+from itertools import islice
 
 from recollect.core.stemming import stem
 from recollect.core.words import STOP_WORDS
@@ -29,12 +30,13 @@ def said_in(text: str, sought: Sought) -> frozenset[str]:
     return sought.said_in(without_masks(text))
 
 
-def telling_words(text: str) -> int:
-    """How many words of a text say what it is about: a path is one of them."""
+def has_telling_words(text: str, count: int) -> bool:
+    """Return whether so many words of a text say what it is about: a path is one of them."""
     if not text.isascii():  # what has no spaces is many words
-        return len(stems(text))
+        return len(stems(text)) >= count
     words = (word.strip(_EDGES).lower() for word in text.split())
-    return sum(w not in STOP_WORDS and stem(w) not in DULL_STEMS for w in words if w)
+    telling = (w for w in words if w and w not in STOP_WORDS and stem(w) not in DULL_STEMS)
+    return len(list(islice(telling, count))) == count
 
 
 def on_one_line(text: str) -> str:

@@ -8,7 +8,7 @@ from recollect.core.folding import fold
 from recollect.core.records import Record
 from recollect.core.text import normalised
 from recollect.families.history.model import CODE, DECISION, TURN
-from recollect.families.history.search.wording import said_in, sought_by, telling_words
+from recollect.families.history.search.wording import has_telling_words, said_in, sought_by
 from recollect.retrieval.excerpts import Sought, excerpt
 from recollect.retrieval.profile import Hit
 from recollect.values import replace
@@ -44,7 +44,8 @@ def near_the_best(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _says_little(text: str) -> bool:
-    return len(text) <= SHORT and text.count(" ") < MANY and telling_words(text) < FEWEST_WORDS
+    is_short = len(text) <= SHORT and text.count(" ") < MANY
+    return is_short and not has_telling_words(text, FEWEST_WORDS)
 
 
 def newest_of_equals(hits: Sequence[Hit]) -> list[Hit]:
@@ -53,8 +54,9 @@ def newest_of_equals(hits: Sequence[Hit]) -> list[Hit]:
     for hit in hits:
         text = normalised(hit.record.text)
         other = kept.setdefault(text, hit)
-        newest = max(hit, other, key=lambda one: (one.record.at, one.record.id))
-        kept[text] = replace(newest, score=max(hit.score, other.score))
+        if other is not hit:
+            newest = max(hit, other, key=lambda one: (one.record.at, one.record.id))
+            kept[text] = replace(newest, score=max(hit.score, other.score))
     return list(kept.values())
 
 
