@@ -1,6 +1,7 @@
 """Whatever happens to transcripts and imports, the end is that of one clean import."""
 
 import asyncio
+import dataclasses
 import random
 import tempfile
 from collections import Counter
@@ -290,7 +291,9 @@ def untitled(item: Any) -> Any:
 
 async def clean(files: list[Written]) -> dict[str, Any]:
     store = MemoryStore()
-    await importer(store).take_in([replace(file, portion=3, opened=0) for file in files])
+    await importer(store).take_in(
+        [dataclasses.replace(file, portion=3, opened=0) for file in files]
+    )
     return await held(store)
 
 
