@@ -10,12 +10,17 @@ from recollect.patterns import compile_late
 # Modules that a start or a hook loads, and whose patterns it seldom uses.
 MODULES = [
     "recollect.core.fencing",
+    "recollect.core.folding",
     "recollect.core.lines",
     "recollect.core.secrets",
     "recollect.core.sentences",
+    "recollect.core.text",
     "recollect.core.tokens",
     "recollect.embedders.wordpiece",
+    "recollect.families.history.importing.fences",
+    "recollect.families.history.importing.phrases",
     "recollect.retrieval.dates",
+    "recollect.settings.values",
 ]
 COUNT = """
 import importlib, re, sys

@@ -4,6 +4,8 @@ import re
 import unicodedata
 from functools import cache
 
+from recollect.patterns import compile_late
+
 
 def fold(text: str) -> str:
     """The text with every spelling that should be found alike made alike, in place.
@@ -39,19 +41,19 @@ _RUN_CHARACTERS = (
     "\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97c\ua9e0-\ua9ef"
     "\ua9fa-\ua9fe\uaa60-\uaa7f\uac00-\ud7a3\ud7b0-\ud7fb\uf900-\ufaff\U00020000-\U0003fffd"
 )
-_EMOJI = re.compile(
+_EMOJI = compile_late(
     "[\u231a\u231b\u2328\u23cf\u23e9-\u23f3\u23f8-\u23fa\u2600-\u2767\u2795-\u2797\u27a1\u27b0"
     "\u27bf\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55\U0001f000-\U0001f3fa\U0001f400-\U0001faff]"
 )
 # Marks on letters without a composed form, invisible characters, emoji styles and skin tones.
-_IGNORED = re.compile(
+_IGNORED = compile_late(
     "[\u00ad\u0300-\u036f\u180b-\u180f\u200c-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufe00-\ufe0f"
     "\ufeff\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef]"
 )
 _PUNCTUATION = {"\u2010": "-", "\u2011": "-", "\u2018": "'", "\u2019": "'"}
 
 _LANGUAGES = {"c++": "Cplusplus", "c#": "Csharp", "f#": "Fsharp", ".net": "dotnet"}
-_LANGUAGE = re.compile(
+_LANGUAGE = compile_late(
     r"(?<![a-z0-9_])(?:c\+\+(?![a-z_+])|[cf]#(?![a-z_#])|(?<!\.)\.net(?![a-z_]))",
     re.IGNORECASE | re.ASCII,
 )

@@ -1,11 +1,11 @@
 """A setting as somebody gave it, and its value; a bad one is told with where it stands."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
 
 from recollect.errors import InvalidInput, RecollectError, Refused
+from recollect.patterns import compile_late
 
 # Smallest and largest value, where there is one.
 BOUNDS: dict[str, tuple[int, int | None]] = {
@@ -19,8 +19,8 @@ HIDDEN = "***"
 SECRETS = frozenset({"database_password"})
 
 # Up to the last "@": a password may hold one, and whatever else should not be in an address.
-_URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@?#]*:).+(?=@)")
-_URL_PARAMETER = re.compile(
+_URL_PASSWORD = compile_late(r"(?<=://)([^\s/:@?#]*:).+(?=@)")
+_URL_PARAMETER = compile_late(
     r"(?i)(?<=[?&])([^\s=&#]*(?:pass|pwd|password|passwd|secret|token|key)=)[^\s&#]+"
 )
 

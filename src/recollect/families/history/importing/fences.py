@@ -2,18 +2,19 @@
 
 import re
 
+from recollect.patterns import compile_late
 from recollect.values import Value
 
 # A fence may stand behind the marks of quotes and lists. What follows backticks holds none itself:
 # else three of them would be a piece of code within a line.
-_FENCE = re.compile(
+_FENCE = compile_late(
     r"^(?P<quote>(?:[ \t]{0,80}>)*)(?P<indent>[ \t]*)(?P<item>(?:[-*+]|\d{1,9}[.)])[ \t]+)?"
     r"(?:(?P<ticks>`{3,})(?P<info>[^`\n]*)|(?P<tildes>~{3,})(?P<words>[^\n]*))$",
     re.MULTILINE,
 )
-_QUOTE = re.compile(r"^(?:[ \t]{0,80}>)+[ ]?", re.MULTILINE)
+_QUOTE = compile_late(r"^(?:[ \t]{0,80}>)+[ ]?", re.MULTILINE)
 # What a program printed, whatever it says that it is.
-_OUTPUT = re.compile(
+_OUTPUT = compile_late(
     r"(?:ansi|console|logs?|nohighlight|none|output|plain|plaintext|stderr|stdout|terminal|text|txt"
     r"|traceback|tree)(?:\s|$)",
     re.IGNORECASE,

@@ -4,6 +4,7 @@ import re
 from functools import cache
 
 from recollect.families.history.importing.fences import without_blocks
+from recollect.patterns import compile_late
 
 # Each with words of which one must be there: looking for those first is many times quicker.
 Ways = tuple[tuple[tuple[str, ...], str], ...]
@@ -200,7 +201,7 @@ _FIXES: Ways = (
     ),
 )
 # What stands before it in the sentence, and makes it a question, a wish or a thought.
-_OPEN = re.compile(
+_OPEN = compile_late(
     r"\b(?:if|unless|whether|suppose|supposing|imagine|assuming|maybe|perhaps|might|may|could|would|"
     r"should we|shall we|can we|do we|did we|have we|are we|what if|why|how|when|once|until|before|"
     r"not sure|haven['\u2019]t|hasn['\u2019]t|have not|had not|has not|hadn['\u2019]t|never|nobody|"
@@ -209,22 +210,22 @@ _OPEN = re.compile(
     re.IGNORECASE,
 )
 # What stands shortly before it, and takes it back.
-_NO_PROBLEM = re.compile(
+_NO_PROBLEM = compile_late(
     r"\b(?:no|without|any|zero|0|if|unless|never|when|case|whether|avoid|avoids|prevent|prevents|"
     r"should|must|not|n['\u2019]t|handle|handles|handling|on)(?:[ \t]+[\w-]+){0,3}[ \t]*$",
     re.IGNORECASE,
 )
-_NO_FIX = re.compile(
+_NO_FIX = compile_late(
     r"\b(?:not|n['\u2019]t|never|if|once|when|until|unless|whether|to|must|might|maybe|perhaps|"
     r"could|is|needs?)(?:[ \t]+[\w-]+){0,3}[ \t]*$",
     re.IGNORECASE,
 )
-_INLINE = re.compile(r"`[^`\n]{1,300}`")
-_QUOTED = re.compile(
+_INLINE = compile_late(r"`[^`\n]{1,300}`")
+_QUOTED = compile_late(
     r"\"[^\"\n]{1,300}\"|\u201c[^\u201d\n]{1,300}\u201d|\u00ab[^\u00bb\n]{1,300}\u00bb"
 )
-_QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
-_ENDS = re.compile(r"[.!?;](?=\s|$)|\n")
+_QUOTED_LINE = compile_late(r"^[ \t]*>.*$", re.MULTILINE)
+_ENDS = compile_late(r"[.!?;](?=\s|$)|\n")
 _NEAR = 400  # characters of a sentence that are looked at on each side
 
 
