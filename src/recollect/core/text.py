@@ -1,14 +1,13 @@
 """Rules for names and texts that every family shares."""
 
-import re
 import unicodedata
 
 from recollect.core.digests import blake2b
+from recollect.patterns import compile_late
 
 # Tab, line feed and carriage return are part of ordinary text; in a name they are not.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_CONTROL_IN_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_BLANKS = re.compile(r"\s+")
+_CONTROL = compile_late("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL_IN_TEXT = compile_late("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def has_control_characters(name: str) -> bool:
@@ -25,7 +24,7 @@ def forbidden_in_text(text: str) -> str | None:
 
 def normalised(name: str) -> str:
     """The form in which two spellings of one name are equal: case and blanks do not count."""
-    return _BLANKS.sub(" ", unicodedata.normalize("NFC", name)).strip().lower()
+    return " ".join(unicodedata.normalize("NFC", name).split()).lower()
 
 
 def digest(text: str) -> str:
@@ -35,7 +34,7 @@ def digest(text: str) -> str:
 
 def clipped(text: str, limit: int = 80) -> str:
     """The beginning of a text, on one line, for messages."""
-    line = _BLANKS.sub(" ", text).strip()
+    line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
