@@ -6,6 +6,7 @@ from functools import cache
 from typing import NamedTuple
 
 from recollect.core.secret_forms import is_placeholder
+from recollect.patterns import compile_late
 
 LONGEST = 2_000  # characters of a command behind its program
 MOST_INSIDE = 8  # names of programs among the words of one, so that no text takes its square
@@ -41,9 +42,9 @@ _PROGRAMS: Mapping[str, _Options] = {
     "redis-cli": _Options(values=("-a",)),
     "sshpass": _Options(values=("-p",)),
 }
-_WORD = re.compile(r"[ \t]+(?P<word>(?:'[^'\n]*'|\"(?:\\.|[^\"\\\n])*\"|\\.|[^\s'\"|;&`\\])+)")
+_WORD = compile_late(r"[ \t]+(?P<word>(?:'[^'\n]*'|\"(?:\\.|[^\"\\\n])*\"|\\.|[^\s'\"|;&`\\])+)")
 _QUOTES = "'\""
-_ATTACHED = re.compile(r"[=\s]?[\"']?")  # what may stand between an option and its value
+_ATTACHED = compile_late(r"[=\s]?[\"']?")  # what may stand between an option and its value
 
 
 def argument_spans(text: str) -> Iterator[tuple[int, int]]:

@@ -1,6 +1,5 @@
 """How text becomes searchable words: the text that is indexed, and the query people type."""
 
-import re
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -8,6 +7,7 @@ from typing import NamedTuple
 from recollect.core.compounds import compounds, joined, other_ways, parts_of, segments_of
 from recollect.core.folding import fold, tokens, unspaced_runs
 from recollect.core.stemming import stem
+from recollect.patterns import compile_late
 from recollect.values import Value
 
 MAX_TERMS = 64  # typed words of a query that count; more of them find nothing more
@@ -151,7 +151,7 @@ def _unstemmed(word: str) -> str:
 
 
 # Commas part words, as in "redis,postgres", but not digits, as in "1,000".
-_TYPED = re.compile(r"[()]|(?:[^\s(),;、，。；！？]|,(?=\d))+")
+_TYPED = compile_late(r"[()]|(?:[^\s(),;、，。；！？]|,(?=\d))+")
 _PARENTHESES = frozenset("()")
 
 _ENGLISH_ENDINGS = """
@@ -273,10 +273,10 @@ def _loosened(term: WordQuery) -> list[WordQuery]:
 
 
 # There are no distances here: NEAR(a b, 10) asks for both.
-_NEAR = re.compile(r"\bNEAR\(([^()]*?)(?:,\s*\d+\s*)?\)")
-_QUOTE = re.compile('["“”„]')
+_NEAR = compile_late(r"\bNEAR\(([^()]*?)(?:,\s*\d+\s*)?\)")
+_QUOTE = compile_late('["“”„]')
 _OPERATORS = frozenset(("AND", "OR", "NOT"))
-_OPERATOR = re.compile(r"(?<![^\s()])(?:AND|OR|NOT)(?![^\s()])")
+_OPERATOR = compile_late(r"(?<![^\s()])(?:AND|OR|NOT)(?![^\s()])")
 
 
 class _NotAnExpressionError(Exception):

@@ -9,6 +9,7 @@ from recollect.core.folding import fold, tokens
 from recollect.core.stemming import stem
 from recollect.core.words import STOP_WORDS
 from recollect.hooks.prompting import languages
+from recollect.patterns import compile_late
 from recollect.retrieval.stop_words import FOREIGN_STOP_WORDS
 
 # Of a prompt that is longer the beginning and the end are read: who pastes a log says before or
@@ -56,8 +57,8 @@ _COMMONPLACE_WORDS = """
     wrong yeah yes yesterday yet
 """
 _COMMONPLACE = frozenset(_COMMONPLACE_WORDS.split())
-_TYPED = re.compile(r"[^\W_]+")
-_ELIDED = re.compile(r"\b(?:qu|[cdjlmnst])'(?=\w)", re.IGNORECASE)  # l'export is an export
+_TYPED = compile_late(r"[^\W_]+")
+_ELIDED = compile_late(r"\b(?:qu|[cdjlmnst])'(?=\w)", re.IGNORECASE)  # l'export is an export
 _NEVER_TELLING = STOP_WORDS | FOREIGN_STOP_WORDS | languages.STOP_WORDS
 
 

@@ -1,19 +1,19 @@
 """What is worth telling of what was said: prompts that say something, and decisions."""
 
-import re
 from collections.abc import Iterable
 
 from recollect.core.sentences import sentences
 from recollect.core.text import clipped
 from recollect.families.history.importing.fences import without_blocks
 from recollect.families.history.importing.phrases import is_decision
+from recollect.patterns import compile_late
 
 LONGEST_DECISION = 300  # characters
 LONGEST_PROMPT = 300
 MOST_READ = 20_000  # characters of a turn
 FEWEST_WORDS = 2
 
-_WORD = re.compile(r"\w[\w'’.-]*")
+_WORD = compile_late(r"\w[\w'’.-]*")
 _WORDY = 4  # characters, where a script puts no blanks between words
 # What one says to begin, to agree, to go on or to end.
 _FILLING_WORDS = """
