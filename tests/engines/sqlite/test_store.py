@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import numpy as np
 import pytest
 
 from making import DAY_ONE, batch, entity, link, note, record_ref
 from processes import acting, said_by
+from recollect.core.ports import Embedded
 from recollect.core.records import Delete, Update, Where
 from recollect.engines.sqlite.connections import connect, create
 from recollect.engines.sqlite.database import Database
@@ -433,3 +435,23 @@ async def test_whether_anything_waits_for_its_vector_is_read_in_the_callers_thre
         watch.begin()
         await store.unembedded("model", ("entity",), limit)
         assert (not watch.elsewhere) is is_short
+
+
+@pytest.mark.parametrize(("many", "is_short"), [(1, True), (0, False)])
+async def test_what_is_near_among_few_is_found_in_the_callers_thread(
+    tmp_path: Path, many: int, is_short: bool
+) -> None:
+    path = tmp_path / "project.db"
+    create(path, PROJECT)
+    vector = np.full(8, 8**-0.5, np.float32)
+    with watched() as watch:
+        database = Database(path, PROJECT)
+        store = SqliteStore(database, "project", 1, lambda: DAY_ONE, many=many)
+        await store.commit(batch(entity("kept")))
+        await store.put_vectors("model", [Embedded("kept", 1, vector)])
+        await store.frequencies(["kept"])  # tells how many there are
+        assert len(await store.near("model", vector, Where(), 1)) == 1  # reads the vectors
+        watch.begin()
+        assert len(await store.near("model", vector, Where(), 1)) == 1
+        assert (not watch.elsewhere) is is_short
+        await database.close()

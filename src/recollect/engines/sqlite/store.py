@@ -291,7 +291,8 @@ class SqliteStore:
             self._begin_anew_if_restored(db)
             return self._index().near(db, model, vector, where, limit, also)
 
-        while (found := await self._database.read(ask, long=True)) is None:
+        is_long = self._nearness is None or self._has_many  # the first question reads all vectors
+        while (found := await self._database.read(ask, long=is_long)) is None:
             await self._database.read(lambda db: self._index().catch_up(db, model), aside=True)
         return found
 
