@@ -1,4 +1,5 @@
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from recollect.core.records import Delete, Record, Update, Weights, Where
 from recollect.core.words import parse_query
 from recollect.engines import vectors
 from recollect.engines.sqlite import nearness, sifting
+from recollect.engines.sqlite.connections import connect
 from recollect.engines.sqlite.library import SqliteLibrary
+from recollect.engines.sqlite.schema import PROJECT
 from recollect.engines.sqlite.store import SqliteStore
 
 MODEL = "model"
@@ -96,6 +99,24 @@ async def test_what_another_window_stores_replaces_and_removes_is_seen_at_the_ne
     assert await near(store, floats[9], limit=1) == ["m7"]
     await other.put_vectors("another", [Embedded("m7", 2, floats[9])])
     assert "m7" not in await near(store, floats[9], limit=60)
+
+
+async def test_reading_vectors_takes_little_more_memory_than_keeping_them(
+    store: SqliteStore, folder: Path
+) -> None:
+    """What is needed only for a moment would stay with the process."""
+    count = 4 * 1_024
+    await store.commit(batch(*memories(count)))
+    await embed(store, directions(count))
+    connection = connect(next((folder / "projects").glob("*.db")), PROJECT)
+    index = nearness.Nearness(sifting.Sieve())
+    tracemalloc.start()
+    index.catch_up(connection, MODEL)
+    kept, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    connection.close()
+    assert count * DIMENSIONS * 4 < kept
+    assert most < 3 * kept
 
 
 @pytest.fixture

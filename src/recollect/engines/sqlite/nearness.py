@@ -15,7 +15,7 @@ from recollect.engines.sqlite.sifting import Keys, Sieve
 from recollect.engines.sqlite.sql import Connection, Row
 from recollect.engines.vectors import Floats, Halves, VectorIndex, is_exact
 
-CHUNK = 8_192  # vectors that are read at once
+CHUNK = 1_024  # vectors read at once: memory needed for a moment stays with the process
 SIGNS = 262_144  # likewise, where the signs are enough
 MANY = 20_000  # vectors that take a reader too long: a tenth of a second
 
