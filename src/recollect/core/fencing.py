@@ -98,7 +98,7 @@ def _inert(lines: Iterable[str]) -> Iterator[str]:
 def _on_one_line(text: str) -> str:
     """Without what is hidden, and with single spaces between words."""
     if text.isascii():  # nothing in it is hidden, and this is quicker
-        return " ".join(text.translate(_CONTROLS).split())
+        return " ".join((text if text.isprintable() else text.translate(_CONTROLS)).split())
     line = _JOINERS.sub(_joining, _INVISIBLE.sub("", text))
     return _BLANKS.sub(" ", line).strip()
 

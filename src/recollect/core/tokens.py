@@ -76,7 +76,7 @@ def token_count(text: str) -> int:
     first, *rest = words = text.split(" ")
     if "" in rest or max(map(len, words)) > _REMEMBERED_LENGTH:
         return _count(text)  # spaces in a row count together, and what is long is not kept
-    return _count_word(first) + sum([_count_word(f" {word}") for word in rest])
+    return _count_word(first) + sum(map(_count_next_word, rest))
 
 
 def _count(text: str) -> int:
@@ -84,6 +84,12 @@ def _count(text: str) -> int:
 
 
 _count_word = lru_cache(_REMEMBERED)(_count)
+
+
+@lru_cache(_REMEMBERED)
+def _count_next_word(word: str) -> int:
+    """Count a word with the space before it."""
+    return _count(f" {word}")
 
 
 def _tokens(stretch: re.Match[str]) -> int:

@@ -74,7 +74,8 @@ def entry_of(record: Record, longest: int, now: int) -> Entry:
     shown = "; ".join(part for part in source if part)
     line = as_data(record.text[:longest])
     is_whole = len(record.text) <= longest
-    return Entry(record, line, shown, text_key(line if is_whole else record.text), is_whole)
+    # A whole text is on one line by now, and is its own key.
+    return Entry(record, line, shown, line if is_whole else text_key(record.text), is_whole)
 
 
 def _rank(record: Record) -> tuple[bool, bool]:

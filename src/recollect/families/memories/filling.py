@@ -14,7 +14,7 @@ _CHARACTERS_PER_TOKEN = 5  # at most, on one line: a blank and four letters
 
 
 class Entry(Value):
-    """A record that may get a line, with where it comes from; `text_key` tells equal texts.
+    """A record that may get a line, with where it comes from; equal texts have one `text_key`.
 
     `is_whole` says whether `text` is all that the record has.
     """
@@ -24,11 +24,6 @@ class Entry(Value):
     source: str
     text_key: str
     is_whole: bool = True
-
-    @property
-    def marks(self) -> frozenset[str]:
-        """Whatever shares one of them says the same."""
-        return frozenset((f"id {self.record.id}", f"text {self.text_key}"))
 
     def line(self, length: int | None = None) -> str:
         text = self.text
@@ -77,7 +72,8 @@ class Filling:
         self._headings = headings
         self._room = room
         self._chosen: dict[str, dict[int, str]] = {section: {} for section in entries}
-        self._said: set[str] = set()
+        self._shown: set[str] = set()  # ids of records
+        self._said: set[str] = set()  # keys of texts
         self._fill()
 
     @property
@@ -92,8 +88,7 @@ class Filling:
     def is_truncated(self) -> bool:
         """Whether an entry is clipped, or not there in any section."""
         return any(
-            self._is_clipped(entry, self._chosen[section].get(place))
-            or self._said.isdisjoint(entry.marks)
+            self._is_clipped(entry, self._chosen[section].get(place)) or not self._is_said(entry)
             for section, entries in self._entries.items()
             for place, entry in enumerate(entries)
         )
@@ -105,6 +100,9 @@ class Filling:
             if lines:
                 parts += ["", self._headings[section], *(lines[place] for place in sorted(lines))]
         return "".join(f"{part}\n" for part in parts)
+
+    def _is_said(self, entry: Entry) -> bool:
+        return entry.record.id in self._shown or entry.text_key in self._said
 
     def _is_clipped(self, entry: Entry, line: str | None) -> bool:
         return line is not None and not (entry.is_whole and line == entry.line())
@@ -122,22 +120,21 @@ class Filling:
 
     def _take(self, section: str, allowance: int) -> None:
         for place, entry in enumerate(self._entries[section]):
-            if not self._said.isdisjoint(entry.marks):
+            if self._is_said(entry):
                 continue
             heading = 0 if self._chosen[section] else self._heading_cost(section)
             room = min(allowance, self._room) - heading
             line = entry.fitting(room, SHORT) if room > 0 else None
             if line is not None:
                 self._chosen[section][place] = line
-                self._said |= entry.marks
+                self._shown.add(entry.record.id)
+                self._said.add(entry.text_key)
                 self._room -= heading + cost(line)
                 allowance -= heading + cost(line)
 
     def _need(self, section: str) -> int:
         lines = [
-            cost(entry.line(SHORT))
-            for entry in self._entries[section]
-            if self._said.isdisjoint(entry.marks)
+            cost(entry.line(SHORT)) for entry in self._entries[section] if not self._is_said(entry)
         ]
         return sum(lines) + self._heading_cost(section) if lines else 0
 
