@@ -47,7 +47,7 @@ async def test_tables_are_made_once_and_brought_up_to_date_step_by_step(common: 
 async def test_who_founds_nothing_makes_no_schema_and_is_told_of_those_that_there_are(
     common: Server,
 ) -> None:
-    schema, known = fresh_schema(), fresh_schema()
+    schema, known = fresh_schema(), f"a_{fresh_schema()}"  # the first of those that are told
     tables = (*FIRST, "CREATE TABLE stores (name text)")
     reading = Layout((tables,), founds=False)
     with pytest.raises(InvalidInput, match=f'no schema "{schema}"'):

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from postgresing import PATIENCE, Proxy, Server, proxied, served
+from postgresing import PATIENCE, Proxy, Server, fresh_schema, proxied, served
 from proxying import Direction, running
 from recollect.engines.postgres.connecting.addresses import Credentials
 from recollect.engines.postgres.connecting.database import Cursor, Database
@@ -32,18 +32,25 @@ class Keep:
         cursor.execute("INSERT INTO notes VALUES (%s) ON CONFLICT DO NOTHING", [self.key])
 
 
-def sleep(cursor: Cursor) -> None:
-    cursor.execute("SELECT pg_sleep(61) /* in a pool */")
+class Sleep:
+    """Known by a sign of its own: a server goes on for whoever was cut."""
+
+    def __init__(self) -> None:
+        self.sign = f"/* {fresh_schema()} sleeps */"
+
+    def __call__(self, cursor: Cursor) -> None:
+        cursor.execute(f"SELECT pg_sleep(61) {self.sign}")
 
 
 async def test_a_statement_that_is_cut_in_the_middle_is_away_and_the_next_call_works(
     common: Server,
 ) -> None:
+    sleep = Sleep()
     async with proxied(common) as proxy:
         database = proxy.database(layout=NOTES)
         await database.write(Keep("a"))
         asked = [asyncio.ensure_future(database.read(sleep)) for _ in range(3)]
-        await until(lambda: common.at_work("/* in a pool */") == 3)
+        await until(lambda: common.at_work(sleep.sign) == 3)
         proxy.refuse()
         for each in asked:
             with pytest.raises(StoreAway):
@@ -53,6 +60,7 @@ async def test_a_statement_that_is_cut_in_the_middle_is_away_and_the_next_call_w
 
 
 async def test_a_question_that_is_cut_in_the_middle_is_asked_again(common: Server) -> None:
+    sleep = Sleep()
     asked: list[str] = []
 
     def question(cursor: Cursor) -> list[str]:
@@ -65,13 +73,14 @@ async def test_a_question_that_is_cut_in_the_middle_is_asked_again(common: Serve
         database = proxy.database(layout=NOTES)
         await database.write(Keep("a"))
         answer = asyncio.ensure_future(database.read(question))
-        await until(lambda: common.at_work("/* in a pool */") == 1)
+        await until(lambda: common.at_work(sleep.sign) == 1)
         proxy.cut()
         assert await answer == ["a"]
         assert len(asked) == 2
 
 
 async def test_a_write_that_is_cut_after_its_first_answer_is_not_done_again(common: Server) -> None:
+    sleep = Sleep()
     done: list[str] = []
 
     def work(cursor: Cursor) -> None:
@@ -83,7 +92,7 @@ async def test_a_write_that_is_cut_after_its_first_answer_is_not_done_again(comm
         database = proxy.database(layout=NOTES)
         await database.write(Keep("first"))
         writing = asyncio.ensure_future(database.write(work))
-        await until(lambda: common.at_work("/* in a pool */") == 1)
+        await until(lambda: common.at_work(sleep.sign) == 1)
         proxy.cut()
         with pytest.raises(StoreAway, match="unknown"):
             await writing
@@ -179,11 +188,12 @@ async def test_a_frozen_server_is_away_and_there_again_when_it_goes_on(server: S
 
 
 async def test_closing_takes_no_answer_of_a_frozen_server(common: Server) -> None:
+    sleep = Sleep()
     async with proxied(common) as proxy:
         database = proxy.database(layout=NOTES)
         await database.read(notes)
         asked = [asyncio.ensure_future(database.read(sleep)) for _ in range(3)]
-        await until(lambda: common.at_work("/* in a pool */") == 3)
+        await until(lambda: common.at_work(sleep.sign) == 3)
         proxy.stall()
         async with asyncio.timeout(PATIENCE):
             await database.close()
