@@ -44,6 +44,12 @@ QUESTIONS: dict[str, Question] = {
     "most_accessed": lambda store: store.most_accessed(3),
     "size": lambda store: store.size(),
 }
+LISTS: dict[str, Callable[[PostgresLibrary], Awaitable[object]]] = {
+    "projects": lambda library: library.projects(),
+    "silences": lambda library: library.silences(),
+    "notes": lambda library: library.notes(""),
+    "tokens": lambda library: library.tokens(),
+}
 
 
 @pytest.fixture
@@ -77,6 +83,15 @@ async def test_a_question_takes_one_trip_and_one_transaction(
 ) -> None:
     ways = way.count()
     await QUESTIONS[name](store)
+    assert (ways.trips, way.transactions) == (1, 1)
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_a_list_of_the_library_takes_one_trip_and_one_transaction(
+    way: Way, library: PostgresLibrary, name: str
+) -> None:
+    ways = way.count()
+    await LISTS[name](library)
     assert (ways.trips, way.transactions) == (1, 1)
 
 

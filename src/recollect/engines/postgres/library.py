@@ -36,7 +36,7 @@ class PostgresLibrary:
         self._indexes = IndexKeeper(database)
 
     async def projects(self, status: Status | None = None) -> list[Project]:
-        return await self._read(lambda cursor: listing.projects(cursor, status))
+        return await self._read(lambda cursor: listing.projects(cursor, status, is_last=True))
 
     async def project(self, name: str) -> Project:
         project, _ = await self._named(name)
@@ -111,7 +111,7 @@ class PostgresLibrary:
 
     async def notes(self, prefix: str) -> Mapping[str, str]:
         check(prefix)
-        return await self._read(lambda cursor: keeping.notes(cursor, prefix))
+        return await self._read(lambda cursor: keeping.notes(cursor, prefix, is_last=True))
 
     async def add_searches(self, searches: Sequence[Search]) -> None:
         check(*(text for each in searches for text in (each.tool, each.query, each.session)))
@@ -134,7 +134,8 @@ class PostgresLibrary:
         return await self._read(logs.usage)
 
     async def tokens(self) -> list[Token]:
-        return [token for token, _ in await self._read(keeping.tokens)]
+        found = await self._read(lambda cursor: keeping.tokens(cursor, is_last=True))
+        return [token for token, _ in found]
 
     async def add_token(self, token: Token, secret_hash: str) -> None:
         check(token.id, token.label, secret_hash)

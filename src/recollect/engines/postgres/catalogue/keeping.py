@@ -34,8 +34,9 @@ def set_note(cursor: Cursor, key: str, value: str | None) -> None:
         tell_all(cursor)
 
 
-def notes(cursor: Cursor, prefix: str) -> Mapping[str, str]:
-    rows = cursor.ask(
+def notes(cursor: Cursor, prefix: str, *, is_last: bool = False) -> Mapping[str, str]:
+    asking = cursor.ask_last if is_last else cursor.ask
+    rows = asking(
         'SELECT key, value FROM notes WHERE "left"(key, 200) ^@ "left"(%(prefix)s, 200) '
         "AND key ^@ %(prefix)s",
         {"prefix": prefix},
@@ -43,11 +44,10 @@ def notes(cursor: Cursor, prefix: str) -> Mapping[str, str]:
     return dict(rows.fetchall())
 
 
-def tokens(cursor: Cursor) -> list[tuple[Token, str]]:
+def tokens(cursor: Cursor, *, is_last: bool = False) -> list[tuple[Token, str]]:
     """Each with the hash of its secret."""
-    rows = cursor.ask(
-        "SELECT id, label, created_at, secret_hash FROM tokens ORDER BY created_at, id"
-    )
+    asking = cursor.ask_last if is_last else cursor.ask
+    rows = asking("SELECT id, label, created_at, secret_hash FROM tokens ORDER BY created_at, id")
     return [(Token(*row), secret_hash) for *row, secret_hash in rows]
 
 

@@ -19,8 +19,11 @@ SWITCHING: LiteralString = "since, until, folders, deleted_at"
 Shelved = tuple[Project, int]
 
 
-def projects(cursor: Cursor, status: Status | None = None) -> list[Project]:
-    rows = cursor.ask(
+def projects(
+    cursor: Cursor, status: Status | None = None, *, is_last: bool = False
+) -> list[Project]:
+    asking = cursor.ask_last if is_last else cursor.ask
+    rows = asking(
         f"SELECT {PROJECT} FROM projects WHERE %(status)s::text IS NULL OR status = %(status)s "
         "ORDER BY name",
         {"status": status},
