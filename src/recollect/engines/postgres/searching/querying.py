@@ -31,7 +31,7 @@ def terms_of(phrase: Phrase) -> list[str]:
     """The lexemes of its words; the last one of a prefix phrase is a beginning."""
     *first, last = phrase.words
     ending = lexeme_beginning(indexed_prefix(last)) if phrase.prefix else lexeme_of(stem(last))
-    return [*(lexeme_of(stem(word)) for word in first), ending]
+    return [lexeme_of(stem(word)) for word in first] + [ending] if first else [ending]
 
 
 def leaves(words: WordQuery) -> list[Phrase]:
@@ -40,7 +40,7 @@ def leaves(words: WordQuery) -> list[Phrase]:
         case Phrase():
             return [words]
         case AllOf(parts) | AnyOf(parts):
-            return list(dict.fromkeys(leaf for part in parts for leaf in leaves(part)))
+            return list(dict.fromkeys([leaf for part in parts for leaf in leaves(part)]))
         case Without(wanted):
             return leaves(wanted)
 

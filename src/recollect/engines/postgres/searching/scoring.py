@@ -106,6 +106,14 @@ class Scorer:
         self._wanted = {term for terms in self._terms for term in terms.first}
         self._wanted.update(terms.last for terms in self._terms if not terms.prefix)
         self._prefixes = tuple(terms.last for terms in self._terms if terms.prefix)
+        # Most words of a long query are not in a record: only those that are get looked at.
+        self._single: dict[str, list[int]] = {}
+        self._involved: list[int] = []
+        for number, terms in enumerate(self._terms):
+            if terms.first or terms.prefix:
+                self._involved.append(number)
+            else:
+                self._single.setdefault(terms.last, []).append(number)
 
     def scores(self, tsvectors: Sequence[str]) -> list[float | None]:
         """None of what only seemed to match."""
@@ -115,27 +123,38 @@ class Scorer:
         return [self._score(hits, hits.length / mean) for hits in every]
 
     def _hits(self, entry: "re.Pattern[str]", tsvector: str) -> Hits:
+        wanted, prefixes = self._wanted, self._prefixes
         positions: dict[str, dict[str, str]] = {}
         length = 1
         for word, page, where in entry.findall(tsvector):
-            if word.startswith(STORE):
+            if word[0] == STORE:
                 length = int(where)
-            elif word in self._wanted or (self._prefixes and word.startswith(self._prefixes)):
+            elif word in wanted or (prefixes and word.startswith(prefixes)):
                 positions.setdefault(word, {})[page] = where
         return Hits(length, positions)
 
     def _score(self, hits: Hits, relative_length: float) -> float | None:
-        times = [terms.times(hits) for terms in self._terms]
+        times = self._times(hits)
         if not self._fits(times):
             return None
         longer = _K1 * (1 - _B + _B * relative_length)
         weights = self._weights
         total = 0.0
         for number, inverse in self._idfs:
-            name, text, context = times[number]
-            often = name * weights.name + text * weights.text + context * weights.context
-            total += inverse * often * (_K1 + 1) / (often + longer)
+            if (found := times[number]) is not _NEVER:
+                name, text, context = found
+                often = name * weights.name + text * weights.text + context * weights.context
+                total += inverse * often * (_K1 + 1) / (often + longer)
         return total
+
+    def _times(self, hits: Hits) -> list[Times]:
+        times = [_NEVER] * len(self._terms)
+        for number in self._involved:
+            times[number] = self._terms[number].times(hits)
+        for lexeme in hits.positions:
+            for number in self._single.get(lexeme, ()):
+                times[number] = self._terms[number].times(hits)
+        return times
 
 
 def _entry(wanted: set[str], prefixes: Sequence[str]) -> "re.Pattern[str]":

@@ -89,6 +89,8 @@ def _telling(words: WordQuery, having: Mapping[Phrase, float]) -> WordQuery:
 
 def _most(words: WordQuery, having: Mapping[Phrase, float]) -> float:
     """How many records fit, at the most or about."""
+    if isinstance(words, Phrase):
+        return having[words]
     return sum(having[phrase] for phrase in leaves(words))
 
 
