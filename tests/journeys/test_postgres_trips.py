@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
+import numpy as np
 import pytest
 
 from making import batch, entity, link, memory, record_ref
@@ -10,6 +11,7 @@ from postgres_libraries import library_over
 from postgres_trips import Way
 from postgresing import shared
 from proxying import running
+from recollect.core.ports import Embedded
 from recollect.core.records import Weights, Where
 from recollect.core.walking import Hops
 from recollect.core.words import Phrase
@@ -100,6 +102,18 @@ async def test_a_word_query_takes_one_trip_to_count_and_one_to_find(
 ) -> None:
     ways = way.count()
     assert await store.match(Phrase(("ada",)), Where(), Weights(), 3)
+    assert (ways.trips, way.transactions) == (2, 1)
+
+
+async def test_a_question_by_meaning_takes_one_trip_to_find_and_one_to_end(
+    way: Way, library: PostgresLibrary, store: PostgresStore
+) -> None:
+    vector = np.array([1.0, 0.0], np.float32)
+    await store.put_vectors("model", [Embedded("Ada", 1, vector)])
+    await library.settled()
+    ways = way.count()
+    near = await store.near("model", vector, Where(), 3, also=["Ada"])
+    assert [match.id for match in near] == ["Ada"]
     assert (ways.trips, way.transactions) == (2, 1)
 
 

@@ -13,7 +13,7 @@ from recollect.core.ports import Embedded
 from recollect.core.records import Where
 from recollect.engines.postgres.connecting.database import Cursor, Database
 from recollect.engines.postgres.searching.index_keeping import LATER, IndexKeeper
-from recollect.engines.postgres.searching.vector_index import IndexedVectors, is_usable
+from recollect.engines.postgres.searching.vector_index import IndexedVectors, ask_usable
 from recollect.engines.postgres.store import PostgresStore
 
 SIZE = 50
@@ -42,7 +42,7 @@ async def filled(database: Database) -> IndexedVectors:
 
 
 async def is_indexed(database: Database, vectors: IndexedVectors) -> bool:
-    return await database.read(lambda cursor: is_usable(cursor, vectors))
+    return await database.read(lambda cursor: ask_usable(cursor, vectors).rowcount > 0)
 
 
 @pytest.mark.parametrize(("many", "expected"), [(SIZE - 1, True), (SIZE, False)])

@@ -11,7 +11,7 @@ from recollect.core.records import Match, Where
 from recollect.engines.postgres.connecting.cursor import cursor_on
 from recollect.engines.postgres.searching import nearness
 from recollect.engines.postgres.searching.meaning import near, put_vectors
-from recollect.engines.postgres.searching.vector_index import IndexedVectors, build, is_usable
+from recollect.engines.postgres.searching.vector_index import IndexedVectors, ask_usable, build
 
 SIZE, DIMENSIONS = 3_000, 48
 RECALL = 0.98
@@ -67,7 +67,7 @@ def nearest(
 def test_the_index_misses_at_most_one_of_fifty(
     indexed: Tables, vectors: NDArray[np.float32], share: float, limit: int
 ) -> None:
-    assert is_usable(indexed.cursor, of(indexed))
+    assert ask_usable(indexed.cursor, of(indexed)).rowcount
     where = Where(min_importance=1 - share - 1e-9) if share < 1 else Where()
     hits = wanted = 0
     for vector in clustered(30, 3):
@@ -158,7 +158,7 @@ def test_without_a_usable_index_the_answer_is_exact(
             "UPDATE pg_index SET indisvalid = false WHERE indexrelid = to_regclass(%s)",
             (of(tables).name,),
         )
-    assert not is_usable(tables.cursor, of(tables))
+    assert not ask_usable(tables.cursor, of(tables)).rowcount
     for vector in clustered(5, 6):
         for share in (0.02, 0.5, 1.0):
             where = Where(min_importance=1 - share - 1e-9) if share < 1 else Where()

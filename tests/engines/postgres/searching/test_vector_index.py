@@ -9,8 +9,8 @@ import pytest
 from postgres_tables import MODEL, Tables
 from recollect.engines.postgres.searching.vector_index import (
     IndexedVectors,
+    ask_usable,
     build,
-    is_usable,
     memory,
     remove_orphans,
     unindexed,
@@ -38,7 +38,7 @@ def test_a_store_of_many_vectors_gets_an_index(tables: Tables, model: str) -> No
     assert unindexed(tables.cursor, tables.store, 60) == []
     assert unindexed(tables.cursor, tables.store, 59) == [wanted]
     assert build(tables.connection, wanted)
-    assert is_usable(tables.cursor, wanted)
+    assert ask_usable(tables.cursor, wanted).rowcount
     assert unindexed(tables.cursor, tables.store, 59) == []
     assert names(tables) == [wanted.name]
 
@@ -64,7 +64,7 @@ def test_what_is_left_of_a_broken_making_is_made_anew(tables: Tables) -> None:
     )
     assert unindexed(tables.cursor, tables.store, 10) == [wanted]
     assert build(tables.connection, wanted)
-    assert is_usable(tables.cursor, wanted)
+    assert ask_usable(tables.cursor, wanted).rowcount
     assert tables.value("SELECT to_regclass(%s)::oid", wanted.name) != oid
 
 
@@ -81,12 +81,12 @@ def test_of_several_servers_one_makes_it(tables: Tables) -> None:
         busy = "SELECT count(*) FROM pg_stat_progress_create_index WHERE pid = %s"
         while not tables.value(busy, first.info.backend_pid):
             assert making.is_alive()
-        assert not is_usable(tables.cursor, wanted)
+        assert not ask_usable(tables.cursor, wanted).rowcount
         assert not build(second, wanted)
         holding.execute("COMMIT")
         making.join(30)
         assert made == [True]
-        assert is_usable(tables.cursor, wanted)
+        assert ask_usable(tables.cursor, wanted).rowcount
         assert build(second, wanted)
     assert names(tables) == [wanted.name]
 
@@ -113,9 +113,9 @@ def test_a_server_that_ends_while_it_makes_one_leaves_the_turn_to_others(tables:
         making.join(30)
         holding.execute("COMMIT")
     assert len(failed) == 1
-    assert not is_usable(tables.cursor, wanted)
+    assert not ask_usable(tables.cursor, wanted).rowcount
     assert build(tables.connection, wanted)
-    assert is_usable(tables.cursor, wanted)
+    assert ask_usable(tables.cursor, wanted).rowcount
 
 
 def test_the_index_of_a_store_that_is_gone_goes_too(tables: Tables) -> None:
@@ -147,7 +147,7 @@ def test_where_several_processes_have_no_room_together_one_makes_it(
     [wanted] = unindexed(tables.cursor, tables.store, 10)
     with refusing(tables, "max_parallel_maintenance_workers", "0", code):
         assert build(tables.connection, wanted)
-    assert is_usable(tables.cursor, wanted)
+    assert ask_usable(tables.cursor, wanted).rowcount
     assert tables.value("SHOW maintenance_work_mem") == "64MB"
 
 

@@ -1,15 +1,16 @@
 """The nearest vectors: all are compared where they are few, and an index leads where many are."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recollect.core.records import Match, Where
 from recollect.engines.postgres.connecting.database import Cursor
-from recollect.engines.postgres.records.asking import ask, most
+from recollect.engines.postgres.connecting.wire import Answer
+from recollect.engines.postgres.records.asking import ask, most, rows_of
 from recollect.engines.postgres.records.filters import condition
 from recollect.engines.postgres.records.rows import given, kept, kept_all
 from recollect.engines.postgres.searching.halves import floats_to, halves_to
-from recollect.engines.postgres.searching.vector_index import IndexedVectors, is_usable
+from recollect.engines.postgres.searching.vector_index import USABLE, IndexedVectors, ask_usable
 
 if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
     import numpy as np
@@ -29,6 +30,7 @@ _OWN = "v.store = %s AND v.model = %s AND v.dims = %s"
 _COSINE = "-(n.v::vector <#> %s::vector)"
 _ALL_SEARCHED = (
     f"WITH n AS MATERIALIZED (SELECT v.record, v.v FROM vectors v WHERE {_OWN} "
+    f"AND NOT EXISTS ({USABLE}) "
     "ORDER BY v.v <#> %s::halfvec LIMIT %s) "
     f"SELECT r.id, r.parent, r.age, {_COSINE} AS cosine, (SELECT count(*) FROM n) "
     "FROM n CROSS JOIN LATERAL (SELECT r.* FROM records r "
@@ -55,10 +57,10 @@ def near(
     also: Sequence[str] = (),
 ) -> list[Match]:
     asking = _Asking(cursor, store, kept(model), vector)
+    # First, for it goes out with what the nearest are asked by.
+    named = asking.all_that_fit("r.id = ANY(%s::text[])", [kept_all(also)]) if also else None
     found = asking.nearest(where, limit) if limit > 0 else []
-    if also:
-        found += asking.all_that_fit("r.id = ANY(%s::text[])", [kept_all(also)])
-    by_id = {row[0]: row for row in found}
+    by_id = {row[0]: row for row in (*found, *rows_of(named))}
     ordered = sorted(by_id.values(), key=lambda row: (-row[3], row[2]))
     return [Match(given(row[0]), row[1] and given(row[1]), row[3]) for row in ordered]
 
@@ -78,12 +80,14 @@ class _Asking:
         sql, values = condition(where)
         found = None
         if where.ids is None:
-            is_indexed = is_usable(self._cursor, self._own)
-            search = self._by_index if is_indexed else self._among_all
-            found = search(sql, values, limit)
-        return self.all_that_fit(sql, values, limit) if found is None else found
+            # Together: where there is an index, the second finds nothing and looks at nothing.
+            usable = ask_usable(self._cursor, self._own)
+            among_all = self._among_all(sql, values, limit)
+            is_indexed = usable.rowcount > 0
+            found = self._by_index(sql, values, limit) if is_indexed else among_all()
+        return self.all_that_fit(sql, values, limit).fetchall() if found is None else found
 
-    def all_that_fit(self, sql: str, values: Sequence[Any], limit: int | None = None) -> list[Row]:
+    def all_that_fit(self, sql: str, values: Sequence[Any], limit: int | None = None) -> Answer:
         """First who fits, and then the vectors of these: quick for few, and right for any."""
         return ask(
             self._cursor,
@@ -99,24 +103,32 @@ class _Asking:
             self._half,
             most(limit),
             self._exact,
-        ).fetchall()
+        )
 
-    def _among_all(self, sql: str, values: Sequence[Any], limit: int) -> list[Row] | None:
+    def _among_all(
+        self, sql: str, values: Sequence[Any], limit: int
+    ) -> Callable[[], list[Row] | None]:
         """The nearest of all vectors; None where those that fit among them are too few."""
         many = max(SEARCHED * limit, FEWEST_SEARCHED)
-        rows = ask(
+        asked = ask(
             self._cursor,
             f"{_ALL_SEARCHED}{sql} ORDER BY cosine DESC, r.age LIMIT %s",
             *self._own,
+            self._own.name,
             self._half,
             most(many),
             self._exact,
             self._own.store,
             *values,
             most(limit),
-        ).fetchall()
-        is_enough = len(rows) == limit or (rows and rows[0][4] < many)
-        return [row[:4] for row in rows] if is_enough else None
+        )
+
+        def found() -> list[Row] | None:
+            rows = asked.fetchall()
+            is_enough = len(rows) == limit or (rows and rows[0][4] < many)
+            return [row[:4] for row in rows] if is_enough else None
+
+        return found
 
     def _by_index(self, sql: str, values: Sequence[Any], limit: int) -> list[Row] | None:
         """What the index leads to; None where too little of it fits."""

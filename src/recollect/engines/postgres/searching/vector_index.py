@@ -12,6 +12,7 @@ from psycopg.sql import Literal
 from recollect.core.text import digest
 from recollect.engines.postgres.connecting.cursor import Cursor, cursor_on
 from recollect.engines.postgres.connecting.dialing import Connection
+from recollect.engines.postgres.connecting.wire import Answer
 from recollect.engines.postgres.records.asking import ask
 from recollect.engines.postgres.records.schema import VECTOR_INDEXES
 from recollect.engines.postgres.searching.turns import drop, turn
@@ -25,7 +26,7 @@ LEAST_MEMORY, MOST_MEMORY = 2**26, 2**30
 
 # What several processes share, or a container's part of it, was too small for that.
 _CROWDED = ("53100", "53200", "58030")
-_USABLE = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(%s)"
+USABLE = "SELECT FROM pg_index WHERE indisvalid AND indexrelid = to_regclass(%s)"
 _MANY = (
     f"SELECT model, dims FROM vectors WHERE store = %s AND dims <= {MOST_DIMENSIONS} "
     "GROUP BY model, dims HAVING count(*) > %s"
@@ -60,9 +61,9 @@ class IndexedVectors(NamedTuple):
         return f"store = {self.store} AND model = {model} AND dims = {self.dims}"
 
 
-def is_usable(cursor: Cursor, vectors: IndexedVectors) -> bool:
-    row = ask(cursor, _USABLE, vectors.name).fetchone()
-    return row is not None and row[0]
+def ask_usable(cursor: Cursor, vectors: IndexedVectors) -> Answer:
+    """The answer has a row if there is an index that can be used."""
+    return ask(cursor, USABLE, vectors.name)
 
 
 def unindexed(cursor: Cursor, store: int, many: int = MANY) -> list[IndexedVectors]:
