@@ -16,7 +16,7 @@ from recollect.engines.postgres.catalogue.listing import no_such
 from recollect.engines.postgres.catalogue.texts import check, is_storable
 from recollect.engines.postgres.connecting.database import Cursor, Database, Work
 from recollect.engines.postgres.searching.index_keeping import IndexKeeper
-from recollect.engines.postgres.store import PostgresStore
+from recollect.engines.postgres.store import PostgresStore, authors_in
 from recollect.errors import ProjectArchived
 
 T = TypeVar("T")
@@ -34,6 +34,7 @@ class PostgresLibrary:
         self._own: dict[str, int] = {}  # numbers of the stores that belong to no project
         self._stores: dict[tuple[int, str], PostgresStore] = {}  # by number and title
         self._indexes = IndexKeeper(database)
+        self._authors = authors_in(database)
 
     async def projects(self, status: Status | None = None) -> list[Project]:
         return await self._read(lambda cursor: listing.projects(cursor, status, is_last=True))
@@ -211,7 +212,12 @@ class PostgresLibrary:
         key = number, title
         if key not in self._stores:
             self._stores[key] = PostgresStore(
-                self._database, number, title, self._clock, indexes=self._indexes
+                self._database,
+                number,
+                title,
+                self._clock,
+                indexes=self._indexes,
+                authors=self._authors,
             )
         return self._stores[key]
 

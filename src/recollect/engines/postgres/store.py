@@ -26,6 +26,7 @@ from recollect.engines.postgres.changing import (
 )
 from recollect.engines.postgres.changing.turns import Place, state
 from recollect.engines.postgres.connecting.database import Cursor, Database
+from recollect.engines.postgres.connecting.rounds import Round
 from recollect.engines.postgres.records import counting, log, reading, walking
 from recollect.engines.postgres.records.asking import LARGEST
 from recollect.engines.postgres.records.statistics import Growth
@@ -45,6 +46,14 @@ T = TypeVar("T")
 CLEANSING = 10.0  # seconds that a purge waits until no page has what was removed
 
 
+Authors = Round[int, list[str]]  # by the number of a store
+
+
+def authors_in(database: Database) -> Authors:
+    """For all stores there."""
+    return Round(lambda stores: database.read(lambda cursor: counting.authors(cursor, stores)))
+
+
 class PostgresStore:
     """One store's records: rows with its number."""
 
@@ -56,11 +65,14 @@ class PostgresStore:
         clock: Clock = now,
         *,
         indexes: IndexKeeper | None = None,
+        authors: Authors | None = None,
     ) -> None:
         """`title` is the name of the project, for whoever reads what went wrong.
 
-        Without `indexes` all vectors are compared, however many there are.
+        Without `indexes` all vectors are compared, however many there are. Stores that share
+        `authors` are asked for theirs together.
         """
+        self._authors = authors or authors_in(database)
         self._indexes = indexes
         self._database = database
         self._number = number
@@ -200,7 +212,7 @@ class PostgresStore:
         return await self._read(lambda cursor: counting.scopes(cursor, self._number, kind))
 
     async def authors(self) -> list[str]:
-        return await self._read(lambda cursor: counting.authors(cursor, self._number))
+        return await self._authors.ask(self._number)
 
     async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
         return await self._read(lambda cursor: _words.frequencies(cursor, self._number, words))

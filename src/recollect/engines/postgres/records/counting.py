@@ -7,7 +7,7 @@ from recollect.core.records import Where
 from recollect.engines.postgres.connecting.database import Cursor
 from recollect.engines.postgres.records.asking import ask_last, most
 from recollect.engines.postgres.records.reading import within
-from recollect.engines.postgres.records.rows import Row, given, kept, kept_all
+from recollect.engines.postgres.records.rows import given, kept, kept_all
 from recollect.engines.postgres.records.schema import PREFIX, VECTOR_INDEXES
 
 
@@ -80,19 +80,31 @@ def tally(cursor: Cursor, store: int, kinds: Sequence[str]) -> list[Tally]:
 
 def scopes(cursor: Cursor, store: int, kind: str) -> list[str]:
     live = "r.store = %s AND r.kind = %s AND r.deleted_at IS NULL"
-    return _distinct(cursor, "scope", live, (store, kept(kind)))
-
-
-def authors(cursor: Cursor, store: int) -> list[str]:
-    live = "r.store = %s AND r.author IS NOT NULL AND r.deleted_at IS NULL"
-    return [author for author in _distinct(cursor, "author", live, (store,)) if author]
-
-
-def _distinct(cursor: Cursor, column: str, condition: str, values: Row) -> list[str]:
-    """Of long values the index has the beginning; who share one are looked at."""
-    statement = _DISTINCT.format(f"left(r.{column}, {PREFIX})", condition, PREFIX, column)
-    rows = ask_last(cursor, statement, *values, *values, *values)
+    values = store, kept(kind)
+    rows = ask_last(cursor, _distinct("scope", live), *values, *values, *values)
     return sorted([given(value) for (value,) in rows])
+
+
+def authors(cursor: Cursor, stores: Sequence[int]) -> dict[int, list[str]]:
+    """Those of each store."""
+    distinct = _distinct(
+        "author", "r.store = s.number AND r.author IS NOT NULL AND r.deleted_at IS NULL"
+    )
+    rows = ask_last(
+        cursor,
+        "SELECT s.number, a.value FROM unnest(%s::integer[]) AS s(number) "
+        f"CROSS JOIN LATERAL ({distinct}) a WHERE a.value <> ''",
+        stores,
+    )
+    found: dict[int, list[str]] = {store: [] for store in stores}
+    for store, author in rows:
+        found[store].append(given(author))
+    return {store: sorted(names) for store, names in found.items()}
+
+
+def _distinct(column: str, condition: str) -> str:
+    """Of long values the index has the beginning; who share one are looked at."""
+    return _DISTINCT.format(f"left(r.{column}, {PREFIX})", condition, PREFIX, column)
 
 
 def note_accesses(cursor: Cursor, store: int, counts: Mapping[str, int], at: int) -> None:
