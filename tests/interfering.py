@@ -51,7 +51,7 @@ Access = str  # none, read or write
 Step = tuple[str, Mapping[str, Any]]
 
 _speaker: ContextVar[str] = ContextVar("speaker", default="")
-_TIMES = re.compile(r"(?<=query_time_ms[\"']: )[\d.]+")
+_TIMES = re.compile(r"(?<=query_time_ms[\"']:)( ?)[\d.]+")
 
 
 @contextmanager
@@ -199,7 +199,7 @@ class World:
         with speaking("anna"):
             told = await self._outcome(self.anna, step)
         await self._settled()
-        return _TIMES.sub("#", told)
+        return _TIMES.sub(r"\1#", told)
 
     async def _outcome(self, session: Session, step: Step) -> str:
         name, arguments = step
