@@ -9,7 +9,15 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "recollect"
 TESTS = ROOT / "tests"
 
-LONGEST_FILE = 600  # lines; 450 are normal, and past that a second idea may have moved in
+LONGEST_FILE = 450  # lines; past this a second idea has moved in
+# Files that are longer, with their length: it may only shrink.
+LONGER_FILES = {
+    "src/recollect/engines/sqlite/store.py": 467,
+    "src/recollect/filestores/local.py": 477,
+    "src/recollect/filestores/locking.py": 466,
+    "src/recollect/tools/schema.py": 473,
+    "src/recollect/transports/dispatch.py": 488,
+}
 # Tests of what is no module: whole journeys, ports, and the project itself.
 WITHOUT_TWIN = {"contracts", "journeys"}
 OF_THE_PROJECT = {"test_rules.py", "test_docs.py", "test_bootstrap.py", "test_check.py"}
@@ -36,9 +44,10 @@ def _twin(test: Path) -> Path:
 
 def test_no_file_is_too_long() -> None:
     long = {
-        str(path.relative_to(ROOT)): count
+        name: count
         for path in modules()
-        if (count := len(path.read_text(encoding="utf-8").splitlines())) > LONGEST_FILE
+        if (count := len(path.read_text(encoding="utf-8").splitlines()))
+        > LONGER_FILES.get(name := path.relative_to(ROOT).as_posix(), LONGEST_FILE)
     }
     assert long == {}
 
