@@ -9,27 +9,30 @@ from proxying import Direction
 
 _IS_IDLE = b"Z\0\0\0\5I"  # what the server says when it waits, and no transaction is open
 
+_IS_READY = b"Z\0\0\0\5"  # the same, also within a transaction
+
 _connection: ContextVar[object] = ContextVar("connection")
 
 
 class Ways(dict[str, int]):
-    """Bytes in each direction, and how often that turned from there to here on one connection."""
+    """Bytes in each direction, and how often the server of one connection had answered all."""
 
     def __init__(self) -> None:
         super().__init__(up=0, down=0)
-        self._turns: Counter[object] = Counter()
-        self._last: dict[object, str] = {}
+        self._answers: Counter[object] = Counter()
+        self._tails: dict[object, bytes] = {}
 
     @property
     def trips(self) -> int:
         """Of the connection that had most: whoever tells others by another has fewer."""
-        return max(self._turns.values(), default=0)
+        return max(self._answers.values(), default=0)
 
-    def __setitem__(self, direction: str, count: int) -> None:
+    def take(self, data: bytes) -> None:
+        """Count in what the server said: a large batch is answered while it is still being sent."""
         connection = _connection.get()
-        self._turns[connection] += (self._last.get(connection), direction) == ("up", "down")
-        self._last[connection] = direction
-        super().__setitem__(direction, count)
+        said = self._tails.get(connection, b"") + data
+        self._answers[connection] += said.count(_IS_READY)
+        self._tails[connection] = said[1 - len(_IS_READY) :]  # the rest of it may follow
 
 
 class Way(Proxy):
@@ -46,6 +49,8 @@ class Way(Proxy):
     def _altered(self, data: bytes, direction: Direction) -> bytes:
         if direction == "down":
             self.transactions += data.count(_IS_IDLE)
+            if isinstance(self.passed, Ways):
+                self.passed.take(data)
         return data
 
     def count(self) -> Ways:
