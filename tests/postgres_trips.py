@@ -41,6 +41,7 @@ class Way(Proxy):
     def __init__(self, server: Server) -> None:
         super().__init__(server)
         self.transactions = 0
+        self.passed = Ways()
 
     async def _is_let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         _connection.set(object())
@@ -49,8 +50,7 @@ class Way(Proxy):
     def _altered(self, data: bytes, direction: Direction) -> bytes:
         if direction == "down":
             self.transactions += data.count(_IS_IDLE)
-            if isinstance(self.passed, Ways):
-                self.passed.take(data)
+            self.passed.take(data)
         return data
 
     def count(self) -> Ways:

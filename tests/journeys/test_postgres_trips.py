@@ -136,8 +136,9 @@ async def test_tools_ask_no_more_than_they_need(way: Way, library: PostgresLibra
         await assistant.tools.get(tool).run(assistant.call(tool), arguments)
         return way.transactions
 
-    # The project; authors of it and of the user; of each words and meaning; what was found.
-    assert await transactions("recall_memories", query="kettle tea") <= 7
+    # The project; authors of it and of the user; of each words and meaning; what was found. The
+    # authors share one unless the second is asked when the first has gone out.
+    assert await transactions("recall_memories", query="kettle tea") <= 8
     kept = {"type": "semantic", "scope": "project"}
     said = await transactions("store_memory", content="The office opens at nine.", **kept)
     # The project, what may be alike and its texts, the commit, and the one that tells.
