@@ -7,6 +7,8 @@ from contextvars import ContextVar
 from postgresing import Proxy, Server
 from proxying import Direction
 
+COMMITTED_AND_TOLD = 2  # transactions: whoever follows is woken behind the commit
+
 _IS_IDLE = b"Z\0\0\0\5I"  # what the server says when it waits, and no transaction is open
 
 _IS_READY = b"Z\0\0\0\5"  # the same, also within a transaction

@@ -8,7 +8,7 @@ import pytest
 
 from making import batch, entity, link, memory, record_ref
 from postgres_libraries import library_over
-from postgres_trips import Way
+from postgres_trips import COMMITTED_AND_TOLD, Way
 from postgresing import shared
 from proxying import running
 from recollect.core.ports import Embedded
@@ -19,8 +19,6 @@ from recollect.engines.postgres.library import PostgresLibrary
 from recollect.engines.postgres.store import PostgresStore
 from remembering import Assistant
 from upstreaming import until
-
-COMMITTED_AND_TOLD = 2  # transactions: whoever follows is woken behind the commit
 
 Question = Callable[[PostgresStore], Awaitable[object]]
 QUESTIONS: dict[str, Question] = {

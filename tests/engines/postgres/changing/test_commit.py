@@ -9,13 +9,13 @@ import pytest
 
 from making import batch, entity, link, memory, note, record_ref
 from postgres_libraries import library_over
-from postgres_trips import Way, Ways
-from postgresing import PATIENCE, Proxy, shared
+from postgres_trips import COMMITTED_AND_TOLD, Way
+from postgresing import shared
 from proxying import running
 from recollect.core.records import Batch, Delete, Restore, Update, Where
-from recollect.engines.postgres.connecting.news import CHANNEL
 from recollect.engines.postgres.store import PostgresStore
 from recollect.errors import Conflict
+from upstreaming import until
 
 
 @dataclass
@@ -23,30 +23,27 @@ class Distant:
     """A store that is reached by a way on which trips are counted."""
 
     store: PostgresStore
-    proxy: Proxy
+    way: Way
     told: int = 0
 
     async def trips(self, made: Batch) -> int:
-        with shared().connect() as listening:
-            listening.execute(f"LISTEN {CHANNEL}".encode())
-            ways = self.proxy.passed = Ways()
-            change = await self.store.commit(made)
-            trips = ways.trips
-            if change.seq > self.told:  # others are told beside it, by the same way
-                self.told = change.seq
-                notices = listening.notifies(timeout=PATIENCE, stop_after=1)
-                assert await asyncio.to_thread(list, notices)
+        ways = self.way.count()
+        change = await self.store.commit(made)
+        trips = ways.trips
+        if change.seq > self.told:  # others are told behind it, by the same way
+            self.told = change.seq
+            await until(lambda: self.way.transactions >= COMMITTED_AND_TOLD)
         return trips
 
 
 @pytest.fixture
 async def distant() -> AsyncGenerator[Distant, None]:
-    async with running(Way(shared())) as proxy:
-        library = library_over(proxy.database())
+    async with running(Way(shared())) as way:
+        library = library_over(way.database())
         store = await library.user()
         # Connections enough that none is opened while trips are counted.
         await asyncio.gather(*(store.revision() for _ in range(4)))
-        yield Distant(store, proxy)
+        yield Distant(store, way)
         await library.close()
 
 
