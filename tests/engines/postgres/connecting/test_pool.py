@@ -59,6 +59,20 @@ async def test_a_statement_that_is_cut_in_the_middle_is_away_and_the_next_call_w
         assert await database.read(notes) == ["a"]
 
 
+async def test_a_session_that_loses_its_schema_reaches_no_other(common: Server) -> None:
+    ours, other = common.database(layout=NOTES), common.database(layout=NOTES)
+    for database, key in ((ours, "a"), (other, "b")):
+        await database.write(Keep(key))
+
+    def lose(cursor: Cursor) -> None:
+        cursor.execute("SELECT set_config('search_path', %s, false)", [other.schema])
+
+    await ours.write(lose)
+    await ours.write(Keep("c"))
+    assert await ours.read(notes) == ["a", "c"]
+    assert await other.read(notes) == ["b"]
+
+
 async def test_a_question_that_is_cut_in_the_middle_is_asked_again(common: Server) -> None:
     sleep = Sleep()
     asked: list[str] = []

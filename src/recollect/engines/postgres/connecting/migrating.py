@@ -119,6 +119,15 @@ def version_query(schema: str) -> str:
     return f"SELECT value FROM {quoted(schema)}.meta WHERE key = '{VERSION_KEY}'"
 
 
+def placed_version_query(schema: str) -> str:
+    """The version, and whether names without a schema mean this one."""
+    literal = "'" + schema.replace("'", "''") + "'"
+    return (
+        f"SELECT value, current_schema() = {literal} FROM {quoted(schema)}.meta "
+        f"WHERE key = '{VERSION_KEY}'"
+    )
+
+
 def _look(connection: Connection, schema: str) -> _Found:
     row = connection.execute(_LOOK, {"schema": schema}, prepare=False).fetchone()
     assert row is not None

@@ -14,7 +14,7 @@ from recollect.engines.postgres.connecting.dialing import Connection
 from recollect.engines.postgres.connecting.failures import CONTENDED, Crowded, failure, pooled
 from recollect.engines.postgres.connecting.lines import Line
 from recollect.engines.postgres.connecting.migrating import Layout, prepare
-from recollect.engines.postgres.connecting.transactions import Form, Outdated, Work
+from recollect.engines.postgres.connecting.transactions import Form, Misplaced, Outdated, Work
 from recollect.errors import StoreAway, StoreBusy, StoreDamaged
 
 ATTEMPTS = 20
@@ -55,6 +55,7 @@ class Pool:
         self._epoch = 0  # how often all were discarded
         self._lock = threading.Condition()  # told of each that comes back
         self._is_pooled = False
+        self._shares_sessions = False  # a session of ours was found to be set to something else
         self._has_warned = False
 
     def run(self, call: Call, work: Work[T]) -> T:
@@ -62,6 +63,10 @@ class Pool:
         for attempt in range(ATTEMPTS):
             try:
                 return self._attempted(call, work)
+            except Misplaced:  # somebody stands between who had not shown before
+                self._shares_sessions = True
+                self.discard()
+                continue
             except psycopg.Error as error:
                 if error.sqlstate not in CONTENDED:
                     raise self._cause(call, error) from None  # it may tell what was stored
@@ -169,13 +174,14 @@ class Pool:
         try:
             call.take(line, is_ready=False)
             found = prepare(line.connection, self._schema, self._layout, self._place)
-            if not found.is_pooled:
+            is_pooled = found.is_pooled or self._shares_sessions
+            if not is_pooled:
                 line.own(self._form.settings(found.search_path, self._time_limit))
         except BaseException:
             call.leave()
             line.close()
             raise
-        self._search_path, self._is_pooled = found.search_path, found.is_pooled
+        self._search_path, self._is_pooled = found.search_path, is_pooled
         return line
 
     def _give_back(self, line: Line, call: Call) -> None:

@@ -11,7 +11,7 @@ from recollect.engines.postgres.connecting.migrating import (
     Layout,
     check_version,
     lock_number,
-    version_query,
+    placed_version_query,
 )
 from recollect.engines.postgres.connecting.parameters import Statement, Values, build_statement
 from recollect.engines.postgres.connecting.wire import Answer, Check, Wire
@@ -29,6 +29,10 @@ _LIMITS = "statement_timeout", "idle_in_transaction_session_timeout"
 
 class Outdated(Exception):
     """The tables are not there any more, or older than when the connection was opened."""
+
+
+class Misplaced(Exception):
+    """The session has lost its search path, so a statement might reach another schema."""
 
 
 class Transaction(Cursor):
@@ -139,7 +143,7 @@ class Form:
     def __init__(self, schema: str, layout: Layout, place: str) -> None:
         self._layout = layout
         self._place = place
-        self._version = Statement(version_query(schema).encode())
+        self._version = Statement(placed_version_query(schema).encode())
         # Whoever writes shares it: so nobody changes the tables under a transaction.
         lock = f"SELECT pg_advisory_xact_lock_shared({lock_number(schema)})"
         self._lock = Statement(lock.encode())
@@ -156,7 +160,7 @@ class Form:
         )
 
     def question(self, line: Line, search_path: str, limit: float) -> Question:
-        """One whose first answer raises StoreTooNew or Outdated if the tables are others."""
+        """One whose first answer raises StoreTooNew, Outdated or Misplaced if the tables differ."""
         settings = None
         if line.is_pooled:
             settings = _set_locally({"search_path": search_path, **_settings(limit)})
@@ -176,9 +180,11 @@ class Form:
         if answer.error is not None:
             return
         row = answer.fetchone()
+        if row is not None and not row[1]:
+            raise Misplaced
         version = int(row[0]) if row is not None else 0
         check_version(version, self._layout, self._place)
-        if row is None or version < self._layout.version:
+        if version < self._layout.version:
             raise Outdated
 
 
