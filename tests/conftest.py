@@ -1,6 +1,9 @@
 """What every test may use."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -8,6 +11,29 @@ from hypothesis import settings
 # No test is about time: a busy machine must not change what one says.
 settings.register_profile("whatever it takes", deadline=None)
 settings.load_profile("whatever it takes")
+
+
+RECORDS = Path(__file__).parent / "golden" / "records"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--renew-golden", action="store_true", help="Write the golden records instead of comparing."
+    )
+
+
+@pytest.fixture(scope="session")
+def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
+    """Compare a value with its golden record, or write the record with --renew-golden."""
+
+    def compare(name: str, value: Any) -> None:
+        path = RECORDS / f"{name}.json"
+        if request.config.getoption("--renew-golden"):
+            text = json.dumps(value, indent=1, ensure_ascii=False)
+            path.write_text(f"{text}\n", encoding="utf-8")
+        assert json.loads(json.dumps(value)) == json.loads(path.read_text(encoding="utf-8"))
+
+    return compare
 
 
 @pytest.fixture(scope="session")

@@ -211,8 +211,11 @@ class StdioServer:
         return list(iter(self.receive, None))
 
     def ask(self, request_id: Any, method: str, **params: Any) -> Any:
+        """Return the answer, and skip the notifications that come before it."""
         self.request(request_id, method, **params)
-        return self.receive()
+        while (message := self.receive()) is not None and "method" in message:
+            continue
+        return message
 
     def call(self, tool: str, **arguments: Any) -> Any:
         """The structured answer of a tool."""
