@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 
 import page
-from bank_servers import Ancestor, BankFolder, BankServer, Recollect, ancestor_version
+from bank_servers import Ancestor, BankFolder, BankServer, Everkept, ancestor_version
+from everkept.cli.wire import Wire
 from page import Row, Timing, keep_best, parsed_sizes
-from recollect.cli.wire import Wire
 from servers import node_version
 
 FILES = (10, 1_000, 10_000)
@@ -29,7 +29,7 @@ BUDGET = 3.0  # seconds
 
 Timings = dict[str, dict[str, Timing]]  # by server, then by what was done
 
-_HEAD = ("", "Recollect", "memory-bank-mcp", "ratio")
+_HEAD = ("", "Everkept", "memory-bank-mcp", "ratio")
 _EXPLAINED = """\
 Written by `python bench/bank.py --write-docs`. The peer is `{package}`, which the public memory
 bank server grew out of: it reads and writes the same files, and has neither search nor graph. The
@@ -54,8 +54,8 @@ def main() -> None:
     parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.md")
     options = parser.parse_args()
     parts: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="recollect-bench-") as folder:
-        servers: list[BankServer] = [Recollect(Path(folder) / "bytecode")]
+    with tempfile.TemporaryDirectory(prefix="everkept-bench-") as folder:
+        servers: list[BankServer] = [Everkept(Path(folder) / "bytecode")]
         servers += [] if options.no_peer else [Ancestor()]
         for size in options.files or (QUICK if options.quick else FILES):
             timings = _files(Path(folder) / f"files-{size}", size, servers)
@@ -148,7 +148,7 @@ def _shown(title: str, timings: Timings) -> str:
 
 
 def _rows(timings: Timings) -> list[Row]:
-    ours, peer = timings["recollect"], timings.get("memory-bank-mcp", {})
+    ours, peer = timings["everkept"], timings.get("memory-bank-mcp", {})
     rows: list[Row] = []
     for name, timing in ours.items():
         other = peer.get(name)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from recollect.cli.wire import Wire
+from everkept.cli.wire import Wire
 from servers import CHECKOUT, own_environment
 from servers import node_program as node
 from servers import npm_command as npm
@@ -107,8 +107,8 @@ class BankServer(Protocol):
     def start(self, folder: Path, bank: BankFolder) -> Wire: ...
 
 
-class Recollect:
-    name = "recollect"
+class Everkept:
+    name = "everkept"
 
     def __init__(self, bytecode: Path) -> None:
         self._environment = own_environment(bytecode)
@@ -124,7 +124,7 @@ class Recollect:
     def start(self, folder: Path, bank: BankFolder) -> Wire:
         options = ("--toolsets", "bank", "--data-dir", str(folder), "--path", str(bank.home))
         wire = Wire(
-            (sys.executable, "-m", "recollect", "serve", *options), environment=self._environment
+            (sys.executable, "-m", "everkept", "serve", *options), environment=self._environment
         )
         wire.initialize("bench")
         return wire

@@ -27,11 +27,11 @@ import numpy as np
 import psutil
 
 import page
-from recollect.core.ports import Embedded, Library, RecordStore
-from recollect.core.records import Batch, Insert, Link, Record, Weights, Where
-from recollect.core.times import now
-from recollect.core.walking import Hops
-from recollect.core.words import parse_query
+from everkept.core.ports import Embedded, Library, RecordStore
+from everkept.core.records import Batch, Insert, Link, Record, Weights, Where
+from everkept.core.times import now
+from everkept.core.walking import Hops
+from everkept.core.words import parse_query
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -169,7 +169,7 @@ async def _link(store: RecordStore) -> None:
 
 async def _index(library: Library, figures: Figures) -> None:
     """What is made in the background otherwise, while answers take longer."""
-    from recollect.engines.postgres.library import PostgresLibrary
+    from everkept.engines.postgres.library import PostgresLibrary
 
     if isinstance(library, PostgresLibrary):
         started = time.perf_counter()
@@ -244,17 +244,17 @@ async def _opened(
 ) -> AsyncGenerator[tuple[Callable[[], Library], int], None]:
     """How a library of the engine is made, and the process of its server, or 0."""
     if name == "memory":
-        from recollect.engines.memory.library import MemoryLibrary
+        from everkept.engines.memory.library import MemoryLibrary
 
         library = MemoryLibrary()
         yield lambda: library, 0
     elif name == "sqlite":
-        from recollect.engines.sqlite.library import SqliteLibrary
+        from everkept.engines.sqlite.library import SqliteLibrary
 
         yield lambda: SqliteLibrary(folder, synchronous="full"), 0
     elif name == "surreal-file":
-        from recollect.engines.surreal.connecting.embedded import EmbeddedConnection
-        from recollect.engines.surreal.library import SurrealLibrary
+        from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
+        from everkept.engines.surreal.library import SurrealLibrary
 
         def embedded() -> Library:
             connection = EmbeddedConnection(folder, "bench", time_limit=600)
@@ -273,8 +273,8 @@ async def _opened(
 async def _served(
     core: int, folder: Path
 ) -> AsyncGenerator[tuple[Callable[[], Library], int], None]:
-    from recollect.engines.surreal.connecting.sockets import Credentials, SocketConnection
-    from recollect.engines.surreal.library import SurrealLibrary
+    from everkept.engines.surreal.connecting.sockets import Credentials, SocketConnection
+    from everkept.engines.surreal.library import SurrealLibrary
     from surrealing import PASSWORD, USER, served
 
     async with served(core=core, folder=folder) as server:
@@ -290,8 +290,8 @@ async def _served(
 
 @asynccontextmanager
 async def _postgres() -> AsyncGenerator[tuple[Callable[[], Library], int], None]:
+    from everkept.engines.postgres.library import PostgresLibrary
     from postgresing import served
-    from recollect.engines.postgres.library import PostgresLibrary
 
     async with served(settings=("fsync=on",)) as server:
 

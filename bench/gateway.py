@@ -38,7 +38,7 @@ OURS = "memory__read"  # the name that the gateway gives to the tool behind it
 
 _EXPLAINED = """\
 Written by `python bench/gateway.py --write-docs`; `--no-peer` needs no Node. *Directly* is the
-client calling the server itself, *gateway* the same call through `recollect serve --toolsets
+client calling the server itself, *gateway* the same call through `everkept serve --toolsets
 gateway` on standard input and output. Times are milliseconds, p50 and in parentheses p99, for one
 call at a time and for sixteen that are always under way. *CPU* is what one call costs our process,
 in milliseconds: all of it is added; beside it what the call costs the server behind, called
@@ -122,7 +122,7 @@ def main() -> None:
     if options.quick:
         options.calls, options.rounds = QUICK_CALLS, 1
     results: dict[str, Figures] = {}
-    with tempfile.TemporaryDirectory(prefix="recollect-bench-") as folder, _listening() as url:
+    with tempfile.TemporaryDirectory(prefix="everkept-bench-") as folder, _listening() as url:
         bench = _Bench(Path(folder), options.calls, options.rounds)
         for behind in _subjects(Path(folder), url, peer=not options.no_peer):
             results[behind.name] = bench.measured(behind)
@@ -237,7 +237,7 @@ class _Bench:
 
     @contextmanager
     def _through_the_gateway(self) -> Generator[Opened, None, None]:
-        command = [sys.executable, "-m", "recollect", "serve", "--toolsets", "gateway"]
+        command = [sys.executable, "-m", "everkept", "serve", "--toolsets", "gateway"]
         command += ["--gateway-config", str(self._file), "--data-dir", str(self._folder / "data")]
         command += ["--config", "none"]
         with _started(command, self._environment) as caller:

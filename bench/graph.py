@@ -19,8 +19,8 @@ from pathlib import Path
 
 import psutil
 
+from everkept.cli.wire import JSON, Wire
 from page import Timing, keep_best, parsed_sizes
-from recollect.cli.wire import JSON, Wire
 from report import print_table, write_docs
 from servers import Ours, Peer, Server
 from workload import Workload
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def measured(size: int, kinds: Sequence[type[Server]], seconds: float) -> dict[str, Figures]:
-    with tempfile.TemporaryDirectory(prefix="recollect-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="everkept-bench-") as folder:
         workload = Workload(size)
         servers = [kind(Path(folder)) for kind in kinds]
         results = {server.name: Figures() for server in servers}

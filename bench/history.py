@@ -22,12 +22,12 @@ from pathlib import Path
 import psutil
 
 import page
+from everkept.app.app import App
+from everkept.cli.wire import JSON, Wire
+from everkept.embedders.onnx import OnnxEmbedder
+from everkept.settings import load
 from history_workload import Conversations, give_vectors
 from page import Timing, keep_best, parsed_sizes
-from recollect.app.app import App
-from recollect.cli.wire import JSON, Wire
-from recollect.embedders.onnx import OnnxEmbedder
-from recollect.settings import load
 from servers import own_environment
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -41,7 +41,7 @@ MB = 1_000_000
 _EXPLAINED = """\
 Written by `python bench/history.py --write-docs`. Turns are of 20 to 60 words with the uneven
 frequencies of real text, forty in a conversation, in fifty projects; every fifth has a function in
-a fenced block. *Import* is `recollect import history` on files as Claude Code writes them, from the
+a fenced block. *Import* is `everkept import history` on files as Claude Code writes them, from the
 start of the process to its end, in turns a second, without and with `--embed`. Recalls are calls of
 a server over standard input and output, no question asked twice, the embedding of the question
 included; *again* is a question whose answer is still known. {embedded}
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--write-docs", action="store_true", help="write to docs/benchmarks.md")
     options = parser.parse_args()
     results: dict[int, Figures] = {}
-    with tempfile.TemporaryDirectory(prefix="recollect-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="everkept-bench-") as folder:
         place = options.cache or Path(folder)
         environment = own_environment(Path(folder) / "bytecode")
         embedded = _import(Path(folder) / "embedded", EMBEDDED, environment, "--embed")
@@ -107,7 +107,7 @@ def _import(place: Path, size: int, environment: dict[str, str], *flags: str) ->
     claude = place / "claude"
     written = Conversations(size).write(claude)
     _say(f"{size:,} turns: importing")
-    command = [sys.executable, "-m", "recollect", "import", "history", "--source", "claude-code"]
+    command = [sys.executable, "-m", "everkept", "import", "history", "--source", "claude-code"]
     command += ["--data-dir", str(place / "data"), "--config", "none", *flags]
     began = time.perf_counter()
     process = subprocess.Popen(
@@ -153,8 +153,8 @@ async def _embed(data: Path) -> None:
 def _recalls(
     data: Path, size: int, rounds: int, environment: dict[str, str], figures: Figures
 ) -> None:
-    command = (sys.executable, "-m", "recollect", "serve", "--data-dir", str(data))
-    patient = environment | {"RECOLLECT_RECALL_TIME_LIMIT": "60", "RECOLLECT_CONFIG": "none"}
+    command = (sys.executable, "-m", "everkept", "serve", "--data-dir", str(data))
+    patient = environment | {"EVERKEPT_RECALL_TIME_LIMIT": "60", "EVERKEPT_CONFIG": "none"}
     wire = Wire(command, environment=patient)
     wire.initialize("bench")
     questions = Conversations(size).questions()
@@ -207,7 +207,7 @@ def _import_figures(figures: Figures) -> dict[str, float]:
     return {name: getattr(figures, name) for name in names}
 
 
-_HEAD = ("", "Recollect")
+_HEAD = ("", "Everkept")
 
 
 def _rows(results: dict[int, Figures]) -> list[page.Row]:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from everkept.core.ports import Embedded, Embedder, RecordStore
+from everkept.families.history.model import CODE, TURN
 from memory_workload import MemoryWorkload, Question
-from recollect.core.ports import Embedded, Embedder, RecordStore
-from recollect.families.history.model import CODE, TURN
 
 TURNS = 40  # of one conversation
 PROJECTS = 50

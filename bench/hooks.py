@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import page
+from everkept.cli.wire import Wire
 from history_workload import Conversations
 from page import Timing, keep_best
-from recollect.cli.wire import Wire
 from servers import own_environment
 
 TURNS = 100_000
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help="folder that keeps the filled data")
     parser.add_argument("--write-docs", action="store_true", help="write to docs/benchmarks.md")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="recollect-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="everkept-bench-") as folder:
         environment = own_environment(Path(folder) / "bytecode")
         place = (options.cache or Path(folder)) / str(options.turns)
         _fill(place, options.turns, environment)
@@ -89,7 +89,7 @@ def _fill(place: Path, turns: int, environment: dict[str, str]) -> None:
 
 def _store(workload: Conversations, data: list[str], environment: dict[str, str]) -> None:
     questions = workload.questions()
-    serve = [sys.executable, "-m", "recollect", "serve", *data, "--project", PROJECT]
+    serve = [sys.executable, "-m", "everkept", "serve", *data, "--project", PROJECT]
     wire = Wire(serve, environment=environment)
     wire.initialize("bench")
     for number in range(MEMORIES):
@@ -150,7 +150,7 @@ def _measured(
                     "hook_event_name": case.event,
                     **case.told,
                 }
-                command = [sys.executable, "-m", "recollect", "hook", case.event]
+                command = [sys.executable, "-m", "everkept", "hook", case.event]
                 command += ["--data-dir", str(data), "--config", "none", "--project", PROJECT]
                 took_, said = _timed(command, json.dumps(told), environment)
                 durations.append(took_)
@@ -185,7 +185,7 @@ def _rows(timings: dict[str, Timing], answers: dict[str, int]) -> list[page.Row]
 
 def _run(arguments: list[str], environment: dict[str, str]) -> None:
     subprocess.run(
-        [sys.executable, "-m", "recollect", *arguments],
+        [sys.executable, "-m", "everkept", *arguments],
         env=environment,
         check=True,
         stdout=subprocess.DEVNULL,

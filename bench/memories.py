@@ -21,11 +21,11 @@ from pathlib import Path
 
 import psutil
 
+from everkept.cli.wire import Wire
 from memory_report import print_table, write_docs
-from memory_servers import BY_WORDS, HYBRID, MemoryServer, MemoryService, Recollect
+from memory_servers import BY_WORDS, HYBRID, Everkept, MemoryServer, MemoryService
 from memory_workload import MemoryWorkload
 from page import Timing, keep_best, parsed_sizes
-from recollect.cli.wire import Wire
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 ROUNDS = 3  # each figure is the best of them, against noise from outside
@@ -69,8 +69,8 @@ def main() -> None:
     peer = MemoryService(options.peer_venv.absolute()) if options.peer_venv else None
     results: dict[int, dict[str, Figures]] = {}
     for size in options.sizes:
-        with tempfile.TemporaryDirectory(prefix="recollect-bench-") as folder:
-            ours = Recollect(Path(folder) / "bytecode")
+        with tempfile.TemporaryDirectory(prefix="everkept-bench-") as folder:
+            ours = Everkept(Path(folder) / "bytecode")
             servers = [ours, peer] if peer is not None and size <= peer.largest else [ours]
             bench = Bench(size, Path(folder), options.cache, options.rounds, options.seconds)
             results[size] = bench.measured(servers)

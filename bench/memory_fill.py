@@ -7,14 +7,14 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
+from everkept.core.entities import new_entity
+from everkept.core.ports import Embedded, Embedder, Library, RecordStore
+from everkept.core.records import Batch, Insert, Link, Record, Step
+from everkept.core.text import normalised
+from everkept.core.times import now
+from everkept.families.memories.identity import new_memory_id, place_of, text_key
+from everkept.families.memories.model import MEMORY, SESSION
 from memory_workload import SESSION_LENGTH, VERBS, Memory, MemoryWorkload
-from recollect.core.entities import new_entity
-from recollect.core.ports import Embedded, Embedder, Library, RecordStore
-from recollect.core.records import Batch, Insert, Link, Record, Step
-from recollect.core.text import normalised
-from recollect.core.times import now
-from recollect.families.memories.identity import new_memory_id, place_of, text_key
-from recollect.families.memories.model import MEMORY, SESSION
 
 BATCH = 50 * SESSION_LENGTH
 SCATTER = 0.88  # length of what is added to a true vector: the cosine to it is 0.75

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import page
-from memory_servers import BY_MEANING, BY_WORDS, HYBRID, MemoryService, Recollect
+from memory_servers import BY_MEANING, BY_WORDS, HYBRID, Everkept, MemoryService
 from memory_workload import MEMORIES_PER_ENTITY, SESSION_LENGTH, TRUE_VECTORS
 from page import Row, Timing
 
@@ -26,12 +26,12 @@ class Figures(Protocol):
 
 Results = Mapping[int, Mapping[str, Figures]]
 
-_HEAD = ("", "Recollect", "mcp-memory-service", "ratio")
+_HEAD = ("", "Everkept", "mcp-memory-service", "ratio")
 _EXPLAINED = """\
 Written by `python bench/memories.py --write-docs`; `--sizes` chooses, `--peer-venv` names the
 virtual environment that holds the peer, `mcp-memory-service` from PyPI. It runs offline with the
 embedder that it has for want of a model: a hash of the text, which costs next to nothing and says
-nothing, so its times are to be compared and what it finds by meaning is not. Recollect runs as it
+nothing, so its times are to be compared and what it finds by meaning is not. Everkept runs as it
 is installed: each vector or hybrid recall embeds its query with the model.
 
 A memory has 10 to 45 words, as frequent as in real text, a third of them from its session's
@@ -62,8 +62,8 @@ _SIZES = (
 
 def print_table(size: int, figures: Mapping[str, Figures]) -> None:
     page.print_table(f"{size:,} memories", _HEAD, _rows(figures))
-    if figures[Recollect.name].warnings:
-        print(_warnings(figures[Recollect.name]))
+    if figures[Everkept.name].warnings:
+        print(_warnings(figures[Everkept.name]))
 
 
 def write_docs(results: Results, seconds: float, peer_version: str | None) -> None:
@@ -79,13 +79,13 @@ def write_docs(results: Results, seconds: float, peer_version: str | None) -> No
     ]
     for size, figures in results.items():
         parts.append(f"### {size:,} memories\n\n{page.markdown_table(_HEAD, _rows(figures))}")
-        if figures[Recollect.name].warnings:
-            parts.append(_warnings(figures[Recollect.name]) + "\n")
+        if figures[Everkept.name].warnings:
+            parts.append(_warnings(figures[Everkept.name]) + "\n")
     page.write_section("Memories", "\n".join(parts))
 
 
 def _rows(results: Mapping[str, Figures]) -> list[Row]:
-    ours, peer = results[Recollect.name], results.get(MemoryService.name)
+    ours, peer = results[Everkept.name], results.get(MemoryService.name)
     rows: list[Row] = []
     for name, timing in ours.timings.items():
         other = peer.timings.get(name) if peer else None
@@ -116,4 +116,4 @@ def _lost(figures: Figures | None) -> str:
 
 def _warnings(figures: Figures) -> str:
     listed = ", ".join(f"{code} ({count:,})" for code, count in sorted(figures.warnings.items()))
-    return f"Warnings in Recollect's answers: {listed}."
+    return f"Warnings in Everkept's answers: {listed}."

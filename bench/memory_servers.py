@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from everkept.cli.wire import JSON, CallFailed, Wire
+from everkept.embedders.onnx import OnnxEmbedder
+from everkept.engines.sqlite.library import SqliteLibrary
 from memory_fill import fill
 from memory_workload import Memory, MemoryWorkload, Question
-from recollect.cli.wire import JSON, CallFailed, Wire
-from recollect.embedders.onnx import OnnxEmbedder
-from recollect.engines.sqlite.library import SqliteLibrary
 from servers import PROJECT, own_environment
 
 READY = 120.0  # seconds that a server gets until it searches by meaning
@@ -59,8 +59,8 @@ class MemoryServer(Protocol):
         ...
 
 
-class Recollect:
-    name = "recollect"
+class Everkept:
+    name = "everkept"
     largest = sys.maxsize
 
     def __init__(self, bytecode: Path) -> None:
@@ -87,7 +87,7 @@ class Recollect:
         asyncio.run(work())
 
     def start(self, folder: Path) -> Wire:
-        command = (sys.executable, "-m", "recollect", "serve")
+        command = (sys.executable, "-m", "everkept", "serve")
         options = ("--data-dir", str(folder), "--project", PROJECT)
         log = sys.stderr.fileno()  # silent as long as all is well
         wire = Wire((*command, *options), environment=self._environment, log=log)

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass, replace
 from functools import cache
 
-from recollect.embedders.onnx import FOLDER, VOCABULARY
+from everkept.embedders.onnx import FOLDER, VOCABULARY
 
 SESSION_LENGTH = 40  # memories
 SPAN = 2 * 365 * 86_400  # seconds over which they were stored

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from recollect import __version__
+from everkept import __version__
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 Row = tuple[str, ...]
@@ -22,7 +22,7 @@ _EXPLAINED = """\
 All servers run as real processes on standard input and output, spoken to by the same client, and
 those that are compared run in the same run. A figure is the best of three rounds; times are
 milliseconds, p50 and in parentheses p95, from the request to the whole answer. The ratio is
-Recollect's figure divided by that of the peer: machines differ, ratios do so less.
+Everkept's figure divided by that of the peer: machines differ, ratios do so less.
 """
 _SECTION = re.compile(r"^(?=## )", re.MULTILINE)
 
@@ -99,7 +99,7 @@ def measured_with(peers: Sequence[str]) -> str:
     cores = f"{os.cpu_count()} cores of {_processor()}"
     system = f"{platform.system()}, Python {platform.python_version()}"
     day = datetime.now(UTC).date()
-    return f"Measured on {day} with Recollect {__version__} on {cores}, {system}{also}."
+    return f"Measured on {day} with Everkept {__version__} on {cores}, {system}{also}."
 
 
 def _line(cells: Row) -> str:

@@ -21,7 +21,7 @@ class Figures(Protocol):
 
 Results = Mapping[int, Mapping[str, Figures]]
 
-_HEAD = ("", "Recollect", "server-memory", "ratio")
+_HEAD = ("", "Everkept", "server-memory", "ratio")
 _EXPLAINED = """\
 Written by `python bench/graph.py --write-docs`; `--quick` takes two minutes, `--no-peer` needs no
 Node. The peer is `@modelcontextprotocol/server-memory`.
@@ -30,8 +30,8 @@ Each entity has two observations of 8 to 20 words, drawn from a vocabulary of 20
 uneven frequencies of real text, and one relation. *Start* ends with the answer to `initialize`;
 the first start of all, which keeps its answers for the next ones, does not count. *Store* is one
 `create_entities` call with one entity and two observations, acknowledged. *Common word* stands in
-every tenth entity: Recollect answers with the best 20, the peer with all. *Read everything* is the
-whole graph, which Recollect gives in pages of 1,000. *Eight writers* are eight server processes
+every tenth entity: Everkept answers with the best 20, the peer with all. *Read everything* is the
+whole graph, which Everkept gives in pages of 1,000. *Eight writers* are eight server processes
 that write into the same graph for {seconds:g} seconds; afterwards a fresh one counts how much of
 what was acknowledged is there.
 *Dialect* is `--dialect server-memory`, which answers as the peer does: with all that it finds.

@@ -22,17 +22,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everkept.app.app import App
+from everkept.app.past import Wanted
+from everkept.core.sessions import Session
+from everkept.core.times import now
+from everkept.embedders.onnx import OnnxEmbedder
+from everkept.families.history.model import turn_id
+from everkept.families.memories.model import MEMORIES, MEMORY
+from everkept.retrieval.search import Place, search
+from everkept.settings import load
+from everkept.values import replace
 from question_sets import ADVERSARIAL, Memory, Question, QuestionSet, coding_set, conversations
-from recollect.app.app import App
-from recollect.app.past import Wanted
-from recollect.core.sessions import Session
-from recollect.core.times import now
-from recollect.embedders.onnx import OnnxEmbedder
-from recollect.families.history.model import turn_id
-from recollect.families.memories.model import MEMORIES, MEMORY
-from recollect.retrieval.search import Place, search
-from recollect.settings import load
-from recollect.values import replace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -199,7 +199,7 @@ async def _measure_history(file: Path, *, quick: bool) -> None:
     embedder = Remembered()
     recalled: list[Recalled] = []
     for one in conversations(file)[: 1 if quick else None]:
-        with tempfile.TemporaryDirectory(prefix="recollect-bench-") as folder:
+        with tempfile.TemporaryDirectory(prefix="everkept-bench-") as folder:
             historian = Historian(Path(folder), embedder)
             try:
                 await historian.take_in(one.memories)
@@ -228,7 +228,7 @@ async def _answers(
 ) -> dict[str, list[Answer]]:
     answers: dict[str, list[Answer]] = {way: [] for way in WAYS}
     for one in sets:
-        with tempfile.TemporaryDirectory(prefix="recollect-bench-") as folder:
+        with tempfile.TemporaryDirectory(prefix="everkept-bench-") as folder:
             assistant = Assistant(Path(folder), one.name, embedder)
             try:
                 await assistant.remember(one.memories, with_metadata=with_metadata)

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from recollect.app.app import App
-from recollect.cli.wire import JSON, Wire
-from recollect.core.sessions import Session
-from recollect.settings import PREFIX, load
+from everkept.app.app import App
+from everkept.cli.wire import JSON, Wire
+from everkept.core.sessions import Session
+from everkept.settings import PREFIX, load
 from workload import Workload
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -45,7 +45,7 @@ class Server(Protocol):
 
 
 class Ours:
-    name = "recollect"
+    name = "everkept"
     largest = sys.maxsize
 
     def __init__(self, folder: Path) -> None:
@@ -75,7 +75,7 @@ class Ours:
         return self._start("--dialect", "server-memory")
 
     def _start(self, *more: str) -> Wire:
-        command = (sys.executable, "-m", "recollect", "serve")
+        command = (sys.executable, "-m", "everkept", "serve")
         options = ("--data-dir", str(self._data_dir), "--project", PROJECT, *more)
         wire = Wire((*command, *options), environment=self._environment)
         wire.initialize("bench")

@@ -146,9 +146,9 @@ def _measured(engine: str, servers: int, clients: Sequence[int]) -> dict[str, li
                     Path(folder) / ("data" if engine == "sqlite" else f"data{number}"),
                     *("--no-token", "--toolsets", "memories", "--project", PROJECT),
                     *options,
-                    RECOLLECT_EMBEDDING_MODEL="none",
-                    RECOLLECT_SYNCHRONOUS="full",
-                    RECOLLECT_LOG_LEVEL="warning",
+                    EVERKEPT_EMBEDDING_MODEL="none",
+                    EVERKEPT_SYNCHRONOUS="full",
+                    EVERKEPT_LOG_LEVEL="warning",
                 )
             )
             for number in range(servers)

@@ -19,13 +19,13 @@ from typing import Any
 
 import apsw
 
+from everkept.app.projects import ProjectRule
+from everkept.core.records import Where
+from everkept.core.sessions import Call, Session
+from everkept.engines.sqlite import connections, moves
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import EverkeptError
 from making import batch, entity, record_ref
-from recollect.app.projects import ProjectRule
-from recollect.core.records import Where
-from recollect.core.sessions import Call, Session
-from recollect.engines.sqlite import connections, moves
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import RecollectError
 
 
 def say(value: Any) -> None:
@@ -69,7 +69,7 @@ def commit_until_told(folder: str, project: str, who: str) -> None:
             try:
                 _, store = await library.open(project)
                 await store.commit(batch(record))
-            except RecollectError as error:
+            except EverkeptError as error:
                 refusals.add(error.code)
                 continue
             acknowledged.append(record.id)
@@ -116,7 +116,7 @@ def purge_when_told(folder: str, project: str) -> None:
 async def outcome(answer: Awaitable[Any]) -> str:
     try:
         await answer
-    except RecollectError as error:
+    except EverkeptError as error:
         return error.code
     return "ok"
 

@@ -1,8 +1,8 @@
 """Accounts as tests name them, whose ids are random."""
 
-from recollect.core.accounts import Account, account_id
-from recollect.core.ports import Library
-from recollect.values import replace
+from everkept.core.accounts import Account, account_id
+from everkept.core.ports import Library
+from everkept.values import replace
 
 
 def without_id(comer: object) -> object:

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from recollect.transports.asgi import ASGIApp, Message
+from everkept.transports.asgi import ASGIApp, Message
 
 
 @dataclass(frozen=True)

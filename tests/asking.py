@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from everkept.app.workspaces import home_of
+from everkept.core.driving import driven
+from everkept.core.ports import RecordStore
+from everkept.core.records import Record
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.families.history.importing.phrases import has_problem
+from everkept.families.history.model import CODE, CONVERSATION, DECISION, SAID, TURN
+from everkept.hooks.files.ledger import Ledger
+from everkept.hooks.model import Answer, Around, HookEvent
+from everkept.hooks.prompting.handling import user_prompt
+from everkept.settings import Settings
 from making import DAY_ONE, batch, memory
-from recollect.app.workspaces import home_of
-from recollect.core.driving import driven
-from recollect.core.ports import RecordStore
-from recollect.core.records import Record
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.families.history.importing.phrases import has_problem
-from recollect.families.history.model import CODE, CONVERSATION, DECISION, SAID, TURN
-from recollect.hooks.files.ledger import Ledger
-from recollect.hooks.model import Answer, Around, HookEvent
-from recollect.hooks.prompting.handling import user_prompt
-from recollect.settings import Settings
 
 DAY = 86_400_000_000
 NOW = DAY_ONE + 100 * DAY

@@ -8,15 +8,15 @@ from typing import Any
 
 from banking import Banking, bank_in
 from breaking import BreakingStores, Fuse
-from recollect.core.sessions import Call
-from recollect.core.times import Clock
-from recollect.errors import InvalidInput
-from recollect.families.bank.banks import Bank, Banks
-from recollect.families.bank.care.backup_tools import BackupTools
-from recollect.families.bank.care.store_tools import StoreTools
-from recollect.families.bank.model import BankOptions
-from recollect.filestores.finding import Files
-from recollect.tools.tool import Warned
+from everkept.core.sessions import Call
+from everkept.core.times import Clock
+from everkept.errors import InvalidInput
+from everkept.families.bank.banks import Bank, Banks
+from everkept.families.bank.care.backup_tools import BackupTools
+from everkept.families.bank.care.store_tools import StoreTools
+from everkept.families.bank.model import BankOptions
+from everkept.filestores.finding import Files
+from everkept.tools.tool import Warned
 from sshing import LOOPBACK, Keys, asyncssh_server
 
 GRAPH = "graph/graph.jsonl"

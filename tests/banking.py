@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recollect.core.files import FileStores
-from recollect.core.ports import Library, RecordStore
-from recollect.core.sessions import Call, Session
-from recollect.core.text import digest
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.memory.store import MemoryStore
-from recollect.errors import NotFound
-from recollect.families.bank.banks import Bank, Banks
-from recollect.families.bank.model import BankOptions
-from recollect.families.bank.phrasing import phrased
-from recollect.families.bank.registry import Registry
-from recollect.filestores.finding import Files
-from recollect.tools.tool import Family, Result
-from recollect.tools.toolset import Toolset
+from everkept.core.files import FileStores
+from everkept.core.ports import Library, RecordStore
+from everkept.core.sessions import Call, Session
+from everkept.core.text import digest
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.memory.store import MemoryStore
+from everkept.errors import NotFound
+from everkept.families.bank.banks import Bank, Banks
+from everkept.families.bank.model import BankOptions
+from everkept.families.bank.phrasing import phrased
+from everkept.families.bank.registry import Registry
+from everkept.filestores.finding import Files
+from everkept.tools.tool import Family, Result
+from everkept.tools.toolset import Toolset
 from remembering import Time
 
 

@@ -5,13 +5,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from recollect.core.files import FileInfo, FileStore, FileStores, FileWork, FolderSurvey
-from recollect.errors import ReadOnly, RecollectError, StorageFull
+from everkept.core.files import FileInfo, FileStore, FileStores, FileWork, FolderSurvey
+from everkept.errors import EverkeptError, ReadOnly, StorageFull
 
 T = TypeVar("T")
 
 
-def _full() -> RecollectError:
+def _full() -> EverkeptError:
     return StorageFull("There is no room.")
 
 

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from recollect.app.app import App
-from recollect.core.sessions import Session
+from everkept.app.app import App
+from everkept.core.sessions import Session
 
 
 class Client:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from everkept.app.workspaces import home_of
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.hooks.files.faults import Fault, recent
 from making import DAY_ONE, batch, memory
-from recollect.app.workspaces import home_of
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.hooks.files.faults import Fault, recent
 
 PATIENCE = 60  # seconds until a test stops waiting for a hook that has hung
 KNOWN = "Logins are limited to five tries in ten minutes."
@@ -62,7 +62,7 @@ class Hooks:
 
     def started(self, event: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         named = [event] if event else []
-        return self.run("-m", "recollect", "hook", *named, *arguments, **environment)
+        return self.run("-m", "everkept", "hook", *named, *arguments, **environment)
 
     def run(self, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         """A Python of its own, in the working folder."""
@@ -76,9 +76,9 @@ class Hooks:
         )
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("CLAUDE_", "RECOLLECT_"))}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("CLAUDE_", "EVERKEPT_"))}
         places = {name: str(self.folder.parent) for name in ("HOME", "USERPROFILE")}
-        ours = {"RECOLLECT_CONFIG": "none", "RECOLLECT_DATA_DIR": str(self.data)}
+        ours = {"EVERKEPT_CONFIG": "none", "EVERKEPT_DATA_DIR": str(self.data)}
         return kept | places | ours | {"PYTHONPATH": os.pathsep.join(sys.path)} | more
 
 

@@ -12,15 +12,15 @@ import apsw
 
 from actors import say
 from caring import MODEL, quiet, vector_of
+from everkept.app.care.restoring import restore
+from everkept.core.ports import RecordStore
+from everkept.core.records import Delete, Ref
+from everkept.core.times import now
+from everkept.engines.sqlite.care import restoring
+from everkept.engines.sqlite.care.keeper import SqliteCare
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import EverkeptError
 from making import DAY_ONE, batch, entity, link, memory, note
-from recollect.app.care.restoring import restore
-from recollect.core.ports import RecordStore
-from recollect.core.records import Delete, Ref
-from recollect.core.times import now
-from recollect.engines.sqlite.care import restoring
-from recollect.engines.sqlite.care.keeper import SqliteCare
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import RecollectError
 
 DIED = 9
 
@@ -123,7 +123,7 @@ async def tried(work: Any) -> None:
     """A file that is being copied cannot be moved just then."""
     try:
         await work
-    except RecollectError as error:
+    except EverkeptError as error:
         if error.code != "store_busy":
             raise
 
@@ -146,7 +146,7 @@ def serve_through(folder: str, project: str, who: str) -> None:
                 try:
                     store = await _store(library, place)
                     await store.commit(batch(entity(f"{who}-{number}", text=f"number {number}")))
-                except RecollectError as error:
+                except EverkeptError as error:
                     refused.add(error.code)
                 else:
                     ids.append(f"{who}-{number}")

@@ -7,16 +7,16 @@ from typing import Any
 
 import apsw
 
+from everkept.app.care.backups import Backup, back_up
+from everkept.app.care.restoring import Restored, restore
+from everkept.core.ports import Embedded, RecordStore
+from everkept.core.records import Ref, Where
+from everkept.core.times import now
+from everkept.engines.sqlite.care.backup_note import LAST
+from everkept.engines.sqlite.care.keeper import SqliteCare
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import Unavailable
 from making import batch, entity, link, memory, note
-from recollect.app.care.backups import Backup, back_up
-from recollect.app.care.restoring import Restored, restore
-from recollect.core.ports import Embedded, RecordStore
-from recollect.core.records import Ref, Where
-from recollect.core.times import now
-from recollect.engines.sqlite.care.backup_note import LAST
-from recollect.engines.sqlite.care.keeper import SqliteCare
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import Unavailable
 
 MODEL = "test"
 EVERYTHING = Where(deleted=None)

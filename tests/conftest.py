@@ -44,7 +44,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def no_config_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """A developer's own settings must not decide what a test sees."""
-    monkeypatch.setenv("RECOLLECT_CONFIG", "none")
+    monkeypatch.setenv("EVERKEPT_CONFIG", "none")
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.core.copies import Stock
-from recollect.core.ports import Embedded, RecordStore
-from recollect.core.records import Record, Ref, Weights, Where
-from recollect.core.words import parse_query
+from everkept.core.copies import Stock
+from everkept.core.ports import Embedded, RecordStore
+from everkept.core.records import Record, Ref, Weights, Where
+from everkept.core.words import parse_query
 
 T = TypeVar("T")
 

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from hypothesis import strategies as st
 
+from everkept.core.records import Subject, Where
 from making import DAY_ONE
-from recollect.core.records import Subject, Where
 
 # Few of each, so that steps meet.
 RECORDS = [f"r{number}" for number in range(12)]

@@ -122,19 +122,19 @@ def _made(at: Place) -> Place:
 def _variables(engine: str, url: str, namespace: str) -> dict[str, str]:
     if engine == REFERENCE:
         return {}
-    chosen = {"RECOLLECT_NAMESPACE": namespace or fresh_namespace()}
+    chosen = {"EVERKEPT_NAMESPACE": namespace or fresh_namespace()}
     if engine in EMBEDDED:
-        return chosen | {"RECOLLECT_ENGINE": "surreal", "RECOLLECT_DEPLOYMENT_MODE": engine}
+        return chosen | {"EVERKEPT_ENGINE": "surreal", "EVERKEPT_DEPLOYMENT_MODE": engine}
     if engine == POSTGRES:
         server = postgresing.shared()
         return chosen | {
-            "RECOLLECT_DATABASE_URL": url or f"postgresql://127.0.0.1:{server.port}/postgres",
-            "RECOLLECT_DATABASE_USER": server.credentials.user,
+            "EVERKEPT_DATABASE_URL": url or f"postgresql://127.0.0.1:{server.port}/postgres",
+            "EVERKEPT_DATABASE_USER": server.credentials.user,
         }
     return chosen | {
-        "RECOLLECT_DATABASE_URL": url or shared(int(engine[-1])).url,
-        "RECOLLECT_DATABASE_USER": USER,
-        "RECOLLECT_DATABASE_PASSWORD": PASSWORD,
+        "EVERKEPT_DATABASE_URL": url or shared(int(engine[-1])).url,
+        "EVERKEPT_DATABASE_USER": USER,
+        "EVERKEPT_DATABASE_PASSWORD": PASSWORD,
     }
 
 

@@ -5,8 +5,8 @@ import os
 import signal
 from pathlib import Path
 
-from recollect.app.exchange.writing import export
-from recollect.engines.sqlite.library import SqliteLibrary
+from everkept.app.exchange.writing import export
+from everkept.engines.sqlite.library import SqliteLibrary
 
 
 def export_and_die(data: str, folder: str) -> None:

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 
 import postgresing
 import surrealing
+from everkept.core.ports import Library
+from everkept.engines.postgres.schema import LAYOUT
 from postgres_libraries import library_over as on_postgres
 from proxying import Direction
-from recollect.core.ports import Library
-from recollect.engines.postgres.schema import LAYOUT
 from surreal_libraries import library_over as on_surreal
 
 KINDS = ("surreal-2", "surreal-3", "postgres")

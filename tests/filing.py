@@ -12,10 +12,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from recollect.core.files import FileStore
-from recollect.errors import RecollectError
-from recollect.filestores.local import LocalFiles
-from recollect.filestores.locking import Terms
+from everkept.core.files import FileStore
+from everkept.errors import EverkeptError
+from everkept.filestores.local import LocalFiles
+from everkept.filestores.locking import Terms
 from sshing import SSHD, StoreAt, Stores, openssh_stores, ssh_stores
 
 
@@ -134,6 +134,6 @@ async def outcome(call: Awaitable[object]) -> str:
     """How a call went: the code of its error, or `ok`."""
     try:
         await call
-    except RecollectError as error:
+    except EverkeptError as error:
         return error.code
     return "ok"

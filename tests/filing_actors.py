@@ -17,12 +17,12 @@ from typing import Any
 from asyncssh.sftp import SFTPClientHandler
 
 from actors import DIED, _forked, heard, say
+from everkept.core.files import FileStore
+from everkept.errors import EverkeptError
+from everkept.filestores import disk, local, local_locks, locking
+from everkept.filestores.local import LocalFiles
+from everkept.filestores.ssh import SshConnections, SshOptions
 from filing import outcome
-from recollect.core.files import FileStore
-from recollect.errors import RecollectError
-from recollect.filestores import disk, local, local_locks, locking
-from recollect.filestores.local import LocalFiles
-from recollect.filestores.ssh import SshConnections, SshOptions
 
 # The system calls of these modules are where a change can be cut in two.
 _CUT = {module.__file__ for module in (disk, local, local_locks, locking)}
@@ -171,7 +171,7 @@ def _run_and_die(folder: Path, change: Change, at_call: int) -> None:
         store = LocalFiles(folder)
         threading.settrace(trace)
         sys.settrace(trace)
-        with suppress(RecollectError):
+        with suppress(EverkeptError):
             await change(store)
 
     asyncio.run(run())
@@ -192,7 +192,7 @@ def _run_and_die_far_away(way: dict[str, Any], change: Change, at_request: int) 
         options = {name: Path(path) for name, path in way["options"].items()}
         connections = SshConnections(SshOptions(**options))
         store = await connections.at(*way["login"])
-        with suppress(RecollectError):
+        with suppress(EverkeptError):
             await change(store)
         await connections.close()
 

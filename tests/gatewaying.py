@@ -5,10 +5,10 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-from recollect.core.sessions import Call, Report, Session
-from recollect.core.upstreams import JSON, Launch, Reach
-from recollect.errors import UpstreamUnavailable
-from recollect.families.gateway.model import (
+from everkept.core.sessions import Call, Report, Session
+from everkept.core.upstreams import JSON, Launch, Reach
+from everkept.errors import UpstreamUnavailable
+from everkept.families.gateway.model import (
     ONLY,
     GatewayConfig,
     PassThrough,

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from banking import Banking, HomeRecords, bank_in
-from recollect.core.ports import Library, RecordStore
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.families.bank.banks import Bank
-from recollect.families.bank.graph.calls import GraphMirror
-from recollect.families.bank.graph.doc_pointers import DocPointerTools
-from recollect.families.bank.graph.tools import GraphTools
-from recollect.families.bank.mirror.changes import Own
-from recollect.tools.tool import Warned
+from everkept.core.ports import Library, RecordStore
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.families.bank.banks import Bank
+from everkept.families.bank.graph.calls import GraphMirror
+from everkept.families.bank.graph.doc_pointers import DocPointerTools
+from everkept.families.bank.graph.tools import GraphTools
+from everkept.families.bank.mirror.changes import Own
+from everkept.tools.tool import Warned
 
 
 @dataclass

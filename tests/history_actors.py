@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import cast
 
 from actors import heard, say
+from everkept.core.ports import Purged
+from everkept.core.records import Batch, Change, Ref
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.store import SqliteStore
+from everkept.families.history.importing import forgetting
 from making import DAY_ONE
-from recollect.core.ports import Purged
-from recollect.core.records import Batch, Change, Ref
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.store import SqliteStore
-from recollect.families.history.importing import forgetting
 from transcribing import from_json, importer
 
 

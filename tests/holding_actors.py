@@ -13,15 +13,15 @@ from types import FrameType
 from typing import Any
 
 from actors import say
+from everkept.core.copies import Holdings
+from everkept.core.ports import Token
+from everkept.core.projects import Project
+from everkept.core.records import Where
+from everkept.core.switching import Switching
+from everkept.engines.sqlite import holding, moves
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.values import replace
 from making import DAY_ONE, batch, entity
-from recollect.core.copies import Holdings
-from recollect.core.ports import Token
-from recollect.core.projects import Project
-from recollect.core.records import Where
-from recollect.core.switching import Switching
-from recollect.engines.sqlite import holding, moves
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.values import replace
 
 DIED = 9
 # The functions that are steps of it: a move is finished or taken back by whoever comes next.

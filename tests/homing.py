@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from recollect.app.app import App
-from recollect.core.accounts import Account
-from recollect.core.sessions import Session
-from recollect.settings import load
+from everkept.app.app import App
+from everkept.core.accounts import Account
+from everkept.core.sessions import Session
+from everkept.settings import load
 
 ANNA = Account("anna")
 DIARY = "a diary about a quokka"

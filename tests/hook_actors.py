@@ -9,13 +9,13 @@ from pathlib import Path
 
 import apsw
 
+from everkept.core.driving import driven
+from everkept.core.records import Weights, Where
+from everkept.core.words import AnyOf, Phrase
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.reading_room import SqliteReadingRoom
+from everkept.hooks.files.ledger import Ledger
 from making import batch, entity, memory
-from recollect.core.driving import driven
-from recollect.core.records import Weights, Where
-from recollect.core.words import AnyOf, Phrase
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.reading_room import SqliteReadingRoom
-from recollect.hooks.files.ledger import Ledger
 
 
 def _say(told: object) -> None:

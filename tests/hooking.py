@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from everkept.app.workspaces import home_of
+from everkept.core.driving import driven
+from everkept.core.ports import RecordStore
+from everkept.core.records import Record
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.hooks.files.ledger import Ledger
+from everkept.hooks.model import Around, HookEvent
+from everkept.settings import Settings
+from everkept.values import replace
 from making import DAY_ONE, batch
-from recollect.app.workspaces import home_of
-from recollect.core.driving import driven
-from recollect.core.ports import RecordStore
-from recollect.core.records import Record
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.hooks.files.ledger import Ledger
-from recollect.hooks.model import Around, HookEvent
-from recollect.settings import Settings
-from recollect.values import replace
 
 DAY = 86_400 * 1_000_000
 NOW = DAY_ONE + 3 * DAY

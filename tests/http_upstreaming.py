@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import uvicorn
 
+from everkept.core.upstreams import Endpoint, Reach
+from everkept.upstreams.http.connecting import connect_http
+from everkept.upstreams.links import Link
 from http_upstream_actors import PATH, App
-from recollect.core.upstreams import Endpoint, Reach
-from recollect.upstreams.http.connecting import connect_http
-from recollect.upstreams.links import Link
 
 JSON = dict[str, Any]
 HANG = 60  # seconds; nothing takes that long unless it hangs

@@ -14,18 +14,18 @@ from unittest.mock import patch
 
 from hypothesis import strategies as st
 
+from everkept.app.accounts.homes import home_name
+from everkept.app.app import App
+from everkept.core.accounts import Account, acting_as
+from everkept.core.records import Record
+from everkept.core.sessions import Session
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import EverkeptError
+from everkept.families.history.model import CODE, CONVERSATION, SAID, TURN
+from everkept.settings import load
+from everkept.tools.tool import Tool
 from making import DAY_ONE, batch
-from recollect.app.accounts.homes import home_name
-from recollect.app.app import App
-from recollect.core.accounts import Account, acting_as
-from recollect.core.records import Record
-from recollect.core.sessions import Session
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import RecollectError
-from recollect.families.history.model import CODE, CONVERSATION, SAID, TURN
-from recollect.settings import load
-from recollect.tools.tool import Tool
 
 ANNA, BOB = Account("anna"), Account("bob")
 SECRET = "quokkabane"  # stands in everything that is hidden, and anna never says it
@@ -154,7 +154,7 @@ class World:
         """The same words everywhere, so that a question of anna's would find them."""
         try:
             await self._told(session, "create_project", name=project, description=said)
-        except RecollectError:
+        except EverkeptError:
             await self._told(session, "switch_project", name=project)
         entities = [
             {"name": name, "entity_type": "thing", "observations": [f"{said} {word}"]}
@@ -207,7 +207,7 @@ class World:
             if name in _DOCUMENTS:
                 return await self._document(session, name, str(arguments.get("uri", "")))
             result = await self.app.call(session, name, arguments)
-        except RecollectError as error:
+        except EverkeptError as error:
             return f"{type(error).__name__} {error} {error.envelope()}"
         return f"{result.text} {result.structured}"
 

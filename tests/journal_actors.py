@@ -10,11 +10,11 @@ from types import FrameType
 from typing import Any
 
 from actors import heard, outcome, say
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.standby.journal.acts import USER, Commit, SetNote
+from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.replay.replaying import replay
 from making import batch, entity
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.standby.journal.acts import USER, Commit, SetNote
-from recollect.engines.standby.journal.journal import Journal
-from recollect.engines.standby.replay.replaying import replay
 
 
 def append_until_killed(path: str, who: str, count: int) -> None:
@@ -52,7 +52,7 @@ def replay_and_die(path: str, folder: str, lines: int) -> None:
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if "/recollect/engines/" not in frame.f_code.co_filename.replace("\\", "/"):
+        if "/everkept/engines/" not in frame.f_code.co_filename.replace("\\", "/"):
             return None
         if event == "line":
             left -= 1

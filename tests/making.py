@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from recollect.core.records import Batch, Insert, Link, Record, Ref, Step
+from everkept.core.records import Batch, Insert, Link, Record, Ref, Step
 
 MILLISECOND = 1_000
 DAY_ONE = 1_700_000_000_000 * MILLISECOND

@@ -14,14 +14,14 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 
+from everkept.core.ports import RecordStore
+from everkept.core.records import Where
+from everkept.engines.postgres.connecting.database import Database
+from everkept.engines.postgres.connecting.migrating import Layout
+from everkept.engines.postgres.library import PostgresLibrary
+from everkept.engines.postgres.schema import LAYOUT
 from placing import postgres_url
 from postgresing import USER, Server
-from recollect.core.ports import RecordStore
-from recollect.core.records import Where
-from recollect.engines.postgres.connecting.database import Database
-from recollect.engines.postgres.connecting.migrating import Layout
-from recollect.engines.postgres.library import PostgresLibrary
-from recollect.engines.postgres.schema import LAYOUT
 from serving import HANG, HttpServer, command, environment
 
 T = TypeVar("T")
@@ -49,14 +49,14 @@ class Machine:
         self._home = folder / "home"
         self._home.mkdir(parents=True)
         self._place = {
-            "RECOLLECT_ENGINE": "postgres",
-            "RECOLLECT_DATABASE_URL": postgres_url(port),
-            "RECOLLECT_DATABASE_USER": USER,
-            "RECOLLECT_NAMESPACE": schema,
-            "RECOLLECT_EMBEDDING_MODEL": "none",
+            "EVERKEPT_ENGINE": "postgres",
+            "EVERKEPT_DATABASE_URL": postgres_url(port),
+            "EVERKEPT_DATABASE_USER": USER,
+            "EVERKEPT_NAMESPACE": schema,
+            "EVERKEPT_EMBEDDING_MODEL": "none",
             # A busy machine must not make an answer shorter.
-            "RECOLLECT_RECALL_TIME_LIMIT": str(HANG),
-            "RECOLLECT_DATABASE_TIMEOUT": str(HANG),
+            "EVERKEPT_RECALL_TIME_LIMIT": str(HANG),
+            "EVERKEPT_DATABASE_TIMEOUT": str(HANG),
         }
         self.server: HttpServer | None = None
 

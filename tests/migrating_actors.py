@@ -1,13 +1,13 @@
-"""A `recollect migrate` that goes on page by page, when it is told to."""
+"""A `everkept migrate` that goes on page by page, when it is told to."""
 
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from actors import heard, say
-from recollect.app.migrating import copying
-from recollect.cli import migrate
-from recollect.cli.main import main
+from everkept.app.migrating import copying
+from everkept.cli import migrate
+from everkept.cli.main import main
 
 PAGE = 2
 

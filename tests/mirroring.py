@@ -11,23 +11,23 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from banking import Banking, bank_in
-from recollect.core.entities import ENTITY, OBSERVATION, ensure_entities
-from recollect.core.files import FileInfo, FileStore, FileWork, FolderSurvey
-from recollect.core.ports import Library, RecordStore
-from recollect.core.records import Batch, Delete, Insert, Link, Record, Ref, Step, Update, Where
-from recollect.core.sessions import Session
-from recollect.core.text import digest, normalised
-from recollect.core.times import Clock, iso
-from recollect.core.undo import plan_undo
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import NotFound
-from recollect.families.bank.banks import Bank, BankRecords, Banks
-from recollect.families.bank.graph_ids import entity_id, observation_id, relation_id
-from recollect.families.bank.graph_model import attrs_of, public_id
-from recollect.families.bank.mirror.mirror import Mirror
-from recollect.families.bank.model import BankOptions
-from recollect.families.bank.registry import Registry
-from recollect.filestores.finding import Files
+from everkept.core.entities import ENTITY, OBSERVATION, ensure_entities
+from everkept.core.files import FileInfo, FileStore, FileWork, FolderSurvey
+from everkept.core.ports import Library, RecordStore
+from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Step, Update, Where
+from everkept.core.sessions import Session
+from everkept.core.text import digest, normalised
+from everkept.core.times import Clock, iso
+from everkept.core.undo import plan_undo
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import NotFound
+from everkept.families.bank.banks import Bank, BankRecords, Banks
+from everkept.families.bank.graph_ids import entity_id, observation_id, relation_id
+from everkept.families.bank.graph_model import attrs_of, public_id
+from everkept.families.bank.mirror.mirror import Mirror
+from everkept.families.bank.model import BankOptions
+from everkept.families.bank.registry import Registry
+from everkept.filestores.finding import Files
 from remembering import Time
 
 LOG = "graph/graph.jsonl"

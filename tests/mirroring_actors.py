@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from actors import heard, say
-from recollect.app.app import App
-from recollect.core.sessions import Session
-from recollect.settings import load
+from everkept.app.app import App
+from everkept.core.sessions import Session
+from everkept.settings import load
 
 
 def write_entities(data: str, home: str, toolsets: str, who: str, count: int) -> None:

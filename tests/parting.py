@@ -9,8 +9,8 @@ from typing import Any
 
 import psutil
 
-from recollect.core.records import Record, Where
-from recollect.engines.sqlite.library import SqliteLibrary
+from everkept.core.records import Record, Where
+from everkept.engines.sqlite.library import SqliteLibrary
 from serving import HANG, command, environment
 
 NAP = 0.05  # seconds between two looks at other processes

@@ -9,22 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from everkept.app.app import App
+from everkept.app.tokens import create_token
+from everkept.core.accounts import Account
+from everkept.core.peers import Peer
+from everkept.core.sessions import Session
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.peers.identity import Identity, identity
+from everkept.settings import load
 from making import DAY_ONE
-from recollect.app.app import App
-from recollect.app.tokens import create_token
-from recollect.core.accounts import Account
-from recollect.core.peers import Peer
-from recollect.core.sessions import Session
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.peers.identity import Identity, identity
-from recollect.settings import load
 from telling import tell
 
-TOKEN = "rcl_" + "t" * 43
+TOKEN = "evk_" + "t" * 43
 # What every server of a test has: no model is loaded, so that it starts at once.
 NEW = {"type": "semantic", "scope": "project"}
-PLAIN = {"RECOLLECT_EMBEDDING_MODEL": "none"}
+PLAIN = {"EVERKEPT_EMBEDDING_MODEL": "none"}
 
 ME = Account("me", is_peer=True)
 

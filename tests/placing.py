@@ -21,13 +21,13 @@ def named(server: str) -> dict[str, str]:
 
 def variables(server: str) -> dict[str, str]:
     """The same as variables of the environment, with the password."""
-    chosen = {f"RECOLLECT_{name.upper()}": value for name, value in named(server).items()}
+    chosen = {f"EVERKEPT_{name.upper()}": value for name, value in named(server).items()}
     return chosen | password_of(server)
 
 
 def password_of(server: str) -> dict[str, str]:
     """PostgreSQL trusts whoever asks it from this machine."""
-    return {} if server == POSTGRES else {"RECOLLECT_DATABASE_PASSWORD": surrealing.PASSWORD}
+    return {} if server == POSTGRES else {"EVERKEPT_DATABASE_PASSWORD": surrealing.PASSWORD}
 
 
 def postgres_url(port: int) -> str:

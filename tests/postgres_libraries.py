@@ -7,11 +7,11 @@ from typing import Any
 
 import psycopg
 
+from everkept.core.times import Clock, now
+from everkept.engines.postgres.connecting.database import Database
+from everkept.engines.postgres.library import PostgresLibrary
+from everkept.errors import EverkeptError
 from postgresing import fresh_schema, shared
-from recollect.core.times import Clock, now
-from recollect.engines.postgres.connecting.database import Database
-from recollect.engines.postgres.library import PostgresLibrary
-from recollect.errors import RecollectError
 
 
 def library_over(database: Database, *, clock: Clock = now) -> PostgresLibrary:
@@ -67,7 +67,7 @@ async def outcomes(*attempts: Awaitable[object]) -> list[str]:
     async def ended(attempt: Awaitable[object]) -> str:
         try:
             await attempt
-        except RecollectError as error:
+        except EverkeptError as error:
             return error.code
         return "done"
 

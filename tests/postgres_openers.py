@@ -5,7 +5,7 @@ import json
 import sys
 from typing import Any
 
-from recollect.engines.postgres.schema import database
+from everkept.engines.postgres.schema import database
 
 
 def open_and_count(url: str, schema: str) -> None:

@@ -8,17 +8,17 @@ import numpy as np
 import psycopg
 from numpy.typing import NDArray
 
+from everkept.core.ports import Embedded
+from everkept.core.records import Record
+from everkept.engines.postgres.catalogue import schema as catalogue
+from everkept.engines.postgres.connecting.cursor import Cursor, cursor_on
+from everkept.engines.postgres.records import schema as records
+from everkept.engines.postgres.records.rows import DERIVED, FIELDS, kept, record_to
+from everkept.engines.postgres.searching import schema as searching
+from everkept.engines.postgres.searching.meaning import put_vectors
+from everkept.engines.postgres.searching.words import lexemes
 from making import memory
 from postgresing import shared
-from recollect.core.ports import Embedded
-from recollect.core.records import Record
-from recollect.engines.postgres.catalogue import schema as catalogue
-from recollect.engines.postgres.connecting.cursor import Cursor, cursor_on
-from recollect.engines.postgres.records import schema as records
-from recollect.engines.postgres.records.rows import DERIVED, FIELDS, kept, record_to
-from recollect.engines.postgres.searching import schema as searching
-from recollect.engines.postgres.searching.meaning import put_vectors
-from recollect.engines.postgres.searching.words import lexemes
 
 MODEL = "test-model"
 

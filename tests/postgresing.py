@@ -38,10 +38,10 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 import proxying
+from everkept.engines.postgres.connecting.addresses import Credentials
+from everkept.engines.postgres.connecting.database import Database
+from everkept.engines.postgres.schema import LAYOUT
 from postgres_actors import unprivileged
-from recollect.engines.postgres.connecting.addresses import Credentials
-from recollect.engines.postgres.connecting.database import Database
-from recollect.engines.postgres.schema import LAYOUT
 
 PROGRAM = str(Path(__file__).with_name("postgres_actors.py"))
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
@@ -77,7 +77,7 @@ class Server:
         self.credentials = Credentials(USER, password)
         self._settings = [*SETTINGS, *settings]
         self._owner = _owner()
-        self._folder = Path(tempfile.mkdtemp(prefix="recollect-pg-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="everkept-pg-"))
         self._data = self._folder / "data"
         self._databases: list[Database] = []
         self._supervisor: subprocess.Popen[str] | None = None
@@ -361,7 +361,7 @@ def _binaries() -> Path:
     package = Path(found.origin).parent
     if _can_be_run(package / OF_PACKAGE / "postgres"):
         return package / OF_PACKAGE
-    folder = Path(tempfile.mkdtemp(prefix="recollect-pg-bin-"))
+    folder = Path(tempfile.mkdtemp(prefix="everkept-pg-bin-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for part in (package, package.with_name(f"{package.name}.libs")):  # which lie beside it
         if part.exists():

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any, cast
 
-from recollect.core.ports import Library
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.reading_room import SqliteReadingRoom
-from recollect.engines.sqlite.store import SqliteStore
+from everkept.core.ports import Library
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.reading_room import SqliteReadingRoom
+from everkept.engines.sqlite.store import SqliteStore
 
 # What a store is asked to change; all else it is asked for.
 CHANGES = {"commit", "purge", "redact", "put_vectors", "note_accesses", "restock"}

@@ -5,18 +5,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from everkept.app.projects import ProjectRule
+from everkept.core.ports import Access, Embedded, Embedder, Library, ProjectChoice, RecordStore
+from everkept.core.records import Batch, Change
+from everkept.core.searching import SectionSearch
+from everkept.core.sessions import Call, Session
+from everkept.core.walking import Sources
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.errors import ModelUnavailable
+from everkept.families.memories.model import MEMORY, Options
+from everkept.families.memories.toolset import MemoryTools
+from everkept.tools.toolset import Toolset
 from making import DAY_ONE
-from recollect.app.projects import ProjectRule
-from recollect.core.ports import Access, Embedded, Embedder, Library, ProjectChoice, RecordStore
-from recollect.core.records import Batch, Change
-from recollect.core.searching import SectionSearch
-from recollect.core.sessions import Call, Session
-from recollect.core.walking import Sources
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.errors import ModelUnavailable
-from recollect.families.memories.model import MEMORY, Options
-from recollect.families.memories.toolset import MemoryTools
-from recollect.tools.toolset import Toolset
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.core.transcripts import (
+from everkept.core.transcripts import (
     Event,
     Mark,
     Marked,

@@ -1,11 +1,11 @@
 """What waits in a journal, done to a library."""
 
+from everkept.core.ports import Library
+from everkept.core.projects import Project
+from everkept.engines.standby.journal.acts import Act
+from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.replay.replaying import Replayed, replay
 from making import DAY_ONE
-from recollect.core.ports import Library
-from recollect.core.projects import Project
-from recollect.engines.standby.journal.acts import Act
-from recollect.engines.standby.journal.journal import Journal
-from recollect.engines.standby.replay.replaying import Replayed, replay
 
 
 async def replayed(journal: Journal, library: Library, *acts: Act) -> Replayed:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from recollect.core.transcripts import Mark
-from recollect.transcripts.reading.lines import LineTranscript, MakeFormat
+from everkept.core.transcripts import Mark
+from everkept.transcripts.reading.lines import LineTranscript, MakeFormat
 from replaying import Replay
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from banking import Banking, HomeRecords, bank_in
-from recollect.core.ports import Library, RecordStore
-from recollect.core.records import Batch, Record, Where
-from recollect.families.bank.banks import Bank, BankRecords
-from recollect.families.bank.model import SECTION, BankOptions
-from recollect.families.bank.search.index import SectionIndex, Synced
-from recollect.families.bank.search.ranking import BankSections
-from recollect.families.bank.search.tools import SearchTools
-from recollect.families.bank.search.writing import scope_of
+from everkept.core.ports import Library, RecordStore
+from everkept.core.records import Batch, Record, Where
+from everkept.families.bank.banks import Bank, BankRecords
+from everkept.families.bank.model import SECTION, BankOptions
+from everkept.families.bank.search.index import SectionIndex, Synced
+from everkept.families.bank.search.ranking import BankSections
+from everkept.families.bank.search.tools import SearchTools
+from everkept.families.bank.search.writing import scope_of
 from remembering import PromptIndexing, Watched
 
 Happens = Callable[[Batch], Awaitable[None]]

@@ -28,14 +28,14 @@ INITIALIZE = {
 
 
 def command(*arguments: object) -> list[str]:
-    return [sys.executable, "-m", "recollect", *map(str, arguments)]
+    return [sys.executable, "-m", "everkept", *map(str, arguments)]
 
 
 def environment() -> dict[str, str]:
     """Ours, without what would change the server's settings."""
-    foreign = ("RECOLLECT_", "MEMORY_", "CLAUDE_")
+    foreign = ("EVERKEPT_", "MEMORY_", "CLAUDE_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return kept | {"RECOLLECT_CONFIG": "none"}
+    return kept | {"EVERKEPT_CONFIG": "none"}
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -30,9 +30,9 @@ for packages in "${{bin%/*}}"/lib/python*/site-packages; do
     echo "x = 1" >"$packages/dependency.py"
     echo "print x" >"$packages/template.py"
 done
-cat >"$bin/recollect" <<'END'
+cat >"$bin/everkept" <<'END'
 {PROGRAM}END
-chmod +x "$bin/recollect"
+chmod +x "$bin/everkept"
 """
 
 
@@ -47,7 +47,7 @@ class Checkout:
         self.variables = {
             "HOME": str(bench),
             "PATH": f"{bench / 'bin'}:/usr/bin:/bin",
-            "RECOLLECT_PYTHON": sys.executable,
+            "EVERKEPT_PYTHON": sys.executable,
             "UV_LOG": str(self.log),
         }
 
@@ -102,7 +102,7 @@ def scratch_checkout(tmp_path: Path) -> Checkout:
         (root / f"requirements/{name}.txt").touch()
     (root / "pyproject.toml").write_text(
         '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-        '[project]\nname = "recollect"\nversion = "1"\n'
+        '[project]\nname = "everkept"\nversion = "1"\n'
     )
     (bench / "bin").mkdir(parents=True)
     uv = bench / "bin/uv"

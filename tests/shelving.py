@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from everkept.core.ports import Embedded, Embedder, RecordStore
+from everkept.core.records import Delete, Link, Record, Ref, Update, Where
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.retrieval.search import Found, Place, Profile, Shares, search
+from everkept.values import replace
 from making import DAY_ONE, batch
-from recollect.core.ports import Embedded, Embedder, RecordStore
-from recollect.core.records import Delete, Link, Record, Ref, Update, Where
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.retrieval.search import Found, Place, Profile, Shares, search
-from recollect.values import replace
 
 DAY = 86_400_000_000
 MEMORIES = Profile(kinds=("memory",), reading="any", strategy="hybrid")

@@ -19,9 +19,9 @@ from typing import Any, Literal
 
 import asyncssh
 
-from recollect.core.files import FileStore
-from recollect.filestores.locking import Terms
-from recollect.filestores.ssh import SshConnections, SshOptions
+from everkept.core.files import FileStore
+from everkept.filestores.locking import Terms
+from everkept.filestores.ssh import SshConnections, SshOptions
 
 LOOPBACK = "127.0.0.1"
 SSHD = os.environ.get("TEST_SSHD")  # the program; `tools/openssh` sets it

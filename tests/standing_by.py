@@ -9,19 +9,19 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from everkept.app.accounts.rights import rights_of
+from everkept.core.conditions import Condition
+from everkept.core.ports import Library, RecordStore
+from everkept.core.projects import Project
+from everkept.core.times import Clock
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.standby.copy.following import SOON
+from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.library import StandbyLibrary
+from everkept.errors import StoreAway
 from making import DAY_ONE, MILLISECOND
-from recollect.app.accounts.rights import rights_of
-from recollect.core.conditions import Condition
-from recollect.core.ports import Library, RecordStore
-from recollect.core.projects import Project
-from recollect.core.times import Clock
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.standby.copy.following import SOON
-from recollect.engines.standby.journal.journal import Journal
-from recollect.engines.standby.library import StandbyLibrary
-from recollect.errors import StoreAway
 
 T = TypeVar("T")
 
@@ -250,9 +250,9 @@ def over_server(
 
 
 def _on_surreal(url: str, namespace: str) -> Library:
-    from recollect.engines.surreal.connecting.addresses import Credentials
-    from recollect.engines.surreal.connecting.sockets import SocketConnection
-    from recollect.engines.surreal.library import SurrealLibrary
+    from everkept.engines.surreal.connecting.addresses import Credentials
+    from everkept.engines.surreal.connecting.sockets import SocketConnection
+    from everkept.engines.surreal.library import SurrealLibrary
     from surrealing import PASSWORD, USER
 
     connection = SocketConnection(
@@ -262,8 +262,8 @@ def _on_surreal(url: str, namespace: str) -> Library:
 
 
 def _on_postgres(url: str, namespace: str) -> Library:
-    from recollect.engines.postgres.library import PostgresLibrary
-    from recollect.engines.postgres.schema import database
+    from everkept.engines.postgres.library import PostgresLibrary
+    from everkept.engines.postgres.schema import database
 
     opened = database(url, namespace, time_limit=1.0, connect_limit=1.0)
     return PostgresLibrary(opened, mode="local-server", place=url)

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from itertools import count
 
-from recollect.filestores.locking import Locks, Terms
+from everkept.filestores.locking import Locks, Terms
 
 ROUNDS = 2  # how often each contender takes the lock
 LEASE = 30.0
 DEAD = 99  # the number of a process that ended before
-FIRST = ".recollect-bank.lock"
+FIRST = ".everkept-bank.lock"
 PASSES = 12  # in which all that live must have had their turns
 STEPS = 200  # until a contender has its turns or waits for another
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from recollect.engines.surreal.connecting.embedded import EmbeddedConnection
-from recollect.errors import RecollectError
+from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
+from everkept.errors import EverkeptError
 
 NS, DB = "memory", "default"
 
@@ -39,7 +39,7 @@ def visit(folder: str) -> None:
         try:
             [found] = await connection.run(DB, "SELECT VALUE n FROM a")
             _say(len(found))
-        except RecollectError as error:
+        except EverkeptError as error:
             _say(error.envelope())
         await connection.close()
 
@@ -57,7 +57,7 @@ def outgrow(folder: str, limit: int) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, most[1]))
         try:
             await connection.run(DB, "CREATE a:2 SET n = $n", {"n": "x" * 2 * limit})
-        except RecollectError as error:
+        except EverkeptError as error:
             _say(error.envelope())
         resource.setrlimit(resource.RLIMIT_FSIZE, most)
         await connection.run(DB, "CREATE a:3 SET n = 3")

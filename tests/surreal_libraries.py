@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from recollect.core.times import Clock, now
-from recollect.engines.surreal.connecting.connection import Connection, Values
-from recollect.engines.surreal.library import SurrealLibrary
-from recollect.errors import StoreAway
+from everkept.core.times import Clock, now
+from everkept.engines.surreal.connecting.connection import Connection, Values
+from everkept.engines.surreal.library import SurrealLibrary
+from everkept.errors import StoreAway
 from surreal_passing import Passing
 from surrealing import fresh_namespace, shared
 

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
+from everkept.engines.surreal.connecting.connection import Connection, Contended, TooLarge, Values
+from everkept.engines.surreal.store import SurrealStore
 from making import DAY_ONE
-from recollect.engines.surreal.connecting.connection import Connection, Contended, TooLarge, Values
-from recollect.engines.surreal.store import SurrealStore
 from surreal_passing import Passing
 
 DATABASE = "project"

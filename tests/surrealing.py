@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 
 import proxying
-from recollect.engines.surreal.connecting.sockets import Credentials, SocketConnection
+from everkept.engines.surreal.connecting.sockets import Credentials, SocketConnection
 
 PROGRAM = str(Path(__file__).with_name("surreal_actors.py"))
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs

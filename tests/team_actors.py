@@ -2,9 +2,9 @@
 
 import sys
 
-from recollect.cli.main import main
-from recollect.engines.postgres import schema
-from recollect.engines.postgres.connecting.migrating import Layout
+from everkept.cli.main import main
+from everkept.engines.postgres import schema
+from everkept.engines.postgres.connecting.migrating import Layout
 
 # What an older program would leave as it is, because it does not know it.
 NEWER = Layout((*schema.LAYOUT.steps, ("ALTER TABLE records ADD COLUMN mood text DEFAULT 'calm'",)))
@@ -13,5 +13,5 @@ NEWER = Layout((*schema.LAYOUT.steps, ("ALTER TABLE records ADD COLUMN mood text
 def run_newer(*arguments: str) -> None:
     """Does what the command line says, as a version of the program does that is yet to come."""
     schema.LAYOUT = NEWER
-    sys.argv = ["recollect", *arguments]
+    sys.argv = ["everkept", *arguments]
     main()

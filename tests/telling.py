@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from making import DAY_ONE
-from recollect.core.peers import Peers
-from recollect.core.ports import Embedded, Embedder, Library, RecordStore
-from recollect.core.records import Batch, Insert, Link, Record, Step
-from recollect.core.searching import Finder
-from recollect.core.searching import Search as Searched
-from recollect.core.sessions import Call, Session
-from recollect.core.times import Clock
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.families.history.model import (
+from everkept.core.peers import Peers
+from everkept.core.ports import Embedded, Embedder, Library, RecordStore
+from everkept.core.records import Batch, Insert, Link, Record, Step
+from everkept.core.searching import Finder
+from everkept.core.searching import Search as Searched
+from everkept.core.sessions import Call, Session
+from everkept.core.times import Clock
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.families.history.model import (
     CODE,
     CONVERSATION,
     DEFINES,
@@ -27,10 +26,11 @@ from recollect.families.history.model import (
     symbol_id,
     turn_id,
 )
-from recollect.families.history.toolset import HistoryTools
-from recollect.families.history.unified.unified import UnifiedSearch
-from recollect.tools.tool import Result
-from recollect.tools.toolset import Toolset
+from everkept.families.history.toolset import HistoryTools
+from everkept.families.history.unified.unified import UnifiedSearch
+from everkept.tools.tool import Result
+from everkept.tools.toolset import Toolset
+from making import DAY_ONE
 from remembering import PromptIndexing
 
 SECOND = 1_000_000

@@ -29,13 +29,13 @@ BACKEND = """
 import pathlib, zipfile
 
 def build_editable(directory, config_settings=None, metadata_directory=None):
-    name = "recollect-1-py3-none-any.whl"
-    info = "recollect-1.dist-info"
+    name = "everkept-1-py3-none-any.whl"
+    info = "everkept-1.dist-info"
     files = {
-        "recollect.pth": str(pathlib.Path("src").absolute()),
-        f"{info}/METADATA": "Metadata-Version: 2.1\\nName: recollect\\nVersion: 1\\n",
+        "everkept.pth": str(pathlib.Path("src").absolute()),
+        f"{info}/METADATA": "Metadata-Version: 2.1\\nName: everkept\\nVersion: 1\\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
-        f"{info}/entry_points.txt": "[console_scripts]\\nrecollect = program:main\\n",
+        f"{info}/entry_points.txt": "[console_scripts]\\neverkept = program:main\\n",
     }
     files[f"{info}/RECORD"] = "".join(f"{path},,\\n" for path in [*files, f"{info}/RECORD"])
     with zipfile.ZipFile(pathlib.Path(directory, name), "w") as wheel:
@@ -62,7 +62,7 @@ def test_a_first_start_installs_the_project_with_what_the_machine_has(checkout: 
 
 
 def test_set_up_leaves_bytecode_for_every_module(checkout: Checkout) -> None:
-    package = checkout.root / "src/recollect"
+    package = checkout.root / "src/everkept"
     (package / "core").mkdir(parents=True)
     for name in ("__init__.py", "core/__init__.py", "core/words.py"):
         (package / name).write_text("x = 1\n")
@@ -84,15 +84,15 @@ def test_set_up_leaves_standard_input_and_output_to_the_program(checkout: Checko
 
 def test_a_later_start_is_silent_and_needs_no_python(checkout: Checkout) -> None:
     checkout.run()
-    later = checkout.run("x", RECOLLECT_PYTHON="/nowhere", PATH="/nowhere")
+    later = checkout.run("x", EVERKEPT_PYTHON="/nowhere", PATH="/nowhere")
     assert (later.stdout, later.stderr, later.returncode) == ("ran x\n", "", 0)
 
 
 def test_a_start_through_a_link_finds_the_checkout(checkout: Checkout) -> None:
-    link = checkout.root.parent / "recollect"
+    link = checkout.root.parent / "everkept"
     link.symlink_to("checkout/run")
     checkout.root = checkout.root.parent
-    assert checkout.run("x", by="recollect").stdout == "ran x\n"
+    assert checkout.run("x", by="everkept").stdout == "ran x\n"
 
 
 def test_two_first_starts_at_once_make_one_environment(checkout: Checkout) -> None:
@@ -120,7 +120,7 @@ def test_a_half_made_environment_is_made_again(checkout: Checkout, sent: signal.
 
 def test_a_lock_of_a_dead_process_holds_nobody_up(checkout: Checkout) -> None:
     checkout.environment.mkdir()
-    (checkout.environment / ".recollect-lock").touch()
+    (checkout.environment / ".everkept-lock").touch()
     done = checkout.run("x")
     assert done.stdout == "ran x\n"
     assert "waiting" not in done.stderr
@@ -156,10 +156,10 @@ def test_changed_requirements_are_installed_in_place(checkout: Checkout) -> None
 
 def test_touched_requirements_are_read_once_and_not_installed(checkout: Checkout) -> None:
     checkout.run()
-    checkout.date(".venv/.recollect-ready", seconds_ago=60)
+    checkout.date(".venv/.everkept-ready", seconds_ago=60)
     checkout.date("pyproject.toml", seconds_ago=30)
     assert checkout.run().stderr == ""
-    assert checkout.run(RECOLLECT_PYTHON="/nowhere").stdout == "ran serve\n"
+    assert checkout.run(EVERKEPT_PYTHON="/nowhere").stdout == "ran serve\n"
     assert checkout.installs() == ["run"]
 
 
@@ -217,8 +217,8 @@ def test_an_environment_made_by_hand_is_taken_over(checkout: Checkout) -> None:
 
 def test_the_environment_can_be_elsewhere(checkout: Checkout, tmp_path: Path) -> None:
     elsewhere = str(tmp_path / "else where/env")
-    assert checkout.run("x", RECOLLECT_VENV=elsewhere).stdout == "ran x\n"
-    assert checkout.run("x", RECOLLECT_VENV=elsewhere).stderr == ""
+    assert checkout.run("x", EVERKEPT_VENV=elsewhere).stdout == "ran x\n"
+    assert checkout.run("x", EVERKEPT_VENV=elsewhere).stderr == ""
     assert not checkout.environment.exists()
 
 
@@ -226,11 +226,11 @@ def test_another_checkout_takes_over_an_environment_as_it_is(
     checkout: Checkout, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
-    checkout.run(RECOLLECT_VENV=str(elsewhere))
+    checkout.run(EVERKEPT_VENV=str(elsewhere))
     (elsewhere / "in use").touch()
     checkout.root = checkout.root.rename(checkout.root.with_name("next version"))
-    assert "ready after" in checkout.run("x", RECOLLECT_VENV=str(elsewhere)).stderr
-    assert checkout.run("x", RECOLLECT_VENV=str(elsewhere)).stderr == ""
+    assert "ready after" in checkout.run("x", EVERKEPT_VENV=str(elsewhere)).stderr
+    assert checkout.run("x", EVERKEPT_VENV=str(elsewhere)).stderr == ""
     assert (elsewhere / "in use").exists()
     assert f"--editable {checkout.root}" in checkout.log.read_text().splitlines()[-1]
 
@@ -253,12 +253,12 @@ def test_a_directory_with_other_things_is_left_alone(checkout: Checkout, tmp_pat
     (tmp_path / "letters").mkdir()
     (tmp_path / "letters/dear").touch()
     for _ in range(2):
-        assert checkout.run(RECOLLECT_VENV=str(tmp_path / "letters")).returncode == 1
+        assert checkout.run(EVERKEPT_VENV=str(tmp_path / "letters")).returncode == 1
     assert (tmp_path / "letters/dear").exists()
 
 
 def test_a_machine_without_python_is_told_what_to_install(checkout: Checkout) -> None:
-    done = checkout.run(RECOLLECT_PYTHON="/nowhere")
+    done = checkout.run(EVERKEPT_PYTHON="/nowhere")
     assert (done.stdout, done.returncode) == ("", 1)
     assert "needs Python 3.11" in done.stderr
 

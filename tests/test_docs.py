@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from recollect.app.app import App
-from recollect.settings import load
+from everkept.app.app import App
+from everkept.settings import load
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
@@ -27,7 +27,7 @@ def test_the_reference_pages_are_what_the_code_says() -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-@pytest.mark.parametrize("dialect", ["recollect", "server-memory"])
+@pytest.mark.parametrize("dialect", ["everkept", "server-memory"])
 def test_every_tool_is_described(tmp_path: Path, dialect: str) -> None:
     app = App(load({"data_dir": tmp_path, "dialect": dialect}, {}))
     assert [tool.name for tool in app.tools if not tool.description] == []

@@ -2,13 +2,13 @@ import inspect
 
 import pytest
 
-from recollect import errors
-from recollect.errors import AmbiguousName, NoActiveProject, NotFound, RecollectError
+from everkept import errors
+from everkept.errors import AmbiguousName, EverkeptError, NoActiveProject, NotFound
 
 ALL = [
     kind
     for _, kind in inspect.getmembers(errors, inspect.isclass)
-    if issubclass(kind, RecollectError)
+    if issubclass(kind, EverkeptError)
 ]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from recollect.first_answers import (
+from everkept.first_answers import (
     MAX_FILES,
     PREFIX,
     Kept,
@@ -23,7 +23,7 @@ from recollect.first_answers import (
     path_for,
     read,
 )
-from recollect.settings.sources import OTHER_VARIABLES
+from everkept.settings.sources import OTHER_VARIABLES
 from serving import HANG, INITIALIZE, META, StdioServer, command, environment, stdio_server
 
 MODERN_LIST = {"jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": {"_meta": META}}
@@ -44,17 +44,17 @@ BARE = "import sys; print(*sys.modules, file=sys.stderr)"
 GREET = """
 import os, sys
 os.dup2(os.open(sys.argv.pop(1), os.O_RDONLY), 0)  # nothing has to be waited for
-from recollect.first_answers import Start
+from everkept.first_answers import Start
 Start.of(sys.argv[2:], os.environ).greet(lambda: None)
 print(*sys.modules, file=sys.stderr)
 """
 WHOLE = """
 import sys
-from recollect.__main__ import main
+from everkept.__main__ import main
 main()
 print(*sys.modules, file=sys.stderr)
 """
-OURS = {"__future__", "_blake2", "_json", "recollect", "recollect.first_answers", "select"}
+OURS = {"__future__", "_blake2", "_json", "everkept", "everkept.first_answers", "select"}
 
 
 def lines(*messages: Any) -> bytes:
@@ -96,7 +96,7 @@ class Place:
 
     @property
     def files(self) -> list[Path]:
-        return sorted(self.cache.glob("recollect/*"))
+        return sorted(self.cache.glob("everkept/*"))
 
     @property
     def file(self) -> Path:
@@ -230,7 +230,7 @@ def test_who_the_client_is_reaches_the_server(kept: Place) -> None:
 def test_a_second_start_needs_no_command_line(kept: Place) -> None:
     words = [sys.executable, "-c", WHOLE, *command("serve", "--data-dir", kept.data)[3:]]
     _, loaded = kept.run(words, lines(HELLO, INITIALIZED, LIST, CALL))
-    assert "recollect.families.graph.toolset" in modules(loaded)
+    assert "everkept.families.graph.toolset" in modules(loaded)
     assert "click" not in modules(loaded)
 
 
@@ -261,7 +261,7 @@ def test_arguments_mean_the_same_to_a_second_start(place: Place, tmp_path: Path)
 
 
 def test_an_address_that_may_hold_a_password_is_not_written_down(place: Place) -> None:
-    place.variables["RECOLLECT_DATABASE_PASSWORD"] = "swordfish"
+    place.variables["EVERKEPT_DATABASE_PASSWORD"] = "swordfish"
     options = ("--database-url", "postgresql://127.0.0.1:1/tuna", "--database-user", "me")
     place.exchange(lines(HELLO, LIST), *options)
     assert place.content().flags is None
@@ -321,7 +321,7 @@ def test_a_handshake_that_has_changed_is_kept(kept: Place) -> None:
 
 def test_changed_settings_are_answered_at_once(place: Place, tmp_path: Path) -> None:
     config = tmp_path / "config.md"
-    place.variables["RECOLLECT_CONFIG"] = str(config)
+    place.variables["EVERKEPT_CONFIG"] = str(config)
     counts: list[int] = []
     for toolsets in ("memories", "graph", "graph", "memories, graph"):
         config.write_text(f"---\ntoolsets: {toolsets}\n---\n", "utf-8")
@@ -343,12 +343,12 @@ def test_a_gateway_and_fixtures_are_not_kept(place: Place, tmp_path: Path) -> No
 def test_a_gateway_that_has_come_is_answered_at_once(place: Place, tmp_path: Path) -> None:
     home = tmp_path / "home"
     place.variables |= {name: str(home) for name in ("HOME", "USERPROFILE", "LOCALAPPDATA")}
-    place.variables |= {"RECOLLECT_CONFIG": "", "XDG_CONFIG_HOME": str(home)}
+    place.variables |= {"EVERKEPT_CONFIG": "", "XDG_CONFIG_HOME": str(home)}
     place.exchange(lines(HELLO, LIST))
     assert place.content()
-    (home / "recollect").mkdir(parents=True)
+    (home / "everkept").mkdir(parents=True)
     file = {"upstream": {"command": "x"}, "tools": []}
-    (home / "recollect" / "tools.json").write_text(json.dumps(file), "utf-8")
+    (home / "everkept" / "tools.json").write_text(json.dumps(file), "utf-8")
     assert read(str(place.file)) is None
 
 
@@ -385,7 +385,7 @@ def test_servers_that_start_together_keep_one_whole_file(place: Place) -> None:
 
 DIE = """
 import os, signal, sys
-from recollect.first_answers import Kept, keep
+from everkept.first_answers import Kept, keep
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 keep(sys.argv[1], Kept(["1"], b"{}", b"{}"), [])
 """
@@ -441,7 +441,7 @@ def test_what_decides_about_tools_decides_which_answers_are_read(tmp_path: Path)
     assert usual != path_for([], home, "/there")
     assert path_for(["a", "b"], home, "/here") != path_for(["ab"], home, "/here")
     session = {"MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID"}
-    for name in OTHER_VARIABLES | {"RECOLLECT_TOOLSETS", "MEMORY_CONFIG_PATH", "XDG_CONFIG_HOME"}:
+    for name in OTHER_VARIABLES | {"EVERKEPT_TOOLSETS", "MEMORY_CONFIG_PATH", "XDG_CONFIG_HOME"}:
         is_other = path_for([], home | {name: "x"}, "/here") != usual
         assert is_other == (name not in session), name
 

@@ -5,26 +5,26 @@ import sys
 
 import pytest
 
-from recollect.patterns import compile_late
+from everkept.patterns import compile_late
 
 # Modules that a start or a hook loads, and whose patterns it seldom uses.
 MODULES = [
-    "recollect.core.fencing",
-    "recollect.core.folding",
-    "recollect.core.lines",
-    "recollect.core.secret_arguments",
-    "recollect.core.secrets",
-    "recollect.core.sentences",
-    "recollect.core.text",
-    "recollect.core.tokens",
-    "recollect.core.words",
-    "recollect.embedders.wordpiece",
-    "recollect.families.history.importing.fences",
-    "recollect.families.history.importing.phrases",
-    "recollect.hooks.prompting.wording",
-    "recollect.hooks.starting.gist",
-    "recollect.retrieval.dates",
-    "recollect.settings.values",
+    "everkept.core.fencing",
+    "everkept.core.folding",
+    "everkept.core.lines",
+    "everkept.core.secret_arguments",
+    "everkept.core.secrets",
+    "everkept.core.sentences",
+    "everkept.core.text",
+    "everkept.core.tokens",
+    "everkept.core.words",
+    "everkept.embedders.wordpiece",
+    "everkept.families.history.importing.fences",
+    "everkept.families.history.importing.phrases",
+    "everkept.hooks.prompting.wording",
+    "everkept.hooks.starting.gist",
+    "everkept.retrieval.dates",
+    "everkept.settings.values",
 ]
 COUNT = """
 import importlib, re, sys
@@ -44,7 +44,7 @@ def test_loading_a_module_compiles_none_of_its_patterns() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", COUNT, *MODULES], capture_output=True, text=True, check=True
     )
-    assert not {*MODULES, "recollect.patterns"} & set(ended.stdout.split())
+    assert not {*MODULES, "everkept.patterns"} & set(ended.stdout.split())
 
 
 def test_a_pattern_does_what_the_compiled_one_does() -> None:

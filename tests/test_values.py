@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.values import MISSING, Value, as_dict, field, fields, is_value_type, replace
+from everkept.values import MISSING, Value, as_dict, field, fields, is_value_type, replace
 
 T = TypeVar("T")
 
@@ -186,7 +186,7 @@ def test_fields_say_what_a_schema_needs():
 
 
 def test_a_value_type_costs_no_import_of_the_standard_dataclasses():
-    code = "import sys, recollect.values; print({'dataclasses', 'inspect'} & set(sys.modules))"
+    code = "import sys, everkept.values; print({'dataclasses', 'inspect'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, encoding="utf-8"
     )

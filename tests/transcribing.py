@@ -7,10 +7,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from making import DAY_ONE
-from recollect.core.ports import RecordStore
-from recollect.core.records import Record, Where
-from recollect.core.transcripts import (
+from everkept.core.ports import RecordStore
+from everkept.core.records import Record, Where
+from everkept.core.transcripts import (
     Event,
     Mark,
     Marked,
@@ -21,9 +20,9 @@ from recollect.core.transcripts import (
     Transcript,
     Turn,
 )
-from recollect.errors import InvalidInput, NotFound
-from recollect.families.history.importing.importer import Importer
-from recollect.families.history.model import (
+from everkept.errors import InvalidInput, NotFound
+from everkept.families.history.importing.importer import Importer
+from everkept.families.history.model import (
     CODE,
     CONVERSATION,
     SYMBOL,
@@ -33,7 +32,8 @@ from recollect.families.history.model import (
     conversation_id,
     turn_id,
 )
-from recollect.values import as_dict, replace
+from everkept.values import as_dict, replace
+from making import DAY_ONE
 
 SOURCE = "test"
 MINUTE = 60_000_000

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from everkept.core.ports import Library, RecordStore
+from everkept.core.searching import Finding, Findings, SearchType
+from everkept.core.sessions import Call, Session
+from everkept.errors import EverkeptError
+from everkept.families.history.model import CODE, TURN, HistoryOptions
+from everkept.families.history.unified.answers import UnifiedAnswer
+from everkept.families.history.unified.unified import UnifiedSearch
 from making import DAY_ONE
-from recollect.core.ports import Library, RecordStore
-from recollect.core.searching import Finding, Findings, SearchType
-from recollect.core.sessions import Call, Session
-from recollect.errors import RecollectError
-from recollect.families.history.model import CODE, TURN, HistoryOptions
-from recollect.families.history.unified.answers import UnifiedAnswer
-from recollect.families.history.unified.unified import UnifiedSearch
 from remembering import PromptIndexing
 from telling import embed
 
@@ -23,7 +23,7 @@ class Told:
     name: str
     hits: list[Finding] = field(default_factory=list[Finding])
     notices: list[str] = field(default_factory=list[str])
-    fails_with: RecollectError | None = None
+    fails_with: EverkeptError | None = None
     is_late: bool = False
     asked: list[tuple[str, tuple[SearchType, ...], int]] = field(
         default_factory=list[tuple[str, tuple[SearchType, ...], int]]

@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
+from everkept.core.upstreams import JSON, Endpoint, Launch, Reach, Upstream
+from everkept.errors import UpstreamError, UpstreamUnavailable
+from everkept.upstreams.links import Connect
+from everkept.upstreams.owned import OwnedUpstream
 from gatewaying import Asked, MemoryUpstream
-from recollect.core.upstreams import JSON, Endpoint, Launch, Reach, Upstream
-from recollect.errors import UpstreamError, UpstreamUnavailable
-from recollect.upstreams.links import Connect
-from recollect.upstreams.owned import OwnedUpstream
 from upstream_tools import Actor, Call, RpcError
 
 PATIENCE = 60  # seconds; nothing takes that long unless it hangs
@@ -54,7 +54,7 @@ async def owned(
 @asynccontextmanager
 async def started(*options: object, **choices: Any) -> AsyncGenerator[OwnedUpstream, None]:
     """The test server behind pipes."""
-    from recollect.upstreams.stdio.link import connect_stdio
+    from everkept.upstreams.stdio.link import connect_stdio
 
     async with owned(actor(*options), connect_stdio, **choices) as upstream:
         yield upstream
@@ -187,7 +187,7 @@ def stdio_scene(era: str) -> Staged:
 def http_scene(era: str) -> Staged:
     @asynccontextmanager
     async def staged(folder: Path) -> AsyncIterator[Scene]:
-        from recollect.upstreams.http.connecting import connect_http
+        from everkept.upstreams.http.connecting import connect_http
 
         servers: list[subprocess.Popen[bytes]] = []
 

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from actors import heard, say
-from recollect.core.usage import Usage
-from recollect.engines.sqlite.library import SqliteLibrary
+from everkept.core.usage import Usage
+from everkept.engines.sqlite.library import SqliteLibrary
 
 
 def count_when_told(folder: str, tool: str, times: int) -> None:

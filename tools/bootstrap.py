@@ -19,9 +19,9 @@ from installers import StepFailed, compile_bytecode, install, make, say, version
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
-LOCK = ".recollect-lock"
-READY = ".recollect-ready"
-UNFINISHED = ".recollect-unfinished"
+LOCK = ".everkept-lock"
+READY = ".everkept-ready"
+UNFINISHED = ".everkept-unfinished"
 
 
 def main(needs: str, directory: str) -> int:
@@ -32,7 +32,7 @@ def main(needs: str, directory: str) -> int:
         return 1
     except OSError as error:
         say(f"set-up failed: {error}")
-        say("RECOLLECT_VENV=DIRECTORY puts the environment in another place")
+        say("EVERKEPT_VENV=DIRECTORY puts the environment in another place")
         return 1
     except KeyboardInterrupt:
         say("set-up interrupted; the next start begins it again")
@@ -127,7 +127,7 @@ class Environment:
 
     def make(self, needs: str) -> None:
         if self._is_somebody_elses():
-            raise OSError(f"{self.root} holds other things than an environment of recollect")
+            raise OSError(f"{self.root} holds other things than an environment of everkept")
         self._unfinished.touch()
         self._ready.unlink(missing_ok=True)
         self._clear()

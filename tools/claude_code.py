@@ -18,10 +18,10 @@ from pathlib import Path
 from node_tools import CHECKOUT, PATIENCE, Failed, Node, install
 from stand_in_model import StandIn, call, stand_in_model
 
-PLUGIN = "recollect@recollect"
-SERVER = "plugin:recollect:recollect"
-TOOL = "mcp__plugin_recollect_recollect__"
-ADDRESS = "https://recollect.invalid/recollect.git"  # git is told to take the scratch copy instead
+PLUGIN = "everkept@everkept"
+SERVER = "plugin:everkept:everkept"
+TOOL = "mcp__plugin_everkept_everkept__"
+ADDRESS = "https://everkept.invalid/everkept.git"  # git is told to take the scratch copy instead
 FACT = "Orders are kept in PostgreSQL because refunds need transactions."
 QUESTION = "Which database did we choose for the orders?"
 BEHIND = "memory__search"  # a tool of the gateway
@@ -35,11 +35,11 @@ MIGRATION = f"[ -e column ] || {{ echo '{FAULT}' >&2; exit 3; }}"
 INSTALLER = """#!/bin/sh
 for project; do :; done
 case $* in *--editable*) ;; *) exit 0 ;; esac
-cat >"${{4%/*}}/recollect" <<END
+cat >"${{4%/*}}/everkept" <<END
 #!/bin/sh
-PYTHONPATH="$project/src" exec "{python}" -m recollect "\\$@"
+PYTHONPATH="$project/src" exec "{python}" -m everkept "\\$@"
 END
-chmod +x "${{4%/*}}/recollect"
+chmod +x "${{4%/*}}/everkept"
 """
 
 
@@ -68,8 +68,8 @@ class Claude:
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
             "NO_COLOR": "1",
-            "RECOLLECT_DATA_DIR": str(self.data),
-            "RECOLLECT_PYTHON": sys.executable,
+            "EVERKEPT_DATA_DIR": str(self.data),
+            "EVERKEPT_PYTHON": sys.executable,
         }
 
     def run(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -137,8 +137,8 @@ def plugin_from_a_checkout(node: Node, scratch: Path) -> str:
     _expect_connected(claude, SERVER)
     claude.expect("uninstalled plugin", "plugin", "uninstall", PLUGIN)
     run = [str(checkout / "run"), "serve", "--project", "auto"]
-    claude.expect("Added", "mcp", "add", "recollect", "--", *run)
-    _expect_connected(claude, "recollect")
+    claude.expect("Added", "mcp", "add", "everkept", "--", *run)
+    _expect_connected(claude, "everkept")
     return "installed, connected; connected by `mcp add`"
 
 
@@ -146,7 +146,7 @@ def _remember(claude: Claude, model: StandIn) -> None:
     """The command allows the tools that it names, and the memory is stored."""
     memory = {"content": FACT, "type": "semantic", "scope": "project", "importance": 0.8}
     model.replies = [call(f"{TOOL}store_memory", **memory)]
-    told = claude.say(model, f"/recollect:remember {FACT}")
+    told = claude.say(model, f"/everkept:remember {FACT}")
     if f"The user wants this kept: {FACT}" not in told or "memory_id" not in told:
         raise Failed(f"/remember stored nothing: {told[-2000:]}")
 
@@ -158,7 +158,7 @@ def _be_reminded(claude: Claude, model: StandIn) -> None:
     model.replies = [call("Bash", command=command, description="Migrate") for command in commands]
     if FACT not in claude.say(model, QUESTION, "--allowedTools", "Bash"):
         raise Failed("the model was not told what is remembered")
-    noted = _recollect(claude, "list", "--automatic", "--json").stdout
+    noted = _everkept(claude, "list", "--automatic", "--json").stdout
     for text in (f"`{MIGRATE}` failed:", f"`{MIGRATE}` failed and works again", FAULT):
         if text not in noted:
             raise Failed(f"no automatic memory says {text!r}:\n{noted}")
@@ -168,10 +168,10 @@ def _be_told_what_helped(claude: Claude, model: StandIn) -> None:
     """At the moment of the failure; and a command says where the program is."""
     (claude.folder / "column").unlink()
     model.replies = [call("Bash", command=MIGRATE, description="Migrate")]
-    told = claude.say(model, "/recollect:memory-status", "--allowedTools", "Bash")
+    told = claude.say(model, "/everkept:memory-status", "--allowedTools", "Bash")
     if "the same error was met before" not in told:
         raise Failed(f"the model was not told what mended the error: {told[-3000:]}")
-    if "${CLAUDE_PLUGIN" in told or '/recollect\\" doctor' not in told:
+    if "${CLAUDE_PLUGIN" in told or '/everkept\\" doctor' not in told:
         raise Failed(f"the command does not say where the program is: {told[-3000:]}")
 
 
@@ -194,7 +194,7 @@ def _put_a_server_behind(claude: Claude) -> None:
         "upstream": {"tool": "search", "paramMapping": {"query": "query"}},
     }
     upstream = {"command": sys.executable, "args": [str(program)]}
-    folder = claude.home / ".config" / "recollect"
+    folder = claude.home / ".config" / "everkept"
     folder.mkdir(parents=True)
     text = json.dumps({"upstream": upstream, "tools": [tool]})
     (folder / "tools.json").write_text(text, encoding="utf-8")
@@ -219,14 +219,14 @@ def _expect_taken_in(claude: Claude) -> None:
         time.sleep(0.2)
     if (faults := hooks / "faults.log").exists():
         raise Failed(f"hooks noted faults:\n{faults.read_text('utf-8')}")
-    found = _recollect(claude, "recall-previous-discussions", QUESTION)
+    found = _everkept(claude, "recall-previous-discussions", QUESTION)
     if QUESTION not in found.stdout.partition("\n")[2]:
         raise Failed(f"the history does not have what was said:\n{found.stdout}{found.stderr}")
 
 
-def _recollect(claude: Claude, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _everkept(claude: Claude, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "recollect", *arguments],
+        [sys.executable, "-m", "everkept", *arguments],
         capture_output=True,
         check=False,
         cwd=claude.folder,
@@ -268,7 +268,7 @@ def _copy_of_tracked_files(target: Path) -> Path:
 def _commit(repository: Path) -> None:
     # The user's settings may sign what is committed, or have hooks of their own.
     nobody = {"PATH": os.environ["PATH"], "HOME": str(repository), "GIT_CONFIG_NOSYSTEM": "1"}
-    author = ["-c", "user.name=Recollect", "-c", "user.email=recollect@recollect.invalid"]
+    author = ["-c", "user.name=Everkept", "-c", "user.email=everkept@everkept.invalid"]
     _git(repository, "init", "--quiet", env=nobody)
     _git(repository, "add", "--all", env=nobody)
     _git(repository, *author, "commit", "--quiet", "--message", "All", env=nobody)

@@ -100,7 +100,7 @@ def main(wanted: list[str]) -> int:
     chosen = {
         name: run for name, run in RUNS.items() if not wanted or any(w in name for w in wanted)
     }
-    with tempfile.TemporaryDirectory(prefix="recollect-clients-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="everkept-clients-") as scratch:
         try:
             node = find_node(Path(scratch))
             rows = [

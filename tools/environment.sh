@@ -1,12 +1,12 @@
 # Sourced by `run` and `test` with `here` (the checkout) and `needs` (run or dev) set:
 # leaves in `venv` an environment that holds what is needed.
 
-venv=${RECOLLECT_VENV:-$here/.venv}
+venv=${EVERKEPT_VENV:-$here/.venv}
 case $venv in /*) ;; *) venv=$PWD/$venv ;; esac
 
 # Shell built-ins only, so that a later start costs a few stats and no Python.
 is_ready() {
-    ready=$venv/.recollect-ready
+    ready=$venv/.everkept-ready
     [ -x "$venv/bin/python" ] || return 1
     [ "$ready" -nt "$here/pyproject.toml" ] || return 1
     [ "$ready" -nt "$here/requirements/run.txt" ] || return 1
@@ -22,8 +22,8 @@ is_new_enough() {
 }
 
 find_python() {
-    if [ -n "${RECOLLECT_PYTHON:-}" ]; then
-        is_new_enough "$RECOLLECT_PYTHON" && python=$RECOLLECT_PYTHON
+    if [ -n "${EVERKEPT_PYTHON:-}" ]; then
+        is_new_enough "$EVERKEPT_PYTHON" && python=$EVERKEPT_PYTHON
         return
     fi
     for python in python3.13 python3.12 python3.11 python3 python; do
@@ -34,7 +34,7 @@ find_python() {
 
 # An assistant waits for its hook, and making an environment takes half a minute.
 leave_hook() {
-    message="Recollect is not set up yet: the first start of its server does that, in half a minute."
+    message="Everkept is not set up yet: the first start of its server does that, in half a minute."
     [ "$1" != SessionStart ] || echo "{\"systemMessage\": \"$message\"}"
     exit 0
 }
@@ -43,13 +43,13 @@ if ! is_ready; then
     [ "$needs ${1:-}" != "run hook" ] || leave_hook "${2:-}"
     if ! find_python; then
         cat >&2 <<MESSAGE
-recollect: needs Python 3.11 or newer${RECOLLECT_PYTHON:+, and RECOLLECT_PYTHON ($RECOLLECT_PYTHON) is not}
+everkept: needs Python 3.11 or newer${EVERKEPT_PYTHON:+, and EVERKEPT_PYTHON ($EVERKEPT_PYTHON) is not}
   Debian, Ubuntu: sudo apt install python3 python3-venv
   Fedora:         sudo dnf install python3
   macOS:          brew install python
 MESSAGE
         exit 1
     fi
-    # Standard input and output belong to the protocol that recollect speaks.
+    # Standard input and output belong to the protocol that everkept speaks.
     "$python" "$here/tools/bootstrap.py" "$needs" "$venv" </dev/null >&2 || exit
 fi

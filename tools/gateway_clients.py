@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from inspecting import Inspection, calling, environment, inspect, recollect, serve, server, token
+from inspecting import Inspection, calling, environment, everkept, inspect, serve, server, token
 from node_tools import Failed, Node, install
 
-from recollect.cli.wire import CallFailed, Wire
-from recollect.core.json_text import parsed
+from everkept.cli.wire import CallFailed, Wire
+from everkept.core.json_text import parsed
 
 ENTITY = {"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]}
 ENDING = 20  # seconds that a process gets to be gone
@@ -38,7 +38,7 @@ class Ready:
 
 def server_memory_behind_the_gateway(node: Node, scratch: Path) -> str:
     with _ready(node, scratch) as ready:
-        checked = recollect("gateway", "check", "--gateway-config", str(ready.file))
+        checked = everkept("gateway", "check", "--gateway-config", str(ready.file))
         if checked.returncode != 0:
             raise Failed(f"gateway check: {checked.stdout}{checked.stderr}")
         wire = Wire([*serve(scratch / "data"), *ready.options], environment=environment())
@@ -93,7 +93,7 @@ def _ready(node: Node, scratch: Path) -> Generator[Ready, None, None]:
     path = os.environ["PATH"]
     os.environ["PATH"] = f"{folder}{os.pathsep}{path}"
     try:
-        made = recollect(
+        made = everkept(
             "gateway", "init", "--ready", "server-memory", "--gateway-config", str(file)
         )
         if made.returncode != 0:

@@ -53,17 +53,17 @@ def server(data_dir: Path, *options: str) -> Generator[str, None, None]:
 
 
 def serve(data_dir: Path) -> list[str]:
-    return [sys.executable, "-m", "recollect", "serve", "--data-dir", str(data_dir)]
+    return [sys.executable, "-m", "everkept", "serve", "--data-dir", str(data_dir)]
 
 
 def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("RECOLLECT_")}
+    return {name: value for name, value in os.environ.items() if not name.startswith("EVERKEPT_")}
 
 
-def recollect(*arguments: str) -> subprocess.CompletedProcess[str]:
+def everkept(*arguments: str) -> subprocess.CompletedProcess[str]:
     """One of our commands, whatever becomes of it."""
     return subprocess.run(
-        [sys.executable, "-m", "recollect", *arguments],
+        [sys.executable, "-m", "everkept", *arguments],
         capture_output=True,
         check=False,
         encoding="utf-8",
@@ -73,7 +73,7 @@ def recollect(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def token(data_dir: Path) -> str:
-    made = recollect("token", "--data-dir", str(data_dir))
+    made = everkept("token", "--data-dir", str(data_dir))
     if made.returncode != 0:
         raise Failed(f"no token: {made.stderr}")
     return made.stdout.strip()

@@ -102,7 +102,7 @@ def version_of(python: Path) -> tuple[int, ...]:
 
 
 def say(message: str) -> None:
-    sys.stderr.write(f"recollect: {message}\n")
+    sys.stderr.write(f"everkept: {message}\n")
     sys.stderr.flush()
 
 

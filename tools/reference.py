@@ -13,18 +13,18 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
-from recollect import errors
-from recollect.app.app import App
-from recollect.cli.main import COMMANDS, cli
-from recollect.errors import RecollectError
-from recollect.families.gateway import ready
-from recollect.families.gateway.file.file_schema import file_schema
-from recollect.families.gateway.file.reading import read
-from recollect.families.graph import model
-from recollect.settings import PREFIX, Settings, load
-from recollect.settings import model as settings_model
-from recollect.tools.tool import Effect, Tool
-from recollect.values import MISSING, fields
+from everkept import errors
+from everkept.app.app import App
+from everkept.cli.main import COMMANDS, cli
+from everkept.errors import EverkeptError
+from everkept.families.gateway import ready
+from everkept.families.gateway.file.file_schema import file_schema
+from everkept.families.gateway.file.reading import read
+from everkept.families.graph import model
+from everkept.settings import PREFIX, Settings, load
+from everkept.settings import model as settings_model
+from everkept.tools.tool import Effect, Tool
+from everkept.values import MISSING, fields
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HEAD = "<!-- Made by tools/reference.py from the code. Edit the code, not this page. -->\n\n"
@@ -51,14 +51,14 @@ def tools_page() -> str:
     parts += [_tool(tool) for tool in extras if tool.name not in bank]
     parts.append(
         "# Tools of the dialect `server-memory`\n\n"
-        "`recollect serve --dialect server-memory` offers these instead, with the shapes of the "
+        "`everkept serve --dialect server-memory` offers these instead, with the shapes of the "
         "official memory server.\n"
     )
     parts += [_tool(tool) for tool in App(load({"dialect": "server-memory"}, {})).tools]
     parts.append(
         "# Tools of a gateway\n\n"
         "They come from other servers, and are what [the gateway](gateway.md)'s file says. These "
-        "are the ones of its ready-made files, which `recollect gateway init --ready NAME` writes; "
+        "are the ones of its ready-made files, which `everkept gateway init --ready NAME` writes; "
         "an argument in brackets may be left out.\n"
     )
     parts += [_ready_made(name) for name in ready.names()]
@@ -118,7 +118,7 @@ def _type(schema: dict[str, Any]) -> str:
 
 
 def commands_page() -> str:
-    context = click.Context(cli, info_name="recollect", terminal_width=100)
+    context = click.Context(cli, info_name="everkept", terminal_width=100)
     parts = [
         "# Commands\n",
         "Exit status: 0 done, 2 a mistake of the caller, 1 anything else, 130 interrupted. Every "
@@ -149,8 +149,8 @@ def settings_page() -> str:
     lines = [
         "# Settings\n",
         "A flag of the command goes before the environment variable, that before the config "
-        "file, and that before the default. `recollect config` shows each value and where it "
-        "comes from; `recollect config init` writes a config file.\n",
+        "file, and that before the default. `everkept config` shows each value and where it "
+        "comes from; `everkept config init` writes a config file.\n",
         "| setting | variable | default | |",
         "|---|---|---|---|",
     ]
@@ -188,7 +188,7 @@ def errors_page() -> str:
         "|---|---|---|",
     ]
     for _, kind in inspect.getmembers(errors, inspect.isclass):
-        if issubclass(kind, RecollectError) and kind is not RecollectError:
+        if issubclass(kind, EverkeptError) and kind is not EverkeptError:
             retry = "yes" if kind.retry_possible else "no"
             lines.append(f"| `{kind.code}` | {retry} | {inspect.getdoc(kind)} |")
     lines.append("| `internal_error` | no | A fault of ours; the log has it under the id given. |")

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from making import DAY_ONE, MILLISECOND
-from recollect.app import access_log
-from recollect.app.access_log import (
+from everkept.app import access_log
+from everkept.app.access_log import (
     BEGUN,
     LISTENING,
     LONGEST,
@@ -24,9 +23,10 @@ from recollect.app.access_log import (
     clipped_name,
     noted_of_owner,
 )
-from recollect.core.locking import locked, unlock
-from recollect.errors import Conflict, StorageFull, Unavailable
-from recollect.values import replace
+from everkept.core.locking import locked, unlock
+from everkept.errors import Conflict, StorageFull, Unavailable
+from everkept.values import replace
+from making import DAY_ONE, MILLISECOND
 
 READ = Access("1", DAY_ONE, "anna", False, "test 1", "192.0.2.1", "search_nodes", "p", 3, "ok")
 TEXTS = st.text(st.characters(), max_size=20)

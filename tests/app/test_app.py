@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from calling import Client
-from recollect.app.app import App
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import NotFound, ReadOnly, Refused
-from recollect.settings import load
-from recollect.tools.tool import Effect
+from everkept.app.app import App
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import NotFound, ReadOnly, Refused
+from everkept.settings import load
+from everkept.tools.tool import Effect
 
 # A token of the usual encodings is some four characters of a schema.
 CHARACTERS_A_TOKEN = 4.6  # counted with cl100k, for lists of tools; in prose it is more
@@ -94,7 +94,7 @@ async def test_each_call_is_one_line_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = Client(made(tmp_path))
-    with caplog.at_level("INFO", logger="recollect"):
+    with caplog.at_level("INFO", logger="everkept"):
         await client("list_projects")
         with pytest.raises(NotFound):
             await client("switch_project", name="none")

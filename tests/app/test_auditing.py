@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
+from everkept.app import auditing
+from everkept.app.auditing import find_secrets, mask_secrets
+from everkept.core.ports import Library, RecordStore
+from everkept.core.projects import USER
+from everkept.core.records import Delete, Link, Record, Update, Where
+from everkept.core.text import digest, normalised
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import NotFound, ProjectOff
+from everkept.families.memories.identity import text_key
+from everkept.values import replace
 from making import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
-from recollect.app import auditing
-from recollect.app.auditing import find_secrets, mask_secrets
-from recollect.core.ports import Library, RecordStore
-from recollect.core.projects import USER
-from recollect.core.records import Delete, Link, Record, Update, Where
-from recollect.core.text import digest, normalised
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import NotFound, ProjectOff
-from recollect.families.memories.identity import text_key
-from recollect.values import replace
 
 BODY = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3c"
 TOKEN = "gh" + "p_" + BODY

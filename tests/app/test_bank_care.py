@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from recollect.app import bank_care
-from recollect.app.app import App
-from recollect.core.ports import Library
-from recollect.core.sessions import Session
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.settings import load
+from everkept.app import bank_care
+from everkept.app.app import App
+from everkept.core.ports import Library
+from everkept.core.sessions import Session
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.settings import load
 
 ENTITY = {"name": "Shop API", "entity_type": "service", "observations": ["Runs on 8443"]}
 

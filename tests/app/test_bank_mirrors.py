@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from everkept.app.app import App
+from everkept.app.bank_mirrors import ELSEWHERE, NOT_THERE, OF_ANOTHER, Mirrors, Settled
+from everkept.core.projects import USER
+from everkept.core.sessions import Session
+from everkept.settings import load
 from processes import acting
-from recollect.app.app import App
-from recollect.app.bank_mirrors import ELSEWHERE, NOT_THERE, OF_ANOTHER, Mirrors, Settled
-from recollect.core.projects import USER
-from recollect.core.sessions import Session
-from recollect.settings import load
 
 
 @pytest.fixture

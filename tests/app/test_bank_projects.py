@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
+from everkept.app.bank_projects import BankProjects
+from everkept.app.projects import ProjectRule
+from everkept.core.ports import Library
+from everkept.core.sessions import Call, Session
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import ProjectArchived, ProjectOff
+from everkept.families.bank.banks import Bank
+from everkept.filestores.finding import Files
 from making import batch, entity
-from recollect.app.bank_projects import BankProjects
-from recollect.app.projects import ProjectRule
-from recollect.core.ports import Library
-from recollect.core.sessions import Call, Session
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import ProjectArchived, ProjectOff
-from recollect.families.bank.banks import Bank
-from recollect.filestores.finding import Files
 
 
 @pytest.fixture

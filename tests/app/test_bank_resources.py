@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from banking import Banking, bank_in
-from recollect.app.bank_resources import MOST_READ, BankResources
-from recollect.app.resources import AllResources, Watcher
-from recollect.core.files import FileInfo
-from recollect.core.sessions import Session
-from recollect.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
-from recollect.families.bank.banks import Banks
+from everkept.app.bank_resources import MOST_READ, BankResources
+from everkept.app.resources import AllResources, Watcher
+from everkept.core.files import FileInfo
+from everkept.core.sessions import Session
+from everkept.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
+from everkept.families.bank.banks import Banks
 
 PATIENCE = 60  # seconds; only a hang takes as long
 

@@ -1,7 +1,7 @@
-from recollect.app.deferring import deferred
-from recollect.core.conditions import Condition
-from recollect.core.ports import Library
-from recollect.engines.memory.library import MemoryLibrary
+from everkept.app.deferring import deferred
+from everkept.core.conditions import Condition
+from everkept.core.ports import Library
+from everkept.engines.memory.library import MemoryLibrary
 
 FAR = Condition("postgres", "remote", place="postgresql://there/team")
 NEAR = Condition("postgres", "remote", version="18.4", place="postgresql://there/team")

@@ -1,9 +1,9 @@
 import json
 
-from recollect.app.degraded import KEPT_SESSIONS, Telling, told_of
-from recollect.core.conditions import Absence, Answering
-from recollect.core.sessions import Session
-from recollect.tools.tool import Result
+from everkept.app.degraded import KEPT_SESSIONS, Telling, told_of
+from everkept.core.conditions import Absence, Answering
+from everkept.core.sessions import Session
+from everkept.tools.tool import Result
 
 PLACE = "wss://db.example.com"
 AWAY = Absence(since=1)

@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from caring import filled
-from recollect.app.emptiness import empty_library
-from recollect.settings import load
-from recollect.values import replace
+from everkept.app.emptiness import empty_library
+from everkept.settings import load
+from everkept.values import replace
 
 
 def test_a_folder_without_data_has_a_library_of_nothing(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from everkept.core.extras import install_hint
+from everkept.app.engines import Left, left_elsewhere, make_library, standby_of, typed
+from everkept.core.times import now
+from everkept.engines.standby.journal.acts import SetNote
+from everkept.engines.standby.journal.journal import Journal
+from everkept.errors import StoreAway
+from everkept.settings import Settings, load
 from placing import SERVERS, named
-from recollect.app.engines import Left, left_elsewhere, make_library, standby_of, typed
-from recollect.core.times import now
-from recollect.engines.standby.journal.acts import SetNote
-from recollect.engines.standby.journal.journal import Journal
-from recollect.errors import StoreAway
-from recollect.settings import Settings, load
 from serving import INITIALIZE
 from surrealing import PASSWORD
 
@@ -27,8 +28,8 @@ _SERVE = """
 import sys
 for name in sys.argv[1].split():
     sys.modules[name] = None
-from recollect.cli.main import main
-sys.argv[:2] = ["recollect"]
+from everkept.cli.main import main
+sys.argv[:2] = ["everkept"]
 try:
     main()
 finally:
@@ -37,13 +38,13 @@ finally:
 
 
 def settings_of(folder: Path, **flags: Any) -> Settings:
-    environment = {"RECOLLECT_DATABASE_PASSWORD": PASSWORD} if "database_user" in flags else {}
+    environment = {"EVERKEPT_DATABASE_PASSWORD": PASSWORD} if "database_user" in flags else {}
     if flags.get("database_url", "").startswith("postgres"):
-        environment = {"RECOLLECT_DATABASE_USER": "postgres"}
+        environment = {"EVERKEPT_DATABASE_USER": "postgres"}
     return load({"data_dir": folder, "config": "none", **flags}, environment)
 
 
-def recollect(
+def everkept(
     *arguments: object, hidden: str = "", said: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """A command in a process of its own, in which some packages are not installed."""
@@ -187,7 +188,7 @@ def test_a_server_lists_its_tools_before_it_loads_or_reaches_a_database(
         {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
     ]
     said = "".join(f"{json.dumps(each)}\n" for each in asked)
-    ended = recollect("serve", "--data-dir", tmp_path / "data", *options, said=said)
+    ended = everkept("serve", "--data-dir", tmp_path / "data", *options, said=said)
     assert ended.returncode == 0
     assert {json.loads(line)["id"] for line in ended.stdout.splitlines()} == {1, 2}
     [loaded] = [line for line in ended.stderr.splitlines() if line.startswith("loaded")]
@@ -203,20 +204,20 @@ def test_a_missing_package_is_named_with_what_installs_it(
 ) -> None:
     places = ("--data-dir", tmp_path / "data", "--engine", "surreal")
     (tmp_path / "data" / "surreal" / "clog").mkdir(parents=True)
-    ended = recollect(*command, *places, hidden="surrealdb")
+    ended = everkept(*command, *places, hidden="surrealdb")
     assert ended.returncode == 1
     assert "needs the package surrealdb, which is not installed" in ended.stderr
-    assert "pip install 'recollect[surreal]'" in ended.stderr
+    assert install_hint("surreal") in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
 def test_what_postgresql_needs_is_named_with_what_installs_it(tmp_path: Path) -> None:
     server = ("--database-url", NOBODY_EITHER, "--database-user", "postgres")
     places = ("--data-dir", tmp_path / "data", *server)
-    ended = recollect("status", *places, hidden="psycopg")
+    ended = everkept("status", *places, hidden="psycopg")
     assert ended.returncode == 1
     assert "The engine postgres needs the package psycopg" in ended.stderr
-    assert "pip install 'recollect[postgres]'" in ended.stderr
+    assert install_hint("postgres") in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
@@ -245,8 +246,8 @@ def test_what_waits_for_a_server_that_is_not_used_any_more_is_told(tmp_path: Pat
         assert "Writes for ws://old:8000 (memory/default) are still" in left.sentence
         assert "3 waiting" in left.sentence
         where = f"--data-dir {tmp_path} --database-url ws://old:8000"
-        assert f"`recollect status {where}` brings over" in left.hint
-        assert f"`recollect journal {where}` shows it" in left.hint
+        assert f"`everkept status {where}` brings over" in left.hint
+        assert f"`everkept journal {where}` shows it" in left.hint
     assert asyncio.run(left_elsewhere(old)) == []
 
 
@@ -263,8 +264,8 @@ def test_the_advice_names_the_user_and_what_no_option_says(tmp_path: Path) -> No
     [left] = asyncio.run(left_elsewhere(settings_of(tmp_path)))
     where = f"--data-dir {tmp_path} --database-url {NOBODY_EITHER} --database-user ada"
     assert left.hint.startswith(
-        "With RECOLLECT_NAMESPACE=team and RECOLLECT_DATABASE_PASSWORD set, "
-        f"`recollect status {where}` "
+        "With EVERKEPT_NAMESPACE=team and EVERKEPT_DATABASE_PASSWORD set, "
+        f"`everkept status {where}` "
     )
 
 
@@ -290,7 +291,7 @@ def test_on_windows_the_advice_is_for_its_own_shell(monkeypatch: pytest.MonkeyPa
     for platform, quote in (("linux", "'"), ("win32", '"')):
         monkeypatch.setattr(sys, "platform", platform)
         folder = Path("/home/Ada L")
-        assert f"`recollect status --data-dir {quote}{folder}{quote} " in left.hint
+        assert f"`everkept status --data-dir {quote}{folder}{quote} " in left.hint
 
 
 def test_a_folder_without_an_address_is_told_too_and_one_without_writes_is_not(

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from recollect.app.finders import NAMED, BankFinder, GraphFinder, MemoryFinder
-from recollect.app.projects import ProjectRule
-from recollect.core.ports import Library
-from recollect.core.searching import Finder, Finding, SearchType
-from recollect.core.sessions import Call, Session
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import NotFound
-from recollect.families.graph.toolset import GraphTools
-from recollect.tools.toolset import Toolset
+from everkept.app.finders import NAMED, BankFinder, GraphFinder, MemoryFinder
+from everkept.app.projects import ProjectRule
+from everkept.core.ports import Library
+from everkept.core.searching import Finder, Finding, SearchType
+from everkept.core.sessions import Call, Session
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import NotFound
+from everkept.families.graph.toolset import GraphTools
+from everkept.tools.toolset import Toolset
 from remembering import Assistant, Time
 from searching import Searched, searched_in
 

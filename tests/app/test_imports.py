@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from recollect.app.imports import import_server_memory
-from recollect.core.ports import RecordStore
-from recollect.core.records import Where
-from recollect.core.times import now
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import InvalidInput
+from everkept.app.imports import import_server_memory
+from everkept.core.ports import RecordStore
+from everkept.core.records import Where
+from everkept.core.times import now
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import InvalidInput
 
 
 @pytest.fixture

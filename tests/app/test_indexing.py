@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
+from everkept.app.indexing import BATCH, EAGER_BATCHES, Indexer
+from everkept.app.leases import Lease
+from everkept.core.ports import Embedded
+from everkept.core.records import Update
+from everkept.core.times import now
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.onnx import OnnxEmbedder
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.memory.store import MemoryStore
+from everkept.errors import ModelUnavailable
 from making import batch, memory
-from recollect.app.indexing import BATCH, EAGER_BATCHES, Indexer
-from recollect.app.leases import Lease
-from recollect.core.ports import Embedded
-from recollect.core.records import Update
-from recollect.core.times import now
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.embedders.onnx import OnnxEmbedder
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.memory.store import MemoryStore
-from recollect.errors import ModelUnavailable
 
 KINDS = ("memory",)
 PATIENCE = 60  # seconds; only a hang takes as long

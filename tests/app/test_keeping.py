@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from calling import Client
+from everkept.app.accesses import BatchedAccesses
+from everkept.app.app import App
+from everkept.app.indexing import Indexer
+from everkept.app.keeping import FORGET, Keeper
+from everkept.core.projects import Project
+from everkept.core.records import Batch, Change, Update, Where
+from everkept.core.sessions import Session
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.onnx import OnnxEmbedder
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import NotFound, StoreDamaged
+from everkept.settings import load
 from making import DAY_ONE, batch, memory
-from recollect.app.accesses import BatchedAccesses
-from recollect.app.app import App
-from recollect.app.indexing import Indexer
-from recollect.app.keeping import FORGET, Keeper
-from recollect.core.projects import Project
-from recollect.core.records import Batch, Change, Update, Where
-from recollect.core.sessions import Session
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.embedders.onnx import OnnxEmbedder
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import NotFound, StoreDamaged
-from recollect.settings import load
 from telling import tell
 
 PATIENCE = 60  # seconds; only a hang takes as long

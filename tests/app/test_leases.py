@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.leases import DURATION, Lease
-from recollect.engines.sqlite.library import SqliteLibrary
+from everkept.app.leases import DURATION, Lease
+from everkept.engines.sqlite.library import SqliteLibrary
 
 
 class Hands:

@@ -2,13 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.noting import note
-from recollect.core.records import Where
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import ProjectOff, Refused
-from recollect.families.memories.model import Source
-from recollect.families.memories.new_memory import NewMemory
-from recollect.settings import Settings
+from everkept.app.noting import note
+from everkept.core.records import Where
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import ProjectOff, Refused
+from everkept.families.memories.model import Source
+from everkept.families.memories.new_memory import NewMemory
+from everkept.settings import Settings
 
 NOTICED = NewMemory(
     "Edited a.py", "episodic", "session", 0.2, "s-1", source=Source(tool="hook:PostToolUse")

@@ -3,17 +3,17 @@ from pathlib import Path
 
 import pytest
 
+from everkept.app.app import App
+from everkept.app.engines import make_library
+from everkept.app.overview import WEEKS, Overview, Share
+from everkept.core.ports import Library
+from everkept.core.records import Delete
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.settings import load
 from making import DAY_ONE, batch, entity, memory
 from placing import named
-from recollect.app.app import App
-from recollect.app.engines import make_library
-from recollect.app.overview import WEEKS, Overview, Share
-from recollect.core.ports import Library
-from recollect.core.records import Delete
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.settings import load
 from telling import tell
 
 DAY = 86_400_000_000

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from everkept.app.accounts.accounts import Accounts
+from everkept.app.accounts.guarding import GuardedLibrary
+from everkept.app.projects import DEFAULT_PROJECT, ProjectRule
+from everkept.core.accounts import Account, acting_as
+from everkept.core.ports import Library
+from everkept.core.records import Where
+from everkept.core.sessions import Call, Session
+from everkept.core.times import now
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import NoActiveProject, NotFound, ProjectArchived, ProjectOff
 from making import batch, entity
 from processes import acting
-from recollect.app.accounts.accounts import Accounts
-from recollect.app.accounts.guarding import GuardedLibrary
-from recollect.app.projects import DEFAULT_PROJECT, ProjectRule
-from recollect.core.accounts import Account, acting_as
-from recollect.core.ports import Library
-from recollect.core.records import Where
-from recollect.core.sessions import Call, Session
-from recollect.core.times import now
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import NoActiveProject, NotFound, ProjectArchived, ProjectOff
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -1,11 +1,11 @@
 import pytest
 
-from recollect.app.purging import select
-from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Delete, Insert, Link, Record, Ref
-from recollect.engines.memory.store import MemoryStore
-from recollect.errors import AmbiguousName
-from recollect.values import replace
+from everkept.app.purging import select
+from everkept.core.ports import RecordStore
+from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref
+from everkept.engines.memory.store import MemoryStore
+from everkept.errors import AmbiguousName
+from everkept.values import replace
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from calling import Client
-from recollect.app.app import App
-from recollect.app.resources import CURRENT_GRAPH, project_uri
-from recollect.core.accounts import Account
-from recollect.core.sessions import Session
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import NoActiveProject, NotFound, ProjectOff
-from recollect.families.memories.resources import PREFERENCES, STATUS
-from recollect.settings import load
+from everkept.app.app import App
+from everkept.app.resources import CURRENT_GRAPH, project_uri
+from everkept.core.accounts import Account
+from everkept.core.sessions import Session
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import NoActiveProject, NotFound, ProjectOff
+from everkept.families.memories.resources import PREFERENCES, STATUS
+from everkept.settings import load
 from standing_by import standing_by
 
 PATIENCE = 60  # seconds; only a hang takes as long

@@ -1,13 +1,13 @@
 from collections.abc import Sequence
 from typing import Any
 
+from everkept.app.search_log import BatchedSearches
+from everkept.core.accounts import Account, acting_as
+from everkept.core.searching import Search
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import StoreBusy
+from everkept.values import replace
 from making import DAY_ONE
-from recollect.app.search_log import BatchedSearches
-from recollect.core.accounts import Account, acting_as
-from recollect.core.searching import Search
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import StoreBusy
-from recollect.values import replace
 
 
 def asked(query: str, at: int = DAY_ONE, session: str | None = None) -> Search:

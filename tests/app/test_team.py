@@ -1,11 +1,11 @@
 from pathlib import Path
 
+from everkept.app.accounts.accounts import Accounts
+from everkept.app.peering.roster import Roster
+from everkept.app.team import Team, team
+from everkept.core.peers import Peer
+from everkept.engines.memory.library import MemoryLibrary
 from making import DAY_ONE
-from recollect.app.accounts.accounts import Accounts
-from recollect.app.peering.roster import Roster
-from recollect.app.team import Team, team
-from recollect.core.peers import Peer
-from recollect.engines.memory.library import MemoryLibrary
 
 
 def accounts() -> Accounts:
@@ -25,7 +25,7 @@ async def test_users_and_servers_that_may_ask_are_counted_apart(tmp_path: Path) 
 
 
 async def test_peers_and_the_access_log_are_those_of_the_folder(tmp_path: Path) -> None:
-    Roster(tmp_path).add(Peer("anna", "127.0.0.1", 1, "ab" * 32, "rclp_x"))
+    Roster(tmp_path).add(Peer("anna", "127.0.0.1", 1, "ab" * 32, "evkp_x"))
     log = tmp_path / "access"
     log.mkdir()
     (log / "access.jsonl").write_bytes(b"x" * 70)

@@ -4,17 +4,16 @@ from pathlib import Path
 import pytest
 
 from calling import Client
-from making import DAY_ONE, batch, entity, link, note, record_ref
-from recollect.app.app import App
-from recollect.app.closing import Closing
-from recollect.app.engines import Standby
-from recollect.app.timeline import Timeline
-from recollect.core.projects import Project
-from recollect.core.records import Batch, Change, Delete, Update, Where
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import (
+from everkept.app.app import App
+from everkept.app.closing import Closing
+from everkept.app.engines import Standby
+from everkept.app.timeline import Timeline
+from everkept.core.projects import Project
+from everkept.core.records import Batch, Change, Delete, Update, Where
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import (
     Conflict,
     InvalidInput,
     NotFound,
@@ -22,11 +21,12 @@ from recollect.errors import (
     ProjectOff,
     Refused,
 )
-from recollect.families.bank.model import INDEX_BANK
-from recollect.families.memories.fading import FADING
-from recollect.families.memories.new_memory import HOOKS
-from recollect.families.memories.sessions import CLOSING
-from recollect.settings import load
+from everkept.families.bank.model import INDEX_BANK
+from everkept.families.memories.fading import FADING
+from everkept.families.memories.new_memory import HOOKS
+from everkept.families.memories.sessions import CLOSING
+from everkept.settings import load
+from making import DAY_ONE, batch, entity, link, note, record_ref
 from standing_by import Standing, standing_by
 
 

@@ -1,10 +1,10 @@
 import pytest
 
-from recollect.app.accounts.accounts import Accounts
-from recollect.app.tokens import WHOSE, create_token, kind_of, revoke_token
-from recollect.core.times import now
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import NotFound
+from everkept.app.accounts.accounts import Accounts
+from everkept.app.tokens import WHOSE, create_token, kind_of, revoke_token
+from everkept.core.times import now
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import NotFound
 
 
 async def test_a_secret_tells_of_what_kind_it_is() -> None:

@@ -2,22 +2,22 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.build import build
-from recollect.app.tool_names import FAMILY_OF
-from recollect.core.times import now
-from recollect.settings import OWN_TOOLSETS, Settings
-from recollect.settings.model import Dialect
+from everkept.app.build import build
+from everkept.app.tool_names import FAMILY_OF
+from everkept.core.times import now
+from everkept.settings import OWN_TOOLSETS, Settings
+from everkept.settings.model import Dialect
 
 
-@pytest.mark.parametrize("dialect", ["recollect", "server-memory"])
+@pytest.mark.parametrize("dialect", ["everkept", "server-memory"])
 def test_every_tool_is_known_by_its_family(tmp_path: Path, dialect: Dialect) -> None:
     """One that is missing is found, but by loading all families."""
-    families = OWN_TOOLSETS if dialect == "recollect" else ("graph",)
+    families = OWN_TOOLSETS if dialect == "everkept" else ("graph",)
     for family in families:
         settings = Settings(tmp_path, toolsets=family, dialect=dialect, bank_extras=True)
         tools = build(settings, None, None, now).tools
         names = {name for tool in tools for name in (tool.name, *tool.aliases)}
         known = {name for name, of in FAMILY_OF.items() if of == family}
         assert names <= known, family
-        if dialect == "recollect":
+        if dialect == "everkept":
             assert names == known, family

@@ -3,20 +3,20 @@ from pathlib import Path
 
 import pytest
 
+from everkept.app import waiting as module
+from everkept.app.engines import standby_of
+from everkept.app.waiting import LONGEST_SHOWN, Waiting, discard, retry, waiting
+from everkept.core.ports import Token
+from everkept.core.projects import Project
+from everkept.core.records import Delete, Ref, Update
+from everkept.core.times import iso
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.standby.journal import acts
+from everkept.engines.standby.journal.journal import Journal
+from everkept.errors import NotFound, Refused
+from everkept.settings import Settings, load
+from everkept.values import replace
 from making import DAY_ONE, batch, entity, memory
-from recollect.app import waiting as module
-from recollect.app.engines import standby_of
-from recollect.app.waiting import LONGEST_SHOWN, Waiting, discard, retry, waiting
-from recollect.core.ports import Token
-from recollect.core.projects import Project
-from recollect.core.records import Delete, Ref, Update
-from recollect.core.times import iso
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.standby.journal import acts
-from recollect.engines.standby.journal.journal import Journal
-from recollect.errors import NotFound, Refused
-from recollect.settings import Settings, load
-from recollect.values import replace
 
 SHOP = Project("id-shop", "shop", "", "active", DAY_ONE, DAY_ONE)
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.workspaces import key_of_workspace, workspace_of
+from everkept.app.workspaces import key_of_workspace, workspace_of
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recollect.cli.main import main
+from everkept.cli.main import main
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Typed(io.StringIO):
 
 
 @pytest.fixture
-def recollect(
+def everkept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Run:
     """Runs one command on a data folder of its own; `stdin` is what is typed into it."""
-    monkeypatch.setenv("RECOLLECT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("EVERKEPT_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setenv("COLUMNS", "120")
 
     def run(*arguments: str, stdin: str = "", terminal: bool = False) -> Outcome:

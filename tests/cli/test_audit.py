@@ -11,15 +11,13 @@ TOKEN = "gh" + "p_" + BODY
 
 
 @pytest.fixture
-def leaky(recollect: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+def leaky(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A project with a secret that was stored while masking was off."""
-    recollect("create-project", "shop")
-    monkeypatch.setenv("RECOLLECT_MASK_SECRETS", "no")
-    recollect(
-        "create-entities", "name=CI", "entity_type=system", f"observations=uses {TOKEN} daily"
-    )
-    monkeypatch.delenv("RECOLLECT_MASK_SECRETS")
-    return recollect
+    everkept("create-project", "shop")
+    monkeypatch.setenv("EVERKEPT_MASK_SECRETS", "no")
+    everkept("create-entities", "name=CI", "entity_type=system", f"observations=uses {TOKEN} daily")
+    monkeypatch.delenv("EVERKEPT_MASK_SECRETS")
+    return everkept
 
 
 def holders(folder: Path) -> list[str]:
@@ -68,7 +66,7 @@ def test_one_project_can_be_looked_into_alone(leaky: Run) -> None:
 def test_masking_is_refused_where_only_reading_is_allowed(
     leaky: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_READ_ONLY", "yes")
+    monkeypatch.setenv("EVERKEPT_READ_ONLY", "yes")
     assert leaky("audit", "secrets").status == 0
     assert leaky("audit", "secrets", "--mask").status == 2
 
@@ -76,13 +74,13 @@ def test_masking_is_refused_where_only_reading_is_allowed(
 def test_relations_are_masked_and_ids_are_told_to_be_left(
     leaky: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_MASK_SECRETS", "no")
+    monkeypatch.setenv("EVERKEPT_MASK_SECRETS", "no")
     leaky("create-relations", "from=CI", "to=CI", f"relation_type=runs with {TOKEN}")
     leaky("store-memory", "it is green", "semantic", "project", "--session-id", TOKEN)
-    monkeypatch.delenv("RECOLLECT_MASK_SECRETS")
+    monkeypatch.delenv("EVERKEPT_MASK_SECRETS")
     told = leaky("audit", "secrets", "--mask")
     assert "Masked in 1 record and 1 relation, log and index." in told.out
-    assert "recollect purge ID" in told.err
+    assert "everkept purge ID" in told.err
     again = leaky("audit", "secrets", "--json").json
     assert {finding["place"] for finding in again["findings"]} == {"session", "id"}
     assert all(finding["in_id"] for finding in again["findings"])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from everkept.core.accounts import Account
 from homing import ANNA, DIARY, kept_at_home, made_account, recalled_at_home
-from recollect.core.accounts import Account
 from serving import HANG, environment
 
 Run = Callable[..., Any]
@@ -17,8 +17,8 @@ SAID = "Logins are limited by a token bucket"
 # Tells itself to end when the first database is copied.
 ENDED_EARLY = """
 import os, signal, sys
-from recollect.cli.main import main
-from recollect.engines.sqlite.care import copying
+from everkept.cli.main import main
+from everkept.engines.sqlite.care import copying
 
 copy_to = copying.copy_to
 
@@ -32,9 +32,9 @@ main(sys.argv[1:])
 
 
 @pytest.fixture
-def stored(recollect: Run) -> Run:
-    assert recollect("remember", SAID, "--project", "shop").status == 0
-    return recollect
+def stored(everkept: Run) -> Run:
+    assert everkept("remember", SAID, "--project", "shop").status == 0
+    return everkept
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "copy.zip"
 
 
-def listed(recollect: Run, *flags: str) -> list[str]:
-    rows = recollect("list", "--project", "shop", "--json", *flags).json["memories"]
+def listed(everkept: Run, *flags: str) -> list[str]:
+    rows = everkept("list", "--project", "shop", "--json", *flags).json["memories"]
     return [row["content"] for row in rows]
 
 
@@ -139,9 +139,9 @@ def test_what_cannot_be_is_said_clearly(
     empty = stored("backup", str(tmp_path / "x.zip"), "--data-dir", str(tmp_path / "none"))
     assert empty.status == 2
     assert "nothing to back up" in empty.err
-    monkeypatch.setenv("RECOLLECT_READ_ONLY", "true")
+    monkeypatch.setenv("EVERKEPT_READ_ONLY", "true")
     assert stored("restore", str(file), "--replace", "--yes").status == 2
-    monkeypatch.setenv("RECOLLECT_DEPLOYMENT_MODE", "embedded-memory")
+    monkeypatch.setenv("EVERKEPT_DEPLOYMENT_MODE", "embedded-memory")
     assert stored("backup", str(file)).status == 2
 
 

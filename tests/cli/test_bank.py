@@ -17,173 +17,173 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def bank(recollect: Run, home: Path) -> Path:
-    assert recollect("initialize-memory-bank", ".").status == 0
+def bank(everkept: Run, home: Path) -> Path:
+    assert everkept("initialize-memory-bank", ".").status == 0
     return home / "memory-bank"
 
 
-def test_a_file_is_printed_as_it_is(recollect: Run, bank: Path) -> None:
+def test_a_file_is_printed_as_it_is(everkept: Run, bank: Path) -> None:
     (bank / "notes.md").write_text("# Notes\n\n[bold]not markup[/bold]\n", encoding="utf-8")
-    assert recollect("read-memory-bank-file", "notes.md").out == (
+    assert everkept("read-memory-bank-file", "notes.md").out == (
         "# Notes\n\n[bold]not markup[/bold]\n"
     )
 
 
-def test_an_answer_that_is_a_sentence_is_printed_as_one(recollect: Run, bank: Path) -> None:
-    said = recollect("track-progress", "Fixed login", "It was the token").out
+def test_an_answer_that_is_a_sentence_is_printed_as_one(everkept: Run, bank: Path) -> None:
+    said = everkept("track-progress", "Fixed login", "It was the token").out
     assert said.startswith("Progress tracked successfully.")
     assert "It was the token" in (bank / "progress.md").read_text(encoding="utf-8")
 
 
-def test_matches_are_printed_with_file_and_line(recollect: Run, bank: Path) -> None:
+def test_matches_are_printed_with_file_and_line(everkept: Run, bank: Path) -> None:
     (bank / "notes.md").write_text("# Notes\n\nThe cart is [red]slow[/red].\n", encoding="utf-8")
-    out = recollect("search-memory-bank", "cart is").out
+    out = everkept("search-memory-bank", "cart is").out
     assert "notes.md:3: The cart is [red]slow[/red]." in out
-    assert recollect("search-memory-bank", "nowhere to be found", "--files", "notes.md").out
+    assert everkept("search-memory-bank", "nowhere to be found", "--files", "notes.md").out
 
 
-def test_what_was_just_tracked_is_found_in_other_words(recollect: Run, bank: Path) -> None:
-    recollect("track-progress", "Fixed login", "The token was compared too early")
-    found = recollect("search-memory-bank", "sign-in problem", "--json").json
+def test_what_was_just_tracked_is_found_in_other_words(everkept: Run, bank: Path) -> None:
+    everkept("track-progress", "Fixed login", "The token was compared too early")
+    found = everkept("search-memory-bank", "sign-in problem", "--json").json
     assert found["results"] == []
     assert {section["file"] for section in found["sections"]} == {
         "active-context.md",
         "progress.md",
     }
     assert "warnings" not in found["metadata"]
-    recalled = recollect("recall-memories", "sign-in problem", "--include-bank", "--json").json
+    recalled = everkept("recall-memories", "sign-in problem", "--include-bank", "--json").json
     assert len(recalled["bank"]) == 2
-    assert recollect("search-memory-bank", "xyzzyplugh").out == "Nothing found.\n"
+    assert everkept("search-memory-bank", "xyzzyplugh").out == "Nothing found.\n"
 
 
-def test_of_a_section_the_words_that_fit_are_printed(recollect: Run, bank: Path) -> None:
+def test_of_a_section_the_words_that_fit_are_printed(everkept: Run, bank: Path) -> None:
     filler = "Nothing of the kind stands in this line here.\n" * 8
     text = f"# Notes\n\n{filler}The cart is slow on Mondays.\n{filler}"
     (bank / "notes.md").write_text(text, encoding="utf-8")
-    out = recollect("search-memory-bank", "Mondays slow carts").out
+    out = everkept("search-memory-bank", "Mondays slow carts").out
     assert "notes.md:11: Notes" in out
     assert "  … The cart is slow on Mondays." in out
 
 
-def test_the_digest_is_an_outline(recollect: Run, bank: Path) -> None:
-    recollect("update-tasks", "--add", "Ship the cart", "--add", "Measure")
-    recollect("log-decision", "Use PostgreSQL", "Orders grow", "PostgreSQL it is")
-    out = recollect("get-context-digest").out
+def test_the_digest_is_an_outline(everkept: Run, bank: Path) -> None:
+    everkept("update-tasks", "--add", "Ship the cart", "--add", "Measure")
+    everkept("log-decision", "Use PostgreSQL", "Orders grow", "PostgreSQL it is")
+    out = everkept("get-context-digest").out
     assert "Tasks\n  Ship the cart\n  Measure\n" in out
     assert "Use PostgreSQL: PostgreSQL it is" in out
 
 
-def test_several_files_are_printed_one_after_the_other(recollect: Run, bank: Path) -> None:
-    out = recollect("get-context-bundle").out
+def test_several_files_are_printed_one_after_the_other(everkept: Run, bank: Path) -> None:
+    out = everkept("get-context-bundle").out
     assert out.index("==> active-context.md <==") < out.index("## Ongoing Tasks")
 
 
 def test_what_a_command_chose_counts_for_the_next_one_in_the_same_folder(
-    recollect: Run, bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    recollect("register-store", "other", str(other))
-    recollect("select-store", "--store-id", "other")
-    recollect("switch-mode", "--mode", "ask")
-    status = recollect("get-memory-bank-status", "--json").json
+    everkept("register-store", "other", str(other))
+    everkept("select-store", "--store-id", "other")
+    everkept("switch-mode", "--mode", "ask")
+    status = everkept("get-memory-bank-status", "--json").json
     assert status["path"] == str(other / "memory-bank")
-    assert "Current mode: ask" in recollect("get-current-mode").out
+    assert "Current mode: ask" in everkept("get-current-mode").out
     monkeypatch.chdir(tmp_path)
-    assert recollect("get-memory-bank-status").status == 2
+    assert everkept("get-memory-bank-status").status == 2
 
 
 def test_the_command_says_that_a_choice_lasts_and_the_status_which_bank_is_meant(
-    recollect: Run, bank: Path, home: Path, tmp_path: Path
+    everkept: Run, bank: Path, home: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    recollect("register-store", "other", str(other))
-    chosen = recollect("select-store", "other")
+    everkept("register-store", "other", str(other))
+    chosen = everkept("select-store", "other")
     assert f"Commands in {home} mean this bank from now on." in chosen.out
-    status = recollect("get-memory-bank-status").out
+    status = everkept("get-memory-bank-status").out
     assert str(other / "memory-bank") in status
     assert f"It was chosen for commands in {home}" in status
-    named = recollect("get-memory-bank-status", "--store-id", "other").out
+    named = everkept("get-memory-bank-status", "--store-id", "other").out
     assert "It was chosen" not in named
-    recollect("set-memory-bank-path")
-    assert "It was chosen" not in recollect("get-memory-bank-status").out
-    assert "from now on" not in recollect("select-store", "other", "--json").out
+    everkept("set-memory-bank-path")
+    assert "It was chosen" not in everkept("get-memory-bank-status").out
+    assert "from now on" not in everkept("select-store", "other", "--json").out
 
 
-def test_the_status_is_told_with_its_lists_and_without_python(recollect: Run, bank: Path) -> None:
-    recollect("graph-upsert-entity", "Shop", "service")
+def test_the_status_is_told_with_its_lists_and_without_python(everkept: Run, bank: Path) -> None:
+    everkept("graph-upsert-entity", "Shop", "service")
     (bank / "progress.md").unlink()
-    out = recollect("get-memory-bank-status").out
+    out = everkept("get-memory-bank-status").out
     for line in (str(bank), "is complete   no", "last updated  20", "project id"):
         assert line in out
     assert "missing core files: progress.md\n" in out
     assert "False" not in out
 
 
-def test_nodes_are_shown_with_names_and_ids(recollect: Run, bank: Path) -> None:
-    recollect("graph-upsert-entity", "Shop", "service", "--attrs", '{"tags": ["a"], "on": false}')
-    recollect("graph-upsert-entity", "DB", "database")
-    recollect("graph-link-entities", "Shop", "uses", "DB")
-    recollect("graph-add-observation", "Shop", "is [red]slow[/red]")
-    opened = recollect("graph-open-nodes", "Shop", "--json").json
+def test_nodes_are_shown_with_names_and_ids(everkept: Run, bank: Path) -> None:
+    everkept("graph-upsert-entity", "Shop", "service", "--attrs", '{"tags": ["a"], "on": false}')
+    everkept("graph-upsert-entity", "DB", "database")
+    everkept("graph-link-entities", "Shop", "uses", "DB")
+    everkept("graph-add-observation", "Shop", "is [red]slow[/red]")
+    opened = everkept("graph-open-nodes", "Shop", "--json").json
     shop = next(entity["id"] for entity in opened["entities"] if entity["name"] == "Shop")
-    out = recollect("graph-open-nodes", "Shop").out
+    out = everkept("graph-open-nodes", "Shop").out
     assert f"Shop (service)  {shop}\n" in out
     assert f"  · is [red]slow[/red]  {opened['observations'][0]['id']}\n" in out
     assert "  uses → DB\n" in out
     assert "tags: a" in out
     assert "on: no" in out
-    found = recollect("graph-search", "slow").out
+    found = everkept("graph-search", "slow").out
     assert "Shop" in found
     assert "is [red]slow[/red]" in found
-    assert recollect("graph-search", "nothingatall").out == "Nothing found.\n"
+    assert everkept("graph-search", "nothingatall").out == "Nothing found.\n"
 
 
 def test_ids_of_backups_are_never_cut(
-    recollect: Run, bank: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, bank: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = recollect("create-backup", "--json").json["id"]
+    made = everkept("create-backup", "--json").json["id"]
     monkeypatch.setenv("COLUMNS", "30")
-    assert made in recollect("list-backups").out
+    assert made in everkept("list-backups").out
     monkeypatch.setenv("COLUMNS", "80")
-    assert recollect("list-backups", "--verify").out == f"{made}  5 files  whole\n"
+    assert everkept("list-backups", "--verify").out == f"{made}  5 files  whole\n"
 
 
-def test_a_missing_bank_is_an_error_with_the_way_out(recollect: Run, home: Path) -> None:
-    outcome = recollect("track-progress", "a", "b")
+def test_a_missing_bank_is_an_error_with_the_way_out(everkept: Run, home: Path) -> None:
+    outcome = everkept("track-progress", "a", "b")
     assert outcome.status == 2
-    assert "`recollect initialize-memory-bank`" in outcome.err
-    assert recollect("track-progress", "a", "b", "--json").json["expectedPath"] == str(
+    assert "`everkept initialize-memory-bank`" in outcome.err
+    assert everkept("track-progress", "a", "b", "--json").json["expectedPath"] == str(
         home / "memory-bank"
     )
 
 
 def test_a_folder_inside_a_repository_means_the_bank_at_its_root(
-    recollect: Run, bank: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, bank: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / ".git").mkdir()
     (home / "src" / "deep").mkdir(parents=True)
     monkeypatch.chdir(home / "src" / "deep")
-    assert recollect("get-memory-bank-status", "--json").json["path"] == str(bank)
+    assert everkept("get-memory-bank-status", "--json").json["path"] == str(bank)
 
 
 def test_a_command_reaches_every_folder_though_assistants_are_served_over_http(
-    recollect: Run, bank: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, bank: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_TRANSPORT", "http")
-    assert recollect("register-store", "shop", str(bank.parent)).status == 0
-    assert recollect("get-memory-bank-status", "--json").json["path"] == str(bank)
+    monkeypatch.setenv("EVERKEPT_TRANSPORT", "http")
+    assert everkept("register-store", "shop", str(bank.parent)).status == 0
+    assert everkept("get-memory-bank-status", "--json").json["path"] == str(bank)
 
 
 def test_files_that_nobody_searched_yet_are_indexed_with_all_else(
-    recollect: Run, bank: Path
+    everkept: Run, bank: Path
 ) -> None:
-    recollect("index")
+    everkept("index")
     (bank / "notes.md").write_text("# Notes\n\nThe cart is slow.\n", encoding="utf-8")
-    assert recollect("index", "--json").json == {"embedded": 1}
-    assert recollect("index", "--json").json == {"embedded": 0}
+    assert everkept("index", "--json").json == {"embedded": 1}
+    assert everkept("index", "--json").json == {"embedded": 0}
 
 
-def test_without_a_bank_there_are_only_memories_to_index(recollect: Run) -> None:
-    assert recollect("index").out == "Nothing was waiting.\n"
+def test_without_a_bank_there_are_only_memories_to_index(everkept: Run) -> None:
+    assert everkept("index").out == "Nothing was waiting.\n"

@@ -5,24 +5,24 @@ from typing import Any
 
 import pytest
 
-from recollect.app.app import App
-from recollect.core.accounts import Account
-from recollect.core.sessions import Session
-from recollect.settings import Settings
+from everkept.app.app import App
+from everkept.core.accounts import Account
+from everkept.core.sessions import Session
+from everkept.settings import Settings
 
 Run = Callable[..., Any]
 
 
 @pytest.fixture
-def shop(recollect: Run) -> Run:
-    recollect("create-project", "shop")
-    recollect("create-entities", "name=Ada", "entity_type=person", "observations=xyzzy-secret")
-    recollect("create-entities", "name=Bob", "entity_type=person")
-    return recollect
+def shop(everkept: Run) -> Run:
+    everkept("create-project", "shop")
+    everkept("create-entities", "name=Ada", "entity_type=person", "observations=xyzzy-secret")
+    everkept("create-entities", "name=Bob", "entity_type=person")
+    return everkept
 
 
-def names(recollect: Run) -> list[str]:
-    return [e["name"] for e in recollect("read-graph", "--json").json["entities"]]
+def names(everkept: Run) -> list[str]:
+    return [e["name"] for e in everkept("read-graph", "--json").json["entities"]]
 
 
 def test_the_log_tells_what_changed_and_by_which_tool(shop: Run) -> None:
@@ -171,16 +171,16 @@ def test_all_that_was_deleted_or_that_holds_a_text_can_be_purged(shop: Run) -> N
 
 
 @pytest.mark.parametrize("choice", [["--deleted"], ["--containing", "XYZZY-verb"]])
-def test_a_purged_relation_leaves_no_trace(recollect: Run, tmp_path: Any, choice: Any) -> None:
-    recollect("create-project", "shop")
-    recollect("create-entities", "name=Ada", "entity_type=person")
+def test_a_purged_relation_leaves_no_trace(everkept: Run, tmp_path: Any, choice: Any) -> None:
+    everkept("create-project", "shop")
+    everkept("create-entities", "name=Ada", "entity_type=person")
     relation = ("from=Ada", "to=Ada", "relation_type=xyzzy-verb")
-    recollect("create-relations", *relation)
-    recollect("delete-relations", *relation)
-    purged = recollect("purge", *choice, "--yes", "--json").json["purged"]
+    everkept("create-relations", *relation)
+    everkept("delete-relations", *relation)
+    purged = everkept("purge", *choice, "--yes", "--json").json["purged"]
     assert (purged["records"], purged["links"]) == (0, 1)
     assert [p.name for p in (tmp_path / "data").rglob("*") if p.is_file() and _holds(p)] == []
-    assert names(recollect) == ["Ada"]
+    assert names(everkept) == ["Ada"]
 
 
 def test_a_name_of_several_entities_is_not_purged_by_guess(shop: Run) -> None:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.cli.charts import BLOCKS, PLAIN, WIDTH, bars
+from everkept.cli.charts import BLOCKS, PLAIN, WIDTH, bars
 
 counts = st.lists(st.integers(0, 10**9), min_size=1, max_size=30)
 heights = st.integers(1, 8)

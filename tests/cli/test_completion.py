@@ -7,20 +7,18 @@ Run = Callable[..., Any]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_script_is_printed_for_each_shell(recollect: Run, shell: str) -> None:
-    script = recollect("completion", shell)
+def test_a_script_is_printed_for_each_shell(everkept: Run, shell: str) -> None:
+    script = everkept("completion", shell)
     assert script.status == 0
-    assert "_RECOLLECT_COMPLETE" in script.out
+    assert "_EVERKEPT_COMPLETE" in script.out
 
 
-def test_commands_and_options_are_completed(
-    recollect: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("_RECOLLECT_COMPLETE", "bash_complete")
-    monkeypatch.setenv("COMP_WORDS", "recollect search-n")
+def test_commands_and_options_are_completed(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_EVERKEPT_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "everkept search-n")
     monkeypatch.setenv("COMP_CWORD", "1")
-    assert "search-nodes" in recollect().out
+    assert "search-nodes" in everkept().out
 
 
-def test_an_unknown_shell_is_a_mistake(recollect: Run) -> None:
-    assert recollect("completion", "tcsh").status == 2
+def test_an_unknown_shell_is_a_mistake(everkept: Run) -> None:
+    assert everkept("completion", "tcsh").status == 2

@@ -19,9 +19,9 @@ def home(home_without_clients: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def stored(recollect: Run) -> Run:
-    assert recollect("remember", "Logins are limited", "--project", "shop").status == 0
-    return recollect
+def stored(everkept: Run) -> Run:
+    assert everkept("remember", "Logins are limited", "--project", "shop").status == 0
+    return everkept
 
 
 def of(answer: Any, check: str) -> list[tuple[str, str]]:
@@ -40,9 +40,9 @@ def test_a_sound_installation_has_no_problem_and_is_left_as_it_is(
 
 
 def test_nothing_stored_yet_is_no_problem_and_makes_no_folder(
-    recollect: Run, tmp_path: Path
+    everkept: Run, tmp_path: Path
 ) -> None:
-    assert recollect("doctor", "--json").json["ok"] is True
+    assert everkept("doctor", "--json").json["ok"] is True
     assert not (tmp_path / "data").exists()
 
 
@@ -53,7 +53,7 @@ def test_what_can_be_mended_is_mended_when_asked(stored: Run, tmp_path: Path) ->
     assert looked.status == 1
     [wrong] = [f for f in looked.json["findings"] if f["severity"] == "problem"]
     assert wrong["fixable"] is True
-    assert wrong["command"] == "recollect doctor --fix"
+    assert wrong["command"] == "everkept doctor --fix"
     mended = stored("doctor", "--fix")
     assert mended.status == 0
     assert "mended" in mended.out
@@ -68,7 +68,7 @@ def test_a_damaged_database_is_never_touched(stored: Run, tmp_path: Path) -> Non
     assert any("user.db" in what for _, what in of(looked.json, "databases"))
     assert path.read_bytes() == b"scribbled over"
     shown = stored("doctor").out
-    assert "recollect restore FILE --replace" in shown
+    assert "everkept restore FILE --replace" in shown
 
 
 def test_settings_that_cannot_be_read_are_a_finding_and_the_rest_is_looked_at(
@@ -82,15 +82,15 @@ def test_settings_that_cannot_be_read_are_a_finding_and_the_rest_is_looked_at(
     assert severity == "problem"
     assert "colour" in what
     assert of(looked.json, "projects")
-    monkeypatch.setenv("RECOLLECT_SYNCHRONOUS", "perhaps")
-    monkeypatch.setenv("RECOLLECT_CONFIG", str(tmp_path / "missing.md"))
+    monkeypatch.setenv("EVERKEPT_SYNCHRONOUS", "perhaps")
+    monkeypatch.setenv("EVERKEPT_CONFIG", str(tmp_path / "missing.md"))
     assert stored("doctor", "--json", "--data-dir", str(tmp_path / "data")).status == 1
 
 
 def test_where_only_reading_is_allowed_nothing_is_mended(
     stored: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_READ_ONLY", "true")
+    monkeypatch.setenv("EVERKEPT_READ_ONLY", "true")
     assert stored("doctor").status == 0
     assert stored("doctor", "--fix").status == 2
 
@@ -101,12 +101,12 @@ def test_one_project_alone_is_not_looked_at(stored: Run) -> None:
 
 
 def test_a_server_that_is_away_is_a_problem_and_what_is_not_safe_is_told(
-    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ca = tmp_path / "ca.pem"
     ca.write_text("", encoding="utf-8")
-    monkeypatch.setenv("RECOLLECT_DATABASE_CA", str(ca))
-    looked = recollect("doctor", "--database-url", "ws://127.0.0.1:1", "--json")
+    monkeypatch.setenv("EVERKEPT_DATABASE_CA", str(ca))
+    looked = everkept("doctor", "--database-url", "ws://127.0.0.1:1", "--json")
     assert looked.status == 1
     [(severity, what)] = of(looked.json, "database")
     assert severity == "problem"
@@ -117,39 +117,39 @@ def test_a_server_that_is_away_is_a_problem_and_what_is_not_safe_is_told(
 
 
 def test_a_server_that_answers_is_no_problem(
-    recollect: Run, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_DATABASE_URL", shared(3).url)
-    monkeypatch.setenv("RECOLLECT_NAMESPACE", fresh_namespace())
-    monkeypatch.setenv("RECOLLECT_DATABASE_USER", USER)
-    monkeypatch.setenv("RECOLLECT_DATABASE_PASSWORD", "hunter2")
-    refused = recollect("doctor")
+    monkeypatch.setenv("EVERKEPT_DATABASE_URL", shared(3).url)
+    monkeypatch.setenv("EVERKEPT_NAMESPACE", fresh_namespace())
+    monkeypatch.setenv("EVERKEPT_DATABASE_USER", USER)
+    monkeypatch.setenv("EVERKEPT_DATABASE_PASSWORD", "hunter2")
+    refused = everkept("doctor")
     assert refused.status == 1
     assert "hunter2" not in refused.out + refused.err
-    monkeypatch.setenv("RECOLLECT_DATABASE_PASSWORD", PASSWORD)
-    looked = recollect("doctor", "--json")
+    monkeypatch.setenv("EVERKEPT_DATABASE_PASSWORD", PASSWORD)
+    looked = everkept("doctor", "--json")
     assert (looked.status, looked.json["ok"]) == (0, True)
     [(severity, what)] = of(looked.json, "database")
     assert (severity, "answers" in what) == ("ok", True)
 
 
-def test_an_engine_inside_the_program_is_looked_at_too(recollect: Run, tmp_path: Path) -> None:
+def test_an_engine_inside_the_program_is_looked_at_too(everkept: Run, tmp_path: Path) -> None:
     places = ("--engine", "surreal")
-    looked = recollect("doctor", *places, "--json")
+    looked = everkept("doctor", *places, "--json")
     assert (looked.status, of(looked.json, "database")) == (0, [("ok", "Nothing is stored yet.")])
     assert not (tmp_path / "data").exists()
-    assert recollect("remember", "Prefers tea", "--project", "shop", *places).status == 0
-    [(severity, what)] = of(recollect("doctor", *places, "--json").json, "database")
+    assert everkept("remember", "Prefers tea", "--project", "shop", *places).status == 0
+    [(severity, what)] = of(everkept("doctor", *places, "--json").json, "database")
     assert (severity, "1 project." in what) == ("ok", True)
 
 
-def test_no_account_is_named(recollect: Run, tmp_path: Path) -> None:
+def test_no_account_is_named(everkept: Run, tmp_path: Path) -> None:
     kept_at_home(tmp_path / "data")
     [own] = (tmp_path / "data" / "projects").glob("*.db")
-    told = recollect("doctor", "--json", "--full")
+    told = everkept("doctor", "--json", "--full")
     assert "0 projects and 1 store of accounts alone" in told.out
     assert "anna" not in told.out
     own.write_bytes(b"nothing" * 1_000)
-    told = recollect("doctor", "--json")
+    told = everkept("doctor", "--json")
     assert "what an account keeps for itself" in told.out
     assert "anna" not in told.out

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from recollect.app.noting import note
-from recollect.core.times import now
-from recollect.families.memories.model import Source
-from recollect.families.memories.new_memory import NewMemory
-from recollect.settings import Settings
+from everkept.app.noting import note
+from everkept.core.times import now
+from everkept.families.memories.model import Source
+from everkept.families.memories.new_memory import NewMemory
+from everkept.settings import Settings
 
 Run = Callable[..., Any]
 Notice = Callable[..., None]
@@ -51,118 +51,118 @@ def contents(answer: Any) -> list[str]:
     return [memory["content"] for memory in answer.json["memories"]]
 
 
-def test_what_hooks_stored_is_listed_apart_and_marked(recollect: Run, notice: Notice) -> None:
-    recollect("remember", "Asked for")
+def test_what_hooks_stored_is_listed_apart_and_marked(everkept: Run, notice: Notice) -> None:
+    everkept("remember", "Asked for")
     notice("Edited a.py")
-    assert contents(recollect("list", "--automatic", "--json")) == ["Edited a.py"]
-    both = recollect("list", "--json").json["memories"]
+    assert contents(everkept("list", "--automatic", "--json")) == ["Edited a.py"]
+    both = everkept("list", "--json").json["memories"]
     assert [memory.get("automatic") for memory in both] == [True, None]
-    listed = recollect("list").out
+    listed = everkept("list").out
     assert listed.count("automatic") == 1
     assert " · automatic · " in listed
 
 
 def test_what_is_recalled_is_marked_too(
-    recollect: Run, notice: Notice, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, notice: Notice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notice("Edited limiter.py")
     monkeypatch.setenv("MEMORY_SESSION_ID", "s-1")
-    assert " · automatic · " in recollect("recall", "limiter").out
+    assert " · automatic · " in everkept("recall", "limiter").out
 
 
-def test_what_somebody_made_their_own_is_marked_no_longer(recollect: Run, notice: Notice) -> None:
+def test_what_somebody_made_their_own_is_marked_no_longer(everkept: Run, notice: Notice) -> None:
     notice("Edited limiter.py", scope="project")
-    [memory] = recollect("list", "--json").json["memories"]
-    recollect("update-memory", memory["id"], "--importance", "0.9")
-    for shown in (recollect("list").out, recollect("recall", "limiter").out):
+    [memory] = everkept("list", "--json").json["memories"]
+    everkept("update-memory", memory["id"], "--importance", "0.9")
+    for shown in (everkept("list").out, everkept("recall", "limiter").out):
         assert "limiter.py" in shown
         assert "automatic" not in shown
-    assert contents(recollect("list", "--automatic", "--json")) == []
+    assert contents(everkept("list", "--automatic", "--json")) == []
 
 
 def test_all_of_it_is_forgotten_at_once_and_comes_back_by_one_undo(
-    recollect: Run, notice: Notice
+    everkept: Run, notice: Notice
 ) -> None:
-    recollect("remember", "Asked for")
+    everkept("remember", "Asked for")
     for name in ("a.py", "b.py", "c.py", "d.py"):
         notice(f"Edited {name}")
-    gone = recollect("forget", "--automatic", "--yes")
-    assert gone.out == "Forgot 4 automatic memories of shop. `recollect undo` takes it back.\n"
-    assert contents(recollect("list", "--json")) == ["Asked for"]
-    recollect("undo")
-    assert len(contents(recollect("list", "--json"))) == 5
+    gone = everkept("forget", "--automatic", "--yes")
+    assert gone.out == "Forgot 4 automatic memories of shop. `everkept undo` takes it back.\n"
+    assert contents(everkept("list", "--json")) == ["Asked for"]
+    everkept("undo")
+    assert len(contents(everkept("list", "--json"))) == 5
 
 
 def test_what_was_forgotten_in_two_places_comes_back_as_it_is_told(
-    recollect: Run, notice: Notice
+    everkept: Run, notice: Notice
 ) -> None:
     notice("Edited a.py")
     notice("Edited b.py", scope="user")
     notice("Edited c.py", scope="user")
-    gone = recollect("forget", "--automatic", "--yes").out
+    gone = everkept("forget", "--automatic", "--yes").out
     assert gone == (
         "Forgot 3 automatic memories, 1 of shop and 2 of @user. "
-        "`recollect undo --project NAME` takes back those of one.\n"
+        "`everkept undo --project NAME` takes back those of one.\n"
     )
-    assert contents(recollect("list", "--json")) == []
-    recollect("undo", "--project", "shop")
-    assert contents(recollect("list", "--json")) == ["Edited a.py"]
-    recollect("undo", "--project", "@user")
-    assert len(contents(recollect("list", "--json"))) == 3
+    assert contents(everkept("list", "--json")) == []
+    everkept("undo", "--project", "shop")
+    assert contents(everkept("list", "--json")) == ["Edited a.py"]
+    everkept("undo", "--project", "@user")
+    assert len(contents(everkept("list", "--json"))) == 3
 
 
 def test_what_was_forgotten_in_a_named_project_comes_back_by_its_name(
-    recollect: Run, notice: Notice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, notice: Notice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notice("Edited a.py")
     monkeypatch.chdir(tmp_path)
-    gone = recollect("forget", "--automatic", "--yes", "--project", "shop").out
-    back = '`recollect undo --project "shop"` takes it back'
+    gone = everkept("forget", "--automatic", "--yes", "--project", "shop").out
+    back = '`everkept undo --project "shop"` takes it back'
     assert gone == f"Forgot 1 automatic memory of shop. {back}.\n"
-    recollect("undo", "--project", "shop")
-    assert contents(recollect("list", "--json", "--project", "shop")) == ["Edited a.py"]
+    everkept("undo", "--project", "shop")
+    assert contents(everkept("list", "--json", "--project", "shop")) == ["Edited a.py"]
 
 
 def test_undo_means_what_a_person_did_although_a_hook_stored_since(
-    recollect: Run, notice: Notice
+    everkept: Run, notice: Notice
 ) -> None:
     notice("Edited a.py")
-    recollect("forget", "--automatic", "--yes")
+    everkept("forget", "--automatic", "--yes")
     notice("Edited b.py")
-    recollect("undo")
-    assert sorted(contents(recollect("list", "--json"))) == ["Edited a.py", "Edited b.py"]
+    everkept("undo")
+    assert sorted(contents(everkept("list", "--json"))) == ["Edited a.py", "Edited b.py"]
 
 
 def test_only_those_of_a_session_or_from_before_a_time_are_meant(
-    recollect: Run, notice: Notice
+    everkept: Run, notice: Notice
 ) -> None:
     notice("Edited old.py", days_ago=40)
     notice("Edited new.py")
     notice("Edited other.py", session="s-2")
-    gone = recollect("forget", "--automatic", "--before", "2 weeks ago", "--yes", "--json")
+    gone = everkept("forget", "--automatic", "--before", "2 weeks ago", "--yes", "--json")
     assert gone.json == {"forgotten": 1}
-    assert contents(recollect("list", "--json")) == ["Edited other.py", "Edited new.py"]
-    recollect("forget", "--automatic", "--session", "s-2", "--yes")
-    assert contents(recollect("list", "--json")) == ["Edited new.py"]
+    assert contents(everkept("list", "--json")) == ["Edited other.py", "Edited new.py"]
+    everkept("forget", "--automatic", "--session", "s-2", "--yes")
+    assert contents(everkept("list", "--json")) == ["Edited new.py"]
 
 
-def test_a_pinned_one_stays(recollect: Run, notice: Notice) -> None:
+def test_a_pinned_one_stays(everkept: Run, notice: Notice) -> None:
     notice("Edited a.py", pinned=True)
-    assert recollect("forget", "--automatic", "--yes", "--json").json == {"forgotten": 0}
-    said = recollect("forget", "--automatic", "--yes").out
+    assert everkept("forget", "--automatic", "--yes", "--json").json == {"forgotten": 0}
+    said = everkept("forget", "--automatic", "--yes").out
     assert said == ("No automatic memory in shop or among your own fits; nothing was forgotten.\n")
-    assert contents(recollect("list", "--json")) == ["Edited a.py"]
+    assert contents(everkept("list", "--json")) == ["Edited a.py"]
 
 
-def test_a_person_is_asked_first(recollect: Run, notice: Notice) -> None:
+def test_a_person_is_asked_first(everkept: Run, notice: Notice) -> None:
     notice("Edited a.py")
-    assert recollect("forget", "--automatic").status == 2
-    asked = recollect("forget", "--automatic", stdin="n\n", terminal=True)
+    assert everkept("forget", "--automatic").status == 2
+    asked = everkept("forget", "--automatic", stdin="n\n", terminal=True)
     assert "Forget 1 automatic memory of shop (Edited a.py)?" in asked.err
     assert asked.out == "Nothing was forgotten.\n"
-    assert contents(recollect("list", "--json")) == ["Edited a.py"]
-    recollect("forget", "--automatic", stdin="y\n", terminal=True)
-    assert contents(recollect("list", "--json")) == []
+    assert contents(everkept("list", "--json")) == ["Edited a.py"]
+    everkept("forget", "--automatic", stdin="y\n", terminal=True)
+    assert contents(everkept("list", "--json")) == []
 
 
 @pytest.mark.parametrize(
@@ -178,15 +178,15 @@ def test_a_person_is_asked_first(recollect: Run, notice: Notice) -> None:
     ],
 )
 def test_what_is_not_clear_is_refused_and_changes_nothing(
-    recollect: Run, notice: Notice, arguments: tuple[str, ...]
+    everkept: Run, notice: Notice, arguments: tuple[str, ...]
 ) -> None:
     notice("Edited a.py")
-    assert recollect("forget", *arguments).status == 2
-    assert contents(recollect("list", "--json")) == ["Edited a.py"]
+    assert everkept("forget", *arguments).status == 2
+    assert contents(everkept("list", "--json")) == ["Edited a.py"]
 
 
 @pytest.fixture
-def three(recollect: Run, notice: Notice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def three(everkept: Run, notice: Notice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Automatic memories of two projects and of one that is off; commands are called elsewhere."""
     notice("Edited a.py")
     for name in ("blog", "private"):
@@ -194,9 +194,9 @@ def three(recollect: Run, notice: Notice, tmp_path: Path, monkeypatch: pytest.Mo
         (folder / ".git").mkdir(parents=True)
         monkeypatch.chdir(folder)
         notice(f"Edited {name}.py", folder=folder)
-    recollect("off")
+    everkept("off")
     monkeypatch.chdir(tmp_path / "blog")
-    return recollect
+    return everkept
 
 
 def test_it_is_said_which_project_is_meant(three: Run, tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ def test_those_of_all_projects_are_listed_and_forgotten_but_of_one_that_is_off(t
     assert contents(three("list", "--project", "private", "--json")) == ["Edited private.py"]
 
 
-def test_a_mistake_is_told_in_the_words_of_the_help(recollect: Run) -> None:
-    told = recollect("forget", "memory:x", "--automatic").err
+def test_a_mistake_is_told_in_the_words_of_the_help(everkept: Run) -> None:
+    told = everkept("forget", "memory:x", "--automatic").err
     assert "MEMORY_ID" in told
     assert "memory_id" not in told
-    assert "--reason" in recollect("forget", "--automatic", "--reason", "x").err
+    assert "--reason" in everkept("forget", "--automatic", "--reason", "x").err

@@ -24,32 +24,32 @@ def port_of(url: str) -> str:
 
 
 def test_a_server_that_answers_is_well(
-    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with http_server(tmp_path / "served", "--no-token") as server:
-        monkeypatch.setenv("RECOLLECT_TRANSPORT", "http")
-        monkeypatch.setenv("RECOLLECT_PORT", port_of(server.url))
-        assert (recollect("health").status, recollect("health").out) == (0, "ok\n")
-        monkeypatch.setenv("RECOLLECT_HOST", "0.0.0.0")
-        assert recollect("health", "--ready", "--json").json == {"status": "ready"}
-    gone = recollect("health")
+        monkeypatch.setenv("EVERKEPT_TRANSPORT", "http")
+        monkeypatch.setenv("EVERKEPT_PORT", port_of(server.url))
+        assert (everkept("health").status, everkept("health").out) == (0, "ok\n")
+        monkeypatch.setenv("EVERKEPT_HOST", "0.0.0.0")
+        assert everkept("health", "--ready", "--json").json == {"status": "ready"}
+    gone = everkept("health")
     assert gone.status == 1
     assert "No server answers at http://127.0.0.1:" in gone.err
 
 
 def test_one_with_a_certificate_is_asked_with_it_whatever_its_name(
-    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pem = certificate(tmp_path)
     with http_server(tmp_path / "served", "--no-token", "--certificate", pem) as server:
-        plain = recollect("health", "--port", port_of(server.url))
+        plain = everkept("health", "--port", port_of(server.url))
         assert plain.status == 1
-        monkeypatch.setenv("RECOLLECT_CERTIFICATE", str(pem))
-        assert recollect("health", "--port", port_of(server.url)).out == "ok\n"
+        monkeypatch.setenv("EVERKEPT_CERTIFICATE", str(pem))
+        assert everkept("health", "--port", port_of(server.url)).out == "ok\n"
 
 
-def test_of_a_server_over_stdio_there_is_nothing_to_ask(recollect: Run, tmp_path: Path) -> None:
-    assert (recollect("health").status, recollect("health").out) == (0, "stdio\n")
+def test_of_a_server_over_stdio_there_is_nothing_to_ask(everkept: Run, tmp_path: Path) -> None:
+    assert (everkept("health").status, everkept("health").out) == (0, "stdio\n")
     assert not (tmp_path / "data").exists()
 
 
@@ -77,19 +77,19 @@ def answering(answers: dict[str, tuple[int, bytes]]) -> Generator[str, None, Non
             thread.join()
 
 
-def test_a_server_that_cannot_answer_calls_lives_and_is_not_ready(recollect: Run) -> None:
+def test_a_server_that_cannot_answer_calls_lives_and_is_not_ready(everkept: Run) -> None:
     answers = {"/health": (200, b'{"status": "ok"}'), "/ready": (503, b'{"status": "unavailable"}')}
     with answering(answers) as port:
-        assert recollect("health", "--port", port).out == "ok\n"
-        refused = recollect("health", "--port", port, "--ready")
+        assert everkept("health", "--port", port).out == "ok\n"
+        refused = everkept("health", "--port", port, "--ready")
     assert (refused.status, refused.out) == (1, "")
     assert "/ready answers with 503" in refused.err
 
 
 @pytest.mark.parametrize("status", [204, 301, 404, 500])
-def test_any_other_status_is_not_well(recollect: Run, status: int) -> None:
+def test_any_other_status_is_not_well(everkept: Run, status: int) -> None:
     with answering({"/health": (status, b"")}) as port:
-        refused = recollect("health", "--port", port)
+        refused = everkept("health", "--port", port)
     assert refused.status == 1
     assert f"http://127.0.0.1:{port} is not well: /health answers with {status}" in refused.err
 
@@ -97,11 +97,11 @@ def test_any_other_status_is_not_well(recollect: Run, status: int) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"OK", b"[]", b"{}", b'{"status": "UP"}', b'{"status": ["ok"]}', b"[" * 1_000]
 )
-def test_somebody_elses_server_is_none_of_ours(recollect: Run, body: bytes) -> None:
+def test_somebody_elses_server_is_none_of_ours(everkept: Run, body: bytes) -> None:
     with answering({"/health": (200, body)}) as port:
-        refused = recollect("health", "--port", port)
+        refused = everkept("health", "--port", port)
     assert (refused.status, refused.out) == (1, "")
-    assert f"What answers at http://127.0.0.1:{port} is no server of Recollect." in refused.err
+    assert f"What answers at http://127.0.0.1:{port} is no server of Everkept." in refused.err
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ def test_somebody_elses_server_is_none_of_ours(recollect: Run, body: bytes) -> N
     ["a..b", "a\nb", "x" * 300, "\u00fc" * 100],
     ids=["with a gap", "of two lines", "too long", "too long and foreign"],
 )
-def test_what_is_no_address_answers_nothing(recollect: Run, host: str) -> None:
-    refused = recollect("health", "--host", host)
+def test_what_is_no_address_answers_nothing(everkept: Run, host: str) -> None:
+    refused = everkept("health", "--host", host)
     assert refused.status == 1
     assert "No server answers at http://" in refused.err
     assert len(refused.err.splitlines()) == 1
 
 
 def test_a_container_of_which_the_guide_tells_is_asked_by_its_health_check(
-    recollect: Run, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The health check has the variables of the container and none of the server's flags."""
     guide = (ROOT / "docs" / "connect.md").read_text(encoding="utf-8")
@@ -128,5 +128,5 @@ def test_a_container_of_which_the_guide_tells_is_asked_by_its_health_check(
             monkeypatch.setenv(*value.split("=", 1))
     with answering({}) as port:
         pass  # nobody listens there any more
-    monkeypatch.setenv("RECOLLECT_PORT", port)
-    assert recollect("health").status == 1
+    monkeypatch.setenv("EVERKEPT_PORT", port)
+    assert everkept("health").status == 1

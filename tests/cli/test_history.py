@@ -43,14 +43,14 @@ def talks(home: Path) -> Path:
 
 
 @pytest.fixture
-def taken_in(recollect: Run, talks: Path) -> Run:
-    assert recollect("import", "history", "--source", "jsonl", str(talks)).status == 0
-    return recollect
+def taken_in(everkept: Run, talks: Path) -> Run:
+    assert everkept("import", "history", "--source", "jsonl", str(talks)).status == 0
+    return everkept
 
 
-def titles(recollect: Run, *flags: str) -> list[str]:
+def titles(everkept: Run, *flags: str) -> list[str]:
     return [
-        row["title"] for row in recollect("history", "list", *flags, "--json").json["conversations"]
+        row["title"] for row in everkept("history", "list", *flags, "--json").json["conversations"]
     ]
 
 
@@ -62,9 +62,9 @@ def test_conversations_are_listed_the_newest_first(taken_in: Run) -> None:
     assert taken_in("history", "list", "--project", "shoop").status == 2
 
 
-def test_an_empty_history_says_how_to_fill_it(recollect: Run, home: Path) -> None:
-    assert "recollect import history" in recollect("history", "list").out
-    assert "recollect import history" in recollect("recall-previous-discussions", "logins").out
+def test_an_empty_history_says_how_to_fill_it(everkept: Run, home: Path) -> None:
+    assert "everkept import history" in everkept("history", "list").out
+    assert "everkept import history" in everkept("recall-previous-discussions", "logins").out
 
 
 def test_a_tool_prints_markdown_and_json_for_programs(taken_in: Run) -> None:
@@ -115,7 +115,7 @@ def test_a_single_conversation_is_forgotten_by_its_id(taken_in: Run, talks: Path
 def test_what_makes_no_sense_changes_nothing(taken_in: Run, arguments: tuple[str, ...]) -> None:
     outcome = taken_in("history", *arguments)
     assert outcome.status == 2
-    assert outcome.err.startswith("recollect: ")
+    assert outcome.err.startswith("everkept: ")
     assert len(titles(taken_in)) == 2
 
 
@@ -127,26 +127,26 @@ def test_forgetting_asks_first(taken_in: Run) -> None:
     assert len(titles(taken_in)) == 2
 
 
-def test_what_is_excluded_is_not_taken_in_until_it_is_included(recollect: Run, talks: Path) -> None:
-    assert recollect("history", "exclude", "/work/sh*").status == 0
-    assert "already" in recollect("history", "exclude", "/work/sh*").out
-    outcome = recollect("import", "history", "--source", "jsonl", str(talks))
+def test_what_is_excluded_is_not_taken_in_until_it_is_included(everkept: Run, talks: Path) -> None:
+    assert everkept("history", "exclude", "/work/sh*").status == 0
+    assert "already" in everkept("history", "exclude", "/work/sh*").out
+    outcome = everkept("import", "history", "--source", "jsonl", str(talks))
     assert "left out 1 conversation" in outcome.err
-    assert titles(recollect) == ["The invoices are printed twice."]
-    assert recollect("history", "excluded", "--json").json["excluded"] == [
+    assert titles(everkept) == ["The invoices are printed twice."]
+    assert everkept("history", "excluded", "--json").json["excluded"] == [
         {"folder": "/work/sh*", "by": "command"}
     ]
-    recollect("history", "include", "/work/sh*")
-    assert recollect("history", "include", "/work/sh*").status == 2
-    recollect("import", "history", "--source", "jsonl", str(talks))
-    assert len(titles(recollect)) == 2
+    everkept("history", "include", "/work/sh*")
+    assert everkept("history", "include", "/work/sh*").status == 2
+    everkept("import", "history", "--source", "jsonl", str(talks))
+    assert len(titles(everkept)) == 2
 
 
-def test_settings_exclude_too(recollect: Run, talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RECOLLECT_HISTORY_EXCLUDE", "/work/billing, /somewhere/else")
-    recollect("import", "history", "--source", "jsonl", str(talks))
-    assert titles(recollect) == ["How do we limit logins?"]
-    assert "history_exclude" in recollect("history", "excluded").out
+def test_settings_exclude_too(everkept: Run, talks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVERKEPT_HISTORY_EXCLUDE", "/work/billing, /somewhere/else")
+    everkept("import", "history", "--source", "jsonl", str(talks))
+    assert titles(everkept) == ["How do we limit logins?"]
+    assert "history_exclude" in everkept("history", "excluded").out
 
 
 def test_searches_are_kept_and_forgotten(taken_in: Run) -> None:
@@ -161,19 +161,19 @@ def test_searches_are_kept_and_forgotten(taken_in: Run) -> None:
 
 
 def test_a_folder_is_excluded_by_every_name_that_transcripts_may_give_it(
-    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = tmp_path / "real"
     real.mkdir()
     link = tmp_path / "link"
     link.symlink_to(real, target_is_directory=True)
     monkeypatch.chdir(real)
-    recollect("history", "exclude", "../link/")
-    excluded = recollect("history", "excluded", "--json").json["excluded"]
+    everkept("history", "exclude", "../link/")
+    excluded = everkept("history", "excluded", "--json").json["excluded"]
     assert [row["folder"] for row in excluded] == [str(link), str(real)]
-    assert recollect("history", "include", "link").status == 0
-    assert recollect("history", "include", str(real)).status == 0
-    assert recollect("history", "excluded", "--json").json["excluded"] == []
+    assert everkept("history", "include", "link").status == 0
+    assert everkept("history", "include", str(real)).status == 0
+    assert everkept("history", "excluded", "--json").json["excluded"] == []
 
 
 def test_exclusions_of_many_processes_at_once_are_all_kept(tmp_path: Path) -> None:
@@ -222,11 +222,11 @@ def test_conversations_count_among_what_is_stored_and_what_waits(taken_in: Run) 
 
 
 def test_what_accounts_have_asked_is_not_shown_to_the_owner(
-    recollect: Run, home: Path, tmp_path: Path
+    everkept: Run, home: Path, tmp_path: Path
 ) -> None:
-    recollect("recall-previous-discussions", "invoices")
+    everkept("recall-previous-discussions", "invoices")
     asked = ("unified_memory_search", {"query": "my illness"})
     called(tmp_path / "data", ANNA, *[asked] * 3)
-    rows = recollect("history", "searches", "--limit", "2", "--json").json["searches"]
+    rows = everkept("history", "searches", "--limit", "2", "--json").json["searches"]
     assert [row["query"] for row in rows] == ["invoices"]
-    assert "illness" not in recollect("history", "searches").out
+    assert "illness" not in everkept("history", "searches").out

@@ -14,7 +14,7 @@ SAMPLES = Path(__file__).parents[1] / "transcripts" / "samples"
 UUID = "55555555-6666-4777-8888-999999999999"
 
 
-def test_a_file_of_the_official_server_is_taken_in_once(recollect: Run, tmp_path: Path) -> None:
+def test_a_file_of_the_official_server_is_taken_in_once(everkept: Run, tmp_path: Path) -> None:
     lines = [
         {"type": "entity", "name": "Ada", "entityType": "person", "observations": ["x"]},
         {"type": "relation", "from": "Ada", "to": "Ghost", "relationType": "sees"},
@@ -22,21 +22,21 @@ def test_a_file_of_the_official_server_is_taken_in_once(recollect: Run, tmp_path
     path = tmp_path / "memory.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)) + "\n{broken", encoding="utf-8")
     before = path.read_bytes()
-    first = recollect("import", "server-memory", str(path), "--json").json
+    first = everkept("import", "server-memory", str(path), "--json").json
     assert (first["entities"], first["observations"], first["relations"]) == (1, 1, 1)
     assert [item["line"] for item in first["unreadable"]] == [3]
-    again = recollect("import", "server-memory", str(path))
+    again = everkept("import", "server-memory", str(path))
     assert "Added 0 entities, 0 observations and 0 relations to default." in again.out
     assert "line 3" in again.err
     assert path.read_bytes() == before
-    into = recollect("import", "server-memory", str(path), "--project", "shop", "--json").json
+    into = everkept("import", "server-memory", str(path), "--project", "shop", "--json").json
     assert into["entities"] == 1
-    names = [p["name"] for p in recollect("list-projects", "--json").json["projects"]]
+    names = [p["name"] for p in everkept("list-projects", "--json").json["projects"]]
     assert names == ["default", "shop"]
 
 
-def test_a_missing_file_is_the_callers_mistake(recollect: Run, tmp_path: Path) -> None:
-    assert recollect("import", "server-memory", str(tmp_path / "none")).status == 2
+def test_a_missing_file_is_the_callers_mistake(everkept: Run, tmp_path: Path) -> None:
+    assert everkept("import", "server-memory", str(tmp_path / "none")).status == 2
 
 
 @pytest.fixture
@@ -60,38 +60,38 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_conversations_of_every_program_are_found_and_read_once(recollect: Run, home: Path) -> None:
+def test_conversations_of_every_program_are_found_and_read_once(everkept: Run, home: Path) -> None:
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
-    first = recollect("import", "history", "--json").json
+    first = everkept("import", "history", "--json").json
     assert set(first["sources"]) == {"claude-code", "codex", "gemini", "cursor"}
     assert first["failures"] == []
     assert first["total"]["turns"] == 14
-    again = recollect("import", "history")
+    again = everkept("import", "history")
     assert "Read 0 of 5 transcripts (5 unchanged)" in again.out
-    only = recollect("import", "history", "--source", "codex", "--json").json
+    only = everkept("import", "history", "--source", "codex", "--json").json
     assert set(only["sources"]) == {"codex"}
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
 
 
-def test_what_is_older_comes_in_when_it_is_asked_for(recollect: Run, home: Path) -> None:
+def test_what_is_older_comes_in_when_it_is_asked_for(everkept: Run, home: Path) -> None:
     since = ("import", "history", "--since", "2026-03-02T10:30:00Z", "--json")
-    early = recollect(*since).json["total"]["turns"]
+    early = everkept(*since).json["total"]["turns"]
     assert 0 < early < 14
-    assert recollect("import", "history", "--json").json["total"]["turns"] == 14 - early
+    assert everkept("import", "history", "--json").json["total"]["turns"] == 14 - early
 
 
-def test_with_its_vectors_at_once_nothing_waits(recollect: Run, home: Path) -> None:
-    outcome = recollect("import", "history", "--source", "codex", "--embed")
+def test_with_its_vectors_at_once_nothing_waits(everkept: Run, home: Path) -> None:
+    outcome = everkept("import", "history", "--source", "codex", "--embed")
     assert "found by meaning" not in outcome.out
-    assert recollect("index").out == "Nothing was waiting.\n"
+    assert everkept("index").out == "Nothing was waiting.\n"
 
 
 def test_no_conversations_are_said_to_be_none(
-    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     monkeypatch.setenv("USERPROFILE", str(tmp_path / "nobody"))
-    assert "No conversations were found" in recollect("import", "history").out
+    assert "No conversations were found" in everkept("import", "history").out
 
 
 @pytest.mark.parametrize(
@@ -104,17 +104,17 @@ def test_no_conversations_are_said_to_be_none(
     ],
 )
 def test_an_import_that_makes_no_sense_is_refused(
-    recollect: Run, home: Path, arguments: tuple[str, ...]
+    everkept: Run, home: Path, arguments: tuple[str, ...]
 ) -> None:
-    outcome = recollect("import", "history", *arguments)
+    outcome = everkept("import", "history", *arguments)
     assert outcome.status == 2
-    assert outcome.err.startswith("recollect: ")
+    assert outcome.err.startswith("everkept: ")
 
 
-def test_a_named_file_that_cannot_be_read_is_no_success(recollect: Run, tmp_path: Path) -> None:
+def test_a_named_file_that_cannot_be_read_is_no_success(everkept: Run, tmp_path: Path) -> None:
     path = tmp_path / "notes.jsonl"
     path.write_text("no JSON at all\n", encoding="utf-8")
-    outcome = recollect("import", "history", "--source", "jsonl", str(path))
+    outcome = everkept("import", "history", "--source", "jsonl", str(path))
     assert outcome.status == 1
     assert "nothing in it could be read" in outcome.err
 

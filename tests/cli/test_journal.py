@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from everkept.app.engines import standby_of
+from everkept.core.times import iso
+from everkept.engines.standby.journal.acts import USER, Act, Commit, SetNote
+from everkept.engines.standby.journal.journal import Journal
+from everkept.settings import load
 from making import DAY_ONE, MILLISECOND, batch, memory
-from recollect.app.engines import standby_of
-from recollect.core.times import iso
-from recollect.engines.standby.journal.acts import USER, Act, Commit, SetNote
-from recollect.engines.standby.journal.journal import Journal
-from recollect.settings import load
 
 Run = Callable[..., Any]
 LATER = DAY_ONE + 5_000 * MILLISECOND
@@ -20,10 +20,10 @@ ESCAPE = Commit(USER, batch(memory("\x1b[2J gone")))
 
 
 @pytest.fixture
-def away(recollect: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+def away(everkept: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Commands whose database is a server that cannot be reached."""
-    monkeypatch.setenv("RECOLLECT_DATABASE_URL", NOBODY)
-    return recollect
+    monkeypatch.setenv("EVERKEPT_DATABASE_URL", NOBODY)
+    return everkept
 
 
 def kept(
@@ -155,9 +155,9 @@ def test_only_what_is_set_aside_can_be_decided_on(away: Run, tmp_path: Path, opt
 
 @pytest.mark.parametrize("options", [(), ("--engine", "surreal"), ("--retry", "1")])
 def test_what_cannot_be_away_has_no_journal(
-    recollect: Run, tmp_path: Path, options: tuple[str, ...]
+    everkept: Run, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    refused = recollect("journal", *options, "--json")
+    refused = everkept("journal", *options, "--json")
     assert (refused.status, refused.json["error"]) == (2, "refused")
     assert not (tmp_path / "data").exists()
 
@@ -179,7 +179,7 @@ def test_where_only_reading_is_allowed_nothing_is_decided(
     away: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [number] = kept(tmp_path / "data", TEA, aside=[0])
-    monkeypatch.setenv("RECOLLECT_READ_ONLY", "true")
+    monkeypatch.setenv("EVERKEPT_READ_ONLY", "true")
     for option in ("--retry", "--discard"):
         assert away("journal", option, str(number), "--yes", "--json").json["error"] == "read_only"
     assert len(away("journal", "--json").json["writes"]) == 1

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from recollect import __version__
-from recollect.cli.main import COMMANDS
+from everkept import __version__
+from everkept.cli.main import COMMANDS
 from serving import http_server
 
 Run = Callable[..., Any]
@@ -31,11 +31,11 @@ HEAVY = {
 }
 
 
-def test_the_version_is_told(recollect: Run) -> None:
-    assert __version__ in recollect("--version").out
+def test_the_version_is_told(everkept: Run) -> None:
+    assert __version__ in everkept("--version").out
 
 
-def test_every_command_can_be_loaded_and_takes_the_common_options(recollect: Run) -> None:
+def test_every_command_can_be_loaded_and_takes_the_common_options(everkept: Run) -> None:
     groups = {
         "account": "list",
         "import": "server-memory",
@@ -45,14 +45,14 @@ def test_every_command_can_be_loaded_and_takes_the_common_options(recollect: Run
     }
     for name in COMMANDS:
         words = [name, groups[name]] if name in groups else [name]
-        page = recollect(*words, "--help")
+        page = everkept(*words, "--help")
         assert page.status == 0
         for option in ("--data-dir", "--project", "--json", "--log-level"):
             assert option in page.out, (name, option)
 
 
 LISTING = (
-    "import sys; from recollect.cli.main import main; main(); print(*sys.modules, file=sys.stderr)"
+    "import sys; from everkept.cli.main import main; main(); print(*sys.modules, file=sys.stderr)"
 )
 
 
@@ -76,7 +76,7 @@ def test_a_start_over_stdio_loads_nothing_heavy() -> None:
     loaded = loaded_by_serve("--data-dir", "unused")
     assert heavy(loaded) == set()
     # The handshake is answered before the application is put together.
-    assert not any(name.startswith(("apsw", "recollect.families")) for name in loaded)
+    assert not any(name.startswith(("apsw", "everkept.families")) for name in loaded)
 
 
 def test_a_server_over_http_answers_without_the_sdk(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_the_handshake_and_the_list_of_tools_need_no_quick_encoder(tmp_path: Pat
     ]
     lines = "".join(json.dumps({"jsonrpc": "2.0", **message}) + "\n" for message in asked)
     loaded = loaded_by_serve("--data-dir", str(tmp_path), sent=lines.encode())
-    assert "recollect.families.graph.toolset" in loaded
+    assert "everkept.families.graph.toolset" in loaded
     assert "orjson" not in loaded
 
 
@@ -110,7 +110,7 @@ def request(method: str, **params: object) -> bytes:
 
 def families(loaded: set[str]) -> set[str]:
     """The families that were loaded, and the network for vectors, which some of them need."""
-    ours = {name.removeprefix("recollect.") for name in loaded if name.startswith("recollect.")}
+    ours = {name.removeprefix("everkept.") for name in loaded if name.startswith("everkept.")}
     inside = {name.split(".")[1] for name in ours if name.startswith("families.")}
     return inside | {name for name in ours if name == "embedders"}
 
@@ -130,7 +130,7 @@ def test_a_first_call_loads_only_the_family_that_it_is_for(
     loaded = loaded_by_serve(*options, sent=sent)
     assert families(loaded) == needed
     assert heavy(loaded) <= {"orjson"}  # it writes a call's answer
-    assert len([name for name in loaded if name.startswith("recollect")]) <= most
+    assert len([name for name in loaded if name.startswith("everkept")]) <= most
 
 
 def test_a_list_loads_every_family_and_nothing_heavy(tmp_path: Path) -> None:
@@ -147,6 +147,6 @@ def test_a_gateway_alone_lists_its_tools_without_anything_heavy_or_ours(tmp_path
     listing = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).encode()
     options = ("--toolsets", "gateway", "--gateway-config", str(path))
     loaded = loaded_by_serve(*options, "--data-dir", str(tmp_path / "data"), sent=listing + b"\n")
-    assert "recollect.families.gateway.toolset" in loaded
+    assert "everkept.families.gateway.toolset" in loaded
     assert heavy(loaded) | loaded & {"jsonschema", "apsw"} == set()
-    assert not any(name.startswith("recollect.families.memories") for name in loaded)
+    assert not any(name.startswith("everkept.families.memories") for name in loaded)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from caring import everything, filled
+from everkept.app.engines import standby_of
+from everkept.core.ports import Embedded
+from everkept.core.records import Where
+from everkept.embedders.onnx import OnnxEmbedder
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.standby.journal.acts import SetNote
+from everkept.engines.standby.journal.journal import Journal
+from everkept.settings import load
 from placing import SERVERS, variables
 from processes import PATIENCE, Actor, acting
-from recollect.app.engines import standby_of
-from recollect.core.ports import Embedded
-from recollect.core.records import Where
-from recollect.embedders.onnx import OnnxEmbedder
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.standby.journal.acts import SetNote
-from recollect.engines.standby.journal.journal import Journal
-from recollect.settings import load
 
 Run = Callable[..., Any]
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens
@@ -89,10 +89,10 @@ def on_server(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
 
     def place(server: str) -> str:
         chosen = variables(server)
-        url = chosen.pop("RECOLLECT_DATABASE_URL")
+        url = chosen.pop("EVERKEPT_DATABASE_URL")
         for name, value in chosen.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setenv("RECOLLECT_ENGINE", "surreal")
+        monkeypatch.setenv("EVERKEPT_ENGINE", "surreal")
         return url
 
     return place
@@ -107,10 +107,10 @@ def same(data: Path, copy: Path) -> bool:
 
 
 def test_what_went_to_surrealdb_and_back_is_the_same(
-    recollect: Run, data: Path, tmp_path: Path
+    everkept: Run, data: Path, tmp_path: Path
 ) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
-    first = recollect("migrate", "--to", f"surreal:{there}")
+    first = everkept("migrate", "--to", f"surreal:{there}")
     assert (first.status, first.err) == (0, "")
     assert f"Copied 3 projects from sqlite:{data} to surreal:{there}; both are the same." in (
         " ".join(first.out.split())
@@ -118,7 +118,7 @@ def test_what_went_to_surrealdb_and_back_is_the_same(
     for name in STORES:
         assert f"  {name}: " in first.out
     assert "sha256" in first.out
-    again = recollect("migrate", "--from", f"surreal:{there}", "--to", f"sqlite:{back}", "--json")
+    again = everkept("migrate", "--from", f"surreal:{there}", "--to", f"sqlite:{back}", "--json")
     assert again.status == 0
     assert again.json["projects"] == 3
     assert {each["store"] for each in again.json["stores"]} == STORES
@@ -128,16 +128,16 @@ def test_what_went_to_surrealdb_and_back_is_the_same(
 
 @pytest.mark.parametrize("server", SERVERS)
 def test_what_went_to_a_server_and_back_is_the_same(
-    recollect: Run,
+    everkept: Run,
     data: Path,
     tmp_path: Path,
     on_server: Callable[[str], str],
     server: str,
 ) -> None:
     back, url = tmp_path / "back", on_server(server)
-    there = recollect("migrate", "--from", f"sqlite:{data}", "--to", url, "--json")
+    there = everkept("migrate", "--from", f"sqlite:{data}", "--to", url, "--json")
     assert there.status == 0
-    again = recollect("migrate", "--from", url, "--to", f"sqlite:{back}", "--json")
+    again = everkept("migrate", "--from", url, "--to", f"sqlite:{back}", "--json")
     assert again.status == 0
     sums = [{e["store"]: e["sha256"] for e in each.json["stores"]} for each in (there, again)]
     assert sums[0] == sums[1]
@@ -145,18 +145,18 @@ def test_what_went_to_a_server_and_back_is_the_same(
 
 
 def test_a_copy_is_used_as_what_it_was_copied_from(
-    recollect: Run, data: Path, tmp_path: Path
+    everkept: Run, data: Path, tmp_path: Path
 ) -> None:
     there = tmp_path / "there"
-    assert recollect("migrate", "--to", f"surreal:{there}").status == 0
+    assert everkept("migrate", "--to", f"surreal:{there}").status == 0
     places = ("--engine", "surreal", "--data-dir", str(there))
-    told = recollect("status", *places, "--json").json
+    told = everkept("status", *places, "--json").json
     assert {row["name"]: row["status"] for row in told["projects"]} == {
         "shop": "active",
         "old": "archived",
         "quiet": "active",
     }
-    found = recollect("recall", "remembered", "--project", "shop", *places)
+    found = everkept("recall", "remembered", "--project", "shop", *places)
     assert "shop is remembered" in found.out
 
 
@@ -173,7 +173,7 @@ def stopped(actor: Actor, how: int, after: int) -> tuple[list[int], str]:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("engine", ["surreal", "sqlite", "postgres"])
 def test_a_copy_that_was_stopped_goes_on_where_it_was(
-    recollect: Run,
+    everkept: Run,
     data: Path,
     tmp_path: Path,
     on_server: Callable[[str], str],
@@ -197,38 +197,38 @@ def test_a_copy_that_was_stopped_goes_on_where_it_was(
     first = json.loads(output.splitlines()[0])
     assert first[0] >= 2, "what was there was copied again"
     if engine != "sqlite":
-        assert recollect("migrate", "--from", target, "--to", f"sqlite:{back}").status == 0
+        assert everkept("migrate", "--from", target, "--to", f"sqlite:{back}").status == 0
     assert same(data, there if engine == "sqlite" else back)
 
 
 def test_a_place_that_holds_something_is_left_as_it_is(
-    recollect: Run, data: Path, tmp_path: Path
+    everkept: Run, data: Path, tmp_path: Path
 ) -> None:
     filled(tmp_path / "mine", "own")
     before = held(tmp_path / "mine")
-    refused = recollect("migrate", "--to", f"sqlite:{tmp_path / 'mine'}", "--json")
+    refused = everkept("migrate", "--to", f"sqlite:{tmp_path / 'mine'}", "--json")
     assert (refused.status, refused.json["error"]) == (2, "conflict")
     assert held(tmp_path / "mine") == before
 
 
-def test_a_finished_copy_is_not_written_over(recollect: Run, data: Path, tmp_path: Path) -> None:
+def test_a_finished_copy_is_not_written_over(everkept: Run, data: Path, tmp_path: Path) -> None:
     to = ("--to", f"sqlite:{tmp_path / 'there'}")
-    assert recollect("migrate", *to).status == 0
-    assert recollect("migrate", *to, "--json").json["error"] == "conflict"
+    assert everkept("migrate", *to).status == 0
+    assert everkept("migrate", *to, "--json").json["error"] == "conflict"
 
 
-def test_both_ends_are_not_the_same(recollect: Run, data: Path) -> None:
-    refused = recollect("migrate", "--to", f"sqlite:{data}", "--json")
+def test_both_ends_are_not_the_same(everkept: Run, data: Path) -> None:
+    refused = everkept("migrate", "--to", f"sqlite:{data}", "--json")
     assert (refused.status, refused.json["error"]) == (2, "invalid_input")
     assert held(data)["projects"]
 
 
 @pytest.mark.parametrize("place", ["sqlite", "surreal"])
 def test_where_nothing_is_stored_there_is_nothing_to_copy(
-    recollect: Run, tmp_path: Path, place: str
+    everkept: Run, tmp_path: Path, place: str
 ) -> None:
     source, target = tmp_path / "mistyped", tmp_path / "there"
-    refused = recollect("migrate", "--from", f"{place}:{source}", "--to", f"sqlite:{target}")
+    refused = everkept("migrate", "--from", f"{place}:{source}", "--to", f"sqlite:{target}")
     assert refused.status == 2
     assert f"Nothing is stored in {place}:{source}." in refused.err
     assert not source.exists()
@@ -249,7 +249,7 @@ def test_where_nothing_is_stored_there_is_nothing_to_copy(
     ],
 )
 def test_mistakes_are_refused_and_nothing_is_made(
-    recollect: Run,
+    everkept: Run,
     data: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -257,37 +257,37 @@ def test_mistakes_are_refused_and_nothing_is_made(
 ) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    assert recollect("migrate", *options).status == 2
+    assert everkept("migrate", *options).status == 2
     assert [*(tmp_path / "work").iterdir()] == []
 
 
 def test_what_is_in_memory_cannot_be_copied(
-    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_DEPLOYMENT_MODE", "embedded-memory")
-    refused = recollect("migrate", "--to", f"sqlite:{tmp_path / 'there'}", "--json")
+    monkeypatch.setenv("EVERKEPT_DEPLOYMENT_MODE", "embedded-memory")
+    refused = everkept("migrate", "--to", f"sqlite:{tmp_path / 'there'}", "--json")
     assert (refused.status, refused.json["error"]) == (2, "refused")
     assert not (tmp_path / "there").exists()
 
 
 def test_where_only_reading_is_allowed_nothing_is_copied(
-    recollect: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_READ_ONLY", "true")
-    refused = recollect("migrate", "--to", f"sqlite:{tmp_path / 'there'}", "--json")
+    monkeypatch.setenv("EVERKEPT_READ_ONLY", "true")
+    refused = everkept("migrate", "--to", f"sqlite:{tmp_path / 'there'}", "--json")
     assert (refused.status, refused.json["error"]) == (2, "read_only")
     assert not (tmp_path / "there").exists()
 
 
-def test_a_server_that_is_away_is_not_copied_to(recollect: Run, data: Path) -> None:
-    refused = recollect("migrate", "--to", NOBODY, "--json")
+def test_a_server_that_is_away_is_not_copied_to(everkept: Run, data: Path) -> None:
+    refused = everkept("migrate", "--to", NOBODY, "--json")
     assert (refused.status, refused.json["error"]) == (1, "memory_unavailable")
     assert not (data / "standby").exists()
 
 
 @pytest.mark.parametrize("is_aside", [False, True])
 def test_nothing_is_copied_while_writes_are_kept_on_this_machine(
-    recollect: Run, data: Path, tmp_path: Path, is_aside: bool
+    everkept: Run, data: Path, tmp_path: Path, is_aside: bool
 ) -> None:
     places = {"data_dir": data, "database_url": NOBODY, "config": "none"}
     standby = standby_of(load(places, {}))
@@ -306,7 +306,7 @@ def test_nothing_is_copied_while_writes_are_kept_on_this_machine(
         ("--from", NOBODY, "--to", f"sqlite:{tmp_path / 'there'}"),
         ("--to", NOBODY),
     ):
-        refused = recollect("migrate", *ends, "--json")
+        refused = everkept("migrate", *ends, "--json")
         assert (refused.status, refused.json["error"]) == (2, "refused")
         assert NOBODY in refused.json["message"]
     assert not (tmp_path / "there").exists()

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from everkept.core.times import now
 from mirroring import observed, upserted
-from recollect.core.times import now
 
 Run = Callable[..., Any]
 
@@ -24,14 +24,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def bank(recollect: Run, home: Path) -> Path:
+def bank(everkept: Run, home: Path) -> Path:
     """With a graph that has every file a graph may have."""
-    recollect("initialize-memory-bank", ".")
-    recollect("graph-upsert-entity", "Ada", "person")
-    recollect("graph-add-observation", "Ada", f"lives in {WORD}")
-    recollect("graph-add-observation", "Ada", "likes tea")
-    recollect("graph-compact")
-    recollect("graph-rebuild")
+    everkept("initialize-memory-bank", ".")
+    everkept("graph-upsert-entity", "Ada", "person")
+    everkept("graph-add-observation", "Ada", f"lives in {WORD}")
+    everkept("graph-add-observation", "Ada", "likes tea")
+    everkept("graph-compact")
+    everkept("graph-rebuild")
     return home / "memory-bank"
 
 
@@ -45,14 +45,14 @@ def told(bank: Path) -> list[str]:
     return [json.loads(line)["type"] for line in lines]
 
 
-def test_a_purge_leaves_no_byte_in_the_files_of_the_graph(recollect: Run, bank: Path) -> None:
+def test_a_purge_leaves_no_byte_in_the_files_of_the_graph(everkept: Run, bank: Path) -> None:
     assert holders(bank) == {
         "graph.jsonl",
         "graph.jsonl.bak",
         "graph.snapshot.json",
         "graph.md",
     }
-    outcome = recollect("purge", "--containing", WORD, "--yes")
+    outcome = everkept("purge", "--containing", WORD, "--yes")
     assert outcome.status == 0
     assert holders(bank) == set()
     assert "likes tea" in (bank / "graph" / "graph.jsonl").read_text(encoding="utf-8")
@@ -62,115 +62,113 @@ def test_a_purge_leaves_no_byte_in_the_files_of_the_graph(recollect: Run, bank: 
     assert "git history" in outcome.err
 
 
-def test_what_stands_in_the_file_alone_is_purged_too(recollect: Run, bank: Path) -> None:
+def test_what_stands_in_the_file_alone_is_purged_too(everkept: Run, bank: Path) -> None:
     with (bank / "graph" / "graph.jsonl").open("a", encoding="utf-8") as log:
         for event in (
             upserted("Eve", now(), "person"),
             observed("Eve", "lives at plugh", now(), "person"),
         ):
             log.write(json.dumps(event) + "\n")
-    purged = recollect("purge", "--containing", "plugh", "--yes", "--json").json
+    purged = everkept("purge", "--containing", "plugh", "--yes", "--json").json
     assert purged["purged"]["records"] == 1
     assert purged["cleaned"] == [str(bank)]
     assert purged["not_cleaned"] == {}
     assert any("backup" in place for place in purged["may_hold"])
     assert holders(bank, "plugh") == set()
-    recollect("graph-search", "Eve")
+    everkept("graph-search", "Eve")
     assert holders(bank, "plugh") == set()
 
 
 def test_a_purge_reaches_the_files_from_another_folder(
-    recollect: Run, bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project = recollect("log", "--json").json["changes"][0]["project"]
+    project = everkept("log", "--json").json["changes"][0]["project"]
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "memory-bank").mkdir(parents=True)
     monkeypatch.chdir(elsewhere)
-    outcome = recollect("purge", "--containing", WORD, "--yes", "--project", project)
+    outcome = everkept("purge", "--containing", WORD, "--yes", "--project", project)
     assert str(bank) in outcome.out
     assert holders(bank) == set()
     assert list((elsewhere / "memory-bank").iterdir()) == []
 
 
-def test_a_bank_that_is_not_there_is_named(recollect: Run, bank: Path) -> None:
+def test_a_bank_that_is_not_there_is_named(everkept: Run, bank: Path) -> None:
     bank.rename(bank.with_name("put-away"))
-    outcome = recollect("purge", "--containing", WORD, "--yes")
+    outcome = everkept("purge", "--containing", WORD, "--yes")
     assert outcome.status == 0
     assert str(bank) in outcome.err
     assert "not there" in outcome.err
 
 
-def test_a_file_that_cannot_be_cleaned_is_named(recollect: Run, bank: Path) -> None:
+def test_a_file_that_cannot_be_cleaned_is_named(everkept: Run, bank: Path) -> None:
     log = bank / "graph" / "graph.jsonl"
     log.write_text(f"not ours, {WORD}\n", encoding="utf-8")
-    outcome = recollect("purge", "--containing", WORD, "--yes", "--json").json
+    outcome = everkept("purge", "--containing", WORD, "--yes", "--json").json
     assert "first line" in outcome["not_cleaned"][str(bank)]
     assert outcome["cleaned"] == []
 
 
-def test_a_purge_of_namesakes_that_were_deleted_cleans_the_files(
-    recollect: Run, bank: Path
-) -> None:
-    recollect("graph-upsert-entity", "Bob", "person", "--attrs", '{"home": "plugh"}')
-    recollect("graph-delete-entity", "--entity", "Bob")
-    recollect("graph-upsert-entity", "Bob", "person")
+def test_a_purge_of_namesakes_that_were_deleted_cleans_the_files(everkept: Run, bank: Path) -> None:
+    everkept("graph-upsert-entity", "Bob", "person", "--attrs", '{"home": "plugh"}')
+    everkept("graph-delete-entity", "--entity", "Bob")
+    everkept("graph-upsert-entity", "Bob", "person")
     assert "graph.jsonl" in holders(bank, "plugh")
-    assert recollect("purge", "--deleted", "--yes").status == 0
+    assert everkept("purge", "--deleted", "--yes").status == 0
     assert holders(bank, "plugh") == set()
 
 
-def test_a_purge_without_a_bank_speaks_of_none(recollect: Run, home: Path) -> None:
-    recollect("create-entities", "name=Ada", "entity_type=person", "--project", "other")
-    outcome = recollect("purge", "Ada", "--yes", "--project", "other")
+def test_a_purge_without_a_bank_speaks_of_none(everkept: Run, home: Path) -> None:
+    everkept("create-entities", "name=Ada", "entity_type=person", "--project", "other")
+    outcome = everkept("purge", "Ada", "--yes", "--project", "other")
     assert "bank" not in outcome.out + outcome.err
-    recollect("create-entities", "name=Ada", "entity_type=person", "--project", "other")
-    answer = recollect("purge", "Ada", "--yes", "--project", "other", "--json").json
+    everkept("create-entities", "name=Ada", "entity_type=person", "--project", "other")
+    answer = everkept("purge", "Ada", "--yes", "--project", "other", "--json").json
     assert answer.keys() == {"project", "purged"}
 
 
-def test_undo_and_its_undoing_reach_the_file_before_they_end(recollect: Run, bank: Path) -> None:
-    recollect("graph-add-observation", "Ada", "likes milk")
+def test_undo_and_its_undoing_reach_the_file_before_they_end(everkept: Run, bank: Path) -> None:
+    everkept("graph-add-observation", "Ada", "likes milk")
     before = told(bank)
-    assert recollect("undo").status == 0
+    assert everkept("undo").status == 0
     assert told(bank) == [*before, "observation_delete"]
     assert "likes milk" not in (bank / "graph" / "graph.md").read_text(encoding="utf-8")
-    newest = recollect("log", "--json").json["changes"][0]["change"]
-    assert recollect("undo", newest).status == 0
+    newest = everkept("log", "--json").json["changes"][0]["change"]
+    assert everkept("undo", newest).status == 0
     assert told(bank) == [*before, "observation_delete", "observation_add"]
 
 
 def test_a_change_of_another_project_stays_out_of_the_bank_at_hand(
-    recollect: Run, bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, bank: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    recollect("create-entities", "name=Zoe", "entity_type=person", "--project", "other")
+    everkept("create-entities", "name=Zoe", "entity_type=person", "--project", "other")
     monkeypatch.chdir(bank.parent)
     before = (bank / "graph" / "graph.jsonl").read_bytes()
-    assert recollect("undo", "other:1").status == 0
-    assert recollect("undo", "other:2").status == 0
+    assert everkept("undo", "other:1").status == 0
+    assert everkept("undo", "other:2").status == 0
     assert (bank / "graph" / "graph.jsonl").read_bytes() == before
 
 
-def test_an_import_reaches_the_files_of_its_project(recollect: Run, home: Path) -> None:
-    recollect("initialize-memory-bank", ".")
-    recollect("graph-upsert-entity", "Ada", "person", "--project", "default")
+def test_an_import_reaches_the_files_of_its_project(everkept: Run, home: Path) -> None:
+    everkept("initialize-memory-bank", ".")
+    everkept("graph-upsert-entity", "Ada", "person", "--project", "default")
     file = home / "memory.jsonl"
     entity = {"type": "entity", "name": "Bob", "entityType": "person", "observations": ["cooks"]}
     file.write_text(json.dumps(entity) + "\n", encoding="utf-8")
-    assert recollect("import", "server-memory", str(file)).status == 0
+    assert everkept("import", "server-memory", str(file)).status == 0
     assert told(home / "memory-bank")[-2:] == ["entity_upsert", "observation_add"]
 
 
 def test_masking_leaves_no_byte_in_the_files_of_the_graph(
-    recollect: Run, bank: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, bank: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_MASK_SECRETS", "no")
-    recollect("graph-upsert-entity", "CI", "system", "--attrs", json.dumps({"key": TOKEN}))
-    recollect("graph-add-observation", "CI", f"runs with {TOKEN}")
-    recollect("graph-compact")
-    monkeypatch.delenv("RECOLLECT_MASK_SECRETS")
+    monkeypatch.setenv("EVERKEPT_MASK_SECRETS", "no")
+    everkept("graph-upsert-entity", "CI", "system", "--attrs", json.dumps({"key": TOKEN}))
+    everkept("graph-add-observation", "CI", f"runs with {TOKEN}")
+    everkept("graph-compact")
+    monkeypatch.delenv("EVERKEPT_MASK_SECRETS")
     assert len(holders(bank, BODY)) >= 4
-    outcome = recollect("audit", "secrets", "--mask")
+    outcome = everkept("audit", "secrets", "--mask")
     assert outcome.status == 0
     assert holders(bank, BODY) == set()
     assert str(bank) in outcome.out
@@ -178,7 +176,7 @@ def test_masking_leaves_no_byte_in_the_files_of_the_graph(
     assert "[masked: github token]" in (bank / "graph" / "graph.md").read_text(encoding="utf-8")
 
 
-def test_looking_for_secrets_touches_no_file(recollect: Run, bank: Path) -> None:
+def test_looking_for_secrets_touches_no_file(everkept: Run, bank: Path) -> None:
     before = {path: path.read_bytes() for path in bank.rglob("*") if path.is_file()}
-    assert recollect("audit", "secrets").status == 0
+    assert everkept("audit", "secrets").status == 0
     assert {path: path.read_bytes() for path in bank.rglob("*") if path.is_file()} == before

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from recollect.cli.moments import moment
-from recollect.errors import InvalidInput
+from everkept.cli.moments import moment
+from everkept.errors import InvalidInput
 
 MINUTE = 60_000_000
 

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from recollect.cli.parameters import items_from
-from recollect.errors import InvalidInput
-from recollect.families.graph.model import NewEntity
+from everkept.cli.parameters import items_from
+from everkept.errors import InvalidInput
+from everkept.families.graph.model import NewEntity
 
 Run = Callable[..., Any]
 
 
 @pytest.fixture
-def bank(recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bank(everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "shop"
     home.mkdir()
     monkeypatch.chdir(home)
-    assert recollect("initialize-memory-bank", ".").status == 0
+    assert everkept("initialize-memory-bank", ".").status == 0
     return home / "memory-bank"
 
 
@@ -40,40 +40,40 @@ def test_the_tools_own_shape_of_json_is_taken_too() -> None:
         assert items_from([text], NewEntity, "entities") == [{"name": "a"}]
 
 
-def test_what_is_true_or_false_is_a_flag(recollect: Run, bank: Path) -> None:
+def test_what_is_true_or_false_is_a_flag(everkept: Run, bank: Path) -> None:
     (bank / "notes.md").write_text("Cart\ncart\n", encoding="utf-8")
 
     def found(*flags: str) -> int:
-        return len(recollect("search-memory-bank", "cart", *flags, "--json").json["results"])
+        return len(everkept("search-memory-bank", "cart", *flags, "--json").json["results"])
 
     assert found("--case-sensitive") == 1
     assert found("--no-case-sensitive") == found() == 2
-    plain = recollect("read-memory-bank-file", "notes.md", "--no-include-etag", "--json").json
+    plain = everkept("read-memory-bank-file", "notes.md", "--no-include-etag", "--json").json
     assert "etag" not in plain
-    assert "etag" in recollect("read-memory-bank-file", "notes.md", "--json").json
-    recollect("create-backup")
-    (view,) = recollect("list-backups", "--verify", "--json").json["backups"]
+    assert "etag" in everkept("read-memory-bank-file", "notes.md", "--json").json
+    everkept("create-backup")
+    (view,) = everkept("list-backups", "--verify", "--json").json["backups"]
     assert view["verified"] == "whole"
 
 
-def test_the_help_shows_defaults_as_they_are_typed(recollect: Run) -> None:
-    page = " ".join(recollect("get-context-digest", "--help").out.split())
+def test_the_help_shows_defaults_as_they_are_typed(everkept: Run) -> None:
+    page = " ".join(everkept("get-context-digest", "--help").out.split())
     assert "[default: 10]" in page
     assert "(" not in page.partition("[default: ")[2].partition("]")[0]
-    assert "[default: yes]" in recollect("read-memory-bank-file", "--help").out
+    assert "[default: yes]" in everkept("read-memory-bank-file", "--help").out
 
 
-def test_a_content_may_come_from_standard_input(recollect: Run, bank: Path) -> None:
-    said = recollect("write-memory-bank-file", "notes.md", "-", stdin="# Notes\n\nGrüße\n")
+def test_a_content_may_come_from_standard_input(everkept: Run, bank: Path) -> None:
+    said = everkept("write-memory-bank-file", "notes.md", "-", stdin="# Notes\n\nGrüße\n")
     assert said.status == 0
     assert (bank / "notes.md").read_bytes() == "# Notes\n\nGrüße\n".encode()
-    assert "CONTENT | -" in recollect("write-memory-bank-file", "--help").out
+    assert "CONTENT | -" in everkept("write-memory-bank-file", "--help").out
 
 
 def test_line_ends_of_standard_input_stay_and_other_bytes_are_refused(
-    recollect: Run, bank: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, bank: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from recollect.cli.main import main
+    from everkept.cli.main import main
 
     def typed(data: bytes) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="cp1252"))

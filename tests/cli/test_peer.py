@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from certifying import certificate
-from recollect.core.peers import shown_fingerprint
-from recollect.peers.identity import fingerprint_of
+from everkept.core.peers import shown_fingerprint
+from everkept.peers.identity import fingerprint_of
 
 Run = Callable[..., Any]
 
@@ -19,36 +19,36 @@ def peers_in(tmp_path: Path) -> dict[str, Any]:
     return json.loads((tmp_path / "data" / "peers.json").read_text(encoding="utf-8"))["peers"]
 
 
-def add(recollect: Run, name: str = "anna", *more: str, token: str = "rclp_secret\n") -> Any:
+def add(everkept: Run, name: str = "anna", *more: str, token: str = "evkp_secret\n") -> Any:
     arguments = more or PINNED
-    return recollect("peer", "add", name, ADDRESS, "--token-file", "-", *arguments, stdin=token)
+    return everkept("peer", "add", name, ADDRESS, "--token-file", "-", *arguments, stdin=token)
 
 
-def test_a_peer_is_added_listed_and_removed(recollect: Run, tmp_path: Path) -> None:
-    assert "No peers" in recollect("peer", "list").out
-    assert add(recollect).status == 0
-    assert peers_in(tmp_path)["anna"]["token"] == "rclp_secret"
-    listed = recollect("peer", "list")
+def test_a_peer_is_added_listed_and_removed(everkept: Run, tmp_path: Path) -> None:
+    assert "No peers" in everkept("peer", "list").out
+    assert add(everkept).status == 0
+    assert peers_in(tmp_path)["anna"]["token"] == "evkp_secret"
+    listed = everkept("peer", "list")
     assert ADDRESS in listed.out
-    assert "rclp_secret" not in listed.out + recollect("peer", "list", "--json").out
-    assert recollect("peer", "list", "--json").json["peers"][0]["name"] == "anna"
-    assert recollect("peer", "remove", "anna").status == 0
+    assert "evkp_secret" not in listed.out + everkept("peer", "list", "--json").out
+    assert everkept("peer", "list", "--json").json["peers"][0]["name"] == "anna"
+    assert everkept("peer", "remove", "anna").status == 0
     assert peers_in(tmp_path) == {}
-    assert recollect("peer", "remove", "anna").status == 2
+    assert everkept("peer", "remove", "anna").status == 2
 
 
 def test_a_token_comes_from_a_file_and_a_fingerprint_from_a_certificate(
-    recollect: Run, tmp_path: Path
+    everkept: Run, tmp_path: Path
 ) -> None:
     token, pem = tmp_path / "token", certificate(tmp_path)
-    token.write_text("rclp_of_a_file\n", encoding="utf-8")
-    done = recollect(
+    token.write_text("evkp_of_a_file\n", encoding="utf-8")
+    done = everkept(
         *("peer", "add", "anna", ADDRESS, "--token-file", str(token)),
         *("--certificate", str(pem), "--time-limit", "2", "--json"),
     )
     assert done.json["fingerprint"] == shown_fingerprint(fingerprint_of(pem))
     kept = peers_in(tmp_path)["anna"]
-    assert (kept["token"], kept["time_limit"]) == ("rclp_of_a_file", 2.0)
+    assert (kept["token"], kept["time_limit"]) == ("evkp_of_a_file", 2.0)
 
 
 @pytest.mark.parametrize(
@@ -67,64 +67,64 @@ def test_a_token_comes_from_a_file_and_a_fingerprint_from_a_certificate(
     ],
 )
 def test_a_mistake_is_told_and_changes_nothing(
-    recollect: Run, tmp_path: Path, arguments: tuple[str, ...]
+    everkept: Run, tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
-    done = recollect("peer", "add", *arguments, stdin="rclp_secret\n")
+    done = everkept("peer", "add", *arguments, stdin="evkp_secret\n")
     assert done.status == 2
     assert done.err
-    assert "rclp_secret" not in done.err
+    assert "evkp_secret" not in done.err
     assert not (tmp_path / "data" / "peers.json").exists()
 
 
 def test_an_empty_token_and_a_name_that_is_taken_are_mistakes(
-    recollect: Run, tmp_path: Path
+    everkept: Run, tmp_path: Path
 ) -> None:
-    assert add(recollect, token="\n").status == 2
-    assert add(recollect).status == 0
-    assert add(recollect, token="rclp_other\n").status == 2
-    assert peers_in(tmp_path)["anna"]["token"] == "rclp_secret"
+    assert add(everkept, token="\n").status == 2
+    assert add(everkept).status == 0
+    assert add(everkept, token="evkp_other\n").status == 2
+    assert peers_in(tmp_path)["anna"]["token"] == "evkp_secret"
 
 
 def test_where_only_reading_is_allowed_nobody_is_added(
-    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_READ_ONLY", "true")
-    assert add(recollect).status == 2
-    assert recollect("peer", "identity").status == 2
+    monkeypatch.setenv("EVERKEPT_READ_ONLY", "true")
+    assert add(everkept).status == 2
+    assert everkept("peer", "identity").status == 2
     assert not (tmp_path / "data").exists()
-    assert recollect("peer", "list").status == 0
+    assert everkept("peer", "list").status == 0
 
 
-def test_a_list_that_cannot_be_read_is_told(recollect: Run, tmp_path: Path) -> None:
+def test_a_list_that_cannot_be_read_is_told(everkept: Run, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "peers.json").write_text("nonsense", encoding="utf-8")
     for command in (("list",), ("check",), ("remove", "anna")):
-        done = recollect("peer", *command)
+        done = everkept("peer", *command)
         assert done.status == 2
         assert "peers.json" in done.err
 
 
-def test_checking_asks_those_who_are_known(recollect: Run) -> None:
-    assert recollect("peer", "check").status == 0
-    assert recollect("peer", "check", "anna").status == 2
-    recollect(
+def test_checking_asks_those_who_are_known(everkept: Run) -> None:
+    assert everkept("peer", "check").status == 0
+    assert everkept("peer", "check", "anna").status == 2
+    everkept(
         *("peer", "add", "gone", "https://127.0.0.1:1", "--token-file", "-", *PINNED),
-        stdin="rclp_secret\n",
+        stdin="evkp_secret\n",
     )
-    done = recollect("peer", "check", "--json")
+    done = everkept("peer", "check", "--json")
     assert done.status == 1
     assert done.json["peers"][0]["error"] == "peer_unreachable"
-    shown = recollect("peer", "check", "gone").out
+    shown = everkept("peer", "check", "gone").out
     assert shown.startswith("gone: https://127.0.0.1:1 cannot be reached")
 
 
 def test_an_identity_is_made_once_and_says_how_to_serve_with_it(
-    recollect: Run, tmp_path: Path
+    everkept: Run, tmp_path: Path
 ) -> None:
-    first = recollect("peer", "identity")
+    first = everkept("peer", "identity")
     assert first.out.startswith("sha256:")
     assert "--certificate-key" in first.err
-    again = recollect("peer", "identity", "--json").json
+    again = everkept("peer", "identity", "--json").json
     assert (again["fingerprint"], again["is_new"]) == (first.out.strip(), False)
     assert Path(again["certificate"]).parent == tmp_path / "data"
     assert fingerprint_of(Path(again["certificate"])) == first.out.strip().removeprefix("sha256:")
@@ -133,15 +133,15 @@ def test_an_identity_is_made_once_and_says_how_to_serve_with_it(
 @pytest.mark.parametrize(
     ("token", "told"),
     [
-        ("rcl_secret", "is its owner's own"),
-        ("rclu_secret", "is a user's"),
-        ("hunter2", "is none that Recollect has made"),
+        ("evk_secret", "is its owner's own"),
+        ("evku_secret", "is a user's"),
+        ("hunter2", "is none that Everkept has made"),
     ],
 )
-def test_only_a_peers_token_is_taken(recollect: Run, tmp_path: Path, token: str, told: str) -> None:
-    done = add(recollect, token=token)
+def test_only_a_peers_token_is_taken(everkept: Run, tmp_path: Path, token: str, told: str) -> None:
+    done = add(everkept, token=token)
     assert done.status == 2
     assert told in done.err
-    assert "recollect token --peer" in done.err
+    assert "everkept token --peer" in done.err
     assert token not in done.err
     assert not (tmp_path / "data" / "peers.json").exists()

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from recollect.cli.progress import reported
+from everkept.cli.progress import reported
 
 
 async def test_a_word_of_progress_does_not_steer_the_terminal(

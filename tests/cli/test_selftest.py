@@ -9,13 +9,13 @@ from typing import Any
 import psutil
 import pytest
 
-from recollect.app.app import App
-from recollect.cli.trial.ledger import Fact, Ledger, judge
-from recollect.cli.trial.run import run_trial
-from recollect.core.sessions import Session
-from recollect.settings import load
+from everkept.app.app import App
+from everkept.cli.trial.ledger import Fact, Ledger, judge
+from everkept.cli.trial.run import run_trial
+from everkept.core.sessions import Session
+from everkept.settings import load
 
-COMMAND = (sys.executable, "-m", "recollect", "selftest", "--json")
+COMMAND = (sys.executable, "-m", "everkept", "selftest", "--json")
 ADA = Fact("lives", "Ada")
 LOVED = Fact("lives", "Ada", text="loved numbers")
 
@@ -24,7 +24,7 @@ def test_killed_servers_lose_nothing_and_nothing_is_left_behind(tmp_path: Path) 
     done = subprocess.run(
         [*COMMAND, "--writers", "3", "--seconds", "4", "--data-dir", str(tmp_path)],
         # It has a folder of its own, whatever the settings say of where everything is kept.
-        env={**os.environ, "RECOLLECT_DATABASE_URL": "ws://127.0.0.1:1"},
+        env={**os.environ, "EVERKEPT_DATABASE_URL": "ws://127.0.0.1:1"},
         stdout=subprocess.PIPE,
         timeout=100,
         check=False,

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from certifying import certificate
-from recollect.app.engines import standby_of
-from recollect.engines.standby.journal.acts import SetNote
-from recollect.engines.standby.journal.journal import Journal
-from recollect.settings import load
+from everkept.app.engines import standby_of
+from everkept.engines.standby.journal.acts import SetNote
+from everkept.engines.standby.journal.journal import Journal
+from everkept.settings import load
 from serving import StdioServer, http_server, run, stdio_server
 
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens
@@ -19,7 +19,7 @@ def unsafe(tmp_path: Path) -> dict[str, str]:
     """Variables of a server whose settings work, and are not what somebody meant."""
     ca = tmp_path / "ca.pem"
     ca.write_text("", encoding="utf-8")
-    return {"RECOLLECT_DATABASE_URL": NOBODY, "RECOLLECT_DATABASE_CA": str(ca)}
+    return {"EVERKEPT_DATABASE_URL": NOBODY, "EVERKEPT_DATABASE_CA": str(ca)}
 
 
 def test_what_is_not_safe_is_said_once_at_the_start_and_not_on_the_wire(

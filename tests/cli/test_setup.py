@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from recollect.clients.hook_entries import EVENTS
-from recollect.clients.places import CLIENTS
+from everkept.clients.hook_entries import EVENTS
+from everkept.clients.places import CLIENTS
 
 Run = Callable[..., Any]
 
-PROGRAM = [sys.executable, "-m", "recollect"]
+PROGRAM = [sys.executable, "-m", "everkept"]
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     for name in ("APPDATA", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(home / "apps"))
-    monkeypatch.setenv("RECOLLECT_LAUNCHER", "")
+    monkeypatch.setenv("EVERKEPT_LAUNCHER", "")
     folders = (".claude", ".codex", ".cursor", ".gemini", ".codeium/windsurf")
     applications = home / "Library" / "Application Support"
     if sys.platform != "darwin":
@@ -37,10 +37,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def setup(recollect: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `recollect setup` as somebody who keeps the data where the platform has it."""
-    monkeypatch.delenv("RECOLLECT_DATA_DIR")
-    return lambda *arguments, **more: recollect("setup", *arguments, **more)
+def setup(everkept: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `everkept setup` as somebody who keeps the data where the platform has it."""
+    monkeypatch.delenv("EVERKEPT_DATA_DIR")
+    return lambda *arguments, **more: everkept("setup", *arguments, **more)
 
 
 def state(folder: Path) -> dict[str, bytes]:
@@ -62,7 +62,7 @@ def test_a_client_is_set_up_once_and_taken_back(setup: Run, home: Path, client: 
     assert first.status == 0
     changed = state(home)
     assert changed != before
-    assert "recollect" in first.out
+    assert "everkept" in first.out
     assert "--undo" in first.out
     again = setup(client, "--yes")
     assert (again.status, state(home)) == (0, changed)
@@ -80,11 +80,11 @@ def test_claude_code_gets_the_server_and_the_hooks(setup: Run, home: Path) -> No
     outcome = setup("claude-code", "--yes", "--json")
     files = [home / ".claude.json", home / ".claude" / "settings.json"]
     assert [each["file"] for each in outcome.json["changed"]] == [str(file) for file in files]
-    assert servers(files[0])["recollect"]["type"] == "stdio"
+    assert servers(files[0])["everkept"]["type"] == "stdio"
     hooks = json.loads(files[1].read_text(encoding="utf-8"))["hooks"]
     assert list(hooks) == list(EVENTS)
     for event, (group,) in hooks.items():
-        assert group["hooks"][0]["command"].endswith(f"-m recollect hook {event}")
+        assert group["hooks"][0]["command"].endswith(f"-m everkept hook {event}")
 
 
 def test_the_hooks_can_be_left_out(setup: Run, home: Path) -> None:
@@ -95,7 +95,7 @@ def test_the_hooks_can_be_left_out(setup: Run, home: Path) -> None:
 def test_options_are_passed_on_to_server_and_hooks(setup: Run, home: Path, tmp_path: Path) -> None:
     options = ["--toolsets", "memories,bank", "--read-only", "--project", "shop"]
     setup("claude-code", "--yes", "--data-dir", str(tmp_path / "my data"), *options)
-    arguments = servers(home / ".claude.json")["recollect"]["args"]
+    arguments = servers(home / ".claude.json")["everkept"]["args"]
     assert arguments[2:] == [
         *("serve", "--project", "shop", "--data-dir", str(tmp_path / "my data")),
         *("--toolsets", "memories,bank", "--read-only"),
@@ -109,21 +109,21 @@ def test_options_are_passed_on_to_server_and_hooks(setup: Run, home: Path, tmp_p
 def test_data_that_a_variable_names_is_named_to_the_client(
     setup: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("EVERKEPT_DATA_DIR", str(tmp_path / "data"))
     setup("cursor", "--yes")
-    arguments = servers(home / ".cursor" / "mcp.json")["recollect"]["args"]
+    arguments = servers(home / ".cursor" / "mcp.json")["everkept"]["args"]
     assert arguments[-2:] == ["--data-dir", str(tmp_path / "data")]
 
 
 def test_a_launcher_is_what_the_client_starts(
     setup: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_LAUNCHER", "/checkout/run")
+    monkeypatch.setenv("EVERKEPT_LAUNCHER", "/checkout/run")
     setup("cursor", "--yes")
-    assert servers(home / ".cursor" / "mcp.json")["recollect"]["command"] == "/checkout/run"
-    monkeypatch.setenv("RECOLLECT_LAUNCHER", "/moved/run")
+    assert servers(home / ".cursor" / "mcp.json")["everkept"]["command"] == "/checkout/run"
+    monkeypatch.setenv("EVERKEPT_LAUNCHER", "/moved/run")
     setup("cursor", "--yes")
-    assert servers(home / ".cursor" / "mcp.json")["recollect"]["command"] == "/moved/run"
+    assert servers(home / ".cursor" / "mcp.json")["everkept"]["command"] == "/moved/run"
 
 
 def test_hooks_of_a_checkout_that_moved_are_replaced_and_those_of_others_left(
@@ -134,14 +134,14 @@ def test_hooks_of_a_checkout_that_moved_are_replaced_and_those_of_others_left(
     file.write_text(json.dumps({"hooks": {"SessionStart": [theirs]}}), encoding="utf-8")
     before = file.read_bytes()
     for launcher in ("/checkout/run", "/moved/run"):
-        monkeypatch.setenv("RECOLLECT_LAUNCHER", launcher)
+        monkeypatch.setenv("EVERKEPT_LAUNCHER", launcher)
         assert setup("claude-code", "--yes").status == 0
     hooks = json.loads(file.read_text(encoding="utf-8"))["hooks"]["SessionStart"]
     assert [each["hooks"][0]["command"] for each in hooks] == [
         "/theirs/run hook SessionStart",
         "/moved/run hook SessionStart",
     ]
-    monkeypatch.setenv("RECOLLECT_LAUNCHER", "")
+    monkeypatch.setenv("EVERKEPT_LAUNCHER", "")
     setup("claude-code", "--yes", "--undo")
     assert file.read_bytes() == before
 
@@ -160,11 +160,11 @@ def test_a_person_is_shown_the_change_and_asked(setup: Run, home: Path) -> None:
     file.write_text('{\n  "mcpServers": {}\n}\n', encoding="utf-8")
     declined = setup("cursor", stdin="n\n", terminal=True)
     assert declined.status == 0
-    assert '+    "recollect": {' in declined.out
+    assert '+    "everkept": {' in declined.out
     assert servers(file) == {}
     accepted = setup("cursor", stdin="y\n", terminal=True)
     assert accepted.status == 0
-    assert "recollect" in servers(file)
+    assert "everkept" in servers(file)
     (copy,) = [path for path in file.parent.iterdir() if "backup" in path.name]
     assert str(copy) in accepted.out
 
@@ -182,7 +182,7 @@ def test_what_to_paste_is_printed_and_nothing_changed(setup: Run, home: Path, cl
     before = state(home)
     outcome = setup(client, "--print")
     assert outcome.status == 0
-    assert "recollect" in outcome.out
+    assert "everkept" in outcome.out
     printed = setup(client, "--print", "--json").json["files"]
     assert all(each["file"] in outcome.out and each["content"] in outcome.out for each in printed)
     assert state(home) == before
@@ -198,17 +198,17 @@ def test_a_client_that_is_not_here_needs_force(setup: Run, home: Path) -> None:
     assert (outcome.status, state(home)) == (2, {})
     assert "--force" in outcome.err
     assert setup("cursor", "--yes", "--force").status == 0
-    assert "recollect" in servers(home / ".cursor" / "mcp.json")
+    assert "everkept" in servers(home / ".cursor" / "mcp.json")
 
 
 def test_the_plugin_makes_it_needless(setup: Run, home: Path) -> None:
     settings = home / ".claude" / "settings.json"
-    settings.write_text('{"enabledPlugins": {"recollect@recollect": true}}', encoding="utf-8")
+    settings.write_text('{"enabledPlugins": {"everkept@everkept": true}}', encoding="utf-8")
     before = state(home)
     outcome = setup("claude-code", "--yes")
     assert (outcome.status, state(home)) == (0, before)
-    assert "recollect@recollect" in outcome.out
-    assert setup("claude-code", "--yes", "--json").json["plugin"] == "recollect@recollect"
+    assert "everkept@everkept" in outcome.out
+    assert setup("claude-code", "--yes", "--json").json["plugin"] == "everkept@everkept"
     assert setup("claude-code", "--yes", "--force").status == 0
     assert state(home) != before
     assert setup("claude-code", "--yes", "--undo").status == 0
@@ -229,16 +229,16 @@ def test_a_project_has_a_file_of_its_own(setup: Run, home: Path, tmp_path: Path)
 
 
 def test_no_copy_of_a_projects_file_lies_in_the_project(
-    recollect: Run, home: Path, tmp_path: Path
+    everkept: Run, home: Path, tmp_path: Path
 ) -> None:
     file, before = tmp_path / "shop" / ".mcp.json", b'{"mcpServers": {\n}}'
     file.write_bytes(before)
-    outcome = recollect("setup", "claude-code", "--scope", "project", "--yes", "--no-hooks")
+    outcome = everkept("setup", "claude-code", "--scope", "project", "--yes", "--no-hooks")
     assert sorted(state(tmp_path / "shop")) == [".mcp.json"]
     (copy,) = (tmp_path / "data" / "setup-backups").rglob("*backup*")
     assert f"as it was: {copy}" in outcome.out
     assert copy.read_bytes() == before
-    recollect("setup", "claude-code", "--scope", "project", "--undo", "--yes")
+    everkept("setup", "claude-code", "--scope", "project", "--undo", "--yes")
     assert state(tmp_path / "shop") == {".mcp.json": before}
 
 
@@ -269,8 +269,8 @@ def test_the_list_says_which_are_here_and_which_are_set_up(setup: Run, home: Pat
 
 
 def test_a_program_that_is_gone_is_seen_in_the_list(setup: Run, home: Path, tmp_path: Path) -> None:
-    gone = str(tmp_path / "recollect")
-    entry = {"mcpServers": {"recollect": {"command": gone, "args": ["serve"]}}}
+    gone = str(tmp_path / "everkept")
+    entry = {"mcpServers": {"everkept": {"command": gone, "args": ["serve"]}}}
     (home / ".cursor" / "mcp.json").write_text(json.dumps(entry), encoding="utf-8")
     assert "its program is gone" in setup().out
 
@@ -284,15 +284,15 @@ def test_a_folder_whose_name_is_no_text_is_told(setup: Run, home: Path) -> None:
 def test_the_engine_of_this_command_is_the_engine_of_the_client(setup: Run, home: Path) -> None:
     engine = ["--engine", "surreal", "--database-url", "ws://db.example", "--database-user", "me"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RECOLLECT_DATABASE_PASSWORD", "hunter2")
-        patch.setenv("RECOLLECT_NAMESPACE", "other")
+        patch.setenv("EVERKEPT_DATABASE_PASSWORD", "hunter2")
+        patch.setenv("EVERKEPT_NAMESPACE", "other")
         outcome = setup("claude-code", "--yes", *engine)
     assert outcome.status == 0
-    server = servers(home / ".claude.json")["recollect"]
+    server = servers(home / ".claude.json")["everkept"]
     assert [*server["args"]][-len(engine) :] == engine
     hooks = json.loads((home / ".claude" / "settings.json").read_text(encoding="utf-8"))["hooks"]
     assert " ".join(engine) in hooks["SessionEnd"][0]["hooks"][0]["command"]
-    assert "RECOLLECT_DATABASE_PASSWORD, RECOLLECT_NAMESPACE" in outcome.err
+    assert "EVERKEPT_DATABASE_PASSWORD, EVERKEPT_NAMESPACE" in outcome.err
     written = b"".join(state(home).values()).decode("utf-8")
     assert "hunter2" not in written + outcome.out + outcome.err
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from everkept.cli.status import counted, size
+from everkept.core.times import iso, now
+from everkept.core.usage import Usage
+from everkept.engines.sqlite.library import SqliteLibrary
 from homing import kept_at_home
 from placing import variables
-from recollect.cli.status import counted, size
-from recollect.core.times import iso, now
-from recollect.core.usage import Usage
-from recollect.engines.sqlite.library import SqliteLibrary
 
 Run = Callable[..., Any]
 
@@ -29,20 +29,20 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def test_an_empty_memory_has_a_status(recollect: Run, data: Path) -> None:
-    outcome = recollect("status")
+def test_an_empty_memory_has_a_status(everkept: Run, data: Path) -> None:
+    outcome = everkept("status")
     assert outcome.status == 0
     assert outcome.out.startswith("0 memories, 0 entities, 0 conversations in 0 projects")
     assert str(data) in "".join(outcome.out.split("\n"))
-    assert recollect("status", "--json").json["totals"]["size_bytes"] == 0
+    assert everkept("status", "--json").json["totals"]["size_bytes"] == 0
     assert not data.exists()
 
 
-def test_the_status_tells_how_much_is_remembered_and_where(recollect: Run, data: Path) -> None:
-    recollect("remember", "Tests run with [bold]tox[/bold]")
-    recollect("remember", "Prefers tea", "--scope", "user", "--type", "episodic")
-    recollect("recall", "tests")
-    out = recollect("status").out
+def test_the_status_tells_how_much_is_remembered_and_where(everkept: Run, data: Path) -> None:
+    everkept("remember", "Tests run with [bold]tox[/bold]")
+    everkept("remember", "Prefers tea", "--scope", "user", "--type", "episodic")
+    everkept("recall", "tests")
+    out = everkept("status").out
     assert "2 memories" in out
     assert "semantic 1" in out
     assert "episodic 1" in out
@@ -52,10 +52,10 @@ def test_the_status_tells_how_much_is_remembered_and_where(recollect: Run, data:
     assert "Tests run with [bold]tox[/bold]" in out
 
 
-def test_json_has_the_same_facts(recollect: Run, data: Path) -> None:
-    recollect("remember", "Tests run with tox")
-    recollect("recall", "tests")
-    told = recollect("status", "--json").json
+def test_json_has_the_same_facts(everkept: Run, data: Path) -> None:
+    everkept("remember", "Tests run with tox")
+    everkept("recall", "tests")
+    told = everkept("status", "--json").json
     assert told["totals"]["memories"] == told["counts"]["total"] == 1
     assert [(each["name"], each["memories"]) for each in told["projects"]] == [("shop", 1)]
     assert len(told["weeks"]) == 12
@@ -68,33 +68,33 @@ def test_json_has_the_same_facts(recollect: Run, data: Path) -> None:
     assert {"connection", "storage", "history", "files"} <= told.keys()
 
 
-def test_a_project_that_is_off_is_said_to_be_so(recollect: Run, data: Path) -> None:
-    recollect("remember", "Tests run with tox")
-    recollect("recall", "tests")
-    recollect("off")
-    outcome = recollect("status")
+def test_a_project_that_is_off_is_said_to_be_so(everkept: Run, data: Path) -> None:
+    everkept("remember", "Tests run with tox")
+    everkept("recall", "tests")
+    everkept("off")
+    outcome = everkept("status")
     assert outcome.status == 0
-    assert "recollect on" in outcome.out
+    assert "everkept on" in outcome.out
     assert "here, off" in outcome.out
     assert "tox" not in outcome.out
-    told = recollect("status", "--json").json
-    assert told["off_since"] == recollect("off", "--json").json["since"]
+    told = everkept("status", "--json").json
+    assert told["off_since"] == everkept("off", "--json").json["since"]
     assert told["projects"][0]["off"] is True
     assert told["totals"]["memories"] == 1
 
 
-def test_an_archived_project_has_a_status_too(recollect: Run, data: Path) -> None:
-    recollect("remember", "Tests run with tox")
-    recollect("archive-project", "shop")
-    outcome = recollect("status", "--project", "shop")
+def test_an_archived_project_has_a_status_too(everkept: Run, data: Path) -> None:
+    everkept("remember", "Tests run with tox")
+    everkept("archive-project", "shop")
+    outcome = everkept("status", "--project", "shop")
     assert outcome.status == 0
     assert "is archived" in outcome.out
-    told = recollect("status", "--project", "shop", "--json").json
+    told = everkept("status", "--project", "shop", "--json").json
     assert told["projects"][0]["status"] == "archived"
     assert told["projects"][0]["size_bytes"] > 0
 
 
-def test_waiting_jobs_and_the_last_fault_of_hooks_are_told(recollect: Run, data: Path) -> None:
+def test_waiting_jobs_and_the_last_fault_of_hooks_are_told(everkept: Run, data: Path) -> None:
     hooks = data / "hooks"
     (hooks / "jobs").mkdir(parents=True)
     (hooks / "failed").mkdir()
@@ -102,23 +102,23 @@ def test_waiting_jobs_and_the_last_fault_of_hooks_are_told(recollect: Run, data:
     (hooks / "failed" / "2.json").write_text(json.dumps({"reason": "x"}), "utf-8")
     lines = "2026-03-01T10:00:00.000Z SessionEnd old\n2026-03-02T10:00:00.000Z Stop store_busy: x\n"
     (hooks / "faults.log").write_text(lines, "utf-8")
-    told = recollect("status", "--json").json["hooks"]
+    told = everkept("status", "--json").json["hooks"]
     assert (told["waiting"], told["failed"]) == (1, 1)
     assert told["last_fault"]["event"] == "Stop"
-    out = " ".join(recollect("status").out.split())
+    out = " ".join(everkept("status").out.split())
     assert "1 session to be taken in" in out
     assert "store_busy: x" in out
 
 
-def test_many_projects_are_summed_up_and_this_one_is_among_them(recollect: Run, data: Path) -> None:
+def test_many_projects_are_summed_up_and_this_one_is_among_them(everkept: Run, data: Path) -> None:
     for number in range(17):
-        recollect("create-project", f"p{number:02}")
-        recollect("remember", "x", "--project", f"p{number:02}")
-    out = recollect("status").out
+        everkept("create-project", f"p{number:02}")
+        everkept("remember", "x", "--project", f"p{number:02}")
+    out = everkept("status").out
     assert "and 2 more projects" in out
     here = next(line for line in out.splitlines() if line.rstrip().endswith("here"))
     assert here.strip().startswith("p16")  # the last that was chosen
-    assert len(recollect("status", "--json").json["projects"]) == 17
+    assert len(everkept("status", "--json").json["projects"]) == 17
 
 
 @pytest.mark.parametrize(
@@ -142,29 +142,29 @@ def test_one_of_a_thing_is_told_as_one() -> None:
     assert counted(1_200, "texts") == "1,200 texts"
 
 
-def test_a_project_that_is_not_there_is_refused(recollect: Run, data: Path) -> None:
-    assert recollect("status", "--project", "nope").status == 2
+def test_a_project_that_is_not_there_is_refused(everkept: Run, data: Path) -> None:
+    assert everkept("status", "--project", "nope").status == 2
     assert not data.exists()
-    recollect("remember", "x")
-    refused = recollect("status", "--project", "nope", "--json")
+    everkept("remember", "x")
+    refused = everkept("status", "--project", "nope", "--json")
     assert (refused.status, refused.json["error"]) == (2, "not_found")
-    assert recollect("status", "--project", "shop").status == 0
+    assert everkept("status", "--project", "shop").status == 0
 
 
-def test_conversations_in_folders_without_a_project_have_a_row(recollect: Run, data: Path) -> None:
+def test_conversations_in_folders_without_a_project_have_a_row(everkept: Run, data: Path) -> None:
     folder = data.parent / "shop"
     path = folder.parent / "home" / "talks.jsonl"
     line = {"author": "Ada", "timestamp": "2026-03-02T09:00:00Z", "text": "Hello there."}
     talks = [{"session": name, "project": str(folder), **line} for name in ("one", "two")]
     path.write_text("".join(json.dumps(talk) + "\n" for talk in talks), "utf-8")
-    recollect("import", "history", "--source", "jsonl", str(path))
-    out = recollect("status").out
+    everkept("import", "history", "--source", "jsonl", str(path))
+    out = everkept("status").out
     assert "2 conversations in 0 projects and elsewhere" in out
     row = next(line for line in out.splitlines() if line.strip().startswith("(elsewhere)"))
     assert row.split()[1] == "2"
-    recollect("remember", "Now it has a project")
-    assert "elsewhere" not in recollect("status").out
-    assert recollect("status", "--json").json["elsewhere"] == 0
+    everkept("remember", "Now it has a project")
+    assert "elsewhere" not in everkept("status").out
+    assert everkept("status", "--json").json["elsewhere"] == 0
 
 
 def count(data: Path, *rows: Usage) -> None:
@@ -190,22 +190,22 @@ def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }
     path = tmp_path / "tools.json"
     path.write_text(json.dumps(content, indent=2), "utf-8")
-    monkeypatch.setenv("RECOLLECT_GATEWAY_CONFIG", str(path))
+    monkeypatch.setenv("EVERKEPT_GATEWAY_CONFIG", str(path))
     return path
 
 
-def test_without_a_gateway_nothing_is_said_of_one(recollect: Run, data: Path) -> None:
-    recollect("remember", "Tests run with tox")
-    assert "gateway" not in recollect("status", "--json").json
-    assert "Gateway" not in recollect("status").out
+def test_without_a_gateway_nothing_is_said_of_one(everkept: Run, data: Path) -> None:
+    everkept("remember", "Tests run with tox")
+    assert "gateway" not in everkept("status", "--json").json
+    assert "Gateway" not in everkept("status").out
 
 
 def test_a_gateway_is_told_with_its_servers_and_the_calls_of_its_tools(
-    recollect: Run, data: Path, gateway: Path
+    everkept: Run, data: Path, gateway: Path
 ) -> None:
     at = now()
     count(data, Usage("memory__search", 4, 1, 10.0, 5.25, at), Usage("other", 1, 0, 1.0, 1.0, at))
-    told = recollect("status", "--json").json["gateway"]
+    told = everkept("status", "--json").json["gateway"]
     assert told.keys() == {"config", "upstreams", "tools"}
     assert told["config"] == str(gateway)
     assert [(each["name"], each["way"]) for each in told["upstreams"]] == [
@@ -223,7 +223,7 @@ def test_a_gateway_is_told_with_its_servers_and_the_calls_of_its_tools(
     }
     assert [each["tool"] for each in told["tools"]] == ["memory__search", "other", "memory__read"]
     assert told["tools"][2]["last_at"] is None
-    out = recollect("status").out
+    out = everkept("status").out
     row = next(line for line in out.splitlines() if line.strip().startswith("memory__search"))
     assert row.split()[1:5] == ["4", "1", "2.5", "5.2"]
     assert "no-such-[bold]server" in out
@@ -231,61 +231,61 @@ def test_a_gateway_is_told_with_its_servers_and_the_calls_of_its_tools(
 
 
 def test_tools_that_the_file_does_not_have_any_more_are_only_counted(
-    recollect: Run, data: Path, gateway: Path
+    everkept: Run, data: Path, gateway: Path
 ) -> None:
     whole = json.loads(gateway.read_text("utf-8"))
     whole["upstreams"]["web"]["passThrough"] = {"prefix": "web_"}
     gateway.write_text(json.dumps(whole), "utf-8")
     count(data, *(Usage(name, 1, 0, 1.0, 1.0, 1) for name in ("gone", "memory__read", "web_find")))
-    told = recollect("status", "--json").json["gateway"]
+    told = everkept("status", "--json").json["gateway"]
     assert {each["tool"] for each in told["tools"]} == {"memory__read", "web_find"}
     assert [each["tool"] for each in told["earlier"]] == ["gone"]
-    out = recollect("status").out
+    out = everkept("status").out
     assert "1 tool of an earlier file" in out
     assert "gone" not in out
 
 
 def test_a_gateway_without_any_call_makes_no_folder(
-    recollect: Run, data: Path, gateway: Path
+    everkept: Run, data: Path, gateway: Path
 ) -> None:
-    told = recollect("status", "--json").json["gateway"]
+    told = everkept("status", "--json").json["gateway"]
     assert [each["calls"] for each in told["tools"]] == [0]
-    assert "1 tool not called yet" in recollect("status").out
+    assert "1 tool not called yet" in everkept("status").out
     assert not data.exists()
 
 
 def test_the_fault_of_a_gateway_is_told_with_file_and_line_and_stops_nothing(
-    recollect: Run, data: Path, gateway: Path
+    everkept: Run, data: Path, gateway: Path
 ) -> None:
     gateway.write_text('{\n  "upstream": {"comand": "x"}\n}', "utf-8")
-    recollect("remember", "Tests run with tox")
-    outcome = recollect("status", "--json")
+    everkept("remember", "Tests run with tox")
+    outcome = everkept("status", "--json")
     assert outcome.status == 0
     assert f"{gateway}, line 2" in outcome.json["gateway"]["fault"]
     assert outcome.json["gateway"]["upstreams"] == []
-    assert "line 2" in " ".join(recollect("status").out.split())
+    assert "line 2" in " ".join(everkept("status").out.split())
 
 
 def test_another_file_of_a_gateway_can_be_named(
-    recollect: Run, data: Path, gateway: Path, tmp_path: Path
+    everkept: Run, data: Path, gateway: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.json"
     other.write_text(gateway.read_text("utf-8"), "utf-8")
-    named = recollect("status", "--gateway-config", str(other), "--json").json["gateway"]
+    named = everkept("status", "--gateway-config", str(other), "--json").json["gateway"]
     assert named["config"] == str(other)
-    assert "gateway" not in recollect("status", "--gateway-config", "none", "--json").json
+    assert "gateway" not in everkept("status", "--gateway-config", "none", "--json").json
 
 
-def test_many_tools_of_a_gateway_are_summed_up(recollect: Run, data: Path) -> None:
+def test_many_tools_of_a_gateway_are_summed_up(everkept: Run, data: Path) -> None:
     count(data, *(Usage(f"tool_{number}", 1, 0, 1.0, 1.0, 1) for number in range(17)))
-    assert "and 2 more tools" in recollect("status").out
-    assert len(recollect("status", "--json").json["gateway"]["tools"]) == 17
+    assert "and 2 more tools" in everkept("status").out
+    assert len(everkept("status", "--json").json["gateway"]["tools"]) == 17
 
 
-def test_calls_are_no_part_of_what_is_exported(recollect: Run, data: Path, tmp_path: Path) -> None:
-    recollect("remember", "Tests run with tox")
+def test_calls_are_no_part_of_what_is_exported(everkept: Run, data: Path, tmp_path: Path) -> None:
+    everkept("remember", "Tests run with tox")
     count(data, Usage("memory__search", 4, 1, 10.0, 5.25, 1))
-    assert recollect("export", str(tmp_path / "export")).status == 0
+    assert everkept("export", str(tmp_path / "export")).status == 0
     files = [path for path in (tmp_path / "export").rglob("*") if path.is_file()]
     written = "".join(path.read_text("utf-8") for path in files)
     assert "tox" in written
@@ -293,12 +293,12 @@ def test_calls_are_no_part_of_what_is_exported(recollect: Run, data: Path, tmp_p
 
 
 def test_the_engine_is_told_where_it_is_not_the_usual_one(
-    recollect: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
-    assert "SQLite" not in recollect("status").out
-    assert recollect("status", "--json").json["connection"]["engine"] == "sqlite"
-    shown = recollect("status", "--engine", "surreal")
+    assert "SQLite" not in everkept("status").out
+    assert everkept("status", "--json").json["connection"]["engine"] == "sqlite"
+    shown = everkept("status", "--engine", "surreal")
     assert f"SurrealDB (embedded-file) at {data / 'surreal'}" in shown.out
     assert not data.exists()
 
@@ -308,18 +308,18 @@ def test_the_engine_is_told_where_it_is_not_the_usual_one(
     [("ws://127.0.0.1:1", "SurrealDB"), ("postgresql://127.0.0.1:1/team", "PostgreSQL")],
 )
 def test_a_server_that_is_away_is_told_with_what_waits_for_it(
-    recollect: Run, data: Path, monkeypatch: pytest.MonkeyPatch, address: str, title: str
+    everkept: Run, data: Path, monkeypatch: pytest.MonkeyPatch, address: str, title: str
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_DATABASE_URL", address)
-    monkeypatch.setenv("RECOLLECT_DATABASE_USER", "anna")
-    monkeypatch.setenv("RECOLLECT_DATABASE_PASSWORD", "hunter2")
+    monkeypatch.setenv("EVERKEPT_DATABASE_URL", address)
+    monkeypatch.setenv("EVERKEPT_DATABASE_USER", "anna")
+    monkeypatch.setenv("EVERKEPT_DATABASE_PASSWORD", "hunter2")
     monkeypatch.setenv("COLUMNS", "300")
-    assert recollect("remember", "Prefers tea", "--scope", "user").status == 0
-    told = recollect("status", "--json").json["connection"]
+    assert everkept("remember", "Prefers tea", "--scope", "user").status == 0
+    told = everkept("status", "--json").json["connection"]
     assert told["status"] in ("reconnecting", "degraded")
     assert (told["mode"], told["path"]) == ("local-server", address)
     assert told["waiting_writes"] >= 1
-    shown = recollect("status")
+    shown = everkept("status")
     assert shown.status == 0
     assert f"{title} (local-server) at {address} cannot be reached; " in shown.out
     assert f"{told['waiting_writes']} write" in shown.out
@@ -328,38 +328,38 @@ def test_a_server_that_is_away_is_told_with_what_waits_for_it(
 
 
 def test_a_mistyped_project_is_a_mistake_while_the_server_is_away_too(
-    recollect: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECOLLECT_DATABASE_URL", "ws://127.0.0.1:1")
-    outcome = recollect("status", "--project", "mistyped")
+    monkeypatch.setenv("EVERKEPT_DATABASE_URL", "ws://127.0.0.1:1")
+    outcome = everkept("status", "--project", "mistyped")
     assert outcome.status == 2
     assert "mistyped" in outcome.err
 
 
 def test_what_waits_for_a_server_of_before_is_told(
-    recollect: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     server = ("--database-url", "ws://127.0.0.1:1")
-    assert recollect("remember", "Prefers tea", "--scope", "user", *server).status == 0
-    shown = recollect("status")
+    assert everkept("remember", "Prefers tea", "--scope", "user", *server).status == 0
+    shown = everkept("status")
     assert "Writes for ws://127.0.0.1:1 (memory/default) are still on this machine" in shown.out
     assert "--database-url ws://127.0.0.1:1` brings over" in shown.out
-    [left] = recollect("status", "--json").json["left_elsewhere"]
+    [left] = everkept("status", "--json").json["left_elsewhere"]
     assert left["address"] == "ws://127.0.0.1:1 (memory/default)"
     assert left["waiting"] >= 1
-    assert "left_elsewhere" not in recollect("status", "--json", *server).json
+    assert "left_elsewhere" not in everkept("status", "--json", *server).json
 
 
 def test_of_what_is_an_accounts_alone_the_owner_sees_how_much_there_is(
-    recollect: Run, data: Path
+    everkept: Run, data: Path
 ) -> None:
-    recollect("remember", "Tests run with tox")
+    everkept("remember", "Tests run with tox")
     kept_at_home(data)
-    out = recollect("status").out
+    out = everkept("status").out
     assert "theirs alone" in next(line for line in out.splitlines() if "(1 account)" in line)
     assert "in 1 project" in out
-    told = recollect("status", "--json")
+    told = everkept("status", "--json")
     assert told.json["accounts"]["memories"] == 1
     for shown in (out, told.out):
         assert "quokka" not in shown
@@ -372,68 +372,68 @@ def on_postgres(monkeypatch: pytest.MonkeyPatch) -> str:
     chosen = variables("postgres")
     for name, value in chosen.items():
         monkeypatch.setenv(name, value)
-    return chosen["RECOLLECT_NAMESPACE"]
+    return chosen["EVERKEPT_NAMESPACE"]
 
 
 def test_of_a_server_its_own_size_is_told_and_beside_it_what_is_here(
-    recollect: Run, data: Path, on_postgres: str
+    everkept: Run, data: Path, on_postgres: str
 ) -> None:
-    recollect("remember", "Tests run with tox")
-    told = recollect("status", "--json").json
+    everkept("remember", "Tests run with tox")
+    told = everkept("status", "--json").json
     [shop] = told["projects"]
     assert told["totals"]["size_bytes"] >= shop["size_bytes"] > 0
     assert told["totals"]["here_bytes"] == sum(file["size_bytes"] for file in told["files"])
-    out = " ".join(recollect("status").out.split())
+    out = " ".join(everkept("status").out.split())
     assert re.search(r"[1-9][0-9.]* [KM]B in the database\.", out)  # it goes on to grow by itself
     assert "standby/ (copy and journal for when the database is away)" in out
 
 
 def test_a_mistyped_namespace_is_told_and_made_by_nobody_who_reads(
-    recollect: Run, data: Path, on_postgres: str, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, data: Path, on_postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recollect("remember", "Tests run with tox")
-    monkeypatch.setenv("RECOLLECT_NAMESPACE", "mistyped")
+    everkept("remember", "Tests run with tox")
+    monkeypatch.setenv("EVERKEPT_NAMESPACE", "mistyped")
     for command in (("status",), ("recall", "tox"), ("list-projects",), ("token", "list")):
-        refused = recollect(*command, "--json")
+        refused = everkept(*command, "--json")
         assert (refused.status, refused.json["argument"]) == (2, "namespace")
         assert on_postgres in refused.json["others"]
         assert "mistyped" not in refused.json["others"]
 
 
 def test_why_a_server_is_away_is_told_of_a_project_that_is_off_too(
-    recollect: Run, data: Path
+    everkept: Run, data: Path
 ) -> None:
     server = ("--database-url", "ws://127.0.0.1:1")
-    recollect("remember", "x", *server)
-    recollect("off", *server)
-    told = recollect("status", "--json", *server).json
+    everkept("remember", "x", *server)
+    everkept("off", *server)
+    told = everkept("status", "--json", *server).json
     assert told["off_since"]
     assert told["connection"]["since"]
-    out = " ".join(recollect("status", *server).out.split())
+    out = " ".join(everkept("status", *server).out.split())
     assert told["connection"]["reason"] in out
     assert "writes waiting here" in out
 
 
-def test_what_a_server_had_that_came_back_with_less_is_named(recollect: Run, data: Path) -> None:
+def test_what_a_server_had_that_came_back_with_less_is_named(everkept: Run, data: Path) -> None:
     server = ("--database-url", "ws://127.0.0.1:1")
-    recollect("remember", "x", *server)
+    everkept("remember", "x", *server)
     [standby] = (data / "standby").iterdir()
     kept = standby / "replica.before-20260301T100000Z"
     kept.mkdir()
-    assert recollect("status", "--json", *server).json["copies_kept"] == [str(kept)]
-    assert f"keptin{kept}" in "".join(recollect("status", *server).out.split())
+    assert everkept("status", "--json", *server).json["copies_kept"] == [str(kept)]
+    assert f"keptin{kept}" in "".join(everkept("status", *server).out.split())
 
 
-def test_accounts_peers_and_the_access_log_have_a_line_each(recollect: Run, data: Path) -> None:
-    recollect("token", "--user", "anna")
-    recollect("token", "--peer", "bert")
+def test_accounts_peers_and_the_access_log_have_a_line_each(everkept: Run, data: Path) -> None:
+    everkept("token", "--user", "anna")
+    everkept("token", "--peer", "bert")
     add = ("peer", "add", "carl", "https://127.0.0.1:1", "--token-file", "-")
-    recollect(*add, "--fingerprint", "ab" * 32, stdin="rclp_x")
+    everkept(*add, "--fingerprint", "ab" * 32, stdin="evkp_x")
     (data / "access").mkdir(exist_ok=True)
     (data / "access" / "access-1.jsonl").write_bytes(b"x" * 5_000)
-    told = recollect("status", "--json").json["team"]
+    told = everkept("status", "--json").json["team"]
     assert (told["users"], told["servers"], told["peers"]) == (1, 1, 1)
-    lines = {line.split()[0]: line for line in recollect("status").out.splitlines() if line.strip()}
+    lines = {line.split()[0]: line for line in everkept("status").out.splitlines() if line.strip()}
     assert "1 user and 1 other server" in lines["accounts"]
     assert str(data / "access")[:40] in lines["access"]
     assert "1 server to ask" in lines["peers"]

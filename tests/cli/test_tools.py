@@ -17,56 +17,56 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_every_tool_is_a_command_with_the_common_options(recollect: Run) -> None:
-    overview = recollect("--help").out
+def test_every_tool_is_a_command_with_the_common_options(everkept: Run) -> None:
+    overview = everkept("--help").out
     for name in ("search-nodes", "create-entities", "delete-project", "read-graph"):
         assert name in overview
-        page = recollect(name, "--help").out
+        page = everkept(name, "--help").out
         for option in ("--data-dir", "--project", "--json", "--log-level"):
             assert option in page
 
 
-def test_a_selected_project_is_kept_between_commands(recollect: Run) -> None:
-    recollect("create-project", "shop")
-    recollect("create-project", "other")
-    recollect("switch-project", "shop")
-    assert recollect("get-current-project", "--json").json["name"] == "shop"
-    recollect("archive-project", "shop")
-    assert "No project is currently active" in recollect("get-current-project").out
+def test_a_selected_project_is_kept_between_commands(everkept: Run) -> None:
+    everkept("create-project", "shop")
+    everkept("create-project", "other")
+    everkept("switch-project", "shop")
+    assert everkept("get-current-project", "--json").json["name"] == "shop"
+    everkept("archive-project", "shop")
+    assert "No project is currently active" in everkept("get-current-project").out
 
 
-def test_a_person_types_key_and_value_and_reads_a_table(recollect: Run) -> None:
-    recollect("create-project", "shop")
-    made = recollect(
+def test_a_person_types_key_and_value_and_reads_a_table(everkept: Run) -> None:
+    everkept("create-project", "shop")
+    made = everkept(
         "create-entities",
         *("name=Ada", "entity_type=person", "observations=likes [red]maths[/red]"),
         *("observations=tea", "name=Bob", "entity_type=person"),
     )
     assert made.status == 0
-    recollect("create-relations", "from=Ada", "to=Bob", "relation_type=knows")
-    table = recollect("open-nodes", "Ada").out
+    everkept("create-relations", "from=Ada", "to=Bob", "relation_type=knows")
+    table = everkept("open-nodes", "Ada").out
     assert "likes [red]maths[/red]" in table
     assert "knows → Bob" in table
 
 
-def test_a_program_sends_and_gets_json(recollect: Run) -> None:
-    recollect("create-project", "shop")
+def test_a_program_sends_and_gets_json(everkept: Run) -> None:
+    everkept("create-project", "shop")
     entity = json.dumps([{"name": "Ada", "entityType": "person", "observations": ["x"]}])
-    assert recollect("create-entities", "-", "--json", stdin=entity).status == 0
-    recollect("create-entities", '{"name": "Bob", "entity_type": "person"}')
-    found = recollect("read-graph", "--limit", "1", "--json").json
+    assert everkept("create-entities", "-", "--json", stdin=entity).status == 0
+    everkept("create-entities", '{"name": "Bob", "entity_type": "person"}')
+    found = everkept("read-graph", "--limit", "1", "--json").json
     assert [e["name"] for e in found["entities"]] == ["Ada"]
-    more = recollect("read-graph", "--limit", "1", "--cursor", found["next_cursor"]).out
+    more = everkept("read-graph", "--limit", "1", "--cursor", found["next_cursor"]).out
     assert "Bob" in more
 
 
-def test_project_makes_what_is_missing_for_writing_only(recollect: Run) -> None:
-    assert recollect("read-graph", "--project", "typo").status == 2
-    assert recollect("delete-entities", "x", "--project", "typo").status == 2
-    assert recollect("list-projects", "--json").json == {"projects": []}
-    made = recollect("create-entities", "name=a", "entity_type=b", "--project", "new")
+def test_project_makes_what_is_missing_for_writing_only(everkept: Run) -> None:
+    assert everkept("read-graph", "--project", "typo").status == 2
+    assert everkept("delete-entities", "x", "--project", "typo").status == 2
+    assert everkept("list-projects", "--json").json == {"projects": []}
+    made = everkept("create-entities", "name=a", "entity_type=b", "--project", "new")
     assert made.status == 0
-    assert recollect("search-nodes", "a", "--project", "new", "--json").json["entities"]
+    assert everkept("search-nodes", "a", "--project", "new", "--json").json["entities"]
 
 
 @pytest.mark.parametrize(
@@ -85,42 +85,42 @@ def test_project_makes_what_is_missing_for_writing_only(recollect: Run) -> None:
     ],
 )
 def test_a_callers_mistake_ends_with_status_two_and_a_sentence(
-    recollect: Run, arguments: tuple[str, ...]
+    everkept: Run, arguments: tuple[str, ...]
 ) -> None:
-    outcome = recollect(*arguments)
+    outcome = everkept(*arguments)
     assert outcome.status == 2
     assert outcome.out == ""
     assert outcome.err.strip()
     assert "Traceback" not in outcome.err
 
 
-def test_an_error_is_json_where_json_was_asked_for(recollect: Run) -> None:
-    outcome = recollect("switch-project", "nowhere", "--json")
+def test_an_error_is_json_where_json_was_asked_for(everkept: Run) -> None:
+    outcome = everkept("switch-project", "nowhere", "--json")
     assert outcome.status == 2
     assert outcome.json["error"] == "not_found"
 
 
-def test_a_mistyped_command_is_answered_with_the_nearest(recollect: Run) -> None:
-    assert "search-nodes" in recollect("search-node", "x").err
+def test_a_mistyped_command_is_answered_with_the_nearest(everkept: Run) -> None:
+    assert "search-nodes" in everkept("search-node", "x").err
 
 
-def test_candidates_of_an_ambiguous_name_are_listed(recollect: Run) -> None:
+def test_candidates_of_an_ambiguous_name_are_listed(everkept: Run) -> None:
     for kind in ("planet", "metal"):
-        recollect("create-entities", "name=Mercury", f"entity_type={kind}", "--project", "p")
-    outcome = recollect("delete-entities", "Mercury", "--project", "p")
+        everkept("create-entities", "name=Mercury", f"entity_type={kind}", "--project", "p")
+    outcome = everkept("delete-entities", "Mercury", "--project", "p")
     assert outcome.status == 2
     assert "Mercury (planet)" in outcome.err
     assert "Mercury (metal)" in outcome.err
 
 
-def test_deleting_a_project_for_good_wants_a_yes(recollect: Run) -> None:
-    recollect("create-project", "shop")
-    refused = recollect("delete-project", "shop")
+def test_deleting_a_project_for_good_wants_a_yes(everkept: Run) -> None:
+    everkept("create-project", "shop")
+    refused = everkept("delete-project", "shop")
     assert refused.status == 2
     assert "--yes" in refused.err
-    assert [p["name"] for p in recollect("list-projects", "--json").json["projects"]] == ["shop"]
-    assert recollect("delete-project", "shop", "--yes").status == 0
-    assert recollect("list-projects", "--json").json["projects"] == []
+    assert [p["name"] for p in everkept("list-projects", "--json").json["projects"]] == ["shop"]
+    assert everkept("delete-project", "shop", "--yes").status == 0
+    assert everkept("list-projects", "--json").json["projects"] == []
 
 
 @pytest.mark.parametrize(
@@ -135,19 +135,19 @@ def test_deleting_a_project_for_good_wants_a_yes(recollect: Run) -> None:
     ],
 )
 def test_nothing_is_written_where_only_reading_is_allowed(
-    recollect: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+    everkept: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
-    recollect("create-project", "shop")
-    recollect("create-entities", "name=Ada", "entity_type=person")
-    monkeypatch.setenv("RECOLLECT_READ_ONLY", "1")
-    outcome = recollect(*arguments, "--json")
+    everkept("create-project", "shop")
+    everkept("create-entities", "name=Ada", "entity_type=person")
+    monkeypatch.setenv("EVERKEPT_READ_ONLY", "1")
+    outcome = everkept(*arguments, "--json")
     assert outcome.status == 2
     assert outcome.json["error"] == "read_only"
-    assert [e["name"] for e in recollect("read-graph", "--json").json["entities"]] == ["Ada"]
+    assert [e["name"] for e in everkept("read-graph", "--json").json["entities"]] == ["Ada"]
 
 
-def test_lists_are_repeated_options_and_objects_are_json(recollect: Run) -> None:
-    stored = recollect(
+def test_lists_are_repeated_options_and_objects_are_json(everkept: Run) -> None:
+    stored = everkept(
         "store-memory",
         "Alice wrote the parser",
         "episodic",
@@ -156,21 +156,21 @@ def test_lists_are_repeated_options_and_objects_are_json(recollect: Run) -> None
         *("--source", '{"file": "src/parser.py"}', "--json"),
     )
     assert stored.status == 0
-    found = recollect("recall-memories", "parser", "--scope", "user", "--tags", "b", "--json")
+    found = everkept("recall-memories", "parser", "--scope", "user", "--tags", "b", "--json")
     [memory] = found.json["memories"]
     assert memory["tags"] == ["a", "b"]
     assert memory["source"] == {"file": "src/parser.py"}
     assert memory["occurred_at"] == "2026-01-02T00:00:00.000Z"
-    refused = recollect("store-memory", "x", "episodic", "user", "--source", "{")
+    refused = everkept("store-memory", "x", "episodic", "user", "--source", "{")
     assert refused.status == 2
     assert "no JSON" in refused.err
 
 
-def test_the_config_that_is_named_counts_for_a_tool_too(recollect: Run, home: Path) -> None:
+def test_the_config_that_is_named_counts_for_a_tool_too(everkept: Run, home: Path) -> None:
     config = home / "own.md"
     config.write_text("---\nusername: Grace\n---\n", encoding="utf-8")
-    recollect("initialize-memory-bank", ".")
-    said = recollect("track-progress", "a", "b", "--config", str(config)).out
+    everkept("initialize-memory-bank", ".")
+    said = everkept("track-progress", "a", "b", "--config", str(config)).out
     assert "[Grace] - a: b" in said
 
 
@@ -183,85 +183,85 @@ def test_the_config_that_is_named_counts_for_a_tool_too(recollect: Run, home: Pa
     ],
 )
 def test_the_obvious_argument_is_a_word_or_an_option(
-    recollect: Run, command: tuple[str, ...], obvious: tuple[str, ...], shown: str
+    everkept: Run, command: tuple[str, ...], obvious: tuple[str, ...], shown: str
 ) -> None:
-    recollect("initialize-memory-bank", ".")
-    recollect("register-store", "s1", ".")
+    everkept("initialize-memory-bank", ".")
+    everkept("register-store", "s1", ".")
     for arguments in (command, obvious):
-        outcome = recollect(*arguments)
+        outcome = everkept(*arguments)
         assert (outcome.status, outcome.err) == (0, "")
         assert shown in outcome.out
-    both = recollect(*command, *obvious[1:])
+    both = everkept(*command, *obvious[1:])
     assert both.status == 2
     assert "both given" in both.err
 
 
-def test_an_entity_of_the_bank_is_deleted_by_a_word(recollect: Run) -> None:
-    recollect("initialize-memory-bank", ".")
-    recollect("graph-upsert-entity", "Shop API", "service")
-    assert 'Entity "Shop API" deleted.' in recollect("graph-delete-entity", "Shop API").out
+def test_an_entity_of_the_bank_is_deleted_by_a_word(everkept: Run) -> None:
+    everkept("initialize-memory-bank", ".")
+    everkept("graph-upsert-entity", "Shop API", "service")
+    assert 'Entity "Shop API" deleted.' in everkept("graph-delete-entity", "Shop API").out
 
 
 def test_the_options_of_a_bank_choose_it_for_one_command(
-    recollect: Run, home: Path, tmp_path: Path
+    everkept: Run, home: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    recollect("initialize-memory-bank", ".")
-    recollect("initialize-memory-bank", "../other", "--folder", "notes")
-    recollect("set-memory-bank-path", ".")
+    everkept("initialize-memory-bank", ".")
+    everkept("initialize-memory-bank", "../other", "--folder", "notes")
+    everkept("set-memory-bank-path", ".")
     arguments = ("--path", "../other", "--folder", "notes", "--username", "Bob")
-    assert recollect("track-progress", "a", "b", *arguments).status == 0
+    assert everkept("track-progress", "a", "b", *arguments).status == 0
     assert "[Bob] - a: b" in (other / "notes" / "progress.md").read_text(encoding="utf-8")
     assert "a: b" not in (home / "memory-bank" / "progress.md").read_text(encoding="utf-8")
-    status = recollect("get-memory-bank-status", "--json").json
+    status = everkept("get-memory-bank-status", "--json").json
     assert status["path"] == str(home / "memory-bank")
 
 
-def test_a_bank_that_is_named_goes_before_one_that_was_chosen(recollect: Run, home: Path) -> None:
-    recollect("initialize-memory-bank", ".")
-    recollect("initialize-memory-bank", ".", "--folder", "notes")
-    recollect("set-memory-bank-path", "notes")
-    named = recollect("get-memory-bank-status", "--path", ".", "--json").json
+def test_a_bank_that_is_named_goes_before_one_that_was_chosen(everkept: Run, home: Path) -> None:
+    everkept("initialize-memory-bank", ".")
+    everkept("initialize-memory-bank", ".", "--folder", "notes")
+    everkept("set-memory-bank-path", "notes")
+    named = everkept("get-memory-bank-status", "--path", ".", "--json").json
     assert named["path"] == str(home / "memory-bank")
-    kept = recollect("get-memory-bank-status", "--json").json
+    kept = everkept("get-memory-bank-status", "--json").json
     assert kept["path"] == str(home / "notes")
 
 
 def test_the_options_of_a_bank_stand_only_where_the_tool_has_no_such_argument(
-    recollect: Run,
+    everkept: Run,
 ) -> None:
-    assert "--path" not in recollect("search-nodes", "--help").out
-    assert recollect("select-store", "--help").out.count("--path") == 1
-    assert "--folder" in recollect("select-store", "--help").out
+    assert "--path" not in everkept("search-nodes", "--help").out
+    assert everkept("select-store", "--help").out.count("--path") == 1
+    assert "--folder" in everkept("select-store", "--help").out
 
 
 def test_a_project_is_chosen_for_the_folder_it_was_chosen_in(
-    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("blog", "infra"):
         (tmp_path / name / "src").mkdir(parents=True)
         (tmp_path / name / ".git").mkdir()
     monkeypatch.chdir(tmp_path / "infra")
-    recollect("remember", "Infra has two regions")
+    everkept("remember", "Infra has two regions")
     monkeypatch.chdir(tmp_path / "blog")
-    recollect("create-project", "ideas")
+    everkept("create-project", "ideas")
     monkeypatch.chdir(tmp_path / "blog" / "src")
-    assert recollect("get-current-project", "--json").json["name"] == "ideas"
+    assert everkept("get-current-project", "--json").json["name"] == "ideas"
     monkeypatch.chdir(tmp_path / "infra")
-    assert recollect("get-current-project", "--json").json["name"] == "infra"
-    assert recollect("search-nodes", "anything").status == 0
-    recollect("switch-project", "ideas")
-    assert recollect("get-current-project", "--json").json["name"] == "ideas"
-    told = recollect("switch-project", "auto")
+    assert everkept("get-current-project", "--json").json["name"] == "infra"
+    assert everkept("search-nodes", "anything").status == 0
+    everkept("switch-project", "ideas")
+    assert everkept("get-current-project", "--json").json["name"] == "ideas"
+    told = everkept("switch-project", "auto")
     assert "the project of this folder" in told.out
-    assert recollect("get-current-project", "--json").json["name"] == "infra"
+    assert everkept("get-current-project", "--json").json["name"] == "infra"
 
 
 def test_without_a_project_the_command_line_says_how_to_name_one(
-    recollect: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = recollect("search-nodes", "anything")
+    told = everkept("search-nodes", "anything")
     assert told.status == 2
-    assert "recollect switch-project NAME" in told.err
+    assert "everkept switch-project NAME" in told.err

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.clients import jsonc
-from recollect.clients.changing import Change, made, planned, undone
-from recollect.clients.entries import ServerPart
-from recollect.clients.files import Held
-from recollect.clients.hook_entries import HooksPart
-from recollect.clients.places import CLIENTS, Places, client_named
-from recollect.errors import Conflict, RecollectError, Refused
+from everkept.clients import jsonc
+from everkept.clients.changing import Change, made, planned, undone
+from everkept.clients.entries import ServerPart
+from everkept.clients.files import Held
+from everkept.clients.hook_entries import HooksPart
+from everkept.clients.places import CLIENTS, Places, client_named
+from everkept.errors import Conflict, EverkeptError, Refused
 
 SAMPLES = Path(__file__).parent / "samples"
-WORDS = ("/opt/recollect", "serve", "--project", "auto")
+WORDS = ("/opt/everkept", "serve", "--project", "auto")
 NOW = "20260102-030405"
 
 
@@ -25,7 +25,7 @@ def part(file: Path, name: str = "cursor", *, force: bool = False) -> ServerPart
 
 
 def hooks(file: Path) -> HooksPart:
-    return HooksPart(file, lambda event: f"/opt/recollect hook {event}")
+    return HooksPart(file, lambda event: f"/opt/everkept hook {event}")
 
 
 def make(
@@ -149,8 +149,8 @@ class Careless(HooksPart):
     [
         ("SessionStart", "/opt/run hook SessionStart"),
         ("PostToolUse", "$CLAUDE_PROJECT_DIR/bin/run hook PostToolUse"),
-        ("SessionEnd", "recollect hook lint"),
-        ("Stop", "recollect hook Stop"),
+        ("SessionEnd", "everkept hook lint"),
+        ("Stop", "everkept hook Stop"),
     ],
 )
 def test_the_loss_of_a_hook_of_another_is_noticed_whoever_takes_it_for_ours(
@@ -185,7 +185,7 @@ def test_a_file_that_is_not_there_is_made(tmp_path: Path) -> None:
         ("cursor", b'{"mcpServers": []}'),
         ("cursor", b"[]"),
         ("cursor", b'{"mcpServers": {}, "mcpServers": {}}'),
-        ("cursor", b'{"mcpServers": {"recollect": {"command": "other"}}}'),
+        ("cursor", b'{"mcpServers": {"everkept": {"command": "other"}}}'),
         ("cursor", b"\xff\xfe{\x00}\x00"),
         ("codex", b"[mcp_servers"),
         ("codex", b"mcp_servers = { a = { command = 'a' } }"),
@@ -216,7 +216,7 @@ def test_a_refusal_tells_the_line_and_the_way_out(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_cannot_be_taken_out_either(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
-    file.write_text('{"mcpServers": {"recollect"', encoding="utf-8")
+    file.write_text('{"mcpServers": {"everkept"', encoding="utf-8")
     with pytest.raises(Refused):
         make(part(file), undo=True)
     assert names(tmp_path) == ["mcp.json"]
@@ -235,7 +235,7 @@ def test_two_files_are_changed_together_or_not_at_all(tmp_path: Path) -> None:
     one.write_text('{"a": 1}', encoding="utf-8")
     other.write_text('{"b": 1}', encoding="utf-8")
     other.chmod(0o444)
-    with pytest.raises(RecollectError):
+    with pytest.raises(EverkeptError):
         make(part(one), hooks(other))
     assert one.read_text(encoding="utf-8") == '{"a": 1}'
     assert other.read_text(encoding="utf-8") == '{"b": 1}'
@@ -243,7 +243,7 @@ def test_two_files_are_changed_together_or_not_at_all(tmp_path: Path) -> None:
     assert names(tmp_path) == ["mcp.json", "settings.json"]
     new = tmp_path / "new.json"
     other.write_text("{", encoding="utf-8")
-    with pytest.raises(RecollectError):
+    with pytest.raises(EverkeptError):
         make(part(new), hooks(other))
     assert not new.exists()
     other.write_text('{"b": 1}', encoding="utf-8")
@@ -273,7 +273,7 @@ def test_the_difference_shows_what_changes_and_hides_what_is_secret(tmp_path: Pa
     file.write_bytes((SAMPLES / "cursor.json").read_bytes())
     diff = planned(part(file)).diff
     added = [line for line in diff.splitlines() if line.startswith("+")]
-    assert any('"/opt/recollect"' in line for line in added)
+    assert any('"/opt/everkept"' in line for line in added)
     assert "hunter2" not in diff
     assert diff.startswith("@@ line ")
 
@@ -282,7 +282,7 @@ def test_of_a_file_on_one_long_line_only_the_place_is_shown(tmp_path: Path) -> N
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"x": ["long"] * 1000, "mcpServers": {"a": {}}}), encoding="utf-8")
     diff = planned(part(file)).diff
-    assert "recollect" in diff
+    assert "everkept" in diff
     assert len(diff) < 1000
 
 

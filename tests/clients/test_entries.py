@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
-from recollect.clients.entries import NotOurs, ServerPart
-from recollect.clients.places import CLIENTS, Places, client_named
-from recollect.clients.shapes import Unfitting
+from everkept.clients.entries import NotOurs, ServerPart
+from everkept.clients.places import CLIENTS, Places, client_named
+from everkept.clients.shapes import Unfitting
 
 SAMPLES = Path(__file__).parent / "samples"
-WORDS = ("/opt/recollect", "serve", "--project", "auto")
+WORDS = ("/opt/everkept", "serve", "--project", "auto")
 
 
 def part(name: str, words: tuple[str, ...] = WORDS, *, force: bool = False) -> ServerPart:
@@ -32,7 +32,7 @@ def entry(of: ServerPart, text: str) -> dict[str, Any]:
 def test_each_client_gets_its_entry_and_keeps_everything_else(name: str) -> None:
     ours, before = part(name), sample(name)
     after = ours.put(before)
-    assert entry(ours, after)["command"] == "/opt/recollect"
+    assert entry(ours, after)["command"] == "/opt/everkept"
     assert entry(ours, after)["args"] == ["serve", "--project", "auto"]
     assert ours.others(ours.editor.parsed(after)) == ours.editor.parsed(before)
     assert ours.put(after) == after
@@ -72,9 +72,9 @@ def test_a_newer_entry_replaces_ours_and_keeps_what_was_added_to_it(name: str) -
     find, replaced = added[name]
     head, tail = old.rsplit(find, 1)
     old = head + replaced + tail
-    newer = part(name, ("/new/recollect", "serve", "--read-only"))
+    newer = part(name, ("/new/everkept", "serve", "--read-only"))
     after = newer.put(old)
-    assert entry(newer, after)["command"] == "/new/recollect"
+    assert entry(newer, after)["command"] == "/new/everkept"
     assert entry(newer, after)["args"] == ["serve", "--read-only"]
     assert set(entry(newer, after)) == {"command", "args"} | set(entry(newer, old))
     assert newer.taken(after) == sample(name)
@@ -83,13 +83,13 @@ def test_a_newer_entry_replaces_ours_and_keeps_what_was_added_to_it(name: str) -
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("cursor", '{"mcpServers": {"recollect": {"command": "npx", "args": ["recollect-js"]}}}'),
-        ("cursor", '{"mcpServers": {"recollect": {"command": "npm", "args": ["run", "serve"]}}}'),
-        ("cursor", '{"mcpServers": {"recollect": {"command": "/opt/run", "args": ["serve"]}}}'),
-        ("cursor", '{"mcpServers": {"recollect": {"url": "https://memory.example"}}}'),
-        ("cursor", '{"mcpServers": {"recollect": 3}}'),
-        ("cursor", '{"mcpServers": {"recollect": null}}'),
-        ("codex", '[mcp_servers.recollect]\nurl = "https://memory.example"\n'),
+        ("cursor", '{"mcpServers": {"everkept": {"command": "npx", "args": ["everkept-js"]}}}'),
+        ("cursor", '{"mcpServers": {"everkept": {"command": "npm", "args": ["run", "serve"]}}}'),
+        ("cursor", '{"mcpServers": {"everkept": {"command": "/opt/run", "args": ["serve"]}}}'),
+        ("cursor", '{"mcpServers": {"everkept": {"url": "https://memory.example"}}}'),
+        ("cursor", '{"mcpServers": {"everkept": 3}}'),
+        ("cursor", '{"mcpServers": {"everkept": null}}'),
+        ("codex", '[mcp_servers.everkept]\nurl = "https://memory.example"\n'),
     ],
 )
 def test_what_another_wrote_under_our_name_is_replaced_only_by_force(name: str, text: str) -> None:

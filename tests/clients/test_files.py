@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.clients.files import Held, back_up, backups, read, remove, replace
-from recollect.errors import ReadOnly, RecollectError, Refused, StorageFull, Unavailable
+from everkept.clients.files import Held, back_up, backups, read, remove, replace
+from everkept.errors import EverkeptError, ReadOnly, Refused, StorageFull, Unavailable
 
 is_posix = os.name == "posix"
 
@@ -82,7 +82,7 @@ def test_a_link_that_leads_nowhere_yet_gets_its_file(tmp_path: Path) -> None:
 def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
-    with pytest.raises(RecollectError):
+    with pytest.raises(EverkeptError):
         read(tmp_path / "a")
 
 
@@ -107,7 +107,7 @@ def test_a_file_that_may_not_be_written_is_not_replaced(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_system_refuses_is_told_and_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[RecollectError]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[EverkeptError]
 ) -> None:
     file = tmp_path / "a.json"
     file.write_bytes(b"old")
@@ -133,7 +133,7 @@ def test_copies_lie_beside_the_file_and_never_over_each_other(tmp_path: Path) ->
     first = back_up(file, b"one", "20260102-030405")
     second = back_up(file, b"two", "20260102-030405")
     third = back_up(file, b"three", "20260102-030406")
-    assert first.name == "a.json.recollect-backup-20260102-030405"
+    assert first.name == "a.json.everkept-backup-20260102-030405"
     assert backups(file) == [third, second, first]
     assert [copy.read_bytes() for copy in backups(file)] == [b"three", b"two", b"one"]
     if is_posix:

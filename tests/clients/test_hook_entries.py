@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from recollect.clients import jsonc
-from recollect.clients.hook_entries import EVENTS, HooksPart, hooked_events, hooks_of_ours
-from recollect.clients.shapes import Unfitting
+from everkept.clients import jsonc
+from everkept.clients.hook_entries import EVENTS, HooksPart, hooked_events, hooks_of_ours
+from everkept.clients.shapes import Unfitting
 
 PLUGIN = Path(__file__).parents[2] / "plugin" / "hooks" / "hooks.json"
 SAMPLE = Path(__file__).parent / "samples" / "claude-settings.json"
 
 
-def part(program: str = "/opt/recollect", *launchers: str) -> HooksPart:
+def part(program: str = "/opt/everkept", *launchers: str) -> HooksPart:
     return HooksPart(Path("settings.json"), lambda event: f"{program} hook {event}", launchers)
 
 
@@ -32,7 +32,7 @@ def test_each_event_gets_a_hook_behind_those_of_others() -> None:
     assert part().others(after) == before
     started = after["hooks"]["SessionStart"][1]
     assert started == {
-        "hooks": [{"type": "command", "command": "/opt/recollect hook SessionStart", "timeout": 15}]
+        "hooks": [{"type": "command", "command": "/opt/everkept hook SessionStart", "timeout": 15}]
     }
     used = after["hooks"]["PostToolUse"][1]
     assert "Bash" in used["matcher"].split("|")
@@ -55,9 +55,9 @@ def test_a_second_time_changes_nothing_and_taking_out_gives_the_text_back() -> N
 
 def test_another_place_of_the_program_replaces_the_old_one() -> None:
     before = part("/old/run", "/old/run").put(sample())
-    after = part("/new/recollect", "/old/run").put(before)
-    assert after == part("/new/recollect").put(sample())
-    assert {words[0] for words in hooks_of_ours(jsonc.parsed(after))} == {"/new/recollect"}
+    after = part("/new/everkept", "/old/run").put(before)
+    assert after == part("/new/everkept").put(sample())
+    assert {words[0] for words in hooks_of_ours(jsonc.parsed(after))} == {"/new/everkept"}
 
 
 def test_a_launcher_that_nobody_knows_is_another_s() -> None:
@@ -78,15 +78,15 @@ def test_a_launcher_that_nobody_knows_is_another_s() -> None:
         "$CLAUDE_PROJECT_DIR/bin/run hook {event} --all",
         "/opt/tools/run hook {event}",
         "npm run hook {event}",
-        "echo recollect hook {event}",
-        "recollect-other hook {event}",
-        "/recollect/other hook {event}",
-        "recollect hook lint",
-        "recollect hook {event} && mine",
-        "recollect hook {event} --project x;mine",
-        "recollect hook {event} 2>/dev/null || true",
-        "recollect hook {event} mine",
-        "recollect hook {event}\nmine",
+        "echo everkept hook {event}",
+        "everkept-other hook {event}",
+        "/everkept/other hook {event}",
+        "everkept hook lint",
+        "everkept hook {event} && mine",
+        "everkept hook {event} --project x;mine",
+        "everkept hook {event} 2>/dev/null || true",
+        "everkept hook {event} mine",
+        "everkept hook {event}\nmine",
     ],
 )
 def test_hooks_of_others_stay_at_every_event(command: str) -> None:
@@ -99,10 +99,10 @@ def test_hooks_of_others_stay_at_every_event(command: str) -> None:
 
 
 def test_under_events_that_we_never_wrote_nothing_is_ours() -> None:
-    text = json.dumps({"hooks": {"Stop": [group("/opt/recollect hook Stop")], "Odd": 3}})
+    text = json.dumps({"hooks": {"Stop": [group("/opt/everkept hook Stop")], "Odd": 3}})
     assert part().taken(text) == text
     after = jsonc.parsed(part().put(text))
-    assert after["hooks"]["Stop"] == [group("/opt/recollect hook Stop")]
+    assert after["hooks"]["Stop"] == [group("/opt/everkept hook Stop")]
     assert after["hooks"]["Odd"] == 3
 
 
@@ -113,50 +113,50 @@ def test_what_somebody_added_to_our_hook_stays() -> None:
     ours["hooks"][0]["statusMessage"] = "remembering"
     text = json.dumps(values, indent=2).replace('"timeout"', '// mine\n"timeout"')
     assert part().put(text) == text
-    moved = part("/new/recollect").put(text)
+    moved = part("/new/everkept").put(text)
     assert moved.count("// mine") == len(EVENTS)
     group_now = jsonc.parsed(moved)["hooks"]["SessionStart"][0]
     assert (group_now["matcher"], group_now["hooks"][0]["statusMessage"]) == (
         "startup",
         "remembering",
     )
-    assert group_now["hooks"][0]["command"] == "/new/recollect hook SessionStart"
+    assert group_now["hooks"][0]["command"] == "/new/everkept hook SessionStart"
 
 
 def test_hooks_that_others_added_since_stay_in_their_order() -> None:
     values = jsonc.parsed(part().put(sample()))
     values["hooks"]["SessionStart"] += [group("later")]
     values["hooks"]["SessionStart"][1]["hooks"].insert(0, {"type": "command", "command": "mine"})
-    values["hooks"]["PreCompact"][0]["hooks"].append({"type": "prompt", "prompt": "recollect hook"})
+    values["hooks"]["PreCompact"][0]["hooks"].append({"type": "prompt", "prompt": "everkept hook"})
     text = json.dumps(values, indent=2)
-    moved = jsonc.parsed(part("/new/recollect").put(text))
+    moved = jsonc.parsed(part("/new/everkept").put(text))
     mixed = moved["hooks"]["SessionStart"][1]["hooks"]
-    assert [hook["command"] for hook in mixed] == ["mine", "/new/recollect hook SessionStart"]
+    assert [hook["command"] for hook in mixed] == ["mine", "/new/everkept hook SessionStart"]
     left = jsonc.parsed(part().taken(text))
     commands = [item["hooks"][0]["command"] for item in left["hooks"]["SessionStart"]]
     assert commands == ["npm run hook SessionStart", "mine", "later"]
     assert left["hooks"]["PreCompact"] == [
-        {"hooks": [{"type": "prompt", "prompt": "recollect hook"}]}
+        {"hooks": [{"type": "prompt", "prompt": "everkept hook"}]}
     ]
     assert part().others(values) == left
 
 
 def test_ours_is_there_once() -> None:
     twice = [
-        group("/a/recollect hook SessionStart"),
+        group("/a/everkept hook SessionStart"),
         group("x"),
-        group("/b/recollect hook SessionStart"),
+        group("/b/everkept hook SessionStart"),
     ]
     after = jsonc.parsed(part().put(json.dumps({"hooks": {"SessionStart": twice}})))
     commands = [item["hooks"][0]["command"] for item in after["hooks"]["SessionStart"]]
-    assert commands == ["/opt/recollect hook SessionStart", "x"]
+    assert commands == ["/opt/everkept hook SessionStart", "x"]
 
 
 def test_a_command_with_its_arguments_apart_is_known_too() -> None:
-    hook = {"type": "command", "command": "/opt/recollect", "args": ["hook", "PreCompact"]}
+    hook = {"type": "command", "command": "/opt/everkept", "args": ["hook", "PreCompact"]}
     text = json.dumps({"hooks": {"PreCompact": [{"hooks": [hook]}]}})
     assert part().taken(text) == "{}"
-    assert hooks_of_ours(json.loads(text)) == [("/opt/recollect", "hook", "PreCompact")]
+    assert hooks_of_ours(json.loads(text)) == [("/opt/everkept", "hook", "PreCompact")]
     (renewed,) = jsonc.parsed(part().put(text))["hooks"]["PreCompact"][0]["hooks"]
     assert renewed == {"type": "command", "command": part().line("PreCompact"), "timeout": 15}
 

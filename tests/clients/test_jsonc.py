@@ -5,10 +5,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from recollect.clients.jsonc import NotJson, parsed, with_value, without
-from recollect.clients.shapes import Unfitting
+from everkept.clients.jsonc import NotJson, parsed, with_value, without
+from everkept.clients.shapes import Unfitting
 
-ENTRY = {"command": "/opt/recollect", "args": ["serve", "--project", "auto"]}
+ENTRY = {"command": "/opt/everkept", "args": ["serve", "--project", "auto"]}
 
 scalars = st.one_of(
     st.none(),
@@ -70,7 +70,7 @@ def test_comments_and_commas_at_the_end_do_not_count(document: tuple[str, dict[s
     assert parsed(text) == value
 
 
-@given(documents(), st.sampled_from([["servers"], ["servers", "recollect"], ["a", "b", "c"]]))
+@given(documents(), st.sampled_from([["servers"], ["servers", "everkept"], ["a", "b", "c"]]))
 def test_what_is_put_in_is_there_and_taking_it_out_gives_the_text_back(
     document: tuple[str, dict[str, Any]], path: list[str]
 ) -> None:
@@ -91,11 +91,11 @@ def test_a_place_below_is_filled_and_emptied_just_as_well(
 ) -> None:
     text, value = document
     assume("servers" not in value)
-    assume("recollect" not in others)
+    assume("everkept" not in others)
     with_others = with_value(text, ["servers"], others)
-    changed = with_value(with_others, ["servers", "recollect"], ENTRY)
-    assert parsed(changed) == {**value, "servers": {**others, "recollect": ENTRY}}
-    assert without(changed, ["servers", "recollect"]) == with_others
+    changed = with_value(with_others, ["servers", "everkept"], ENTRY)
+    assert parsed(changed) == {**value, "servers": {**others, "everkept": ENTRY}}
+    assert without(changed, ["servers", "everkept"]) == with_others
 
 
 @given(documents(), st.data())

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.clients.launchers import FILE, known_launchers, remember_launcher
+from everkept.clients.launchers import FILE, known_launchers, remember_launcher
 
 
 def test_launchers_are_known_once_they_were_remembered(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.clients.places import CLIENTS, Client, Places, client_named, clients
-from recollect.errors import InvalidInput
+from everkept.clients.places import CLIENTS, Client, Places, client_named, clients
+from everkept.errors import InvalidInput
 
 HOME = Path("/home/ada").absolute()
 PROJECT = Path("/work/shop").absolute()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from recollect.clients.plugins import installed_plugin
+from everkept.clients.plugins import installed_plugin
 
 
 def plugin(folder: Path, enabled: Any = None, installed: Any = None) -> str | None:
@@ -18,17 +18,15 @@ def plugin(folder: Path, enabled: Any = None, installed: Any = None) -> str | No
 
 
 def test_the_plugin_is_known_from_either_file(tmp_path: Path) -> None:
-    assert plugin(tmp_path, {"recollect@recollect": True}) == "recollect@recollect"
-    assert plugin(tmp_path, {}, {"recollect@mine": [{"scope": "user"}]}) == "recollect@mine"
+    assert plugin(tmp_path, {"everkept@everkept": True}) == "everkept@everkept"
+    assert plugin(tmp_path, {}, {"everkept@mine": [{"scope": "user"}]}) == "everkept@mine"
 
 
 def test_one_that_is_switched_off_does_not_count(tmp_path: Path) -> None:
-    assert plugin(tmp_path, {"recollect@mine": False}, {"recollect@mine": []}) is None
+    assert plugin(tmp_path, {"everkept@mine": False}, {"everkept@mine": []}) is None
 
 
-@pytest.mark.parametrize(
-    "enabled", [None, [], 3, {"other@recollect": True}, {"recollect-x@y": True}]
-)
+@pytest.mark.parametrize("enabled", [None, [], 3, {"other@everkept": True}, {"everkept-x@y": True}])
 def test_other_plugins_and_odd_files_do_not_count(tmp_path: Path, enabled: Any) -> None:
     assert plugin(tmp_path, enabled) is None
 

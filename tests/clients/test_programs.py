@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.clients.programs import (
+from everkept.clients.programs import (
     arguments,
     is_ours,
     is_there,
@@ -18,57 +18,57 @@ from recollect.clients.programs import (
 
 
 def test_a_launcher_is_what_clients_should_start() -> None:
-    assert own_program("/opt/shop/run", "/usr/bin/recollect", "python") == ("/opt/shop/run",)
+    assert own_program("/opt/shop/run", "/usr/bin/everkept", "python") == ("/opt/shop/run",)
 
 
 def test_the_program_in_use_is_named_with_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "recollect.exe" if sys.platform == "win32" else "recollect"
+    name = "everkept.exe" if sys.platform == "win32" else "everkept"
     program = tmp_path / name
     program.write_text("", encoding="utf-8")
     program.chmod(0o755)
     assert own_program(None, str(program), "python") == (str(program),)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert own_program(None, "recollect", "python") == (str(program),)
+    assert own_program(None, "everkept", "python") == (str(program),)
 
 
-@pytest.mark.parametrize("started_as", ["/site/recollect/__main__.py", "/usr/bin/pytest", "-c", ""])
+@pytest.mark.parametrize("started_as", ["/site/everkept/__main__.py", "/usr/bin/pytest", "-c", ""])
 def test_else_it_is_a_module_of_the_interpreter(started_as: str) -> None:
     assert own_program(None, started_as, "/usr/bin/python3") == (
         "/usr/bin/python3",
         "-m",
-        "recollect",
+        "everkept",
     )
 
 
 def test_a_batch_file_of_windows_needs_its_shell() -> None:
     assert startable(["C:\\shop\\run.cmd"], "win32") == ("cmd", "/c", "C:\\shop\\run.cmd")
-    assert startable(["C:\\shop\\recollect.exe"], "win32") == ("C:\\shop\\recollect.exe",)
+    assert startable(["C:\\shop\\everkept.exe"], "win32") == ("C:\\shop\\everkept.exe",)
     assert startable(["/shop/run.cmd"], "linux") == ("/shop/run.cmd",)
 
 
 def test_a_line_for_the_shell_is_read_back_as_the_words_that_it_was_made_of() -> None:
-    words = ["/opt/my tools/recollect", "hook", "SessionEnd", "--data-dir", "/a'b $c"]
+    words = ["/opt/my tools/everkept", "hook", "SessionEnd", "--data-dir", "/a'b $c"]
     assert list(words_of_line(shell_line(words, "linux"))) == words
-    line = shell_line(["C:\\Users\\ada\\recollect.exe", "hook", "SessionEnd"], "win32")
-    assert line == "C:/Users/ada/recollect.exe hook SessionEnd"
+    line = shell_line(["C:\\Users\\ada\\everkept.exe", "hook", "SessionEnd"], "win32")
+    assert line == "C:/Users/ada/everkept.exe hook SessionEnd"
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "/usr/bin/recollect hook SessionStart",
-        "'/my tools/recollect' hook SessionStart --data-dir /x",
-        '"C:\\Program Files\\recollect.exe" hook SessionStart',
-        "C:\\tools\\recollect.exe hook SessionStart",
-        "/usr/bin/python3 -m recollect hook SessionStart",
-        "python -m recollect hook SessionStart",
-        "recollect hook SessionStart",
-        "C:/tools/recollect.cmd hook SessionStart",
-        "cmd /c C:/tools/recollect.cmd hook SessionStart",
-        "uvx recollect hook SessionStart",
-        "uv run recollect hook SessionStart",
+        "/usr/bin/everkept hook SessionStart",
+        "'/my tools/everkept' hook SessionStart --data-dir /x",
+        '"C:\\Program Files\\everkept.exe" hook SessionStart',
+        "C:\\tools\\everkept.exe hook SessionStart",
+        "/usr/bin/python3 -m everkept hook SessionStart",
+        "python -m everkept hook SessionStart",
+        "everkept hook SessionStart",
+        "C:/tools/everkept.cmd hook SessionStart",
+        "cmd /c C:/tools/everkept.cmd hook SessionStart",
+        "uvx everkept hook SessionStart",
+        "uv run everkept hook SessionStart",
     ],
 )
 def test_our_program_is_known_however_it_is_started(line: str) -> None:
@@ -83,16 +83,16 @@ def test_our_program_is_known_however_it_is_started(line: str) -> None:
         "./run hook SessionStart",
         "/opt/run hook SessionStart",
         "./scripts/run.sh hook SessionStart",
-        "recollect.sh hook SessionStart",
-        "/recollect/run hook SessionStart",
-        "echo recollect hook SessionStart",
-        "cmd /c echo recollect hook SessionStart",
-        "docker run recollect hook SessionStart",
-        "recollect-other hook SessionStart",
-        "echo recollect",
-        "recollect remember hook",
-        "hook recollect",
-        "unclosed 'quote recollect hook",
+        "everkept.sh hook SessionStart",
+        "/everkept/run hook SessionStart",
+        "echo everkept hook SessionStart",
+        "cmd /c echo everkept hook SessionStart",
+        "docker run everkept hook SessionStart",
+        "everkept-other hook SessionStart",
+        "echo everkept",
+        "everkept remember hook",
+        "hook everkept",
+        "unclosed 'quote everkept hook",
         "",
     ],
 )
@@ -107,7 +107,7 @@ def test_a_launcher_is_ours_in_a_checkout_or_where_it_is_known(tmp_path: Path, n
     assert not is_ours(words, "hook")
     assert arguments(words, "hook", [launcher]) == ("SessionStart", "--project", "shop")
     assert is_ours(["cmd", "/c", *words], "hook", [launcher])
-    source = tmp_path / "src" / "recollect"
+    source = tmp_path / "src" / "everkept"
     source.mkdir(parents=True)
     assert not is_ours(words, "hook")
     (source / "__main__.py").touch()
@@ -137,12 +137,12 @@ def test_an_option_is_found_in_both_ways_of_writing_it() -> None:
 
 def test_what_must_be_there_is_the_program_behind_the_shell_of_windows() -> None:
     assert started(["cmd", "/c", "C:\\run.cmd", "serve"]) == "C:\\run.cmd"
-    assert started(["recollect", "serve"]) == "recollect"
+    assert started(["everkept", "serve"]) == "everkept"
 
 
 def test_a_program_is_there_as_a_file_or_on_the_search_path(tmp_path: Path) -> None:
     assert is_there(sys.executable)
-    assert not is_there(str(tmp_path / "recollect"))
+    assert not is_there(str(tmp_path / "everkept"))
     assert not is_there(str(tmp_path))
     assert not is_there("no-program-has-this-name")
     assert not is_there("a\0b/c")

@@ -1,6 +1,6 @@
 import pytest
 
-from recollect.clients.shapes import Unfitting, as_list, as_object, is_same, with_filled
+from everkept.clients.shapes import Unfitting, as_list, as_object, is_same, with_filled
 
 
 def test_another_shape_is_told_with_its_place() -> None:

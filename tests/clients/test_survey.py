@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from recollect.clients.hook_entries import HooksPart
-from recollect.clients.places import CLIENTS, Places
-from recollect.clients.survey import Surveyed, surveyed
-from recollect.values import replace
+from everkept.clients.hook_entries import HooksPart
+from everkept.clients.places import CLIENTS, Places
+from everkept.clients.survey import Surveyed, surveyed
+from everkept.values import replace
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_every_client_is_there_also_where_nothing_is(places: Places) -> None:
 
 
 def test_an_entry_tells_its_program_its_data_and_its_project(places: Places) -> None:
-    entry = {"command": sys.executable, "args": ["-m", "recollect", "serve", "--project", "auto"]}
+    entry = {"command": sys.executable, "args": ["-m", "everkept", "serve", "--project", "auto"]}
     file = places.home / ".cursor" / "mcp.json"
     write(file, {"mcpServers": {"memory": entry, "other": {"command": "x"}}})
     (found,) = of(places, "cursor")
@@ -49,7 +49,7 @@ def test_an_entry_tells_its_program_its_data_and_its_project(places: Places) -> 
 
 def test_what_others_start_is_not_ours_whatever_it_is_called(places: Places) -> None:
     others = {
-        "recollect": {"command": "npx", "args": ["recollect-js"]},
+        "everkept": {"command": "npx", "args": ["everkept-js"]},
         "build": {"command": "npm", "args": ["run", "serve"]},
         "site": {"command": "/opt/site/run", "args": ["serve"]},
     }
@@ -63,10 +63,10 @@ def test_what_others_start_is_not_ours_whatever_it_is_called(places: Places) -> 
 
 
 def test_a_program_that_is_gone_and_another_data_folder_are_seen(places: Places) -> None:
-    gone = str(places.home / "old" / "recollect")
+    gone = str(places.home / "old" / "everkept")
     text = (
-        f"[mcp_servers.recollect]\ncommand = {json.dumps(gone)}\nargs = ['serve']\n"
-        "[mcp_servers.recollect.env]\nRECOLLECT_DATA_DIR = '/data'\n"
+        f"[mcp_servers.everkept]\ncommand = {json.dumps(gone)}\nargs = ['serve']\n"
+        "[mcp_servers.everkept.env]\nEVERKEPT_DATA_DIR = '/data'\n"
     )
     write(places.home / ".codex" / "config.toml", text)
     (found,) = of(places, "codex")
@@ -75,10 +75,10 @@ def test_a_program_that_is_gone_and_another_data_folder_are_seen(places: Places)
 
 
 def test_what_is_told_in_several_places_is_found_in_each(places: Places) -> None:
-    entry = {"command": "recollect", "args": ["serve", "--data-dir=/d"]}
-    kept = {"projects": {str(places.project): {"mcpServers": {"recollect": entry}}}}
-    write(places.home / ".claude.json", {**kept, "mcpServers": {"recollect": entry}})
-    write(places.project / ".mcp.json", {"mcpServers": {"recollect": entry}})
+    entry = {"command": "everkept", "args": ["serve", "--data-dir=/d"]}
+    kept = {"projects": {str(places.project): {"mcpServers": {"everkept": entry}}}}
+    write(places.home / ".claude.json", {**kept, "mcpServers": {"everkept": entry}})
+    write(places.project / ".mcp.json", {"mcpServers": {"everkept": entry}})
     found = of(places, "claude-code")
     assert [each.scope for each in found] == ["user", "local", "project"]
     assert {each.data_dir for each in found} == {"/d"}
@@ -86,21 +86,21 @@ def test_what_is_told_in_several_places_is_found_in_each(places: Places) -> None
 
 def test_hooks_are_found_with_their_events(places: Places) -> None:
     file = places.home / ".claude" / "settings.json"
-    part = HooksPart(file, lambda event: f"/opt/recollect hook {event} --data-dir /d")
+    part = HooksPart(file, lambda event: f"/opt/everkept hook {event} --data-dir /d")
     values = json.loads(part.content)
     del values["hooks"]["SessionEnd"]
     write(file, values)
     (found,) = of(places, "claude-code")
     assert (found.kind, found.file, found.data_dir) == ("hooks", file, "/d")
-    assert found.program == "/opt/recollect"
+    assert found.program == "/opt/everkept"
     assert found.missing_events == ("SessionEnd",)
     assert found.is_set_up
 
 
 def test_the_plugin_is_found(places: Places) -> None:
-    write(places.home / ".claude" / "settings.json", {"enabledPlugins": {"recollect@x": True}})
+    write(places.home / ".claude" / "settings.json", {"enabledPlugins": {"everkept@x": True}})
     (found,) = of(places, "claude-code")
-    assert (found.kind, found.name, found.is_set_up) == ("plugin", "recollect@x", True)
+    assert (found.kind, found.name, found.is_set_up) == ("plugin", "everkept@x", True)
     assert found.missing_events == ()
 
 
@@ -113,8 +113,8 @@ def test_a_file_that_cannot_be_read_is_told(places: Places, content: str) -> Non
 
 
 def test_broken_hooks_are_told_beside_what_works(places: Places) -> None:
-    entry = {"command": "recollect", "args": ["serve"]}
-    write(places.home / ".claude.json", {"mcpServers": {"recollect": entry}, "projects": []})
+    entry = {"command": "everkept", "args": ["serve"]}
+    write(places.home / ".claude.json", {"mcpServers": {"everkept": entry}, "projects": []})
     write(places.home / ".claude" / "settings.json", {"hooks": []})
     server, hooks = of(places, "claude-code")
     assert server.is_set_up

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from recollect.clients.shapes import Unfitting
-from recollect.clients.toml_text import NotToml, dumped, parsed, table, with_value, without
+from everkept.clients.shapes import Unfitting
+from everkept.clients.toml_text import NotToml, dumped, parsed, table, with_value, without
 
-ENTRY = {"command": "/opt/recollect", "args": ["serve", "--project", "auto"]}
-OURS = ("mcp_servers", "recollect")
+ENTRY = {"command": "/opt/everkept", "args": ["serve", "--project", "auto"]}
+OURS = ("mcp_servers", "everkept")
 
-names = st.sampled_from(["model", "a-b", "mcp_servers", "recollect", "x y", "日", ""])
+names = st.sampled_from(["model", "a-b", "mcp_servers", "everkept", "x y", "日", ""])
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 values = st.recursive(
     st.booleans() | st.integers(-99, 99) | texts,
@@ -21,7 +21,7 @@ values = st.recursive(
 # What a scanner that does not know texts would take for something else.
 tricky = st.sampled_from(
     [
-        '"""\n[mcp_servers.recollect]\ncommand = "no"\n"""',
+        '"""\n[mcp_servers.everkept]\ncommand = "no"\n"""',
         "'''\n[[x]] # '' \n'''",
         '"a # b"',
         "'c:\\x'",
@@ -32,7 +32,7 @@ tricky = st.sampled_from(
         '"""x""\\""""""',
     ]
 )
-lines = st.sampled_from(["", "# note", "  # [mcp_servers.recollect]", "\t"])
+lines = st.sampled_from(["", "# note", "  # [mcp_servers.everkept]", "\t"])
 
 
 @st.composite
@@ -63,7 +63,7 @@ def test_a_table_that_is_put_in_is_there_and_taking_it_out_gives_the_text_back(t
     before = parsed(text)
     changed = with_value(text, OURS, ENTRY)
     after = parsed(changed)
-    assert after["mcp_servers"].pop("recollect") == ENTRY
+    assert after["mcp_servers"].pop("everkept") == ENTRY
     if "mcp_servers" not in before:
         del after["mcp_servers"]
     assert after == before
@@ -87,14 +87,13 @@ def test_a_value_in_our_table_is_changed_in_its_place(text: str, new: Any) -> No
     assume(not isinstance(new, dict))
     ours = with_value(text, OURS, ENTRY)
     changed = with_value(ours, (*OURS, "command"), new)
-    assert parsed(changed)["mcp_servers"]["recollect"] == {**ENTRY, "command": new}
-    assert changed.replace(f"command = {dumped(new)}", 'command = "/opt/recollect"') == ours
+    assert parsed(changed)["mcp_servers"]["everkept"] == {**ENTRY, "command": new}
+    assert changed.replace(f"command = {dumped(new)}", 'command = "/opt/everkept"') == ours
 
 
 def test_a_table_is_written_as_people_write_it() -> None:
     assert with_value("", OURS, ENTRY) == (
-        '[mcp_servers.recollect]\ncommand = "/opt/recollect"\n'
-        'args = ["serve", "--project", "auto"]\n'
+        '[mcp_servers.everkept]\ncommand = "/opt/everkept"\nargs = ["serve", "--project", "auto"]\n'
     )
     assert table(("a", "b c"), {"path": "C:\\x y", "on": True}) == (
         "[a.\"b c\"]\npath = 'C:\\x y'\non = true"
@@ -102,16 +101,14 @@ def test_a_table_is_written_as_people_write_it() -> None:
 
 
 def test_a_new_key_joins_its_table() -> None:
-    text = (
-        '[mcp_servers.recollect]\n  command = "r" # mine\n\n[mcp_servers.recollect.env]\nA = "1"\n'
-    )
+    text = '[mcp_servers.everkept]\n  command = "r" # mine\n\n[mcp_servers.everkept.env]\nA = "1"\n'
     changed = with_value(text, (*OURS, "args"), ["serve"])
     assert changed == text.replace("# mine\n", '# mine\n  args = ["serve"]\n')
 
 
 def test_a_table_goes_with_the_tables_below_it() -> None:
     others = 'model = "x"\n\n[mcp_servers.a]\ncommand = "a"\n'
-    ours = '\n[mcp_servers.recollect]\ncommand = "r"\n\n[mcp_servers.recollect.env]\nA = "1"\n'
+    ours = '\n[mcp_servers.everkept]\ncommand = "r"\n\n[mcp_servers.everkept.env]\nA = "1"\n'
     rest = "\n# keep me\n[tui]\nnotify = true\n"
     assert without(others + ours + rest, OURS) == others + rest
 
@@ -119,20 +116,20 @@ def test_a_table_goes_with_the_tables_below_it() -> None:
 @pytest.mark.parametrize(
     ("text", "rest"),
     [
-        ('[mcp_servers]\nrecollect = { command = "r" }\nb = {}\n', "[mcp_servers]\nb = {}\n"),
-        ('[mcp_servers]\nrecollect.command = "r"\nb.x = 1\n', "[mcp_servers]\nb.x = 1\n"),
-        ('mcp_servers.recollect.command = "r"\nx = 1', "x = 1"),
-        ('["mcp_servers"."recollect"]\ncommand = "r"', ""),
+        ('[mcp_servers]\neverkept = { command = "r" }\nb = {}\n', "[mcp_servers]\nb = {}\n"),
+        ('[mcp_servers]\neverkept.command = "r"\nb.x = 1\n', "[mcp_servers]\nb.x = 1\n"),
+        ('mcp_servers.everkept.command = "r"\nx = 1', "x = 1"),
+        ('["mcp_servers"."everkept"]\ncommand = "r"', ""),
     ],
 )
 def test_other_ways_of_writing_the_table_are_known(text: str, rest: str) -> None:
     changed = with_value(text, (*OURS, "command"), "new")
-    assert parsed(changed)["mcp_servers"]["recollect"] == {"command": "new"}
+    assert parsed(changed)["mcp_servers"]["everkept"] == {"command": "new"}
     assert without(text, OURS) == rest
 
 
 @pytest.mark.parametrize(
-    "text", ['mcp_servers = { recollect = { command = "r" } }\n', 'mcp_servers = "no"\n']
+    "text", ['mcp_servers = { everkept = { command = "r" } }\n', 'mcp_servers = "no"\n']
 )
 def test_a_place_that_is_part_of_something_else_is_refused(text: str) -> None:
     with pytest.raises(Unfitting):

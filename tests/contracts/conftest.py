@@ -8,16 +8,16 @@ import pytest
 
 import postgres_libraries
 import postgresing
+from everkept.core.ports import Library, RecordStore
+from everkept.core.times import Clock
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.library import StandbyLibrary
+from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
+from everkept.engines.surreal.library import SurrealLibrary
 from making import DAY_ONE, MILLISECOND
 from reading import read_by_room
-from recollect.core.ports import Library, RecordStore
-from recollect.core.times import Clock
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.standby.journal.journal import Journal
-from recollect.engines.standby.library import StandbyLibrary
-from recollect.engines.surreal.connecting.embedded import EmbeddedConnection
-from recollect.engines.surreal.library import SurrealLibrary
 from surreal_libraries import library_over
 from surrealing import fresh_namespace, shared
 

@@ -4,11 +4,11 @@ from typing import get_args
 
 import pytest
 
+from everkept import __version__
+from everkept.core.conditions import Condition, Engine, Mode
+from everkept.core.ports import Library
+from everkept.engines.memory.library import MemoryLibrary
 from making import batch, entity
-from recollect import __version__
-from recollect.core.conditions import Condition, Engine, Mode
-from recollect.core.ports import Library
-from recollect.engines.memory.library import MemoryLibrary
 
 
 async def test_a_library_says_what_it_is_kept_in(library: Library) -> None:

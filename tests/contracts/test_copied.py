@@ -1,8 +1,8 @@
 """What is copied from elsewhere, which memories nobody asked for, and whose a folder is."""
 
+from everkept.core.ports import Library, RecordStore
+from everkept.core.records import Update, Where
 from making import DAY_ONE, MILLISECOND, batch, entity, note
-from recollect.core.ports import Library, RecordStore
-from recollect.core.records import Update, Where
 
 LATER = DAY_ONE + MILLISECOND
 

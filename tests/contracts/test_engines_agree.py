@@ -34,10 +34,8 @@ from drafting import (
     Draft,
     Pick,
 )
-from making import DAY_ONE
-from postgres_libraries import library_over
-from recollect.core.ports import Embedded, Purged, RecordStore
-from recollect.core.records import (
+from everkept.core.ports import Embedded, Purged, RecordStore
+from everkept.core.records import (
     Batch,
     Change,
     Delete,
@@ -51,17 +49,19 @@ from recollect.core.records import (
     Weights,
     Where,
 )
-from recollect.core.undo import plan_undo
-from recollect.core.words import parse_query
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.sqlite.connections import create
-from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.schema import PROJECT
-from recollect.engines.sqlite.store import SqliteStore
-from recollect.engines.surreal.connecting.embedded import EmbeddedConnection
-from recollect.engines.surreal.store import SurrealStore
-from recollect.errors import RecollectError
-from recollect.values import replace
+from everkept.core.undo import plan_undo
+from everkept.core.words import parse_query
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite.connections import create
+from everkept.engines.sqlite.database import Database
+from everkept.engines.sqlite.schema import PROJECT
+from everkept.engines.sqlite.store import SqliteStore
+from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
+from everkept.engines.surreal.store import SurrealStore
+from everkept.errors import EverkeptError
+from everkept.values import replace
+from making import DAY_ONE
+from postgres_libraries import library_over
 from surrealing import fresh_namespace, shared
 
 T = TypeVar("T")
@@ -280,7 +280,7 @@ def choices_of(every: Sequence[str], known: Sequence[Record | Link]) -> Mapping[
 async def outcome(answer: Awaitable[T]) -> T | str:
     try:
         return await answer
-    except RecollectError as error:
+    except EverkeptError as error:
         return error.code
 
 
@@ -395,7 +395,7 @@ class WithPostgres(Engines):
 
 
 # More by environment for a long night; this many take some twenty seconds for each engine.
-EXAMPLES = int(os.environ.get("RECOLLECT_TEST_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("EVERKEPT_TEST_EXAMPLES", "60"))
 
 
 def chosen(examples: int) -> settings:

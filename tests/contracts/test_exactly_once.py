@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from everkept.core.ports import Library, RecordStore
+from everkept.core.records import Batch, Delete, Restore, Update, Where
+from everkept.core.undo import plan_undo
+from everkept.errors import Conflict
+from everkept.values import replace
 from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
-from recollect.core.ports import Library, RecordStore
-from recollect.core.records import Batch, Delete, Restore, Update, Where
-from recollect.core.undo import plan_undo
-from recollect.errors import Conflict
-from recollect.values import replace
 
 ADA = batch(entity("Ada"), key="first", client="editor")
 

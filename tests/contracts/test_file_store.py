@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from core.test_files import ATTACKS
+from everkept.core.files import FileInfo
+from everkept.errors import Conflict, InvalidInput, NotFound, Refused, StoreBusy
+from everkept.filestores.locking import Terms
 from filing import STORES, Filing, cancel_at_once, filing, outcome
-from recollect.core.files import FileInfo
-from recollect.errors import Conflict, InvalidInput, NotFound, Refused, StoreBusy
-from recollect.filestores.locking import Terms
 
 MEGABYTE = 1_000_000
 
@@ -559,7 +559,7 @@ async def test_work_of_a_canceled_caller_ends_and_is_undone_under_its_lock(files
     running = asyncio.create_task(files.store.run_locked("bank", work, undo))
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert held == [[".recollect-bank.lock", "x.md", "y.md"]]
+    assert held == [[".everkept-bank.lock", "x.md", "y.md"]]
     assert files.files() == {"y.md": b"y"}
     await other.run_locked("bank", lambda: other.write("x.md", b"x"), undo)
     assert files.files() == {"x.md": b"x", "y.md": b"y"}

@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
+from everkept.filestores.names import is_working_file
 from filing import STORES, Filing, by_lease, filing, outcome
 from processes import acting
-from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError
-from recollect.filestores.names import is_working_file
 
 EXAMPLES = {"local": 30}
 FEWER = 10  # for a store whose every call is a conversation
@@ -149,7 +149,7 @@ class FileStoreMachine(RuleBasedStateMachine):
         expected = "ok"
         try:
             getattr(changed, name)(*arguments)
-        except RecollectError as error:
+        except EverkeptError as error:
             expected = error.code
         else:
             self.model = changed
@@ -209,7 +209,7 @@ class FileStoreMachine(RuleBasedStateMachine):
         before = self.model.copy()
         try:
             self.model.write(path, data)
-        except RecollectError as error:
+        except EverkeptError as error:
             self.model, expected = before, error.code
         else:
             expected = "ok"
@@ -248,7 +248,7 @@ class FileStoreMachine(RuleBasedStateMachine):
         changed = self.model.copy()
         try:
             getattr(changed, name)(*arguments)
-        except RecollectError:
+        except EverkeptError:
             changed = self.model
         # Beside it, since the server that it asks may be in this process.
         self._run(asyncio.to_thread(self.mortal.ask, json.dumps([name, told, at])))

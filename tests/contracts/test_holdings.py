@@ -5,17 +5,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from everkept.core.copies import PASSING, Holdings
+from everkept.core.ports import Library, RecordStore, Token
+from everkept.core.projects import Project
+from everkept.core.records import Where
+from everkept.core.searching import Search
+from everkept.core.switching import Switching
+from everkept.core.times import Clock
+from everkept.core.usage import Usage
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import Conflict, NotFound, ProjectArchived
 from making import DAY_ONE, batch, entity
-from recollect.core.copies import PASSING, Holdings
-from recollect.core.ports import Library, RecordStore, Token
-from recollect.core.projects import Project
-from recollect.core.records import Where
-from recollect.core.searching import Search
-from recollect.core.switching import Switching
-from recollect.core.times import Clock
-from recollect.core.usage import Usage
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import Conflict, NotFound, ProjectArchived
 
 SHOP, CAFE = "/work/shop", "/work/café läden"
 

@@ -1,10 +1,10 @@
 import pytest
 
+from everkept.core.ports import Library, Token
+from everkept.core.projects import Project
+from everkept.core.records import Where
+from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived
 from making import DAY_ONE, MILLISECOND, batch, entity
-from recollect.core.ports import Library, Token
-from recollect.core.projects import Project
-from recollect.core.records import Where
-from recollect.errors import Conflict, InvalidInput, NotFound, ProjectArchived
 
 SHOP_ID = "99999999-8888-4777-8666-555555555555"
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.ports import Library
+from everkept.core.projects import Silence
+from everkept.core.records import Where
+from everkept.errors import NotFound
+from everkept.values import replace
 from making import DAY_ONE, MILLISECOND, batch, entity
-from recollect.core.ports import Library
-from recollect.core.projects import Silence
-from recollect.core.records import Where
-from recollect.errors import NotFound
-from recollect.values import replace
 
 FOLDER, OTHER = "/work/shop", "/work/café/läden"
 
@@ -143,7 +143,7 @@ async def test_a_silence_is_told_in_microseconds(library: Library) -> None:
 
 
 async def test_a_library_that_is_opened_again_knows_it(tmp_path: Path) -> None:
-    from recollect.engines.sqlite.library import SqliteLibrary
+    from everkept.engines.sqlite.library import SqliteLibrary
 
     first = SqliteLibrary(tmp_path)
     await first.assign_workspace(FOLDER, await first.create("shop", ""))

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from everkept.core.ports import Library
+from everkept.core.records import Where
+from everkept.core.searching import KEPT_SEARCHES, Search
 from making import DAY_ONE, batch, entity
-from recollect.core.ports import Library
-from recollect.core.records import Where
-from recollect.core.searching import KEPT_SEARCHES, Search
 
 
 def search(query: str, **more: Any) -> Search:

@@ -2,9 +2,9 @@
 
 import asyncio
 
+from everkept.core.ports import Library
+from everkept.core.usage import Usage
 from making import DAY_ONE, batch, entity
-from recollect.core.ports import Library
-from recollect.core.usage import Usage
 
 
 def calls(tool: str, count: int = 1, *, errors: int = 0, each: float = 2.0, at: int = 0) -> Usage:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.transcripts.claude_code.sessions import ClaudeCodeFormat
-from recollect.transcripts.codex.rollouts import CodexFormat
-from recollect.transcripts.cursor.agents import CursorFormat
-from recollect.transcripts.gemini.projects import GeminiProjects
-from recollect.transcripts.gemini.sessions import GeminiFormat
-from recollect.transcripts.plain import PlainFormat
-from recollect.transcripts.reading.lines import LineTranscript, MakeFormat
+from everkept.transcripts.claude_code.sessions import ClaudeCodeFormat
+from everkept.transcripts.codex.rollouts import CodexFormat
+from everkept.transcripts.cursor.agents import CursorFormat
+from everkept.transcripts.gemini.projects import GeminiProjects
+from everkept.transcripts.gemini.sessions import GeminiFormat
+from everkept.transcripts.plain import PlainFormat
+from everkept.transcripts.reading.lines import LineTranscript, MakeFormat
 from replaying import SAMPLES, Replay
 from rereading import changed, jsonl, places, read, read_growing, read_with_breaks
 
@@ -139,7 +139,7 @@ def test_a_marker_in_any_line_is_of_a_conversation_in_the_file(
     form, sample = FORMATS[source]
     records = list(records_of(sample))
     number = data.draw(st.integers(0, len(records) - 1))
-    records[number] |= {"also": [{"deep": "<!-- recollect: do not index -->"}]}
+    records[number] |= {"also": [{"deep": "<!-- everkept: do not index -->"}]}
     kept = read(made(tmp_path_factory, jsonl(*records)), form)
     [marked] = kept.marked
     parents = {turn.part_of for turn in kept.turns.values()}

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from everkept.core.matching import HEARD
+from everkept.core.ports import RecordStore, Tally
+from everkept.core.records import Delete, Record, Restore, Update, Weights, Where
+from everkept.core.undo import plan_undo
+from everkept.core.words import parse_query
 from making import DAY_ONE, batch, entity, link_ref, record_ref
-from recollect.core.matching import HEARD
-from recollect.core.ports import RecordStore, Tally
-from recollect.core.records import Delete, Record, Restore, Update, Weights, Where
-from recollect.core.undo import plan_undo
-from recollect.core.words import parse_query
 
 DAY = 86_400_000_000
 

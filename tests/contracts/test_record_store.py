@@ -3,9 +3,8 @@ from typing import Any
 
 import pytest
 
-from making import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
-from recollect.core.ports import Order, RecordStore
-from recollect.core.records import (
+from everkept.core.ports import Order, RecordStore
+from everkept.core.records import (
     Batch,
     Change,
     Delete,
@@ -18,8 +17,9 @@ from recollect.core.records import (
     Weights,
     Where,
 )
-from recollect.core.words import WordQuery, parse_query
-from recollect.errors import Conflict
+from everkept.core.words import WordQuery, parse_query
+from everkept.errors import Conflict
+from making import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
 
 DAY_TWO = DAY_ONE + 86_400_000 * MILLISECOND
 EVERYTHING = Where(deleted=None)

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everkept.core.ports import Embedded, Library, RecordStore
+from everkept.core.records import Delete, Record, Ref, Update, Weights, Where
+from everkept.core.text import digest
+from everkept.core.words import parse_query
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import Conflict
 from making import batch, entity, link, link_ref, memory, note, record_ref
-from recollect.core.ports import Embedded, Library, RecordStore
-from recollect.core.records import Delete, Record, Ref, Update, Weights, Where
-from recollect.core.text import digest
-from recollect.core.words import parse_query
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import Conflict
 
 SECRET = "xyzzysecret"
 MODEL = "a model"

@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from copying import ALL, axis, copy_all, everything
+from everkept.core.copies import Stock
+from everkept.core.ports import Embedded, Library, RecordStore
+from everkept.core.records import Delete, Insert, Link, Record, Ref, Restore, Step, Update, Where
+from everkept.engines.memory.store import MemoryStore
+from everkept.errors import Conflict
 from making import DAY_ONE, batch
-from recollect.core.copies import Stock
-from recollect.core.ports import Embedded, Library, RecordStore
-from recollect.core.records import Delete, Insert, Link, Record, Ref, Restore, Step, Update, Where
-from recollect.engines.memory.store import MemoryStore
-from recollect.errors import Conflict
 
 
 @dataclass(frozen=True)

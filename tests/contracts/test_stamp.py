@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everkept.core.ports import Embedded, RecordStore
+from everkept.core.records import Delete, Ref, Restore, Update, Weights, Where
+from everkept.core.words import parse_query
+from everkept.errors import Conflict
 from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
-from recollect.core.ports import Embedded, RecordStore
-from recollect.core.records import Delete, Ref, Restore, Update, Weights, Where
-from recollect.core.words import parse_query
-from recollect.errors import Conflict
 
 MODEL = "model"
 NORTH = np.array([1.0, 0.0], np.float32)

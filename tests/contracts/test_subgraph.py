@@ -2,10 +2,10 @@
 
 import pytest
 
+from everkept.core.ports import RecordStore
+from everkept.core.records import Delete
+from everkept.core.subgraphs import Edge, Node, Selection, Subgraph, ask_for_subgraph
 from making import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
-from recollect.core.ports import RecordStore
-from recollect.core.records import Delete
-from recollect.core.subgraphs import Edge, Node, Selection, Subgraph, ask_for_subgraph
 
 KINDS = ("entity", "observation")
 

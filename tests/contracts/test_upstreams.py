@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.core.upstreams import Upstream
-from recollect.errors import UpstreamError, UpstreamUnavailable
+from everkept.core.upstreams import Upstream
+from everkept.errors import UpstreamError, UpstreamUnavailable
 from upstream_tools import ODD, Actor
 from upstreaming import PATIENCE, SCENES, Scene, there
 

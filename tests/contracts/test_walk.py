@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from everkept.core.ports import Library, RecordStore
+from everkept.core.records import Delete, Link, Restore, Where
+from everkept.core.walking import Direction, Hops
+from everkept.values import replace
 from making import DAY_ONE, batch, entity, link, link_ref, memory, record_ref
-from recollect.core.ports import Library, RecordStore
-from recollect.core.records import Delete, Link, Restore, Where
-from recollect.core.walking import Direction, Hops
-from recollect.values import replace
 
 ENTITIES, MEMORIES = ["a", "b", "c", "d", "e\0"], ["m", "n"]
 KINDS = dict.fromkeys(ENTITIES, "entity") | dict.fromkeys(MEMORIES, "memory")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.accounts import (
+from everkept.core.accounts import (
     NAME_LIMIT,
     Account,
     acting,
@@ -13,7 +13,7 @@ from recollect.core.accounts import (
     signed,
     signer_of,
 )
-from recollect.errors import InvalidInput
+from everkept.errors import InvalidInput
 
 ANNA = Account("anna")
 

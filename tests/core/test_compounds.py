@@ -1,6 +1,6 @@
 import pytest
 
-from recollect.core.compounds import (
+from everkept.core.compounds import (
     MAX_JOINED,
     compounds,
     joined,

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.cursors import cursor_of, position_of
-from recollect.errors import InvalidInput
+from everkept.core.cursors import cursor_of, position_of
+from everkept.errors import InvalidInput
 
 
 @given(st.text(), st.integers())

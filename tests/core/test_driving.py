@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from recollect.core.driving import driven
+from everkept.core.driving import driven
 
 
 async def at_once(value: int) -> int:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.core.fencing import as_code, as_data, as_quotation, fenced
+from everkept.core.fencing import as_code, as_data, as_quotation, fenced
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.files import PATH_LIMIT, FileInfo, checked_path, is_name
-from recollect.errors import Refused
+from everkept.core.files import PATH_LIMIT, FileInfo, checked_path, is_name
+from everkept.errors import Refused
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from recollect.core.finishing import finished, is_on_event_loop
+from everkept.core.finishing import finished, is_on_event_loop
 
 
 async def test_work_is_carried_to_its_end() -> None:

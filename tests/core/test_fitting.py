@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
+from everkept.core.fitting import fits
+from everkept.core.records import Where
 from making import DAY_ONE, note
-from recollect.core.fitting import fits
-from recollect.core.records import Where
 
 RECORD = note(
     "p",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.json_encoder import encode, encode_small, encode_utf8
+from everkept.core.json_encoder import encode, encode_small, encode_utf8
 
 PLAIN = st.recursive(
     st.none()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.json_text import DEEPEST, Document, NotJson, parsed
+from everkept.core.json_text import DEEPEST, Document, NotJson, parsed
 
 scalars = (
     st.none()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.lines import Lines, Overlong, id_in
+from everkept.core.lines import Lines, Overlong, id_in
 
 LIMIT = 20_000
 

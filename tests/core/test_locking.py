@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from recollect.core.locking import locked, unlock
+from everkept.core.locking import locked, unlock
 
 
 def test_a_file_is_locked_by_one_opening_at_a_time(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from recollect.core.markers import has_marker, has_marker_within
+from everkept.core.markers import has_marker, has_marker_within
 
-MARKER = "<!-- recollect: do not index -->"
+MARKER = "<!-- everkept: do not index -->"
 
 
 @pytest.mark.parametrize(
@@ -13,10 +13,10 @@ MARKER = "<!-- recollect: do not index -->"
         "<INSTRUCTIONS-TO-EPISODIC-MEMORY>DO NOT INDEX THIS CHAT</INSTRUCTIONS-TO-EPISODIC-MEMORY>",
         "a <instructions-to-episodic-memory>\n do not  index this chat\n"
         "</ instructions-to-episodic-memory > b",
-        "<!-- recollect: do not index -->",
-        "<!--RECOLLECT : DO NOT\nINDEX-->",
-        "What does `<!-- recollect: do not index -->` do?",
-        "```\n<!-- recollect: do not index -->\n```",
+        "<!-- everkept: do not index -->",
+        "<!--EVERKEPT : DO NOT\nINDEX-->",
+        "What does `<!-- everkept: do not index -->` do?",
+        "```\n<!-- everkept: do not index -->\n```",
     ],
 )
 def test_a_marker_counts_wherever_it_stands(text: str) -> None:
@@ -29,8 +29,8 @@ def test_a_marker_counts_wherever_it_stands(text: str) -> None:
         "do not index this chat",
         "<INSTRUCTIONS-TO-EPISODIC-MEMORY>",
         "<INSTRUCTIONS-TO-EPISODIC-MEMORY>index this</INSTRUCTIONS-TO-EPISODIC-MEMORY>",
-        "<!-- recollect -->",
-        "recollect: do not index",
+        "<!-- everkept -->",
+        "everkept: do not index",
         "",
     ],
 )
@@ -43,8 +43,8 @@ def test_less_than_the_whole_marker_is_none(text: str) -> None:
     [
         json.dumps({"a": MARKER}),
         json.dumps({"a": json.dumps({"b": json.dumps([f"x\n{MARKER}"])})}),
-        r'{"a": "\u003c!\u002d- Recollect: do\nnot\tindex --\u003E"}',
-        r'{"a": "{\"b\": \"\\u003c!-- recollect: do not\\nindex --\\u003e\"}"}',
+        r'{"a": "\u003c!\u002d- Everkept: do\nnot\tindex --\u003E"}',
+        r'{"a": "{\"b\": \"\\u003c!-- everkept: do not\\nindex --\\u003e\"}"}',
         r'{"a": "<INSTRUCTIONS-TO-EPISODIC-MEMORY>DO NOT INDEX THIS CHAT'
         r'<\/INSTRUCTIONS-TO-EPISODIC-MEMORY>"}',
         f"no json at all {MARKER}",
@@ -54,10 +54,10 @@ def test_a_marker_counts_however_it_is_escaped(raw: str) -> None:
     assert has_marker_within(raw.encode())
 
 
-@pytest.mark.parametrize("raw", [b"", b"recollect", b'{"recollect": "\\u003c!-- no"}', b"\xff<!--"])
+@pytest.mark.parametrize("raw", [b"", b"everkept", b'{"everkept": "\\u003c!-- no"}', b"\xff<!--"])
 def test_other_bytes_hold_none(raw: bytes) -> None:
     assert not has_marker_within(raw)
 
 
 def test_a_long_row_of_backslashes_takes_no_long_time() -> None:
-    assert not has_marker_within(b"recollect" + b"\\" * 4_000_000)
+    assert not has_marker_within(b"everkept" + b"\\" * 4_000_000)

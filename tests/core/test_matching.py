@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.matching import HEARD, fields_of, heard, matches, score
-from recollect.core.records import Weights
-from recollect.core.words import parse_query
+from everkept.core.matching import HEARD, fields_of, heard, matches, score
+from everkept.core.records import Weights
+from everkept.core.words import parse_query
 
 FIELDS = fields_of("Shop API", "The parser was moved to getUserName", "orders before it")
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.peers import (
+from everkept.core.peers import (
     NoPeers,
     Peer,
     PeerQuestion,
@@ -14,7 +14,7 @@ from recollect.core.peers import (
     shown_fingerprint,
     source_of,
 )
-from recollect.errors import InvalidInput
+from everkept.errors import InvalidInput
 
 DIGITS = "0123456789abcdef" * 4
 
@@ -101,7 +101,7 @@ def test_what_is_no_token_is_refused_and_not_repeated(given: str) -> None:
 
 
 def test_a_token_is_taken_without_the_end_of_its_line() -> None:
-    assert checked_token("rcl_abc\r\n") == "rcl_abc"
+    assert checked_token("evk_abc\r\n") == "evk_abc"
 
 
 @pytest.mark.parametrize("given", ["", "a b", "ä", "x" * 41, "a/b", "a:b", "a\n"])

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.projects import PROJECT_NAME_LIMIT, checked_project_name
-from recollect.errors import InvalidInput
+from everkept.core.projects import PROJECT_NAME_LIMIT, checked_project_name
+from everkept.errors import InvalidInput
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,13 @@ import sys
 
 import pytest
 
-from recollect.core.secrets import masked
+from everkept.core.secrets import masked
 from serving import HANG
 
 # Each took minutes once, or would with a look that reads the same words for every program.
 HOSTILE = f"""
-from recollect.core.secrets import masked
-from recollect.hooks.ending import end_after
+from everkept.core.secrets import masked
+from everkept.hooks.ending import end_after
 end_after({HANG})
 for text in ("curl -x " * 50_000, "mysql " + "'" * 100_000, "curl -u " + '"a\\\\' * 40_000):
     masked(text)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.secrets import masked, masked_json, secret_spans
+from everkept.core.secrets import masked, masked_json, secret_spans
 
 # Put together from pieces, so that nobody takes this file for one that leaks.
 MIXED = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3cD6fG9h"
@@ -30,7 +30,7 @@ TOKENS = {
     "sendgrid key": "SG" + "." + MIXED[:22] + "." + MIXED[:38],
     "twilio key": "S" + "K" + "0123456789abcdef" * 2,
     "digitalocean token": "do" + "p_v1_" + "0123456789abcdef" * 4,
-    "recollect token": "rc" + "l_" + MIXED + "abc",
+    "everkept token": "rc" + "l_" + MIXED + "abc",
 }
 
 
@@ -46,9 +46,9 @@ def test_every_kind_of_github_token_is_known(prefix: str) -> None:
     assert masked(prefix + MIXED) == ("[masked: github token]", ["github token"])
 
 
-@pytest.mark.parametrize("prefix", ["rclu_", "rclp_"])
+@pytest.mark.parametrize("prefix", ["evku_", "evkp_"])
 def test_tokens_of_accounts_are_known_as_the_owners_is(prefix: str) -> None:
-    assert masked(prefix + MIXED + "abc") == ("[masked: recollect token]", ["recollect token"])
+    assert masked(prefix + MIXED + "abc") == ("[masked: everkept token]", ["everkept token"])
 
 
 def test_the_secret_half_of_an_aws_key_goes_with_its_id() -> None:
@@ -213,7 +213,7 @@ def test_each_kind_is_told_once_in_the_order_of_the_text() -> None:
         "https://user:${PASS}@example.com/",
         "https://user:<password>@example.com/",
         "risk-assessment1234567890abcdefgh",
-        "src/recollect/core/secrets.py:42",
+        "src/everkept/core/secrets.py:42",
         "The key is under the doormat; the API key section of the docs is long.",
         "",
     ],

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.core.sentences import beginning, sentences
+from everkept.core.sentences import beginning, sentences
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.projects import Silence
-from recollect.core.switching import Switching
+from everkept.core.projects import Silence
+from everkept.core.switching import Switching
 
 spans = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 30)), max_size=5, unique_by=lambda span: span[0]

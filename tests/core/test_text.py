@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.text import (
+from everkept.core.text import (
     clipped,
     digest,
     forbidden_in_text,

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.times import ago, iso, now, parsed
+from everkept.core.times import ago, iso, now, parsed
 
 # From the year 1000 to the year 9999.
 moments = st.integers(-30_000_000_000_000_000, 253_402_300_799_999_999)

@@ -1,8 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.core import tokens
-from recollect.core.tokens import token_count
+from everkept.core import tokens
+from everkept.core.tokens import token_count
 
 # The most that cl100k, o200k and a published Claude vocabulary make of each text.
 MEASURED = (
@@ -14,7 +14,7 @@ MEASURED = (
     ),
     ("    if (error instanceof TimeoutError) {\n        throw new Retryable(error);\n    }", 18),
     ('{"memory_id": "memory:01JD8Z7Q", "tags": ["auth", "grpc"], "importance": 0.75}', 32),
-    ("src/recollect/core/tokens.py:28 /usr/lib/python3.11/site-packages/numpy/core/", 30),
+    ("src/everkept/core/tokens.py:28 /usr/lib/python3.11/site-packages/numpy/core/", 30),
     ("https://example.org/docs/v2/reference?section=tokens&page=17#counting", 22),
     ("SELECT id, text FROM records WHERE deleted_at IS NULL ORDER BY id DESC LIMIT 20;", 19),
     ("qL3fYp0m9XvT2eRkZB7uJw5nD8sHcGaKxMiPoUyNtVb6SdQlEr1WhIzFjCgA4O==", 58),

@@ -1,6 +1,6 @@
 import asyncio
 
-from recollect.core.touching import touched, touching
+from everkept.core.touching import touched, touching
 
 
 async def test_what_is_touched_within_is_told_once_in_the_order_it_came() -> None:

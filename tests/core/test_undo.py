@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everkept.core.records import Batch, Change, Delete, Record, Restore, Step, Update, Where
+from everkept.core.undo import plan_undo, undone
+from everkept.engines.memory.store import MemoryStore
+from everkept.errors import Refused
+from everkept.values import replace
 from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
-from recollect.core.records import Batch, Change, Delete, Record, Restore, Step, Update, Where
-from recollect.core.undo import plan_undo, undone
-from recollect.engines.memory.store import MemoryStore
-from recollect.errors import Refused
-from recollect.values import replace
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recollect.core.upstreams import ONLY, Endpoint, Launch, Reach
+from everkept.core.upstreams import ONLY, Endpoint, Launch, Reach
 
 KEY = "sk-ant-api03-" + "Zq8Lw2Xc9Vb4Nm1Kj7Hg5Fd3Sa6Po0Iu"
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.embedders.cached import KEPT, KEPT_FOR, CachedEmbedder
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.embedders.onnx import OnnxEmbedder
-from recollect.errors import ModelUnavailable
+from everkept.embedders.cached import KEPT, KEPT_FOR, CachedEmbedder
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.onnx import OnnxEmbedder
+from everkept.errors import ModelUnavailable
 
 
 class Counting(HashingEmbedder):

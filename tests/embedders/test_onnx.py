@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.ports import Embedder
-from recollect.embedders import network
-from recollect.embedders.network import Network
-from recollect.embedders.onnx import (
+from everkept.core.ports import Embedder
+from everkept.embedders import network
+from everkept.embedders.network import Network
+from everkept.embedders.onnx import (
     FOLDER,
     MOST_WINDOWS,
     NETWORK,
@@ -29,7 +29,7 @@ from recollect.embedders.onnx import (
     batches,
     windows,
 )
-from recollect.errors import ModelUnavailable
+from everkept.errors import ModelUnavailable
 
 TEXTS = [
     "How do I reset my password?",
@@ -314,7 +314,7 @@ async def test_a_damaged_vocabulary_is_named(folder: Path, content: bytes | None
 async def test_a_runtime_that_cannot_be_imported_is_no_crash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delitem(sys.modules, "recollect.embedders.network")
+    monkeypatch.delitem(sys.modules, "everkept.embedders.network")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(ModelUnavailable):
         await OnnxEmbedder().embed(["text"])
@@ -324,7 +324,7 @@ def test_the_import_is_light_and_embedding_leaves_no_trace(tmp_path: Path) -> No
     """The runtime would keep an id for its reports in the user's cache, were it not told off."""
     script = """if True:
         import asyncio, sys
-        from recollect.embedders.onnx import OnnxEmbedder
+        from everkept.embedders.onnx import OnnxEmbedder
         assert not {"numpy", "onnxruntime"} & sys.modules.keys()
         asyncio.run(OnnxEmbedder().embed(["text"]))
     """

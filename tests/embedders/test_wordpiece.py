@@ -6,8 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers.implementations import BertWordPieceTokenizer
 
-from recollect.embedders import onnx
-from recollect.embedders.wordpiece import LONGEST_CACHED, LONGEST_WORD, SPECIAL, WordPiece
+from everkept.embedders import onnx
+from everkept.embedders.wordpiece import LONGEST_CACHED, LONGEST_WORD, SPECIAL, WordPiece
 
 PIECES = (onnx.FOLDER / onnx.VOCABULARY).read_text(encoding="utf-8").split()
 IDS = {piece: number for number, piece in enumerate(PIECES)}

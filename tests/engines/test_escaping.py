@@ -1,7 +1,7 @@
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from recollect.engines.escaping import given, kept
+from everkept.engines.escaping import given, kept
 
 
 @drawn(st.text(st.sampled_from("\0\x01\x02a")))

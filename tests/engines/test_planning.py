@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from making import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
-from recollect.core.records import (
+from everkept.core.records import (
     Batch,
     Delete,
     Edit,
@@ -22,9 +21,10 @@ from recollect.core.records import (
     Step,
     Update,
 )
-from recollect.engines.memory.viewing import Held
-from recollect.engines.planning import Plan, plan
-from recollect.errors import Conflict
+from everkept.engines.memory.viewing import Held
+from everkept.engines.planning import Plan, plan
+from everkept.errors import Conflict
+from making import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
 
 LATER = DAY_ONE + MILLISECOND
 

@@ -1,10 +1,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from everkept.core.records import AMENDABLE, Edit, Ref
+from everkept.engines.redacting import redacted_edit, redacted_link, redacted_record, told_of
+from everkept.values import replace
 from making import entity, link, record_ref
-from recollect.core.records import AMENDABLE, Edit, Ref
-from recollect.engines.redacting import redacted_edit, redacted_link, redacted_record, told_of
-from recollect.values import replace
 
 ADA = record_ref("Ada")
 

@@ -3,13 +3,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everkept.core.copies import Stock
+from everkept.core.records import Link, Record
+from everkept.core.stored import Access, Embedded
+from everkept.engines.restocking import check_belonging, is_retold, records_of
+from everkept.errors import Conflict
+from everkept.values import replace
 from making import entity, link, note
-from recollect.core.copies import Stock
-from recollect.core.records import Link, Record
-from recollect.core.stored import Access, Embedded
-from recollect.engines.restocking import check_belonging, is_retold, records_of
-from recollect.errors import Conflict
-from recollect.values import replace
 
 
 def test_a_stock_names_its_records_what_they_belong_to_and_what_has_more() -> None:

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.engines import vectors
-from recollect.engines.vectors import VectorIndex
+from everkept.engines import vectors
+from everkept.engines.vectors import VectorIndex
 
 DIMENSIONS = 384
 

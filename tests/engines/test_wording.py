@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everkept.core.driving import driven
+from everkept.core.records import Record
+from everkept.engines.wording import Aged, Place, Shift, Worded, reach
 from making import DAY_ONE, entity, memory, note
-from recollect.core.driving import driven
-from recollect.core.records import Record
-from recollect.engines.wording import Aged, Place, Shift, Worded, reach
 
 TEXTS = st.sampled_from(["red", "blue"])
 PARENTS = ("Ada", "Bob")

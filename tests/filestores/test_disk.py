@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from recollect.errors import ReadOnly, Refused
-from recollect.filestores import disk
-from recollect.filestores.local import LocalFiles
+from everkept.errors import ReadOnly, Refused
+from everkept.filestores import disk
+from everkept.filestores.local import LocalFiles
 
 
 def test_folders_are_made_with_those_above(tmp_path: Path) -> None:

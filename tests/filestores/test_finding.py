@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.extras import install_hint
+from everkept.errors import InvalidInput, Unavailable
+from everkept.filestores.finding import Files, SshAddress, parsed_address
 from filing import outcome
-from recollect.errors import InvalidInput, Unavailable
-from recollect.filestores.finding import Files, SshAddress, parsed_address
 
 
 @pytest.mark.parametrize(
@@ -125,5 +126,5 @@ async def test_without_asyncssh_the_way_to_get_it_is_said(monkeypatch: pytest.Mo
     files = Files()
     with pytest.raises(Unavailable) as caught:
         await files.at("ssh://ada@host/path")
-    assert caught.value.hint == 'Install it: pip install "recollect[ssh]"'
+    assert caught.value.hint == install_hint("ssh")
     assert await outcome(files.close()) == "ok"

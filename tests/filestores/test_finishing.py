@@ -3,8 +3,8 @@ import threading
 
 import pytest
 
-from recollect.core.driving import driven
-from recollect.filestores.finishing import in_thread
+from everkept.core.driving import driven
+from everkept.filestores.finishing import in_thread
 
 
 async def test_a_thread_that_was_begun_has_ended_when_its_caller_is_cancelled() -> None:

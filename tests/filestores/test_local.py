@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from everkept.errors import Conflict, Refused, StorageFull
+from everkept.filestores.local import LocalFiles
+from everkept.filestores.locking import Terms
 from filing import outcome
 from processes import Actor, acting, said_by
-from recollect.errors import Conflict, Refused, StorageFull
-from recollect.filestores.local import LocalFiles
-from recollect.filestores.locking import Terms
 
 HOUR = 3600
 NOBODY = 65_534

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everkept.core import times
+from everkept.errors import InvalidInput, StoreBusy, Unavailable
+from everkept.filestores.local import LocalFiles
+from everkept.filestores.local_locks import LocalLockFiles
+from everkept.filestores.locking import Locks, Terms, claim_of, time_to_watch
+from everkept.filestores.owners import this_machine
 from filing import outcome
-from recollect.core import times
-from recollect.errors import InvalidInput, StoreBusy, Unavailable
-from recollect.filestores.local import LocalFiles
-from recollect.filestores.local_locks import LocalLockFiles
-from recollect.filestores.locking import Locks, Terms, claim_of, time_to_watch
-from recollect.filestores.owners import this_machine
 from stepping import DEAD, Contention, Never
 
-LOCK = ".recollect-bank.lock"
+LOCK = ".everkept-bank.lock"
 SECOND = 1_000_000
 PATIENCE = 60.0  # seconds for what must happen and does
 
@@ -246,7 +246,7 @@ async def test_work_in_a_thread_that_outlasts_its_lease_writes_no_more(tmp_path:
         await store.write("x.md", b"mine")
         time.seconds += 3_600
         token = json.loads((tmp_path / LOCK).read_text(encoding="utf-8"))["token"]
-        (tmp_path / f".recollect-bank.{token}.lock").write_text(taken, encoding="utf-8")
+        (tmp_path / f".everkept-bank.{token}.lock").write_text(taken, encoding="utf-8")
         outcomes.append(await outcome(store.write("x.md", b"late")))
 
     with pytest.raises(StoreBusy):

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.files import PATH_LIMIT, is_name
-from recollect.errors import Refused
-from recollect.filestores.names import (
+from everkept.core.files import PATH_LIMIT, is_name
+from everkept.errors import Refused
+from everkept.filestores.names import (
     is_temporary,
     is_working_file,
     lock_file,
@@ -29,7 +29,7 @@ def test_a_lock_is_out_of_reach_in_any_case(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [".gitignore", ".notes.tmp", "x.tmp", ".x.md.tmp", "yarn.lock", ".recollect.yaml", "x"]
+    "name", [".gitignore", ".notes.tmp", "x.tmp", ".x.md.tmp", "yarn.lock", ".everkept.yaml", "x"]
 )
 def test_other_names_are_of_people(name: str) -> None:
     assert not is_working_file(name)

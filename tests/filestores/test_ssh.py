@@ -11,10 +11,10 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from recollect.core.files import FileStore
-from recollect.errors import InvalidInput, RecollectError, Refused, StorageFull
-from recollect.filestores.finding import Files
-from recollect.filestores.ssh import SshConnections, SshOptions
+from everkept.core.files import FileStore
+from everkept.errors import EverkeptError, InvalidInput, Refused, StorageFull
+from everkept.filestores.finding import Files
+from everkept.filestores.ssh import SshConnections, SshOptions
 from sshing import LOOPBACK, Keys, SftpFactory, asyncssh_server
 
 
@@ -70,7 +70,7 @@ async def test_one_folder_has_one_store() -> None:
 
 
 def test_a_program_without_far_folders_does_not_load_ssh() -> None:
-    code = "import recollect.filestores.ssh, sys; sys.exit('asyncssh' in sys.modules)"
+    code = "import everkept.filestores.ssh, sys; sys.exit('asyncssh' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -145,7 +145,7 @@ async def test_a_full_disk_changes_nothing_and_is_named(
 
 async def test_a_failure_without_a_reason_is_no_full_disk(tmp_path: Path) -> None:
     async with store_on(tmp_path, full(asyncssh.SFTPFailure("Failure"), free=1000)) as store:
-        with pytest.raises(RecollectError) as caught:
+        with pytest.raises(EverkeptError) as caught:
             await store.write("note.md", b"long")
         assert caught.value.code == "unavailable"
 

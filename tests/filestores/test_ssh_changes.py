@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.files import FileStore
 from filing import REMOTE, Filing, by_lease, filing
 from processes import Actor, acting
-from recollect.core.files import FileStore
 
 Tree = dict[str, bytes | None]  # folders are None
 

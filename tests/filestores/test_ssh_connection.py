@@ -9,11 +9,11 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from recollect.core.files import FileStore
-from recollect.errors import Unavailable
-from recollect.filestores.locking import Terms
-from recollect.filestores.ssh import SshConnections
-from recollect.values import replace
+from everkept.core.files import FileStore
+from everkept.errors import Unavailable
+from everkept.filestores.locking import Terms
+from everkept.filestores.ssh import SshConnections
+from everkept.values import replace
 from sshing import LOOPBACK, SERVERS, BadLine, Keys, SshServer, Way, asyncssh_server, bad_line
 
 OLD, NEW = b"old" * 1000, b"new" * 40_000

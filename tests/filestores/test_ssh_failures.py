@@ -1,7 +1,7 @@
 import asyncssh
 
-from recollect.errors import ReadOnly
-from recollect.filestores.ssh_failures import translated
+from everkept.errors import ReadOnly
+from everkept.filestores.ssh_failures import translated
 
 
 def test_an_error_about_the_folder_itself_names_it() -> None:

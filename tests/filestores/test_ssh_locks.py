@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.files import FileStore
+from everkept.errors import StoreBusy
+from everkept.filestores.locking import Terms
+from everkept.filestores.names import lock_file
 from filing import REMOTE, Filing, by_lease, filing
 from processes import Actor, acting
-from recollect.core.files import FileStore
-from recollect.errors import StoreBusy
-from recollect.filestores.locking import Terms
-from recollect.filestores.names import lock_file
 
 LOCK = lock_file("bank")
 

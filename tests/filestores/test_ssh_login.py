@@ -8,10 +8,10 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from recollect.core.files import FileStore
-from recollect.errors import InvalidInput, RecollectError, Refused, Unavailable
-from recollect.filestores.ssh import SshConnections, SshOptions
-from recollect.values import replace
+from everkept.core.files import FileStore
+from everkept.errors import EverkeptError, InvalidInput, Refused, Unavailable
+from everkept.filestores.ssh import SshConnections, SshOptions
+from everkept.values import replace
 from sshing import LOOPBACK, Keys, SshServer, asyncssh_server, free_port
 
 
@@ -38,8 +38,8 @@ async def read(server: SshServer, options: SshOptions, host: str = LOOPBACK) -> 
         await connections.close()
 
 
-async def refusal(server: SshServer, options: SshOptions, host: str = LOOPBACK) -> RecollectError:
-    with pytest.raises(RecollectError) as caught:
+async def refusal(server: SshServer, options: SshOptions, host: str = LOOPBACK) -> EverkeptError:
+    with pytest.raises(EverkeptError) as caught:
         await read(server, options, host)
     return caught.value
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from recollect.errors import InvalidInput
-from recollect.filestores.ssh_place import SshPlace
+from everkept.errors import InvalidInput
+from everkept.filestores.ssh_place import SshPlace
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ import pytest
 
 from calling_hooks import Hooks, remember
 from engine_journeys import REFERENCE, Talk, import_transcript, place
+from everkept.engines.sqlite.library import SqliteLibrary
 from family_journeys import follow_all
 from fronting import actor, mapped, write
-from recollect.engines.sqlite.library import SqliteLibrary
 from remembering import Assistant
 from serving import HANG, INITIALIZE, StdioServer, command, environment, stdio_server
 
@@ -145,7 +145,7 @@ def modules(process: "subprocess.Popen[bytes]", sent: bytes) -> list[str]:
     """Return our modules and the top names of other packages that a process has loaded."""
     _, told = process.communicate(sent, timeout=HANG)
     names = {line.rpartition("|")[2].strip() for line in told.decode().splitlines() if "|" in line}
-    ours = {name for name in names if name.partition(".")[0] == "recollect"}
+    ours = {name for name in names if name.partition(".")[0] == "everkept"}
     tops = {name.partition(".")[0] for name in names - ours}
     return sorted(ours | tops - sys.stdlib_module_names - IGNORED)
 
@@ -159,7 +159,7 @@ def test_a_hook_loads_the_modules_that_are_recorded(
     hooks = Hooks(tmp_path / "data", folder)
     asyncio.run(remember(hooks))
     event, facts = HOOKS[name]
-    process = hooks.run("-X", "importtime", "-m", "recollect", "hook", event)
+    process = hooks.run("-X", "importtime", "-m", "everkept", "hook", event)
     golden(f"modules-hook-{name}", modules(process, hooks.told(**facts).encode()))
 
 

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from recollect.errors import InvalidInput
-from recollect.hooks.answers import MOST_CONTEXT, written
-from recollect.hooks.model import Answer
+from everkept.errors import InvalidInput
+from everkept.hooks.answers import MOST_CONTEXT, written
+from everkept.hooks.model import Answer
 
 
 @pytest.mark.parametrize("answer", [None, Answer()])

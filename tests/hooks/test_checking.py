@@ -5,25 +5,25 @@ from pathlib import Path
 
 import pytest
 
+from everkept.app.care.findings import Finding, Patient, mended
+from everkept.core.times import now
+from everkept.hooks.checking import check_hooks
+from everkept.hooks.files.faults import record
+from everkept.hooks.files.jobs import Job, Jobs
+from everkept.hooks.files.ledger import Ledger
+from everkept.hooks.files.locks import Lock
+from everkept.settings import load
+from everkept.values import replace
 from parting import at_home, wait_for_workers
-from recollect.app.care.findings import Finding, Patient, mended
-from recollect.core.times import now
-from recollect.hooks.checking import check_hooks
-from recollect.hooks.files.faults import record
-from recollect.hooks.files.jobs import Job, Jobs
-from recollect.hooks.files.ledger import Ledger
-from recollect.hooks.files.locks import Lock
-from recollect.settings import load
-from recollect.values import replace
 from serving import HANG
 
 LONG_AGO = (1_000_000, 1_000_000)
 MEND = """
 import sys
-from recollect.app.care.findings import Patient, mended
-from recollect.core.times import now
-from recollect.hooks.checking import check_hooks
-from recollect.settings import load
+from everkept.app.care.findings import Patient, mended
+from everkept.core.times import now
+from everkept.hooks.checking import check_hooks
+from everkept.settings import load
 done = mended(check_hooks(Patient(load({"data_dir": sys.argv[1]}), now)))
 sys.exit(not (done and all(each.is_done for each in done)))
 """
@@ -124,7 +124,7 @@ def test_what_failed_gets_another_try(patient: Patient, folder: Path) -> None:
 def test_ledgers_of_long_ago_go(
     patient: Patient, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.hooks.checking.MANY_LEDGERS", 1)
+    monkeypatch.setattr("everkept.hooks.checking.MANY_LEDGERS", 1)
     for session in ("one", "two", "three"):
         Ledger(folder, session).claim(["x"])
     assert worst(patient) == []

@@ -6,12 +6,12 @@ from serving import HANG
 # Nothing else of Python runs while the expression is looked at, and it takes for years.
 HANGING = """
 import re
-from recollect.hooks.ending import end_after
+from everkept.hooks.ending import end_after
 end_after(0.1)
 re.match("(a+)+$", "a" * 99 + "b")
 """
 QUICK = f"""
-from recollect.hooks.ending import end_after
+from everkept.hooks.ending import end_after
 end_after({HANG})
 print("done")
 """

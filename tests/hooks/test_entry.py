@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from calling_hooks import KNOWN, Hooks, listed, remember
-from recollect.clients.hook_entries import EVENTS, TIMEOUT
-from recollect.errors import InvalidInput
-from recollect.hooks.entry import (
+from everkept.clients.hook_entries import EVENTS, TIMEOUT
+from everkept.errors import InvalidInput
+from everkept.hooks.entry import (
     LAST_WORDS,
     LIMIT,
     LIMITS,
@@ -15,9 +15,9 @@ from recollect.hooks.entry import (
     handler_of,
     parsed,
 )
-from recollect.settings import files_folder, load
+from everkept.settings import files_folder, load
 
-SIGNED_IN = {"RECOLLECT_DATABASE_USER": "anna", "RECOLLECT_DATABASE_PASSWORD": "hunter2"}
+SIGNED_IN = {"EVERKEPT_DATABASE_USER": "anna", "EVERKEPT_DATABASE_PASSWORD": "hunter2"}
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens
 PLUGIN = Path(__file__).parents[2] / "plugin" / "hooks" / "hooks.json"
 
@@ -100,12 +100,12 @@ def test_hooks_of_a_server_read_the_copy_of_it_that_is_here(
     copy.parent.mkdir(parents=True)
     hooks.data.rename(copy)
     served = Hooks(tmp_path / "elsewhere", hooks.folder)
-    assert KNOWN in served.call("SessionStart", RECOLLECT_DATABASE_URL=address, **SIGNED_IN).context
+    assert KNOWN in served.call("SessionStart", EVERKEPT_DATABASE_URL=address, **SIGNED_IN).context
     asked = served.told(prompt="How did we limit logins last time?", session_id="other")
     told = served.call("UserPromptSubmit", asked, "--database-url", address, **SIGNED_IN)
     assert KNOWN in told.context
     other = "ws://127.0.0.1:2"  # another database, of which nothing was seen here
-    assert served.call("SessionStart", RECOLLECT_DATABASE_URL=other).is_silent
+    assert served.call("SessionStart", EVERKEPT_DATABASE_URL=other).is_silent
     assert served.faults == []
 
 
@@ -113,6 +113,6 @@ def test_hooks_of_a_server_read_the_copy_of_it_that_is_here(
 def test_hooks_are_silent_where_the_database_is_another_programs(hooks: Hooks, event: str) -> None:
     before = listed(hooks.data)
     assert hooks.call(event, None, "--engine", "surreal").is_silent
-    in_memory = {"RECOLLECT_DEPLOYMENT_MODE": "embedded-memory"}
+    in_memory = {"EVERKEPT_DEPLOYMENT_MODE": "embedded-memory"}
     assert hooks.call(event, **in_memory).is_silent
     assert listed(hooks.data) == before

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import InvalidInput
-from recollect.hooks.events import event_from, facts_from, name_of
-from recollect.hooks.model import HookEvent
+from everkept.errors import InvalidInput
+from everkept.hooks.events import event_from, facts_from, name_of
+from everkept.hooks.model import HookEvent
 
 
 def told(**facts: Any) -> Mapping[str, Any]:

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from everkept.app.workspaces import home_of
+from everkept.core.driving import driven
+from everkept.core.records import Record, Where
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.reading_room import SqliteReadingRoom, reading_room
+from everkept.families.history.model import TURN
+from everkept.hooks.past import past_of
 from making import DAY_ONE, batch
-from recollect.app.workspaces import home_of
-from recollect.core.driving import driven
-from recollect.core.records import Record, Where
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.reading_room import SqliteReadingRoom, reading_room
-from recollect.families.history.model import TURN
-from recollect.hooks.past import past_of
 
 
 @pytest.fixture

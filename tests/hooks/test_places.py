@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.workspaces import home_of
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.hooks.places import hooks_folder, project_of
-from recollect.settings import Settings
+from everkept.app.workspaces import home_of
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.hooks.places import hooks_folder, project_of
+from everkept.settings import Settings
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 import pytest
 
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.hooks.todos import is_todo, open_todos
 from hooking import here
 from making import batch, memory
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.hooks.todos import is_todo, open_todos
 
 
 @pytest.mark.parametrize(

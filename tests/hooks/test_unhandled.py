@@ -1,5 +1,5 @@
-from recollect.hooks.entry import HANDLED
-from recollect.hooks.unhandled import EVENTS, end_if_unhandled
+from everkept.hooks.entry import HANDLED
+from everkept.hooks.unhandled import EVENTS, end_if_unhandled
 
 
 def test_no_event_that_is_handled_ends_early() -> None:

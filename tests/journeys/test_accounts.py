@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from calling import Client
-from recollect.app.app import App
-from recollect.core.accounts import Account, acting_as
-from recollect.core.records import Where
-from recollect.core.sessions import Session
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.errors import NotFound, ReadOnly, RecollectError
-from recollect.settings import load
-from recollect.tools.tool import Effect
+from everkept.app.app import App
+from everkept.core.accounts import Account, acting_as
+from everkept.core.records import Where
+from everkept.core.sessions import Session
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.errors import EverkeptError, NotFound, ReadOnly
+from everkept.settings import load
+from everkept.tools.tool import Effect
 
 GATEWAY: dict[str, Any] = {
     "upstream": {"command": "nowhere"},
@@ -203,7 +203,7 @@ async def test_no_error_names_what_is_kept_below(app: App) -> None:
         ("create_project", {"name": "own"}),
         ("read_graph", {"project": "own"}),
     ):
-        with pytest.raises(RecollectError) as refused:
+        with pytest.raises(EverkeptError) as refused:
             await anna(tool, **arguments)
         assert "(anna)" not in str(refused.value.envelope())
 
@@ -289,4 +289,4 @@ async def test_an_account_without_a_past_is_not_sent_to_a_command_of_the_owners(
         for tool in ("recall_previous_discussions", "unified_memory_search"):
             answer = await who(tool, query="deploys")
             assert answer["warnings"][0]["code"] == "no_history"
-            assert ("recollect import history" in str(answer)) == is_told
+            assert ("everkept import history" in str(answer)) == is_told

@@ -6,6 +6,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everkept.app.app import App
+from everkept.core.accounts import acting_as
+from everkept.core.records import Where
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.settings import load
+from everkept.tools.tool import Tool
 from interfering import (
     ANNA,
     ENTITIES,
@@ -19,15 +25,9 @@ from interfering import (
     repeatable,
     steps,
 )
-from recollect.app.app import App
-from recollect.core.accounts import acting_as
-from recollect.core.records import Where
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.settings import load
-from recollect.tools.tool import Tool
 
 # Nothing of the data folder is used: the library is in memory.
-NOWHERE = Path(tempfile.gettempdir()) / "recollect-accounts"
+NOWHERE = Path(tempfile.gettempdir()) / "everkept-accounts"
 
 SEARCHING = (
     "recall_memories",

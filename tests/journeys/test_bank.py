@@ -186,7 +186,7 @@ def test_a_connection_without_state_names_the_store_in_each_call(data: Path, hom
 
         assert call("get_memory_bank_status")["isError"]
         refused = call("register_store", storeId="shop", path=str(home))
-        assert "recollect register-store ID PATH" in json.dumps(refused["structuredContent"])
+        assert "everkept register-store ID PATH" in json.dumps(refused["structuredContent"])
         assert run("register-store", "shop", home, "--data-dir", data).returncode == 0
         status = call("get_memory_bank_status", storeId="shop")["structuredContent"]
         assert status["path"] == str(home / "memory-bank")

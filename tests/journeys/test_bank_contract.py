@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from recollect.app.app import App
-from recollect.core.sessions import Session
-from recollect.errors import RecollectError
-from recollect.settings import load
-from recollect.tools.tool import Result
+from everkept.app.app import App
+from everkept.core.sessions import Session
+from everkept.errors import EverkeptError
+from everkept.settings import load
+from everkept.tools.tool import Result
 from shaping import keys_of, pattern, unlike
 
 JSON = dict[str, Any]
@@ -47,8 +47,8 @@ class Bank:
         }
         return await self.app.call(self.session, tool, given)
 
-    async def error(self, tool: str, arguments: JSON) -> RecollectError:
-        with pytest.raises(RecollectError) as caught:
+    async def error(self, tool: str, arguments: JSON) -> EverkeptError:
+        with pytest.raises(EverkeptError) as caught:
             await self.call(tool, arguments)
         return caught.value
 

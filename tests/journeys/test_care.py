@@ -172,7 +172,7 @@ def test_a_running_server_goes_on_with_what_was_restored(
     for variable in ("HOME", "USERPROFILE"):  # whose clients the doctor looks at
         monkeypatch.setenv(variable, str(tmp_path))
     data, file = tmp_path / "data", tmp_path / "copy.zip"
-    with stdio_server(data, "--project", "shop", RECOLLECT_EMBEDDING_MODEL="none") as server:
+    with stdio_server(data, "--project", "shop", EVERKEPT_EMBEDDING_MODEL="none") as server:
         server.ask(0, "initialize", **INITIALIZE)
         _store(server, "Said before the backup", "project")
         _store(server, "Mine before the backup", "user")
@@ -186,7 +186,7 @@ def test_a_running_server_goes_on_with_what_was_restored(
         _store(server, "Mine after the restore", "user")
         expected = _recalled(server)
         assert expected >= {"Said after the restore", "Mine after the restore"}
-    with stdio_server(data, "--project", "shop", RECOLLECT_EMBEDDING_MODEL="none") as again:
+    with stdio_server(data, "--project", "shop", EVERKEPT_EMBEDDING_MODEL="none") as again:
         again.ask(0, "initialize", **INITIALIZE)
         assert _recalled(again) == expected
     assert run("doctor", "--full", "--data-dir", data).returncode == 0

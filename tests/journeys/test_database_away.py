@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from copying import everything
+from everkept.core.records import Record, Update, Where
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.standby import closing
+from everkept.engines.standby.copy.following import SOON
+from everkept.engines.standby.reaching import MAKING_WAY
+from everkept.errors import EverkeptError
 from making import DAY_ONE, batch, entity, note
-from recollect.core.records import Record, Update, Where
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.standby import closing
-from recollect.engines.standby.copy.following import SOON
-from recollect.engines.standby.reaching import MAKING_WAY
-from recollect.errors import RecollectError
 from standing_by import BOUND, EVERY, PATIENCE, Standing
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class Away(RuleBasedStateMachine):
             store = await self.store(place)
             try:
                 await store.commit(batch(step, at=DAY_ONE + self.number))
-            except RecollectError:
+            except EverkeptError:
                 return False
             return True
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.conditions import Condition, answering
+from everkept.core.ports import Library, RecordStore
+from everkept.engines.standby.library import StandbyLibrary
 from faulting import KINDS, Server, library_on, proxied, served
 from making import batch, entity
 from processes import Actor
-from recollect.core.conditions import Condition, answering
-from recollect.core.ports import Library, RecordStore
-from recollect.engines.standby.library import StandbyLibrary
 from standing_by import over_server
 from surrealing import CORES, PATIENCE, fresh_namespace
 from surrealing import served as served_by_surreal
@@ -215,7 +215,7 @@ async def test_a_program_that_ends_while_it_is_away_goes_on_where_it_was(
 
 async def copied(library: StandbyLibrary, folder: Path, name: str) -> None:
     """Waits until the copy has a record."""
-    from recollect.engines.sqlite.library import SqliteLibrary
+    from everkept.engines.sqlite.library import SqliteLibrary
 
     replica = SqliteLibrary(folder / "replica")
     try:
@@ -238,7 +238,7 @@ async def until(ask: Callable[[], Awaitable[bool]]) -> None:
 async def test_what_a_server_without_files_had_is_kept_when_it_begins_anew(
     core: int, tmp_path: Path
 ) -> None:
-    from recollect.engines.sqlite.library import SqliteLibrary
+    from everkept.engines.sqlite.library import SqliteLibrary
 
     async with served_by_surreal(core) as server:
         library = over_server(server.url, fresh_namespace(), tmp_path)

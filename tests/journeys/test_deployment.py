@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 from engine_journeys import Place
+from everkept.cli.main import COMMANDS
+from everkept.settings import Settings
+from everkept.values import fields
 from placing import variables
-from recollect.cli.main import COMMANDS
-from recollect.settings import Settings
-from recollect.values import fields
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +22,7 @@ def commands(file: str) -> list[str]:
 def test_both_texts_have_the_owners_token_made_before_the_server_starts() -> None:
     told = commands("deploy/compose.yaml")
     assert told == commands("docs/deployment.md")
-    assert told[:2] == ["run --rm recollect token", "up -d"]
+    assert told[:2] == ["run --rm everkept token", "up -d"]
 
 
 def test_a_token_is_made_in_a_database_that_is_empty_and_has_no_server(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_there_is_one_image_and_its_variables_are_settings() -> None:
     ]
     compose = (ROOT / "deploy" / "compose.yaml").read_text("utf-8")
     assert "build: .." in compose
-    named = re.findall(r"\bRECOLLECT_([A-Z_]+):", compose)
+    named = re.findall(r"\bEVERKEPT_([A-Z_]+):", compose)
     assert {"TRANSPORT", "HOST", "PORT", "CERTIFICATE"} <= {*named}
     assert {name.lower() for name in named} <= {field.name for field in fields(Settings)}
 
@@ -48,4 +48,4 @@ def test_the_health_check_of_the_image_is_a_command() -> None:
     image = (ROOT / "Dockerfile").read_text("utf-8")
     [check] = re.findall(r"HEALTHCHECK .*CMD (\[.*\])", image)
     program, command = json.loads(check)
-    assert (program, command in COMMANDS) == ("recollect", True)
+    assert (program, command in COMMANDS) == ("everkept", True)

@@ -28,7 +28,7 @@ LASTING = tuple(engine for engine in ENGINES if engine != "embedded-memory")
 SHARED = (REFERENCE, *SERVERS)  # several processes at once
 # Servers whose users differ are not neighbours: a command is told of one user.
 ROUND = (POSTGRES, "embedded-file", "server-2", "server-3", REFERENCE)
-CHOICES = ("RECOLLECT_ENGINE", "RECOLLECT_DEPLOYMENT_MODE")
+CHOICES = ("EVERKEPT_ENGINE", "EVERKEPT_DEPLOYMENT_MODE")
 TWO = ["Lunch is at noon", "Orders live in PostgreSQL"]
 # Of one commit. What is asked for has their stems, and stands in none of them as it is.
 PARTS = {"Router": "routes parcels", "Sorter": "sorted letters", "Cache": "caches stamps"}
@@ -101,7 +101,7 @@ def migrated(source: Place, target: Place) -> Any:
 
 def address(at: Place) -> str:
     if at.engine in SERVERS:
-        return at.variables["RECOLLECT_DATABASE_URL"]
+        return at.variables["EVERKEPT_DATABASE_URL"]
     return f"{at.product}:{at.data}"
 
 

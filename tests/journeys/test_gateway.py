@@ -208,7 +208,7 @@ def test_the_environment_of_the_server_behind_is_what_the_file_names(tmp_path: P
         environment = server.call("env")
     assert environment["GIVEN"] == "a secret"
     assert environment["PLAIN"] == "as it is"
-    assert not {"OF_OURS", "OTHER", "RECOLLECT_CONFIG"} & environment.keys()
+    assert not {"OF_OURS", "OTHER", "EVERKEPT_CONFIG"} & environment.keys()
 
 
 async def test_who_may_only_read_is_offered_what_only_reads(either: Front) -> None:
@@ -226,7 +226,7 @@ async def test_who_may_only_read_is_offered_what_only_reads(either: Front) -> No
 def _in_the_config_folder(folder: Path) -> dict[str, str]:
     """A home with a gateway's file where ours is looked for, on every platform."""
     for base in ("config", "config/Library/Application Support"):
-        place = folder / base / "recollect"
+        place = folder / base / "everkept"
         place.mkdir(parents=True)
         write(
             place / "tools.json",
@@ -235,7 +235,7 @@ def _in_the_config_folder(folder: Path) -> dict[str, str]:
     config = str(folder / "config")
     return {"HOME": config, "USERPROFILE": config, "XDG_CONFIG_HOME": config} | {
         "LOCALAPPDATA": config,
-        "RECOLLECT_CONFIG": "",
+        "EVERKEPT_CONFIG": "",
     }
 
 
@@ -308,14 +308,14 @@ def test_a_file_that_becomes_invalid_is_reported_and_the_old_one_stays(tmp_path:
     assert any(str(file) in line for line in server.said)
 
 
-async def test_a_recollect_behind_itself_is_one_more_process_and_no_chain(tmp_path: Path) -> None:
+async def test_a_everkept_behind_itself_is_one_more_process_and_no_chain(tmp_path: Path) -> None:
     """It reads the same file, and offers what is behind it to no other gateway."""
-    folder = tmp_path / "home" / ".config" / "recollect"
+    folder = tmp_path / "home" / ".config" / "everkept"
     folder.mkdir(parents=True)
     program, *arguments = command("serve", "--data-dir", tmp_path / "behind")
     behind = {"command": program, "args": arguments, "passThrough": {"prefix": "behind_"}}
     write(folder / "tools.json", {"upstream": behind | {"start": "at-start"}})
-    variables = {"HOME": str(tmp_path / "home"), "RECOLLECT_CONFIG": ""}
+    variables = {"HOME": str(tmp_path / "home"), "EVERKEPT_CONFIG": ""}
     front = Front(tmp_path, "stdio", options=("--toolsets", "graph,gateway"), variables=variables)
     front.file.symlink_to(folder / "tools.json")
     async with front.connect() as client:
@@ -323,7 +323,7 @@ async def test_a_recollect_behind_itself_is_one_more_process_and_no_chain(tmp_pa
         assert "behind_store_memory" in names
         assert not any(name.startswith("behind_behind_") for name in names)
         children = psutil.Process().children(recursive=True)
-        servers = [child for child in children if "recollect" in child.cmdline()]
+        servers = [child for child in children if "everkept" in child.cmdline()]
         assert len(servers) == 2
 
 

@@ -40,16 +40,16 @@ def test_the_file_for_episodic_memory_fits_its_schemas(tmp_path: Path) -> None:
         assert read["result"]["content"][0]["text"].startswith("# Conversation")
 
 
-def test_the_file_for_another_recollect_stores_and_recalls_there(tmp_path: Path) -> None:
+def test_the_file_for_another_everkept_stores_and_recalls_there(tmp_path: Path) -> None:
     there = tmp_path / "there"
     token = _run("token", "--data-dir", there).strip()
     given = ("--toolsets", "memories", "--project", "far")
     with http_server(there, *given) as other:
         file = _ready_for(other, tmp_path)
-        checked = _run("gateway", "check", "--gateway-config", file, RECOLLECT_TOKEN=token)
+        checked = _run("gateway", "check", "--gateway-config", file, EVERKEPT_TOKEN=token)
         assert "tools" in checked
         here = ("--toolsets", "gateway", "--gateway-config", file)
-        with stdio_server(tmp_path / "here", *here, RECOLLECT_TOKEN=token) as server:
+        with stdio_server(tmp_path / "here", *here, EVERKEPT_TOKEN=token) as server:
             server.ask(0, "initialize", **INITIALIZE)
             memory = {"content": "Ships dock in the north", "type": "semantic", "scope": "project"}
             stored = server.call("memory__store", **memory)
@@ -59,7 +59,7 @@ def test_the_file_for_another_recollect_stores_and_recalls_there(tmp_path: Path)
 
 
 def _ready_for(other: HttpServer, folder: Path) -> Path:
-    text = _run("gateway", "init", "--ready", "recollect", "--print")
+    text = _run("gateway", "init", "--ready", "everkept", "--print")
     usual = "http://127.0.0.1:8081/mcp"
     assert usual in text
     return write(folder / "tools.json", text.replace(usual, other.url))

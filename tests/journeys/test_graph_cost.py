@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from calling import Client
-from recollect.app.app import App
-from recollect.settings import load
+from everkept.app.app import App
+from everkept.settings import load
 from watching import Watch, watched
 
 NAMES = [f"Thing {number}" for number in range(30)]
@@ -19,7 +19,7 @@ ENTITIES = [
 RELATIONS = [{"from": one, "to": other, "relationType": "knows"} for one, other in pairwise(NAMES)]
 
 
-@pytest.fixture(params=["recollect", "server-memory"])
+@pytest.fixture(params=["everkept", "server-memory"])
 def dialect(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -91,7 +91,7 @@ async def test_over_http_a_store_is_made_in_its_own_thread(tmp_path: Path, watch
 async def test_a_page_takes_three_questions_of_its_own_rows(
     client: Client, watch: Watch, dialect: str, limit: int
 ) -> None:
-    is_paged = dialect == "recollect"
+    is_paged = dialect == "everkept"
     page = await client("read_graph", **({"limit": limit} if is_paged else {}))
     assert len(page["entities"]) == min(limit, len(NAMES) + 1) if is_paged else len(NAMES) + 1
     assert len(watch.questions) == 3

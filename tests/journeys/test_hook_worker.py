@@ -12,17 +12,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from everkept.app.app import App
+from everkept.core.records import Where
+from everkept.core.sessions import Session
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.hooks.files.faults import recent
+from everkept.hooks.files.jobs import Job, Jobs
+from everkept.hooks.files.locks import Lock
+from everkept.hooks.leaving.waking import lock_path
+from everkept.hooks.leaving.worker import MOST_MEMORY
+from everkept.settings import load
 from parting import NAP, at_home, hook, hooked, past, transcript, wait_for_workers, workers
-from recollect.app.app import App
-from recollect.core.records import Where
-from recollect.core.sessions import Session
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.hooks.files.faults import recent
-from recollect.hooks.files.jobs import Job, Jobs
-from recollect.hooks.files.locks import Lock
-from recollect.hooks.leaving.waking import lock_path
-from recollect.hooks.leaving.worker import MOST_MEMORY
-from recollect.settings import load
 from serving import HANG, command, stdio_server
 
 SESSION = "11111111-2222-4333-8444-555555555555"
@@ -30,8 +30,8 @@ MANY = 1_500  # turns: enough for a worker to be killed in the middle
 AT_ONCE = 50
 LIMITED = """
 import sys
-from recollect.hooks.leaving.worker import main
-from recollect.settings import load
+from everkept.hooks.leaving.worker import main
+from everkept.settings import load
 main(load({"data_dir": sys.argv[1]}), time_limit=float(sys.argv[2]), grace=float(sys.argv[3]))
 """
 
@@ -94,7 +94,7 @@ def imported_whole(home: Path, data: Path) -> None:
 
 async def remember(data: Path, folder: Path, content: str) -> None:
     flags = {"data_dir": data, "path": folder, "embedding_model": "none"}
-    app = App(load(flags, {"RECOLLECT_CONFIG": "none"}))
+    app = App(load(flags, {"EVERKEPT_CONFIG": "none"}))
     given = {"content": content, "type": "episodic", "scope": "session", "session_id": SESSION}
     await app.call(Session(), "store_memory", given)
     await app.close()
@@ -197,7 +197,7 @@ async def test_a_worker_keeps_to_its_time_and_the_next_one_goes_on(
     home: Path, data: Path, folder: Path
 ) -> None:
     path = transcript(home, SESSION, folder, MANY)
-    hooked("SessionEnd", data, home, told(path, folder), RECOLLECT_READ_ONLY="true")
+    hooked("SessionEnd", data, home, told(path, folder), EVERKEPT_READ_ONLY="true")
     assert waiting(data) == []
     hooked("PreCompact", data, home, told(path, folder))
     for process in workers(data):
@@ -241,7 +241,7 @@ def test_a_worker_is_polite_and_its_own_hooks_keep_still(
     hooked("SessionEnd", data, home, told(path, folder))
     [job] = waiting(data)
     [worker] = workers(data)
-    assert worker.environ()["RECOLLECT_INSIDE_HOOK"]
+    assert worker.environ()["EVERKEPT_INSIDE_HOOK"]
     while not reached(data, job):
         psutil.wait_procs([worker], timeout=NAP)
     if sys.platform == "win32":
@@ -252,7 +252,7 @@ def test_a_worker_is_polite_and_its_own_hooks_keep_still(
     if sys.platform == "linux":
         assert 0 < worker.rlimit(psutil.RLIMIT_DATA)[0] <= MOST_MEMORY
     wait_for_workers(data)
-    inside = {"RECOLLECT_INSIDE_HOOK": "1"}
+    inside = {"EVERKEPT_INSIDE_HOOK": "1"}
     assert hooked("SessionEnd", data, home, told(path, folder), **inside) == ""
     assert waiting(data) == []
     assert workers(data) == []
@@ -262,7 +262,7 @@ async def test_a_project_that_is_off_and_hooks_that_are_off_leave_nothing_behind
     home: Path, data: Path, folder: Path
 ) -> None:
     path = transcript(home, SESSION, folder, 4)
-    assert hooked("SessionEnd", data, home, told(path, folder), RECOLLECT_HOOKS="false") == ""
+    assert hooked("SessionEnd", data, home, told(path, folder), EVERKEPT_HOOKS="false") == ""
     assert not data.exists()  # noqa: ASYNC240
     await remember(data, folder, "The teapot leaks")
     library = SqliteLibrary(data)
@@ -293,7 +293,7 @@ def test_where_only_reading_is_allowed_what_waits_goes_on_waiting(
     jobs = Jobs(data / "hooks")
     jobs.add(Job("SessionEnd", SESSION, 1))
     before = jobs.get(jobs.names()[0])
-    only_reading = {"RECOLLECT_READ_ONLY": "true"}
+    only_reading = {"EVERKEPT_READ_ONLY": "true"}
     assert hooked("SessionStart", data, home, told(None, folder), **only_reading) == ""
     assert hooked("SessionEnd", data, home, told(None, folder), **only_reading) == ""
     assert workers(data) == []

@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from calling_hooks import KNOWN, PATIENCE, Hooks, listed, remember
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.hooks.files.ledger import Ledger
 from making import batch, memory
 from processes import acting
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.hooks.files.ledger import Ledger
 
 QUICK = ("SessionStart", "UserPromptSubmit")
 ASKED = "How did we limit logins last time?"
@@ -42,20 +42,20 @@ FORBIDDEN = {
 }
 # What of ours is for those who write, walk or clean up.
 NOT_FOR_READERS = {
-    "recollect.core.walking",
-    "recollect.engines.sqlite.cleansing",
-    "recollect.engines.sqlite.commit",
-    "recollect.engines.sqlite.purge",
-    "recollect.engines.sqlite.redact",
-    "recollect.engines.sqlite.walk",
+    "everkept.core.walking",
+    "everkept.engines.sqlite.cleansing",
+    "everkept.engines.sqlite.commit",
+    "everkept.engines.sqlite.purge",
+    "everkept.engines.sqlite.redact",
+    "everkept.engines.sqlite.walk",
 }
 NOBODY = 65534  # a user without rights, on every Unix
 # Permissions do not bind root, who therefore becomes another user once all is loaded.
 AS_ANOTHER = """
 import os, sys
-import recollect.core.secrets, recollect.engines.sqlite.reading_room
-from recollect.hooks import answers, entry, events, places
-from recollect.hooks.files import faults, ledger
+import everkept.core.secrets, everkept.engines.sqlite.reading_room
+from everkept.hooks import answers, entry, events, places
+from everkept.hooks.files import faults, ledger
 entry.handler_of("SessionStart")
 os.setuid(int(sys.argv[1]))
 entry.main(["SessionStart", sys.argv[2]])
@@ -158,7 +158,7 @@ def test_a_bad_config_file_is_a_fault_in_the_log(hooks: Hooks, tmp_path: Path) -
 def test_a_fault_is_said_aloud_where_a_log_level_is_given(hooks: Hooks) -> None:
     outcome = hooks.call("SessionStart", "{", "--log-level", "warning")
     assert (outcome.status, outcome.out) == (0, "")
-    assert outcome.err.startswith("recollect hook SessionStart: invalid_input")
+    assert outcome.err.startswith("everkept hook SessionStart: invalid_input")
 
 
 @pytest.mark.parametrize("event", [*QUICK, "PreToolUse"])
@@ -186,9 +186,9 @@ def test_an_event_that_is_mistyped_is_a_fault(hooks: Hooks, event: str) -> None:
 @pytest.mark.parametrize(
     "environment",
     [
-        {"RECOLLECT_INSIDE_HOOK": "1"},
-        {"RECOLLECT_HOOKS": "false"},
-        {"RECOLLECT_DEPLOYMENT_MODE": "embedded-memory"},
+        {"EVERKEPT_INSIDE_HOOK": "1"},
+        {"EVERKEPT_HOOKS": "false"},
+        {"EVERKEPT_DEPLOYMENT_MODE": "embedded-memory"},
     ],
 )
 @pytest.mark.parametrize("event", ["SessionStart", "UserPromptSubmit", "SessionEnd"])
@@ -312,7 +312,7 @@ def test_a_reader_that_is_gone_is_no_error(hooks: Hooks) -> None:
 def test_without_standard_streams_it_ends_as_well(hooks: Hooks) -> None:
     code = (
         "import sys; sys.stdin = sys.stdout = sys.stderr = None\n"
-        "from recollect.hooks.entry import main; main(['SessionStart'])"
+        "from everkept.hooks.entry import main; main(['SessionStart'])"
     )
     with hooks.run("-c", code) as process:
         assert process.wait(PATIENCE) == 0
@@ -343,7 +343,7 @@ async def test_what_a_server_has_just_stored_is_told(hooks: Hooks) -> None:
 
 def loaded_by(hooks: Hooks, event: str, facts: dict[str, Any]) -> set[str]:
     """The modules that a hook loads beyond those of an interpreter that does nothing."""
-    process = hooks.run("-X", "importtime", "-m", "recollect", "hook", event)
+    process = hooks.run("-X", "importtime", "-m", "everkept", "hook", event)
     _, err = process.communicate(hooks.told(**facts).encode(), timeout=PATIENCE)
     assert hooks.faults == []
     return {line.rpartition("|")[2].strip() for line in err.decode().splitlines()}
@@ -360,24 +360,24 @@ def loaded_by(hooks: Hooks, event: str, facts: dict[str, Any]) -> set[str]:
 )
 def test_a_quick_hook_loads_little(hooks: Hooks, event: str, facts: dict[str, Any]) -> None:
     loaded = loaded_by(hooks, event, facts)
-    assert "recollect.hooks.entry" in loaded
+    assert "everkept.hooks.entry" in loaded
     assert {name for name in loaded if FORBIDDEN & {name, name.partition(".")[0]}} == set()
     assert loaded & NOT_FOR_READERS == set()
 
 
 def test_a_prompt_that_asks_for_nothing_loads_neither_settings_nor_engine(hooks: Hooks) -> None:
     loaded = loaded_by(hooks, "UserPromptSubmit", {"prompt": "yes"})
-    assert "recollect.hooks.prompting.reading" in loaded
-    kept_out = {"pathlib", "urllib.parse", "ipaddress", "datetime", "apsw", "recollect.settings"}
+    assert "everkept.hooks.prompting.reading" in loaded
+    kept_out = {"pathlib", "urllib.parse", "ipaddress", "datetime", "apsw", "everkept.settings"}
     assert kept_out & loaded == set()
 
 
 def test_an_event_that_nobody_handles_loads_next_to_nothing(hooks: Hooks) -> None:
     loaded = loaded_by(hooks, "Stop", {})
-    assert {name for name in loaded if name.startswith("recollect")} == {
-        "recollect",
-        "recollect.hooks",
-        "recollect.hooks.unhandled",
+    assert {name for name in loaded if name.startswith("everkept")} == {
+        "everkept",
+        "everkept.hooks",
+        "everkept.hooks.unhandled",
     }
     assert loaded & {"typing", "threading", "json", "enum", "re"} == set()
 
@@ -411,7 +411,7 @@ def test_a_session_that_starts_sweeps_away_what_others_of_long_ago_have_left(hoo
     ledger.claim(["x"])
     [path] = (hooks.data / "hooks" / "sessions").iterdir()
     os.utime(path, (0, 0))
-    assert hooks.call("SessionStart", None, RECOLLECT_READ_ONLY="true").status == 0
+    assert hooks.call("SessionStart", None, EVERKEPT_READ_ONLY="true").status == 0
     assert ledger.given() == {"x"}
     assert hooks.call("SessionStart").status == 0
     assert ledger.given() == set()

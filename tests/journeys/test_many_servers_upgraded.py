@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 
 CLIENTS = 8
 SENTENCE = "have version 2; this program knows 1. Nothing of this call was stored."
-HINT = "A newer Recollect has brought them up to date: install that here too."
+HINT = "A newer Everkept has brought them up to date: install that here too."
 
 
 def refused(machine: Machine, tool: str, **arguments: Any) -> Any:

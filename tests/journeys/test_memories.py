@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recollect.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
 from serving import INITIALIZE, StdioServer, http_server, stdio_server
 
 MODEL = "all-MiniLM-L6-v2"

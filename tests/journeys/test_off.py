@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from calling_hooks import PATIENCE, Hooks
-from recollect.app.app import App
-from recollect.core.ports import RecordStore
-from recollect.core.sessions import Session
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import RecollectError
-from recollect.settings import Settings
-from recollect.tools.tool import Effect
-from recollect.values import replace
+from everkept.app.app import App
+from everkept.core.ports import RecordStore
+from everkept.core.sessions import Session
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import EverkeptError
+from everkept.settings import Settings
+from everkept.tools.tool import Effect
+from everkept.values import replace
 from telling import Written, assistant, tell, user
 
 SECRET = "stripes"  # stands in all that the project holds, and in no question
@@ -79,7 +79,7 @@ class Seat:
         """The answer or the refusal, as a client sees it."""
         try:
             return str(await self.app.call(self.session, tool, arguments))
-        except RecollectError as error:
+        except EverkeptError as error:
             return f"{error.code}: {error}"
 
     async def asked(self, tool: str, arguments: dict[str, Any]) -> list[str]:
@@ -229,7 +229,7 @@ async def test_no_resource_gives_it_out(scene: Scene) -> None:
                 continue
             try:
                 found[info.uri] = (await seat.app.resources.read(seat.session, info.uri)).text
-            except RecollectError as error:
+            except EverkeptError as error:
                 found[info.uri] = error.code
         return found
 
@@ -306,10 +306,10 @@ async def test_while_something_is_off_a_hook_is_as_quick_to_load(tmp_path: Path)
     await library.switch("shop", off=True)
     await library.close()
     hooks = Hooks(tmp_path / "data", tmp_path / "other")
-    process = hooks.run("-X", "importtime", "-m", "recollect", "hook", "UserPromptSubmit")
+    process = hooks.run("-X", "importtime", "-m", "everkept", "hook", "UserPromptSubmit")
     told = hooks.told(prompt="How did we round the zebra invoices before?")
     _, said = process.communicate(told.encode(), timeout=PATIENCE)
     loaded = {line.rpartition("|")[2].strip() for line in said.decode().splitlines()}
-    assert "recollect.families.history.search.discreet" in loaded
-    assert loaded.isdisjoint({"asyncio", "logging", "numpy", "recollect.core.ports"})
+    assert "everkept.families.history.search.discreet" in loaded
+    assert loaded.isdisjoint({"asyncio", "logging", "numpy", "everkept.core.ports"})
     assert hooks.faults == []

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from everkept.core.peers import shown_fingerprint
 from peering import PLAIN, Household, household
-from recollect.core.peers import shown_fingerprint
 from remembering import codes
 from serving import HttpServer, http_server, run, stdio_server
 

@@ -3,10 +3,10 @@
 import jsonschema
 import pytest
 
+from everkept.core.peers import Asked, PeerAnswer, PeerQuestion
+from everkept.core.searching import Finding
+from everkept.engines.memory.library import MemoryLibrary
 from making import DAY_ONE
-from recollect.core.peers import Asked, PeerAnswer, PeerQuestion
-from recollect.core.searching import Finding
-from recollect.engines.memory.library import MemoryLibrary
 from telling import Historian, Moment, tell
 
 

@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 import yaml
 
-from recollect import __version__
-from recollect.app.app import App
-from recollect.cli.main import COMMANDS as COMMAND_LINE
-from recollect.cli.serve import serve
-from recollect.hooks.entry import handler_of
-from recollect.settings import load
+from everkept import __version__
+from everkept.app.app import App
+from everkept.cli.main import COMMANDS as COMMAND_LINE
+from everkept.cli.serve import serve
+from everkept.hooks.entry import handler_of
+from everkept.settings import load
 from setting_up import PROJECT, Checkout, scratch_checkout
 
 PLUGIN = PROJECT / "plugin"
 COMMANDS = sorted((PLUGIN / "commands").glob("*.md"))
 SKILL = PLUGIN / "skills/long-term-memory/SKILL.md"
-TOOL = "mcp__plugin_recollect_recollect__"
+TOOL = "mcp__plugin_everkept_everkept__"
 bundle = runpy.run_path(str(PROJECT / "tools/bundle.py"))
 
 
@@ -80,7 +80,7 @@ def hook_commands() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def test_every_hook_calls_its_own_event_and_holds_nobody_up() -> None:
     for event, hook in hook_commands():
-        assert hook["command"] == f'"${{CLAUDE_PLUGIN_ROOT}}/recollect" hook {event}'
+        assert hook["command"] == f'"${{CLAUDE_PLUGIN_ROOT}}/everkept" hook {event}'
         assert hook["timeout"] <= 15
         # One that is not waited for is called off when the session ends.
         assert "async" not in hook
@@ -101,9 +101,9 @@ def test_a_command_is_described_and_allows_tools_that_exist(command: Path) -> No
 def test_no_page_takes_the_program_for_one_that_is_on_the_path() -> None:
     for page in (*COMMANDS, SKILL, PLUGIN / "README.md"):
         text = page.read_text("utf-8")
-        named = set(re.findall(r"`recollect ([a-z-]+)", text))
+        named = set(re.findall(r"`everkept ([a-z-]+)", text))
         assert named == set(), page
-        for command in re.findall(r'/recollect" ([a-z]+)`|/recollect/run ([a-z]+)', text):
+        for command in re.findall(r'/everkept" ([a-z]+)`|/everkept/run ([a-z]+)', text):
             assert "".join(command) in COMMAND_LINE, page
 
 
@@ -151,7 +151,7 @@ def checkout(tmp_path: Path) -> Checkout:
 def launch(checkout: Checkout, tmp_path: Path) -> Launch:
     def run(plugin: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(plugin / "recollect"), *arguments],
+            [str(plugin / "everkept"), *arguments],
             capture_output=True,
             check=False,
             cwd="/",
@@ -205,7 +205,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_bundle_made_twice_is_the_same(unpacked: Path, tmp_path: Path) -> None:
     (first,) = unpacked.glob("*.mcpb")
-    assert first.name == f"recollect-{__version__}.mcpb"
+    assert first.name == f"everkept-{__version__}.mcpb"
     second: Path = bundle["build"](tmp_path)
     assert sha256(second.read_bytes()).digest() == sha256(first.read_bytes()).digest()
     assert [path.name for path in tmp_path.iterdir()] == [second.name]
@@ -220,7 +220,7 @@ def test_a_bundle_names_the_tools_that_its_server_offers(unpacked: Path) -> None
 def test_a_bundle_holds_the_program_and_nothing_else_of_the_checkout(unpacked: Path) -> None:
     top = {path.name for path in unpacked.iterdir() if path.suffix != ".mcpb"}
     assert top == {"LICENSE", "README.md", "manifest.json", "pyproject.toml", "src"}
-    assert (unpacked / "src/recollect/embedders/model").is_dir()
+    assert (unpacked / "src/everkept/embedders/model").is_dir()
 
 
 def test_a_bundle_gets_the_versions_that_were_tested_and_no_tools_of_ours(unpacked: Path) -> None:
@@ -245,7 +245,7 @@ def test_the_entry_for_the_registry_has_the_defaults_of_the_code() -> None:
     (package,) = read(PROJECT / "server.json")["packages"]
     variables = {each["name"]: each.get("default") for each in package["environmentVariables"]}
     # A default for the toolsets would keep a gateway's file from adding its own.
-    assert variables == {"RECOLLECT_DATA_DIR": None, "RECOLLECT_TOOLSETS": None}
+    assert variables == {"EVERKEPT_DATA_DIR": None, "EVERKEPT_TOOLSETS": None}
 
 
 def test_the_readme_names_the_server_as_the_registry_wants_it() -> None:
@@ -254,4 +254,4 @@ def test_the_readme_names_the_server_as_the_registry_wants_it() -> None:
 
 
 def test_what_the_plugin_starts_may_be_executed() -> None:
-    assert os.access(PLUGIN / "recollect", os.X_OK)
+    assert os.access(PLUGIN / "everkept", os.X_OK)

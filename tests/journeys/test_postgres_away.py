@@ -9,13 +9,13 @@ from typing import Any
 
 from calling_hooks import Hooks
 from engine_journeys import Place, beside, place, recalled, stored
+from everkept.app.engines import standby_of
+from everkept.core.records import Where
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import NotFound
+from everkept.settings import load
 from placing import postgres_url
 from postgresing import Server
-from recollect.app.engines import standby_of
-from recollect.core.records import Where
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import NotFound
-from recollect.settings import load
 from serving import HANG, HttpServer, StdioServer, http_server
 
 FACTS = [f"Fact {number} about the harbour" for number in range(6)]
@@ -181,7 +181,7 @@ def check_commands(at: Place) -> None:
     assert "PostgreSQL (local-server)" in " ".join(shown.stdout.split())
     doctor = at.run("doctor", "--json")
     assert doctor.returncode == 1
-    assert "recollect journal" in doctor.stdout
+    assert "everkept journal" in doctor.stdout
     waiting = at.told("journal")["writes"]
     assert FACTS[1] in [each["content"] for each in waiting]
     refused = at.run("migrate", "--to", f"sqlite:{at.folder / 'copy'}")

@@ -34,7 +34,7 @@ def place(folder: Path, schema: str) -> Place:
     for name in ("home", "work"):
         (folder / name).mkdir(parents=True)
     chosen = variables("postgres")
-    return Place("postgres", folder, {**chosen, "RECOLLECT_NAMESPACE": schema})
+    return Place("postgres", folder, {**chosen, "EVERKEPT_NAMESPACE": schema})
 
 
 def recalled(at: Place) -> list[str]:
@@ -53,7 +53,7 @@ def test_a_copy_by_the_databases_own_means_is_brought_back(tmp_path: Path) -> No
     run(command, tmp_path)
     with shared().connect() as connection:
         connection.execute(f'DROP SCHEMA "{schema}" CASCADE'.encode())
-    address = at.variables["RECOLLECT_DATABASE_URL"]
+    address = at.variables["EVERKEPT_DATABASE_URL"]
     [dump] = tmp_path.glob("*.dump")
     run(f"pg_restore --username=postgres --dbname={address} {shlex.quote(str(dump))}", tmp_path)
     elsewhere = place(tmp_path / "elsewhere", schema)

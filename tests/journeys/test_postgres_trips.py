@@ -6,17 +6,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import numpy as np
 import pytest
 
+from everkept.core.ports import Embedded
+from everkept.core.records import Weights, Where
+from everkept.core.walking import Hops
+from everkept.core.words import Phrase
+from everkept.engines.postgres.library import PostgresLibrary
+from everkept.engines.postgres.store import PostgresStore
 from making import batch, entity, link, memory, record_ref
 from postgres_libraries import library_over
 from postgres_trips import COMMITTED_AND_TOLD, Way
 from postgresing import shared
 from proxying import running
-from recollect.core.ports import Embedded
-from recollect.core.records import Weights, Where
-from recollect.core.walking import Hops
-from recollect.core.words import Phrase
-from recollect.engines.postgres.library import PostgresLibrary
-from recollect.engines.postgres.store import PostgresStore
 from remembering import Assistant
 from upstreaming import until
 

@@ -89,7 +89,7 @@ async def test_a_client_that_asks_learns_the_newest_version_it_may_use(
 def _assert_introduced(client: Client, version: str) -> None:
     assert client.protocol_version == version
     assert client.server_info is not None
-    assert client.server_info.name == "recollect"
+    assert client.server_info.name == "everkept"
     assert client.instructions
     assert client.server_capabilities.resources is not None
     assert client.server_capabilities.resources.subscribe

@@ -260,16 +260,16 @@ async def test_metrics_are_for_the_owner_and_name_nobody(people: Team) -> None:
     async with people.connect("anna") as anna:
         await call(anna, "create_project", name="nameless")
         text = (await people.get("/metrics", OWNER)).text
-    assert 'recollect_calls_total{tool="create_project",outcome="ok"}' in text
-    assert 'recollect_refused_total{status="401"}' in text
-    assert "recollect_degraded 0" in text
-    sessions = next(line for line in text.splitlines() if line.startswith("recollect_open_sess"))
+    assert 'everkept_calls_total{tool="create_project",outcome="ok"}' in text
+    assert 'everkept_refused_total{status="401"}' in text
+    assert "everkept_degraded 0" in text
+    sessions = next(line for line in text.splitlines() if line.startswith("everkept_open_sess"))
     assert int(sessions.split()[1]) >= 1
     assert not any(name in text for name in (*USERS, "nameless"))
 
 
 async def test_the_address_is_told_with_https_and_without_a_warning(people: Team) -> None:
-    assert people.server.said[0].startswith("recollect: serving https://127.0.0.1:")
+    assert people.server.said[0].startswith("everkept: serving https://127.0.0.1:")
     assert not any("not encrypted" in line for line in people.server.said)
     async with httpx2.AsyncClient(timeout=HANG) as stranger:
         with pytest.raises(httpx2.ConnectError):  # who does not trust the certificate

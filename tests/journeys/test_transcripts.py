@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from editor_actors import conversation, opened, put
-from recollect.core.ports import RecordStore
-from recollect.core.records import Record, Where
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.families.history.model import TRANSCRIPT, TURN
-from recollect.transcripts.finding import MachineTranscripts
-from recollect.transcripts.places import client_folders
+from everkept.core.ports import RecordStore
+from everkept.core.records import Record, Where
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.families.history.model import TRANSCRIPT, TURN
+from everkept.transcripts.finding import MachineTranscripts
+from everkept.transcripts.places import client_folders
 from transcribing import contents, importer
 
 SAMPLES = Path(__file__).parents[1] / "transcripts" / "samples"

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peering import found, result
-from recollect.core.peers import MOST_RESULTS, Peer, PeerAnswer
-from recollect.peers.answers import (
+from everkept.core.peers import MOST_RESULTS, Peer, PeerAnswer
+from everkept.peers.answers import (
     LONGEST_CONTENT,
     LONGEST_IN_ALL,
     NotUnderstood,
     answer_of,
     program_of,
 )
+from peering import found, result
 
 ANNA = Peer("anna", "host", 443, "0" * 64, "token")
 
@@ -140,6 +140,6 @@ def test_whatever_comes_is_an_answer_or_not_understood(results: list[Any], warni
 
 
 def test_a_server_says_what_it_is() -> None:
-    assert program_of(b'{"name": "recollect", "version": "1.2"}') == ("recollect", "1.2")
+    assert program_of(b'{"name": "everkept", "version": "1.2"}') == ("everkept", "1.2")
     with pytest.raises(NotUnderstood):
-        program_of(b'{"name": "recollect"}')
+        program_of(b'{"name": "everkept"}')

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from everkept.core.peers import Asked, Peer, PeerFault, PeerQuestion
+from everkept.peers import asking
+from everkept.peers.asking import HttpPeers, Met, greeted
+from everkept.peers.book import PeerBook
 from peering import Answer, found, replying, result, saying, silent, standing_in
-from recollect.core.peers import Asked, Peer, PeerFault, PeerQuestion
-from recollect.peers import asking
-from recollect.peers.asking import HttpPeers, Met, greeted
-from recollect.peers.book import PeerBook
 
 HANG = 100  # seconds; nothing takes that long
 QUESTION = PeerQuestion("slow checkout", ("conversation",), 5)
@@ -156,11 +156,11 @@ async def test_a_list_that_cannot_be_read_is_a_fault_and_no_error(tmp_path: Path
 
 
 async def test_a_server_is_greeted(tmp_path: Path) -> None:
-    info = {"name": "recollect", "version": "9.9"}
+    info = {"name": "everkept", "version": "9.9"}
     async with standing_in(tmp_path, replying("200 OK", info)) as there:
         met = await greeted(there.peer())
         assert isinstance(met, Met)
-        assert (met.peer, met.program, met.version) == ("anna", "recollect", "9.9")
+        assert (met.peer, met.program, met.version) == ("anna", "everkept", "9.9")
     assert b"GET /peers/info" in there.received
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from recollect.core.peers import MOST_PEERS, Peer
-from recollect.errors import Conflict, InvalidInput, NotFound, Refused
-from recollect.peers.book import FILE, PeerBook
+from everkept.core.peers import MOST_PEERS, Peer
+from everkept.errors import Conflict, InvalidInput, NotFound, Refused
+from everkept.peers.book import FILE, PeerBook
 
-ANNA = Peer("anna", "anna.example", 8443, "ab" * 32, "rcl_anna")
-BERT = Peer("bert", "::1", 443, "cd" * 32, "rcl_bert", time_limit=2.5)
+ANNA = Peer("anna", "anna.example", 8443, "ab" * 32, "evk_anna")
+BERT = Peer("bert", "::1", 443, "cd" * 32, "evk_bert", time_limit=2.5)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_who_was_added_is_listed_until_they_are_removed(book: PeerBook) -> None:
 def test_a_name_is_taken_once(book: PeerBook) -> None:
     book.add(ANNA)
     with pytest.raises(Conflict):
-        book.add(Peer("anna", "other.example", 1, "ee" * 32, "rcl_other"))
+        book.add(Peer("anna", "other.example", 1, "ee" * 32, "evk_other"))
     assert book.listed().peers == (ANNA,)
 
 
@@ -43,7 +43,7 @@ def test_nobody_is_removed_who_is_not_there(book: PeerBook) -> None:
 
 def test_there_is_an_end_to_how_many_are_asked(book: PeerBook) -> None:
     for number in range(MOST_PEERS):
-        book.add(Peer(f"p{number}", "host", 1, "ab" * 32, "rcl_x"))
+        book.add(Peer(f"p{number}", "host", 1, "ab" * 32, "evk_x"))
     with pytest.raises(Refused):
         book.add(ANNA)
     assert len(book.listed().peers) == MOST_PEERS
@@ -60,7 +60,7 @@ def test_the_file_is_its_owners_alone_and_says_so_when_it_is_not(book: PeerBook)
     assert book.listed().warnings == ()
 
 
-GOOD = {"address": "https://anna.example", "token": "rcl_x", "fingerprint": "sha256:" + "ab" * 32}
+GOOD = {"address": "https://anna.example", "token": "evk_x", "fingerprint": "sha256:" + "ab" * 32}
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 from cryptography import x509
 
 from certifying import certificate
-from recollect.errors import Conflict, InvalidInput
-from recollect.peers.identity import fingerprint_of, identity
+from everkept.errors import Conflict, InvalidInput
+from everkept.peers.identity import fingerprint_of, identity
 
 
 def test_an_identity_is_made_once(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.retrieval.dates import OTHER_YEAR, fit, said, spans, without_dates
+from everkept.retrieval.dates import OTHER_YEAR, fit, said, spans, without_dates
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NOW = datetime(2024, 5, 15, 12, tzinfo=UTC)  # a Wednesday

@@ -2,8 +2,8 @@ import asyncio
 
 import pytest
 
-from recollect.errors import QueryTimeout
-from recollect.retrieval.deadline import Deadline
+from everkept.errors import QueryTimeout
+from everkept.retrieval.deadline import Deadline
 
 
 async def soon(value: int) -> int:

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.errors import ModelUnavailable
-from recollect.retrieval.search import Strategy
-from recollect.values import replace
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.errors import ModelUnavailable
+from everkept.retrieval.search import Strategy
+from everkept.values import replace
 from shelving import MEMORIES, Shelf, memory
 
 if TYPE_CHECKING:

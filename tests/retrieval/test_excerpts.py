@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core import stemming, words
-from recollect.retrieval import excerpts
-from recollect.retrieval.excerpts import MOST_TEXT, Excerpt, Sought, excerpt, stems
+from everkept.core import stemming, words
+from everkept.retrieval import excerpts
+from everkept.retrieval.excerpts import MOST_TEXT, Excerpt, Sought, excerpt, stems
 
 LOG = "## Log\n\n" + "".join(f"- entry {i}\n" for i in range(200))
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.retrieval.fusion import (
+from everkept.retrieval.fusion import (
     LONGEST_STRETCH,
     Signs,
     by_best,
@@ -19,8 +19,8 @@ from recollect.retrieval.fusion import (
     spoken_for,
     totals,
 )
-from recollect.retrieval.profile import Fusion, Parts, Shares
-from recollect.values import replace
+from everkept.retrieval.profile import Fusion, Parts, Shares
+from everkept.values import replace
 
 COUNTS = st.integers(0, 12)
 RAW = st.none() | st.floats(0, 50)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.retrieval.intent import SURE, UNSURE, WAYS, Entities, PrimaryIntent, analysed
+from everkept.retrieval.intent import SURE, UNSURE, WAYS, Entities, PrimaryIntent, analysed
 
 FIND, RECALL, TRACE, STRUCTURE = (
     "find_code",

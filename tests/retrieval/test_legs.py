@@ -1,10 +1,10 @@
 import pytest
 
-from recollect.core.records import Where
-from recollect.embedders.onnx import OnnxEmbedder
-from recollect.retrieval.legs import LONGEST_QUESTION, Question, understood
-from recollect.retrieval.search import Place
-from recollect.values import replace
+from everkept.core.records import Where
+from everkept.embedders.onnx import OnnxEmbedder
+from everkept.retrieval.legs import LONGEST_QUESTION, Question, understood
+from everkept.retrieval.search import Place
+from everkept.values import replace
 from shelving import MEMORIES, Shelf, memory
 
 KEYWORD = replace(MEMORIES, strategy="keyword")

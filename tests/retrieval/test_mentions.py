@@ -1,6 +1,6 @@
 import pytest
 
-from recollect.retrieval.mentions import MOST, mentioned
+from everkept.retrieval.mentions import MOST, mentioned
 
 FUNCTIONS: list[tuple[str, list[str]]] = [
     ("login() fails", ["login"]),
@@ -31,7 +31,7 @@ FILES: list[tuple[str, list[str]]] = [
     ("C:\\Users\\me\\app.py crashes", ["C:\\Users\\me\\app.py"]),
     ("/etc/hosts", ["/etc/hosts"]),
     ("the Dockerfile and .env", ["Dockerfile", ".env"]),
-    ("src/recollect/core", ["src/recollect/core"]),
+    ("src/everkept/core", ["src/everkept/core"]),
     ("`pyproject.toml`", ["pyproject.toml"]),
     ("component.test.tsx", ["component.test.tsx"]),
     ("Node.js and/or TCP/IP", []),

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.retrieval.names import authors_named, capitalised, common, tells, without_names
+from everkept.retrieval.names import authors_named, capitalised, common, tells, without_names
 
 
 def test_capitalised_words_may_be_names_and_stop_words_are_none() -> None:

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
+from everkept.core.records import Where
+from everkept.retrieval import past
+from everkept.retrieval.search import Profile
+from everkept.values import replace
 from making import DAY_ONE
-from recollect.core.records import Where
-from recollect.retrieval import past
-from recollect.retrieval.search import Profile
-from recollect.values import replace
 from shelving import DAY, MEMORIES, Shelf, memory
 
 KEYWORD = replace(MEMORIES, strategy="keyword")

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from everkept.core.ports import Access
+from everkept.core.records import Where
+from everkept.engines.memory.store import MemoryStore
+from everkept.errors import InvalidInput
+from everkept.values import replace
 from making import DAY_ONE
-from recollect.core.ports import Access
-from recollect.core.records import Where
-from recollect.engines.memory.store import MemoryStore
-from recollect.errors import InvalidInput
-from recollect.values import replace
 from shelving import DAY, MEMORIES, MIXED, Shelf, memory
 
 KEYWORD = replace(MEMORIES, strategy="keyword")

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect.core.ports import Library, RecordStore
-from recollect.core.records import Batch, Insert, Record
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import InvalidInput
-from recollect.retrieval.search import Place, Profile, search
+from everkept.core.ports import Library, RecordStore
+from everkept.core.records import Batch, Insert, Record
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import InvalidInput
+from everkept.retrieval.search import Place, Profile, search
 
 ENTITIES = Profile(kinds=("entity", "observation"), merge_children=True)
 FACTS = {

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from recollect.retrieval import topics as module
-from recollect.retrieval.topics import key_topics
+from everkept.retrieval import topics as module
+from everkept.retrieval.topics import key_topics
 
 
 def topics(*texts: str) -> list[str]:

@@ -1,8 +1,8 @@
 import pytest
 
+from everkept.core.records import Where
+from everkept.values import replace
 from making import entity, link
-from recollect.core.records import Where
-from recollect.values import replace
 from shelving import MEMORIES, Shelf, memory
 
 GRAPH = replace(MEMORIES, strategy="graph")

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.errors import InvalidInput, RecollectError, Refused
-from recollect.settings import Settings, chosen_toolsets, load, warnings_of
+from everkept.errors import EverkeptError, InvalidInput, Refused
+from everkept.settings import Settings, chosen_toolsets, load, warnings_of
 
 AS_DOCUMENTED = """---
 deployment_mode: embedded-file
@@ -42,8 +42,8 @@ def read(file: Path, text: str) -> Settings:
     return load({"config": str(file)}, {})
 
 
-def error(file: Path, text: str) -> RecollectError:
-    with pytest.raises(RecollectError) as caught:
+def error(file: Path, text: str) -> EverkeptError:
+    with pytest.raises(EverkeptError) as caught:
         read(file, text)
     assert str(file) in str(caught.value)
     assert "hunter2" not in f"{caught.value} {caught.value.envelope()}"

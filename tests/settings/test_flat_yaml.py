@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.settings.flat_yaml import Entry, Unreadable, parse
+from everkept.settings.flat_yaml import Entry, Unreadable, parse
 
 
 def values(text: str) -> dict[str, object]:

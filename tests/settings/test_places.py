@@ -6,9 +6,9 @@ import platformdirs
 import pytest
 from platformdirs.macos import MacOS
 
-from recollect.errors import InvalidInput
-from recollect.settings import config_paths, load
-from recollect.settings.places import default_data_dir, looked_for, own_path
+from everkept.errors import InvalidInput
+from everkept.settings import config_paths, load
+from everkept.settings.places import default_data_dir, looked_for, own_path
 
 
 def write(path: Path, port: int) -> Path:
@@ -21,7 +21,7 @@ def write(path: Path, port: int) -> Path:
 def home(tmp_path: Path) -> dict[str, str]:
     """The environment of somebody whose home folder is empty."""
     names = ("HOME", "USERPROFILE", "LOCALAPPDATA")
-    return {name: str(tmp_path) for name in names} | {"RECOLLECT_DATA_DIR": str(tmp_path / "data")}
+    return {name: str(tmp_path) for name in names} | {"EVERKEPT_DATA_DIR": str(tmp_path / "data")}
 
 
 def port(environment: dict[str, str], **flags: str) -> int:
@@ -29,7 +29,7 @@ def port(environment: dict[str, str], **flags: str) -> int:
 
 
 def test_our_place_is_the_platforms_config_folder() -> None:
-    folder = platformdirs.user_config_path("recollect", appauthor=False)
+    folder = platformdirs.user_config_path("everkept", appauthor=False)
     assert own_path(os.environ) == folder / "config.md"
 
 
@@ -57,13 +57,13 @@ def test_a_file_that_is_named_goes_before_all_others(home: dict[str, str]) -> No
     own = own_path(home)
     assert own is not None
     write(own, 1003)
-    home["RECOLLECT_CONFIG"] = str(write(Path(home["HOME"], "a.md"), 1004))
+    home["EVERKEPT_CONFIG"] = str(write(Path(home["HOME"], "a.md"), 1004))
     assert port(home) == 1004
     assert port(home, config=str(write(Path(home["HOME"], "b.md"), 1005))) == 1005
     assert port(home, config="none") == 8081
 
 
-@pytest.mark.parametrize("variable", ["RECOLLECT_CONFIG", "MEMORY_CONFIG_PATH"])
+@pytest.mark.parametrize("variable", ["EVERKEPT_CONFIG", "MEMORY_CONFIG_PATH"])
 def test_a_file_that_is_named_must_be_there(home: dict[str, str], variable: str) -> None:
     home[variable] = str(Path(home["HOME"], "nowhere.md"))
     with pytest.raises(InvalidInput) as caught:
@@ -99,7 +99,7 @@ def test_the_data_folder_is_the_one_of_platformdirs(
         monkeypatch.delenv(named)
     else:
         monkeypatch.setenv(named, value)
-    expected = platformdirs.user_data_path("recollect", appauthor=False)
+    expected = platformdirs.user_data_path("everkept", appauthor=False)
     assert default_data_dir(os.environ) == expected
 
 
@@ -111,14 +111,14 @@ def test_the_usual_data_folder_is_known_without_asking(
     monkeypatch.setitem(sys.modules, "platformdirs", None)  # whoever imports it fails
     home = {"HOME": "/home/ada"}
     folder = {"linux": ".local/share", "darwin": "Library/Application Support"}[platform]
-    assert default_data_dir(home) == Path("/home/ada", folder, "recollect")
+    assert default_data_dir(home) == Path("/home/ada", folder, "everkept")
 
 
 def test_on_a_mac_the_usual_folder_is_that_of_platformdirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/Users/ada")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     monkeypatch.setattr("sys.platform", "darwin")
-    expected = MacOS("recollect", appauthor=False).user_data_path
+    expected = MacOS("everkept", appauthor=False).user_data_path
     assert default_data_dir(os.environ) == expected
 
 

@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import InvalidInput, RecollectError, Refused
-from recollect.settings import engine_flags, explained, is_server, load, standby_folder, warnings_of
-from recollect.values import replace
+from everkept.errors import EverkeptError, InvalidInput, Refused
+from everkept.settings import engine_flags, explained, is_server, load, standby_folder, warnings_of
+from everkept.values import replace
 
-WHO = {"RECOLLECT_DATABASE_USER": "anna"}
-HERE = "postgresql://127.0.0.1:5432/recollect"
-THERE = "postgresql://db.example.com/recollect"
-SIGNED_IN = WHO | {"RECOLLECT_DATABASE_PASSWORD": "hunter2"}
+WHO = {"EVERKEPT_DATABASE_USER": "anna"}
+HERE = "postgresql://127.0.0.1:5432/everkept"
+THERE = "postgresql://db.example.com/everkept"
+SIGNED_IN = WHO | {"EVERKEPT_DATABASE_PASSWORD": "hunter2"}
 
 
-def error(environment: dict[str, str], **flags: object) -> RecollectError:
-    with pytest.raises(RecollectError) as caught:
+def error(environment: dict[str, str], **flags: object) -> EverkeptError:
+    with pytest.raises(EverkeptError) as caught:
         load(flags, environment)
     assert "hunter2" not in f"{caught.value} {caught.value.envelope()}"
     return caught.value
@@ -25,29 +25,29 @@ def error(environment: dict[str, str], **flags: object) -> RecollectError:
     ("address", "mode"),
     [
         (HERE, "local-server"),
-        ("postgresql://[::1]/recollect", "local-server"),
-        ("postgresql://localhost:1/recollect?sslmode=require", "local-server"),
+        ("postgresql://[::1]/everkept", "local-server"),
+        ("postgresql://localhost:1/everkept?sslmode=require", "local-server"),
         (THERE, "remote"),
-        ("postgresql://127.evil.example/recollect", "remote"),
+        ("postgresql://127.evil.example/everkept", "remote"),
     ],
 )
 @pytest.mark.parametrize("engine", [None, "postgres"])
 def test_an_address_of_postgresql_implies_its_engine_and_its_mode(
     address: str, mode: str, engine: str | None
 ) -> None:
-    environment = WHO | {"RECOLLECT_DATABASE_URL": address}
+    environment = WHO | {"EVERKEPT_DATABASE_URL": address}
     settings = load({"engine": engine}, environment)
     assert (settings.engine, settings.deployment_mode) == ("postgres", mode)
-    assert (settings.database_url, settings.database) == (address, "recollect")
+    assert (settings.database_url, settings.database) == (address, "everkept")
     assert is_server(settings)
     told = {each.name: each.source for each in explained({}, environment)}
     for name in ("engine", "deployment_mode", "database"):
-        assert told[name] == "follows from RECOLLECT_DATABASE_URL"
+        assert told[name] == "follows from EVERKEPT_DATABASE_URL"
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "POSTGRES", "PostgreSQL"])
 def test_a_scheme_of_postgresql_is_written_in_one_way(scheme: str) -> None:
-    settings = load({"database_url": f"{scheme}://db.example.com/recollect"}, WHO)
+    settings = load({"database_url": f"{scheme}://db.example.com/everkept"}, WHO)
     assert settings.database_url == THERE
 
 
@@ -65,12 +65,12 @@ def test_postgresql_needs_an_address(mode: str | None) -> None:
 
 @pytest.mark.parametrize("mode", ["embedded-file", "embedded-memory"])
 def test_postgresql_is_never_embedded(mode: str) -> None:
-    refused = error({"RECOLLECT_DEPLOYMENT_MODE": mode}, engine="postgres")
+    refused = error({"EVERKEPT_DEPLOYMENT_MODE": mode}, engine="postgres")
     assert isinstance(refused, Refused)
     assert "PostgreSQL is always a server" in refused.message
-    assert "`RECOLLECT_DEPLOYMENT_MODE`" in refused.message
-    assert not is_server(load({}, {"RECOLLECT_DEPLOYMENT_MODE": mode, "MEMORY_REMOTE_URL": HERE}))
-    assert is_server(load({"database_url": HERE}, WHO | {"RECOLLECT_DEPLOYMENT_MODE": mode}))
+    assert "`EVERKEPT_DEPLOYMENT_MODE`" in refused.message
+    assert not is_server(load({}, {"EVERKEPT_DEPLOYMENT_MODE": mode, "MEMORY_REMOTE_URL": HERE}))
+    assert is_server(load({"database_url": HERE}, WHO | {"EVERKEPT_DEPLOYMENT_MODE": mode}))
 
 
 @pytest.mark.parametrize(
@@ -84,31 +84,31 @@ def test_postgresql_is_never_embedded(mode: str) -> None:
 def test_an_engine_is_refused_beside_the_address_of_another(
     engine: str, address: str, other: str
 ) -> None:
-    refused = error(WHO | {"RECOLLECT_DATABASE_URL": address}, engine=engine)
+    refused = error(WHO | {"EVERKEPT_DATABASE_URL": address}, engine=engine)
     assert isinstance(refused, Refused)
     assert refused.facts["argument"] == "--engine"
-    assert f"`RECOLLECT_DATABASE_URL` asks for a server of {other}." in refused.message
+    assert f"`EVERKEPT_DATABASE_URL` asks for a server of {other}." in refused.message
 
 
 @pytest.mark.parametrize(
     "address",
     [
-        "postgresql:///recollect",
-        "postgresql://:5432/recollect",
-        "postgresql://a:port/recollect",
-        "postgresql://a:0/recollect",
-        "postgresql://a,b/recollect",
-        "postgresql://a:1,b:2/recollect",
-        "postgresql://a/recollect#x",
+        "postgresql:///everkept",
+        "postgresql://:5432/everkept",
+        "postgresql://a:port/everkept",
+        "postgresql://a:0/everkept",
+        "postgresql://a,b/everkept",
+        "postgresql://a:1,b:2/everkept",
+        "postgresql://a/everkept#x",
         "postgresql://a/re collect",
         "postgresql://a/one/two",
         "postgresql://a/%00",
         "postgresql://a/" + "x" * 64,
-        "postgresql://a/recollect?",
-        "postgresql://a/recollect?sslmode=",
-        "postgresql://a/recollect?sslmode=sometimes",
-        "postgresql://a/recollect?sslmode=require&password=hunter2",
-        "postgresql://a/recollect?host=b",
+        "postgresql://a/everkept?",
+        "postgresql://a/everkept?sslmode=",
+        "postgresql://a/everkept?sslmode=sometimes",
+        "postgresql://a/everkept?sslmode=require&password=hunter2",
+        "postgresql://a/everkept?host=b",
     ],
 )
 def test_what_is_no_address_of_postgresql_is_told(address: str) -> None:
@@ -128,8 +128,8 @@ def test_all_that_may_stand_behind_an_address_is_named() -> None:
 
 @pytest.mark.parametrize("who", ["anna", "anna:hunter2", ":hunter2"])
 def test_a_user_or_password_in_an_address_of_postgresql_is_sent_to_its_place(who: str) -> None:
-    wrong = error(WHO, database_url=f"postgresql://{who}@a/recollect")
-    for place in ("database_user", "RECOLLECT_DATABASE_PASSWORD"):
+    wrong = error(WHO, database_url=f"postgresql://{who}@a/everkept")
+    for place in ("database_user", "EVERKEPT_DATABASE_PASSWORD"):
         assert place in wrong.message
 
 
@@ -137,19 +137,19 @@ def test_a_database_is_named_by_the_address_or_by_its_setting() -> None:
     bare = {"database_url": "postgresql://db.example.com"}
     assert "names no database" in error(WHO, **bare).message
     for address in (bare["database_url"], f"{bare['database_url']}/", THERE):
-        settings = load({"database_url": address}, WHO | {"RECOLLECT_DATABASE": "recollect"})
-        assert (settings.database_url, settings.database) == (THERE, "recollect")
+        settings = load({"database_url": address}, WHO | {"EVERKEPT_DATABASE": "everkept"})
+        assert (settings.database_url, settings.database) == (THERE, "everkept")
     for name in ("", "a/b", "x" * 64):
         wrong = error(WHO, **bare, database=name)
         assert wrong.facts["argument"] == "--database"
 
 
 def test_two_names_of_a_database_are_refused_unless_the_address_is_for_this_run() -> None:
-    named = WHO | {"RECOLLECT_DATABASE": "other"}
-    refused = error({**named, "RECOLLECT_DATABASE_URL": THERE})
+    named = WHO | {"EVERKEPT_DATABASE": "other"}
+    refused = error({**named, "EVERKEPT_DATABASE_URL": THERE})
     assert isinstance(refused, Refused)
-    assert refused.facts["argument"] == "RECOLLECT_DATABASE"
-    assert load({"database_url": THERE}, named).database == "recollect"
+    assert refused.facts["argument"] == "EVERKEPT_DATABASE"
+    assert load({"database_url": THERE}, named).database == "everkept"
 
 
 @given(name=st.text(st.characters(codec="utf-8", exclude_characters="/?#"), min_size=1))
@@ -172,7 +172,7 @@ def test_a_user_of_postgresql_is_named_and_may_be_known_without_a_password() -> 
     unnamed = error({}, database_url=HERE)
     assert unnamed.facts["argument"] == "--database-url"
     assert "--database-user" in unnamed.message
-    alone = {"RECOLLECT_DATABASE_PASSWORD": "hunter2"}
+    alone = {"EVERKEPT_DATABASE_PASSWORD": "hunter2"}
     assert "needs a user" in error(alone, database_url=HERE).message
     assert "must not be empty" in error({}, database_url=HERE, database_user="").message
 
@@ -216,12 +216,12 @@ def test_certificates_for_an_open_way_to_postgresql_are_warned_of(tmp_path: Path
 @pytest.mark.parametrize(
     ("one", "other", "is_same"),
     [
-        (THERE, "postgres://DB.example.com:5432/recollect?sslmode=require", True),
-        (HERE, "postgresql://localhost/recollect", True),
-        (HERE, "postgresql://[::1]/recollect?sslmode=disable", True),
-        (HERE, "postgresql://127.0.0.1:5433/recollect", False),
-        (HERE, "postgresql://127.0.0.1/Recollect", False),
-        (HERE, "ws://127.0.0.1:5432/recollect", False),
+        (THERE, "postgres://DB.example.com:5432/everkept?sslmode=require", True),
+        (HERE, "postgresql://localhost/everkept", True),
+        (HERE, "postgresql://[::1]/everkept?sslmode=disable", True),
+        (HERE, "postgresql://127.0.0.1:5433/everkept", False),
+        (HERE, "postgresql://127.0.0.1/Everkept", False),
+        (HERE, "ws://127.0.0.1:5432/everkept", False),
         (HERE, THERE, False),
     ],
 )

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recollect.settings import TOOLSETS, Settings, explained, load, unset_environment
-from recollect.settings.sources import REMOTE_FLAGS
-from recollect.settings.values import choices_of
-from recollect.values import fields
+from everkept.settings import TOOLSETS, Settings, explained, load, unset_environment
+from everkept.settings.sources import REMOTE_FLAGS
+from everkept.settings.values import choices_of
+from everkept.values import fields
 
 # The file with certificates must be there; it has tests of its own.
 NAMES = [f.name for f in fields(Settings) if f.name not in ("config", "database_ca")]
@@ -46,10 +46,10 @@ def understood(name: str, text: str, folder: Path) -> Any:
 def needed_beside(name: str, *, is_given: bool) -> dict[str, str]:
     """Variables without which a setting is refused."""
     if name in ("namespace", "database"):
-        return {"RECOLLECT_ENGINE": "surreal"}
+        return {"EVERKEPT_ENGINE": "surreal"}
     pair = {"database_user": "DATABASE_PASSWORD", "database_password": "DATABASE_USER"}
     if name in pair and is_given:
-        return {"RECOLLECT_DATABASE_URL": "ws://a", f"RECOLLECT_{pair[name]}": "x"}
+        return {"EVERKEPT_DATABASE_URL": "ws://a", f"EVERKEPT_{pair[name]}": "x"}
     return {}
 
 
@@ -65,10 +65,10 @@ def test_a_flag_goes_before_the_environment_that_before_the_file_that_before_the
     flag, variable, entry = (spelled(name, index) for index in indexes)
     file = tmp_path / "config.md"
     file.write_text(f"---\n{name}: {entry}\n---\n" if present[2] else "", encoding="utf-8")
-    environment = {"RECOLLECT_CONFIG": str(file)}
+    environment = {"EVERKEPT_CONFIG": str(file)}
     environment |= needed_beside(name, is_given=any(present))
     if present[1]:
-        environment[f"RECOLLECT_{name.upper()}"] = variable
+        environment[f"EVERKEPT_{name.upper()}"] = variable
     flags = {name: flag} if present[0] else {}
     folder = Path.cwd() if name in ("data_dir", "gateway_config") else Path()
     loaded = getattr(load(flags, environment), name)
@@ -79,7 +79,7 @@ def test_a_flag_goes_before_the_environment_that_before_the_file_that_before_the
         assert source == f"flag {REMOTE_FLAGS.get(name, own)}"
     elif present[1]:
         assert loaded == understood(name, variable, folder)
-        assert source == f"environment RECOLLECT_{name.upper()}"
+        assert source == f"environment EVERKEPT_{name.upper()}"
     elif present[2]:
         assert loaded == understood(name, entry, tmp_path)
         assert source == f"config file {file} line 2"
@@ -89,13 +89,13 @@ def test_a_flag_goes_before_the_environment_that_before_the_file_that_before_the
 
 
 def test_an_empty_variable_and_a_flag_of_none_count_as_not_given(tmp_path: Path) -> None:
-    environment = {"RECOLLECT_DATA_DIR": str(tmp_path), "RECOLLECT_PROJECT": ""}
+    environment = {"EVERKEPT_DATA_DIR": str(tmp_path), "EVERKEPT_PROJECT": ""}
     assert load({"port": None}, environment).project is None
     assert load({"port": None}, environment).port == 8081
 
 
 def test_without_a_data_folder_the_platforms_own_is_used() -> None:
-    assert load({}, {}).data_dir.name == "recollect"
+    assert load({}, {}).data_dir.name == "everkept"
     assert load({}, {}).data_dir.is_absolute()
 
 
@@ -129,7 +129,7 @@ def test_the_variables_of_surrealdb_memory_and_of_the_client_are_honoured(
 def test_our_own_variable_goes_before_the_others() -> None:
     environment = {"MEMORY_SESSION_ID": "b", "CLAUDE_CODE_SESSION_ID": "c"}
     assert load({}, environment).session_id == "b"
-    assert load({}, environment | {"RECOLLECT_SESSION_ID": "a"}).session_id == "a"
+    assert load({}, environment | {"EVERKEPT_SESSION_ID": "a"}).session_id == "a"
 
 
 def test_every_setting_is_explained_and_a_password_is_not_shown(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_every_setting_is_explained_and_a_password_is_not_shown(tmp_path: Path) 
 
 
 def test_a_child_with_flags_alone_inherits_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = ("RECOLLECT_PORT", "RECOLLECT_DATABASE_PASSWORD", "MEMORY_DB_PATH", "MEMORY_REMOTE_URL")
+    ours = ("EVERKEPT_PORT", "EVERKEPT_DATABASE_PASSWORD", "MEMORY_DB_PATH", "MEMORY_REMOTE_URL")
     for name in (*ours, "OTHER"):
         monkeypatch.setenv(name, "debug")
     environment = unset_environment()

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import InvalidInput, RecollectError, Refused
-from recollect.settings import (
+from everkept.errors import EverkeptError, InvalidInput, Refused
+from everkept.settings import (
     Settings,
     engine_flags,
     explained,
@@ -17,13 +17,13 @@ from recollect.settings import (
     surreal_folder,
     warnings_of,
 )
-from recollect.values import replace
+from everkept.values import replace
 
-SIGNED_IN = {"RECOLLECT_DATABASE_USER": "root", "RECOLLECT_DATABASE_PASSWORD": "hunter2"}
+SIGNED_IN = {"EVERKEPT_DATABASE_USER": "root", "EVERKEPT_DATABASE_PASSWORD": "hunter2"}
 
 
-def error(environment: dict[str, str], **flags: object) -> RecollectError:
-    with pytest.raises(RecollectError) as caught:
+def error(environment: dict[str, str], **flags: object) -> EverkeptError:
+    with pytest.raises(EverkeptError) as caught:
         load(flags, environment)
     assert "hunter2" not in f"{caught.value} {caught.value.envelope()}"
     return caught.value
@@ -74,7 +74,7 @@ def test_a_local_server_has_an_address_by_itself_and_a_remote_one_needs_it() -> 
     ],
 )
 def test_an_address_implies_its_mode(address: str, mode: str) -> None:
-    settings = load({}, {"RECOLLECT_DATABASE_URL": address})
+    settings = load({}, {"EVERKEPT_DATABASE_URL": address})
     assert (settings.engine, settings.deployment_mode) == ("surreal", mode)
     assert settings.database_url == address
 
@@ -135,16 +135,16 @@ def test_sqlite_is_refused_beside_what_asks_for_a_server(variable: str) -> None:
     ],
 )
 def test_what_is_no_address_of_a_server_is_told(address: str) -> None:
-    wrong = error({"RECOLLECT_DATABASE_URL": address})
+    wrong = error({"EVERKEPT_DATABASE_URL": address})
     assert isinstance(wrong, InvalidInput)
-    assert wrong.facts["argument"] == "RECOLLECT_DATABASE_URL"
+    assert wrong.facts["argument"] == "EVERKEPT_DATABASE_URL"
     assert "ws://127.0.0.1:8000" in wrong.message
 
 
 @pytest.mark.parametrize("address", ["ws://root:hunter2@a", "wss://root@a", "http://:hunter2@a"])
 def test_a_user_or_password_in_an_address_is_sent_to_its_place(address: str) -> None:
     wrong = error({}, database_url=address)
-    for place in ("database_user", "RECOLLECT_DATABASE_PASSWORD", "remote_pass"):
+    for place in ("database_user", "EVERKEPT_DATABASE_PASSWORD", "remote_pass"):
         assert place in wrong.message
 
 
@@ -153,7 +153,7 @@ def test_a_scheme_counts_however_it_is_written() -> None:
 
 
 def test_a_user_and_a_password_go_together() -> None:
-    server = {"RECOLLECT_DATABASE_URL": "wss://a"}
+    server = {"EVERKEPT_DATABASE_URL": "wss://a"}
     settings = load({}, server | SIGNED_IN)
     assert (settings.database_user, settings.database_password) == ("root", "hunter2")
     for variable, value in SIGNED_IN.items():
@@ -174,7 +174,7 @@ def test_a_password_is_shown_nowhere() -> None:
     assert "hunter2" not in f"{replace(settings, port=1)} {warnings_of(settings)}"
     assert "hunter2" not in repr(Settings(Path(), database_password="hunter2"))
     by_name = {item.name: (item.value, item.source) for item in told}
-    place = "environment RECOLLECT_DATABASE_PASSWORD"
+    place = "environment EVERKEPT_DATABASE_PASSWORD"
     assert by_name["database_password"] == ("***", place)
 
 
@@ -196,12 +196,12 @@ def test_a_database_is_not_named_like_a_part_of_another(suffix: str) -> None:
 
 
 def test_a_name_that_sqlite_would_not_heed_is_refused_unless_sqlite_is_what_was_said() -> None:
-    assert load({}, {"RECOLLECT_NAMESPACE": "memory"}).namespace == "memory"
-    refused = error({"RECOLLECT_NAMESPACE": "other", "MEMORY_DEPLOYMENT_MODE": "embedded-file"})
+    assert load({}, {"EVERKEPT_NAMESPACE": "memory"}).namespace == "memory"
+    refused = error({"EVERKEPT_NAMESPACE": "other", "MEMORY_DEPLOYMENT_MODE": "embedded-file"})
     assert isinstance(refused, Refused)
     assert refused.facts["allowed"] == ["memory"]
-    assert load({"engine": "sqlite"}, {"RECOLLECT_DATABASE": "other"}).engine == "sqlite"
-    assert load({}, {"RECOLLECT_DATABASE": "other", "MEMORY_REMOTE_URL": "ws://a"}).database
+    assert load({"engine": "sqlite"}, {"EVERKEPT_DATABASE": "other"}).engine == "sqlite"
+    assert load({}, {"EVERKEPT_DATABASE": "other", "MEMORY_REMOTE_URL": "ws://a"}).database
 
 
 def test_a_file_with_certificates_must_be_there(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_relative_file_with_certificates_is_known_by_its_whole_path(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ca.pem").touch()
-    environment = {"RECOLLECT_DATABASE_URL": "wss://a", "RECOLLECT_DATABASE_CA": "ca.pem"}
+    environment = {"EVERKEPT_DATABASE_URL": "wss://a", "EVERKEPT_DATABASE_CA": "ca.pem"}
     assert load({}, environment).database_ca == Path.cwd() / "ca.pem"
 
 
@@ -255,7 +255,7 @@ def test_the_embedded_engine_is_told_to_keep_its_commits(monkeypatch: pytest.Mon
 
 def test_another_process_is_led_to_the_same_engine_by_flags() -> None:
     flags = {"database_url": "ws://db.example", "database_user": "root"}
-    environment = {"RECOLLECT_DATABASE_PASSWORD": "hunter2"}
+    environment = {"EVERKEPT_DATABASE_PASSWORD": "hunter2"}
     server = ["--engine", "surreal", "--database-url", "ws://db.example", "--database-user", "root"]
     assert engine_flags(load(flags, environment)) == server
     assert engine_flags(load({"engine": "surreal", "database_user": "x"}, {})) == server[:2]

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from recollect.errors import InvalidInput
-from recollect.settings import (
+from everkept.errors import InvalidInput
+from everkept.settings import (
     DEFAULT_TOOLSETS,
     TOOLSETS,
     Settings,
@@ -13,24 +13,24 @@ from recollect.settings import (
     load,
     remote_bank,
 )
-from recollect.settings.sources import REMOTE_FLAGS
-from recollect.settings.values import shown
+from everkept.settings.sources import REMOTE_FLAGS
+from everkept.settings.values import shown
 
 
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("RECOLLECT_PORT", "eighty"),
-        ("RECOLLECT_PORT", "65536"),
-        ("RECOLLECT_READ_ONLY", "maybe"),
-        ("RECOLLECT_TRANSPORT", "smoke"),
-        ("RECOLLECT_TOOLSETS", "graph,magic"),
-        ("RECOLLECT_DIALECT", "klingon"),
-        ("RECOLLECT_EMBEDDING_MODEL", "huge"),
-        ("RECOLLECT_MAX_MEMORIES_PER_SESSION", "0"),
-        ("RECOLLECT_RECALL_TIME_LIMIT", "soon"),
-        ("RECOLLECT_RECALL_TIME_LIMIT", "0"),
-        ("RECOLLECT_RECALL_TIME_LIMIT", "nan"),
+        ("EVERKEPT_PORT", "eighty"),
+        ("EVERKEPT_PORT", "65536"),
+        ("EVERKEPT_READ_ONLY", "maybe"),
+        ("EVERKEPT_TRANSPORT", "smoke"),
+        ("EVERKEPT_TOOLSETS", "graph,magic"),
+        ("EVERKEPT_DIALECT", "klingon"),
+        ("EVERKEPT_EMBEDDING_MODEL", "huge"),
+        ("EVERKEPT_MAX_MEMORIES_PER_SESSION", "0"),
+        ("EVERKEPT_RECALL_TIME_LIMIT", "soon"),
+        ("EVERKEPT_RECALL_TIME_LIMIT", "0"),
+        ("EVERKEPT_RECALL_TIME_LIMIT", "nan"),
         ("MEMORY_LOG_LEVEL", "loud"),
     ],
 )
@@ -51,7 +51,7 @@ def test_what_is_allowed_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("on", True), ("no", False)])
 def test_switches_understand_the_usual_words(tmp_path: Path, text: str, value: Any) -> None:
-    assert load({"data_dir": tmp_path}, {"RECOLLECT_READ_ONLY": text}).read_only is value
+    assert load({"data_dir": tmp_path}, {"EVERKEPT_READ_ONLY": text}).read_only is value
 
 
 def test_an_empty_data_folder_is_refused() -> None:
@@ -76,7 +76,7 @@ def test_toolsets_are_chosen_by_name(tmp_path: Path) -> None:
 
 def test_a_setting_of_the_memory_bank_adds_its_tools_unless_tools_were_chosen() -> None:
     assert chosen_toolsets(load({"mode": "ask"}, {})) == (*DEFAULT_TOOLSETS, "bank")
-    assert chosen_toolsets(load({}, {"RECOLLECT_USERNAME": "Ada"})) == (*DEFAULT_TOOLSETS, "bank")
+    assert chosen_toolsets(load({}, {"EVERKEPT_USERNAME": "Ada"})) == (*DEFAULT_TOOLSETS, "bank")
     assert chosen_toolsets(load({"mode": "ask", "toolsets": "graph"}, {})) == ("graph",)
     assert chosen_toolsets(load({"known_hosts": "x"}, {})) == DEFAULT_TOOLSETS
 
@@ -138,7 +138,7 @@ def test_no_setting_is_explained_with_the_password_in_its_address() -> None:
     environment = {
         "MEMORY_REMOTE_URL": "ws://u:hunter2@a",
         "MEMORY_DEPLOYMENT_MODE": "embedded-file",
-        "RECOLLECT_LAUNCHER": "run https://u:hunter2@a",
+        "EVERKEPT_LAUNCHER": "run https://u:hunter2@a",
     }
     told = explained({}, environment)
     assert "hunter2" not in f"{told} {load({}, environment).database_url}"

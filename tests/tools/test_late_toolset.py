@@ -1,10 +1,10 @@
 import pytest
 
-from recollect.core.sessions import Call
-from recollect.errors import Conflict, NotFound
-from recollect.tools.late_toolset import LateToolset
-from recollect.tools.tool import Effect, Tool, tool_from_method
-from recollect.tools.toolset import filtered
+from everkept.core.sessions import Call
+from everkept.errors import Conflict, NotFound
+from everkept.tools.late_toolset import LateToolset
+from everkept.tools.tool import Effect, Tool, tool_from_method
+from everkept.tools.toolset import filtered
 
 FAMILIES = {"a1": "a", "a2": "a", "b1": "b", "wrong": "b"}
 

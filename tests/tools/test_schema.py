@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import InvalidInput
-from recollect.tools.schema import (
+from everkept.errors import InvalidInput
+from everkept.tools.schema import (
     Field,
     Parameter,
     object_parser,
@@ -17,7 +17,7 @@ from recollect.tools.schema import (
     to_json,
     value_schema,
 )
-from recollect.values import Value, field
+from everkept.values import Value, field
 
 
 class Part(Value):
@@ -353,7 +353,7 @@ def test_types_are_looked_at_for_the_first_value_only(monkeypatch: pytest.Monkey
         looked.append(annotation)
         return get_origin(annotation)
 
-    monkeypatch.setattr("recollect.tools.schema.get_origin", look)
+    monkeypatch.setattr("everkept.tools.schema.get_origin", look)
     parse = object_parser((parameter("wholes", list[Whole]),))
     part = {"from": "a", "notes": ["x"], "weight": 1}
     whole = {"parts": [part, part], "names": ["n"], "facets": {}, "anything": 1, "best": part}

@@ -2,11 +2,11 @@ from typing import Annotated
 
 import pytest
 
-from recollect.core.sessions import Call, Session
-from recollect.errors import InvalidInput
-from recollect.tools.schema import Field
-from recollect.tools.tool import Effect, Family, Result, tool
-from recollect.values import Value
+from everkept.core.sessions import Call, Session
+from everkept.errors import InvalidInput
+from everkept.tools.schema import Field
+from everkept.tools.tool import Effect, Family, Result, tool
+from everkept.values import Value
 
 
 class Greeting(Value):

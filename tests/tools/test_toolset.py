@@ -1,10 +1,10 @@
 import pytest
 
-from recollect.core.sessions import Call
-from recollect.errors import Conflict, NotFound
-from recollect.tools.tool import Effect, Result, Tool
-from recollect.tools.toolset import Toolset, combined, filtered, renamed
-from recollect.values import replace
+from everkept.core.sessions import Call
+from everkept.errors import Conflict, NotFound
+from everkept.tools.tool import Effect, Result, Tool
+from everkept.tools.toolset import Toolset, combined, filtered, renamed
+from everkept.values import replace
 
 
 def made(name: str, effect: Effect = Effect.READS) -> Tool:

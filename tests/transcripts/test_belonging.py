@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.transcripts.belonging import agents_of, source_at
-from recollect.transcripts.places import ClientFolders, client_folders
+from everkept.transcripts.belonging import agents_of, source_at
+from everkept.transcripts.places import ClientFolders, client_folders
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from editor_actors import conversation, opened, put
-from recollect.core.transcripts import Transcripts
-from recollect.errors import InvalidInput, NotFound
-from recollect.transcripts.finding import MachineTranscripts
-from recollect.transcripts.places import ClientFolders, client_folders
-from recollect.transcripts.sources import SOURCES
+from everkept.core.transcripts import Transcripts
+from everkept.errors import InvalidInput, NotFound
+from everkept.transcripts.finding import MachineTranscripts
+from everkept.transcripts.places import ClientFolders, client_folders
+from everkept.transcripts.sources import SOURCES
 from replaying import SAMPLES, replayed
 
 SESSION = "11111111-2222-4333-8444-555555555555"

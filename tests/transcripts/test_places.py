@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.transcripts.places import client_folders
+from everkept.transcripts.places import client_folders
 
 HOME = Path("home", "ada")
 

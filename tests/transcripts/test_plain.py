@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.core.times import parsed
-from recollect.transcripts.plain import PlainFormat
-from recollect.transcripts.reading.lines import LineTranscript
+from everkept.core.times import parsed
+from everkept.transcripts.plain import PlainFormat
+from everkept.transcripts.reading.lines import LineTranscript
 from replaying import Replay, replayed, written
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.app import App
-from recollect.settings import Settings
-from recollect.transports.dispatch import Dispatcher
-from recollect.transports.http_endpoint import Endpoint
+from everkept.app.app import App
+from everkept.settings import Settings
+from everkept.transports.dispatch import Dispatcher
+from everkept.transports.http_endpoint import Endpoint
 from serving import HANG
 
 QUICK_PING_SECONDS = 0.01

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from recollect.app.app import App
-from recollect.core.sessions import Session
-from recollect.errors import Refused
-from recollect.first_answers import Kept, Start, keep, read
-from recollect.settings import Settings
-from recollect.transports.answer_check import CHECK_SECONDS, check_answers
-from recollect.transports.connection import TOOLS_CHANGED, Connection
-from recollect.transports.dispatch import Dispatcher, Request
+from everkept.app.app import App
+from everkept.core.sessions import Session
+from everkept.errors import Refused
+from everkept.first_answers import Kept, Start, keep, read
+from everkept.settings import Settings
+from everkept.transports.answer_check import CHECK_SECONDS, check_answers
+from everkept.transports.connection import TOOLS_CHANGED, Connection
+from everkept.transports.dispatch import Dispatcher, Request
 from serving import HANG, INITIALIZE, META
 
 OLD = Kept(["2025-11-25"], b"{}", b'{"tools":[]}')

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from everkept.app.access_log import BEGUN, LISTENING, MOST_IDS, Access, AccessLog, accesses
+from everkept.app.app import App
+from everkept.core.accounts import Account, acting_as
+from everkept.core.homes import home_name
+from everkept.core.sessions import Session
+from everkept.core.touching import touched
+from everkept.errors import Conflict
+from everkept.settings import Settings
+from everkept.transports.auditing import audit
+from everkept.transports.connection import JSON, Connection
+from everkept.transports.dispatch import Dispatcher, ProtocolError, Request
 from making import DAY_ONE, MILLISECOND
-from recollect.app.access_log import BEGUN, LISTENING, MOST_IDS, Access, AccessLog, accesses
-from recollect.app.app import App
-from recollect.core.accounts import Account, acting_as
-from recollect.core.homes import home_name
-from recollect.core.sessions import Session
-from recollect.core.touching import touched
-from recollect.errors import Conflict
-from recollect.settings import Settings
-from recollect.transports.auditing import audit
-from recollect.transports.connection import JSON, Connection
-from recollect.transports.dispatch import Dispatcher, ProtocolError, Request
 from serving import META
 from telling import Written, assistant, tell, user
 

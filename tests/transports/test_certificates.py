@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from certifying import certificate
-from recollect.errors import InvalidInput
-from recollect.transports.certificates import key_warning, server_context
+from everkept.errors import InvalidInput
+from everkept.transports.certificates import key_warning, server_context
 from serving import HANG
 
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.core.sessions import Session
-from recollect.errors import Refused
-from recollect.transports.connection import (
+from everkept.core.sessions import Session
+from everkept.errors import Refused
+from everkept.transports.connection import (
     MOST_SUBSCRIPTIONS,
     Connection,
     Notices,

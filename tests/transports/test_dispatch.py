@@ -12,24 +12,24 @@ from typing import Any
 import orjson
 import pytest
 
-from fronting import actor, mapped, write
-from making import DAY_ONE
-from recollect.app.app import App
-from recollect.core.sessions import Session
-from recollect.core.times import iso
-from recollect.core.upstreams import GATEWAY_CLIENT
-from recollect.families.memories.resources import PREFERENCES
-from recollect.settings import Settings
-from recollect.tools.tool import Result
-from recollect.tools.toolset import Toolset
-from recollect.transports.connection import Connection
-from recollect.transports.dispatch import (
+from everkept.app.app import App
+from everkept.core.sessions import Session
+from everkept.core.times import iso
+from everkept.core.upstreams import GATEWAY_CLIENT
+from everkept.families.memories.resources import PREFERENCES
+from everkept.settings import Settings
+from everkept.tools.tool import Result
+from everkept.tools.toolset import Toolset
+from everkept.transports.connection import Connection
+from everkept.transports.dispatch import (
     Answer,
     Dispatcher,
     ProtocolError,
     Request,
     progress_of,
 )
+from fronting import actor, mapped, write
+from making import DAY_ONE
 from serving import HANG, META
 from standing_by import standing_by
 
@@ -125,7 +125,7 @@ async def test_stateless_results_say_what_may_be_cached(
     result = await Client(dispatcher, META)(method)
     assert result["resultType"] == "complete"
     assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
-    assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "recollect"
+    assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "everkept"
 
 
 async def test_handshake_results_carry_nothing_of_the_other_era(dispatcher: Dispatcher) -> None:

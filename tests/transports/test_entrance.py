@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from asgi_asking import Answer, asked
-from recollect.app.accounts.accounts import UNKNOWN, Unknown
-from recollect.core.accounts import Account, acting
-from recollect.errors import StoreAway, StoreTooNew
-from recollect.transports.asgi import ACCOUNT, Message, Receive, Send, answer
-from recollect.transports.entrance import MOST_WAITING, PEER_LIMIT, WRONG_TOKENS, Entrance
-from recollect.transports.guard import Guard
+from everkept.app.accounts.accounts import UNKNOWN, Unknown
+from everkept.core.accounts import Account, acting
+from everkept.errors import StoreAway, StoreTooNew
+from everkept.transports.asgi import ACCOUNT, Message, Receive, Send, answer
+from everkept.transports.entrance import MOST_WAITING, PEER_LIMIT, WRONG_TOKENS, Entrance
+from everkept.transports.guard import Guard
 
 ANNA, PEER = Account("anna"), Account("office", is_peer=True)
 HOLDERS = {"hers": ANNA, "also-hers": ANNA, "theirs": PEER, "mine": None}

@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 
 from asgi_asking import asked
-from recollect.core.conditions import Condition
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import StoreAway
-from recollect.transports.asgi import ASGIApp
-from recollect.transports.health import health_routes
+from everkept.core.conditions import Condition
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import StoreAway
+from everkept.transports.asgi import ASGIApp
+from everkept.transports.health import health_routes
 from serving import HANG
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recollect.transports.listening import is_loopback
+from everkept.transports.listening import is_loopback
 from serving import INITIALIZE, META, HttpServer, http_server, run, stdio_server
 
 LIMIT = 16 * 1024 * 1024
@@ -140,7 +140,7 @@ def test_other_paths_and_methods_are_refused(server: HttpServer) -> None:
 def test_without_a_token_nothing_is_served_unless_that_is_wanted(tmp_path: Path) -> None:
     refused = run("serve", "--transport", "http", "--port", 0, "--data-dir", tmp_path)
     assert refused.returncode == 2
-    assert "recollect token" in refused.stderr
+    assert "everkept token" in refused.stderr
     assert "--no-token" in refused.stderr
 
 
@@ -149,7 +149,7 @@ def test_other_machines_always_need_a_token(tmp_path: Path, option: str) -> None
     serve = ("serve", "--transport", "http", "--port", 0, "--host", "0.0.0.0")
     refused = run(*serve, "--data-dir", tmp_path, *option.split())
     assert refused.returncode == 2
-    assert "recollect token" in refused.stderr
+    assert "everkept token" in refused.stderr
 
 
 def test_a_token_is_asked_for_until_it_is_revoked(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_token_is_asked_for_until_it_is_revoked(tmp_path: Path) -> None:
 
 def test_tokens_are_listed_without_their_secret(tmp_path: Path) -> None:
     secret = run("token", "--label", "laptop", "--data-dir", tmp_path).stdout.strip()
-    assert secret.startswith("rcl_")
+    assert secret.startswith("evk_")
     listed = run("token", "list", "--data-dir", tmp_path)
     assert "laptop" in listed.stdout
     assert secret not in listed.stdout

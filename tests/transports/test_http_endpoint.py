@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
+from everkept.core.protocol import MESSAGE_LIMIT
+from everkept.transports.dispatch import Dispatcher, Request
+from everkept.transports.guard import Guard, OpenRequests
+from everkept.transports.http_endpoint import Endpoint
 from http_client import Exchange, SessionClient, request, stateless
-from recollect.core.protocol import MESSAGE_LIMIT
-from recollect.transports.dispatch import Dispatcher, Request
-from recollect.transports.guard import Guard, OpenRequests
-from recollect.transports.http_endpoint import Endpoint
 
 
 async def test_another_path_is_not_found(endpoint: Endpoint) -> None:

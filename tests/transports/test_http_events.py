@@ -1,6 +1,6 @@
 import asyncio
 
-from recollect.transports.http_events import EVENT_OVERHEAD_BYTES, EventLog, EventStream
+from everkept.transports.http_events import EVENT_OVERHEAD_BYTES, EventLog, EventStream
 
 KEEP = 60.0
 

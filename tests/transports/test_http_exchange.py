@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from everkept.transports.guard import Guard
+from everkept.transports.http_endpoint import Endpoint
 from http_client import Exchange, SessionClient, stateless
-from recollect.transports.guard import Guard
-from recollect.transports.http_endpoint import Endpoint
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from everkept.transports.asgi import CREDENTIAL
+from everkept.transports.conformance import add_fixtures
+from everkept.transports.connection import Connection, Notices
+from everkept.transports.dispatch import Dispatcher, Request
+from everkept.transports.http_endpoint import Endpoint
+from everkept.transports.http_events import KEEP_SECONDS, EventLog
+from everkept.transports.http_sessions import HttpSessions
 from http_client import Exchange, SessionClient, request
-from recollect.transports.asgi import CREDENTIAL
-from recollect.transports.conformance import add_fixtures
-from recollect.transports.connection import Connection, Notices
-from recollect.transports.dispatch import Dispatcher, Request
-from recollect.transports.http_endpoint import Endpoint
-from recollect.transports.http_events import KEEP_SECONDS, EventLog
-from recollect.transports.http_sessions import HttpSessions
 from serving import HANG, INITIALIZE
 
 PROGRESS = "notifications/progress"

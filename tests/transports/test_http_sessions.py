@@ -1,11 +1,11 @@
 import pytest
 
-from recollect.core.conditions import Condition
-from recollect.transports import http_sessions
-from recollect.transports.asgi import Rejected
-from recollect.transports.http_events import EventLog
-from recollect.transports.http_sessions import IDLE_SECONDS, HttpSessions
-from recollect.transports.metrics import Metrics
+from everkept.core.conditions import Condition
+from everkept.transports import http_sessions
+from everkept.transports.asgi import Rejected
+from everkept.transports.http_events import EventLog
+from everkept.transports.http_sessions import IDLE_SECONDS, HttpSessions
+from everkept.transports.metrics import Metrics
 
 
 class Clock:
@@ -77,13 +77,13 @@ async def test_open_sessions_are_counted(clock: Clock) -> None:
     metrics = Metrics(lambda: Condition("sqlite", "local"))
     sessions = HttpSessions(metrics, clock=clock)
     one, two = sessions.open(None, None), sessions.open(None, None)
-    assert "recollect_open_sessions 2" in metrics.text()
+    assert "everkept_open_sessions 2" in metrics.text()
     sessions.close(one)
     sessions.close(one)
-    assert "recollect_open_sessions 1" in metrics.text()
+    assert "everkept_open_sessions 1" in metrics.text()
     sessions.close(two)
     sessions.close_all()
-    assert "recollect_open_sessions 0" in metrics.text()
+    assert "everkept_open_sessions 0" in metrics.text()
 
 
 async def test_the_timer_runs_only_while_there_is_something_to_forget(clock: Clock) -> None:

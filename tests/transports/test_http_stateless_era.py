@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from everkept.transports.conformance import add_fixtures
+from everkept.transports.dispatch import Dispatcher, Request
+from everkept.transports.http_endpoint import Endpoint
 from http_client import Exchange, request, stateless
-from recollect.transports.conformance import add_fixtures
-from recollect.transports.dispatch import Dispatcher, Request
-from recollect.transports.http_endpoint import Endpoint
 from serving import META, MODERN
 
 

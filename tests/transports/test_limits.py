@@ -3,7 +3,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.transports.limits import MOST_KEYS, Buckets, Queues
+from everkept.transports.limits import MOST_KEYS, Buckets, Queues
 
 
 class Watch:

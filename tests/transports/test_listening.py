@@ -2,8 +2,8 @@ import socket
 
 import pytest
 
-from recollect.errors import InvalidInput, Unavailable
-from recollect.transports.listening import is_loopback, listen
+from everkept.errors import InvalidInput, Unavailable
+from everkept.transports.listening import is_loopback, listen
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "::1", "localhost", "LOCALHOST"])

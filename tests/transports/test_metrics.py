@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from asgi_asking import asked
-from recollect.app.app import App
-from recollect.core.accounts import Account
-from recollect.core.conditions import Condition
-from recollect.core.sessions import Session
-from recollect.settings import Settings
-from recollect.transports.asgi import ACCOUNT, Refusal
-from recollect.transports.connection import JSON, Connection
-from recollect.transports.dispatch import Dispatcher, ProtocolError
-from recollect.transports.metrics import BUCKETS, MOST_OUTCOMES, Metrics
+from everkept.app.app import App
+from everkept.core.accounts import Account
+from everkept.core.conditions import Condition
+from everkept.core.sessions import Session
+from everkept.settings import Settings
+from everkept.transports.asgi import ACCOUNT, Refusal
+from everkept.transports.connection import JSON, Connection
+from everkept.transports.dispatch import Dispatcher, ProtocolError
+from everkept.transports.metrics import BUCKETS, MOST_OUTCOMES, Metrics
 
 AWAY = Condition("surreal", "remote", "degraded", place="wss://db.example", waiting=7)
 LINE = re.compile(r'[a-z_]+(\{([a-z]+="(\\.|[^"\\])*",?)+\})? [0-9.e+-]+')
@@ -52,10 +52,10 @@ async def test_calls_are_counted_by_tool_and_outcome(dispatcher: Dispatcher) -> 
     with pytest.raises(ProtocolError):
         await handled(dispatcher, "made_up")
     text = metrics.text()
-    assert sample(text, 'recollect_calls_total{tool="list_projects",outcome="ok"}') == 2
-    assert sample(text, 'recollect_calls_total{tool="switch_project",outcome="not_found"}') == 1
-    assert sample(text, 'recollect_calls_total{tool="unknown",outcome="invalid_request"}') == 1
-    assert sample(text, 'recollect_call_duration_seconds_count{tool="list_projects"}') == 2
+    assert sample(text, 'everkept_calls_total{tool="list_projects",outcome="ok"}') == 2
+    assert sample(text, 'everkept_calls_total{tool="switch_project",outcome="not_found"}') == 1
+    assert sample(text, 'everkept_calls_total{tool="unknown",outcome="invalid_request"}') == 1
+    assert sample(text, 'everkept_call_duration_seconds_count{tool="list_projects"}') == 2
     assert "made_up" not in text
     assert "secret" not in text
 
@@ -83,20 +83,20 @@ def test_a_duration_is_counted_in_every_bucket_that_holds_it() -> None:
         metrics.count_call("t", "ok", seconds)
     text = metrics.text()
     counts = [
-        sample(text, f'recollect_call_duration_seconds_bucket{{tool="t",le="{bound}"}}')
+        sample(text, f'everkept_call_duration_seconds_bucket{{tool="t",le="{bound}"}}')
         for bound in (*BUCKETS, "+Inf")
     ]
     assert counts == [1] + [2] * (len(BUCKETS) - 1) + [3]
-    assert sample(text, 'recollect_call_duration_seconds_sum{tool="t"}') == pytest.approx(99.011)
+    assert sample(text, 'everkept_call_duration_seconds_sum{tool="t"}') == pytest.approx(99.011)
 
 
 def test_labels_cannot_grow_without_end() -> None:
     metrics = Metrics(lambda: AWAY)
     for number in range(10 * MOST_OUTCOMES):
         metrics.count_call("t", f"code {number}", 0)
-    lines = [line for line in metrics.text().splitlines() if line.startswith("recollect_calls")]
+    lines = [line for line in metrics.text().splitlines() if line.startswith("everkept_calls")]
     assert len(lines) == MOST_OUTCOMES + 1
-    assert sample(metrics.text(), 'recollect_calls_total{tool="t",outcome="other"}') > 0
+    assert sample(metrics.text(), 'everkept_calls_total{tool="t",outcome="other"}') > 0
 
 
 def test_what_waits_and_who_is_there_is_shown_and_not_where() -> None:
@@ -105,12 +105,12 @@ def test_what_waits_and_who_is_there_is_shown_and_not_where() -> None:
     metrics.count_refusal(Refusal(429, "too often"))
     with metrics.open_session():
         text = metrics.text()
-    assert sample(text, "recollect_journal_waiting") == 7
-    assert sample(text, "recollect_degraded") == 1
-    assert sample(text, "recollect_open_requests") == 3
-    assert sample(text, "recollect_open_sessions") == 1
-    assert sample(text, 'recollect_refused_total{status="429"}') == 1
-    assert sample(metrics.text(), "recollect_open_sessions") == 0
+    assert sample(text, "everkept_journal_waiting") == 7
+    assert sample(text, "everkept_degraded") == 1
+    assert sample(text, "everkept_open_requests") == 3
+    assert sample(text, "everkept_open_sessions") == 1
+    assert sample(text, 'everkept_refused_total{status="429"}') == 1
+    assert sample(metrics.text(), "everkept_open_sessions") == 0
     assert "example" not in text
 
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from recollect.transports.parameter_headers import (
+from everkept.transports.parameter_headers import (
     ParameterHeader,
     decode_value,
     find_declared_headers,

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from everkept import __version__
+from everkept.app.access_log import AccessLog
+from everkept.app.app import App
+from everkept.core.accounts import Account
+from everkept.core.peers import QUESTION_LIMIT
+from everkept.transports.asgi import ACCOUNT, Message
+from everkept.transports.peering import LARGEST, peer_routes
 from peering import ME, neighbour
-from recollect import __version__
-from recollect.app.access_log import AccessLog
-from recollect.app.app import App
-from recollect.core.accounts import Account
-from recollect.core.peers import QUESTION_LIMIT
-from recollect.transports.asgi import ACCOUNT, Message
-from recollect.transports.peering import LARGEST, peer_routes
 
 SEARCH, INFO = "/peers/search", "/peers/info"
 WHAT = "checkout waits for Redis"
@@ -148,7 +148,7 @@ async def test_only_the_right_methods_do_anything(server: Server) -> None:
 
 
 async def test_a_peer_learns_what_runs_here_and_no_more(server: Server) -> None:
-    told = {"name": "recollect", "version": __version__}
+    told = {"name": "everkept", "version": __version__}
     assert await server(INFO, method="GET") == (200, told)
 
 

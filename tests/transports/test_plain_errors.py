@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 
-from recollect.app.app import App
-from recollect.core.accounts import Account
-from recollect.core.sessions import Session
-from recollect.errors import (
+from everkept.app.app import App
+from everkept.core.accounts import Account
+from everkept.core.sessions import Session
+from everkept.errors import (
+    EverkeptError,
     ModelUnavailable,
     NotFound,
     QueryTimeout,
-    RecollectError,
     StorageFull,
     StoreAway,
     StoreDamaged,
     StoreTooNew,
 )
-from recollect.settings import Settings
-from recollect.transports.connection import JSON, Connection
-from recollect.transports.dispatch import Dispatcher, ProtocolError, Request
-from recollect.transports.plain_errors import told_to
+from everkept.settings import Settings
+from everkept.transports.connection import JSON, Connection
+from everkept.transports.dispatch import Dispatcher, ProtocolError, Request
+from everkept.transports.plain_errors import told_to
 from serving import META
 
 ANNA = Account("anna")
@@ -62,7 +62,7 @@ async def answered(dispatcher: Dispatcher, account: Account | None, method: str)
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda error: error.code)
 def test_an_account_learns_what_to_do_and_not_where_the_server_keeps_things(
-    error: RecollectError,
+    error: EverkeptError,
 ) -> None:
     told = told_to(ANNA, error)
     assert PLACE not in json.dumps(told.envelope()) + str(told)

@@ -1,10 +1,10 @@
 import pytest
 
 from asgi_asking import asked
-from recollect.errors import InvalidInput
-from recollect.transports.asgi import Message, Receive, Send, address_in, answer
-from recollect.transports.guard import Guard
-from recollect.transports.proxies import Proxies
+from everkept.errors import InvalidInput
+from everkept.transports.asgi import Message, Receive, Send, address_in, answer
+from everkept.transports.guard import Guard
+from everkept.transports.proxies import Proxies
 
 
 async def seen(trusted: str, address: str, *told: str) -> str:

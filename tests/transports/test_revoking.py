@@ -3,9 +3,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from recollect.errors import StoreAway
-from recollect.transports.asgi import Message, Receive, Send
-from recollect.transports.revoking import while_known
+from everkept.errors import StoreAway
+from everkept.transports.asgi import Message, Receive, Send
+from everkept.transports.revoking import while_known
 
 HANG = 60  # seconds; nothing takes that long
 NEVER = 3_600.0

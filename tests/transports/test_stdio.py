@@ -252,7 +252,7 @@ def test_a_client_that_closed_its_end_ends_the_server(tmp_path: Path) -> None:
 def test_a_stray_print_goes_to_standard_error(tmp_path: Path) -> None:
     script = (
         "import os, subprocess, sys\n"
-        "from recollect.transports.stdio import claim_wire\n"
+        "from everkept.transports.stdio import claim_wire\n"
         "read, written = claim_wire()\n"
         "print('stray')\n"
         "os.write(1, b'low\\n')\n"
@@ -280,10 +280,10 @@ def asked(*methods: str) -> bytes:
 def test_a_message_on_pipes_takes_no_thread(tmp_path: Path) -> None:
     script = (
         "import sys, threading\n"
-        "from recollect.cli.main import main\n"
+        "from everkept.cli.main import main\n"
         "started, start = [], threading.Thread.start\n"
         "threading.Thread.start = lambda thread: [started.append(thread), start(thread)]\n"
-        "sys.argv = ['recollect', 'serve', '--data-dir', sys.argv[1]]\n"
+        "sys.argv = ['everkept', 'serve', '--data-dir', sys.argv[1]]\n"
         "main()\n"
         "print(len(started), file=sys.stderr)\n"
     )

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from recollect.core.protocol import HANDSHAKE_VERSIONS
-from recollect.errors import UpstreamError, UpstreamUnavailable
-from recollect.upstreams.greeting import Greeting, greet
+from everkept.core.protocol import HANDSHAKE_VERSIONS
+from everkept.errors import UpstreamError, UpstreamUnavailable
+from everkept.upstreams.greeting import Greeting, greet
 
 JSON = dict[str, Any]
 TELLS = {"capabilities": {"tools": {"listChanged": True}}}
@@ -46,7 +46,7 @@ async def test_every_version_with_a_handshake_will_do(version: str) -> None:
     assert (hello, thanks) == ("initialize", "notifications/initialized")
     assert params["protocolVersion"] == HANDSHAKE_VERSIONS[-1]
     assert params["capabilities"] == {}
-    assert params["clientInfo"]["name"] == "recollect-gateway"
+    assert params["clientInfo"]["name"] == "everkept-gateway"
 
 
 async def test_one_without_a_handshake_is_asked_in_the_newer_way() -> None:

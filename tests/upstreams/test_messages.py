@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import InvalidInput
-from recollect.upstreams.messages import Unreadable, read, written
+from everkept.errors import InvalidInput
+from everkept.upstreams.messages import Unreadable, read, written
 
 LEAVES = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -8,18 +8,18 @@ import sys
 
 import pytest
 
-from recollect.core.upstreams import Endpoint, Launch, Reach
-from recollect.errors import UpstreamUnavailable
-from recollect.upstreams.opening import open_upstream
+from everkept.core.upstreams import Endpoint, Launch, Reach
+from everkept.errors import UpstreamUnavailable
+from everkept.upstreams.opening import open_upstream
 from upstreaming import PATIENCE, actor
 
 WEIGHED = """
 import json, sys
-from recollect.core.upstreams import Endpoint, Launch, Reach
-from recollect.upstreams.opening import open_upstream
+from everkept.core.upstreams import Endpoint, Launch, Reach
+from everkept.upstreams.opening import open_upstream
 open_upstream(Reach("a", Launch("x")), {})
 open_upstream(Reach("b", Endpoint("http://127.0.0.1:1/mcp")), {})
-heavy = {"mcp", "httpx2", "jsonschema", "pydantic", "ctypes", "recollect.upstreams.stdio.link"}
+heavy = {"mcp", "httpx2", "jsonschema", "pydantic", "ctypes", "everkept.upstreams.stdio.link"}
 print(json.dumps(sorted(heavy & set(sys.modules))))
 """
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from recollect.core.upstreams import Endpoint, Launch, Reach
-from recollect.errors import UpstreamError, UpstreamUnavailable
-from recollect.upstreams.links import Link, LinkEnded, NotSent
-from recollect.upstreams.owned import OwnedUpstream
+from everkept.core.upstreams import Endpoint, Launch, Reach
+from everkept.errors import UpstreamError, UpstreamUnavailable
+from everkept.upstreams.links import Link, LinkEnded, NotSent
+from everkept.upstreams.owned import OwnedUpstream
 from upstreaming import Clock
 
 PATIENCE = 30
@@ -208,7 +208,7 @@ async def test_calls_that_end_with_a_silent_server_are_told_that_it_hung(
         await clock.goes_on(0.1)
         with pytest.raises(UpstreamUnavailable) as error:
             await late
-        reason = f"it said nothing for 2.05 s, so Recollect ended {what}."
+        reason = f"it said nothing for 2.05 s, so Everkept ended {what}."
         assert error.value.message == f"notes gave no answer: {reason}"
         assert not error.value.retry_possible
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from recollect.core.upstreams import Launch, Reach
-from recollect.errors import UpstreamUnavailable
-from recollect.upstreams.links import Link
-from recollect.upstreams.owner import Owner
+from everkept.core.upstreams import Launch, Reach
+from everkept.errors import UpstreamUnavailable
+from everkept.upstreams.links import Link
+from everkept.upstreams.owner import Owner
 from upstreaming import Clock
 
 PATIENCE = 30
@@ -362,7 +362,7 @@ async def test_the_first_reason_of_an_end_is_the_one(owned: Make) -> None:
     assert owner.let_go(link, "was left") == "hung"
     other = await owner.linked()
     await owner.close()
-    assert owner.let_go(other, "was left") == "was closed by Recollect"
+    assert owner.let_go(other, "was left") == "was closed by Everkept"
 
 
 @pytest.mark.parametrize("may_pass", [True, False])

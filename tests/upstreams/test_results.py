@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import UpstreamError
-from recollect.upstreams.results import answered, result_of
+from everkept.errors import UpstreamError
+from everkept.upstreams.results import answered, result_of
 
 OWN = "io.modelcontextprotocol/"
 FRAMING = ("serverInfo", "protocolVersion", "clientInfo", "clientCapabilities", "subscriptionId")

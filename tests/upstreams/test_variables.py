@@ -1,8 +1,8 @@
 import pytest
 
-from recollect.core.upstreams import Endpoint, Launch, Reach
-from recollect.errors import UpstreamUnavailable
-from recollect.upstreams.variables import filled, hiding
+from everkept.core.upstreams import Endpoint, Launch, Reach
+from everkept.errors import UpstreamUnavailable
+from everkept.upstreams.variables import filled, hiding
 
 
 def test_variables_are_replaced_once_and_wherever_they_stand() -> None:

@@ -5,25 +5,25 @@ from typing import Any
 import pytest
 
 from admitting import without_id
-from making import DAY_ONE, batch, entity
-from recollect.app.accounts.accounts import (
+from everkept.app.accounts.accounts import (
     BELIEVED,
     TOLERANCE,
     UNKNOWN,
     Accounts,
     Unknown,
 )
-from recollect.app.accounts.grants import grant_key
-from recollect.app.accounts.guarding import GuardedLibrary
-from recollect.app.accounts.homes import home_name
-from recollect.app.accounts.rights import rights_of
-from recollect.app.tokens import WHOSE, create_token, hashed, revoke_token
-from recollect.core.accounts import USERS, Account, acting_as, sessions_of
-from recollect.core.ports import Token
-from recollect.core.searching import Search
-from recollect.core.times import now
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import Conflict, InvalidInput, NotFound, Refused, StoreAway
+from everkept.app.accounts.grants import grant_key
+from everkept.app.accounts.guarding import GuardedLibrary
+from everkept.app.accounts.homes import home_name
+from everkept.app.accounts.rights import rights_of
+from everkept.app.tokens import WHOSE, create_token, hashed, revoke_token
+from everkept.core.accounts import USERS, Account, acting_as, sessions_of
+from everkept.core.ports import Token
+from everkept.core.searching import Search
+from everkept.core.times import now
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import Conflict, InvalidInput, NotFound, Refused, StoreAway
+from making import DAY_ONE, batch, entity
 from standing_by import standing_by
 
 
@@ -46,7 +46,7 @@ async def test_a_token_is_an_accounts_the_owners_or_unknown(
     assert await accounts.account_of(hashed(owners)) is None
     assert without_id(await accounts.account_of(hashed(annas))) == Account("anna")
     assert without_id(await accounts.account_of(hashed(peers))) == Account("berlin", is_peer=True)
-    assert await accounts.account_of(hashed("rcl_else")) is UNKNOWN
+    assert await accounts.account_of(hashed("evk_else")) is UNKNOWN
 
 
 async def test_a_revoked_token_is_unknown_and_leaves_no_note(
@@ -304,7 +304,7 @@ async def test_a_copy_is_believed_about_accounts_for_a_day(tmp_path: Path) -> No
                 await accounts.admitted(secret)
             assert "line" not in str(error.value)  # nor where the database is
         assert await accounts.admitted(owners) is None
-        assert await accounts.admitted("rclu_else") is UNKNOWN
+        assert await accounts.admitted("evku_else") is UNKNOWN
         await standing.returns()
         assert without_id(await accounts.admitted(annas)) == Account("anna")
 
@@ -372,7 +372,7 @@ async def test_whoever_is_being_removed_comes_in_no_more_until_the_removal_is_fi
     ):
         with pytest.raises(Conflict, match="is being removed") as error:
             await change
-        assert "recollect account remove anna" in str(error.value.hint)
+        assert "everkept account remove anna" in str(error.value.hint)
     library.fails = False
     await accounts.remove_user("anna")
     assert await library.notes("account.") == {}

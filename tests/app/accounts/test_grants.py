@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.app.accounts.grants import (
+from everkept.app.accounts.grants import (
     Grant,
     grant_key,
     grant_text,
@@ -9,7 +9,7 @@ from recollect.app.accounts.grants import (
     grants_key,
     shown_names,
 )
-from recollect.core.projects import Project
+from everkept.core.projects import Project
 
 names = st.sampled_from(("shop", "shop (2)", "blog"))
 

@@ -5,27 +5,27 @@ from pathlib import Path
 
 import pytest
 
-from making import batch, entity, record_ref
-from recollect.app.accounts.accounts import Accounts
-from recollect.app.accounts.guarding import GuardedLibrary
-from recollect.app.accounts.homes import home_name
-from recollect.core.accounts import Account, acting_as
-from recollect.core.conditions import Condition
-from recollect.core.ports import Library
-from recollect.core.projects import Project, Status
-from recollect.core.records import Where
-from recollect.core.times import now
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import (
+from everkept.app.accounts.accounts import Accounts
+from everkept.app.accounts.guarding import GuardedLibrary
+from everkept.app.accounts.homes import home_name
+from everkept.core.accounts import Account, acting_as
+from everkept.core.conditions import Condition
+from everkept.core.ports import Library
+from everkept.core.projects import Project, Status
+from everkept.core.records import Where
+from everkept.core.times import now
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import (
     Conflict,
+    EverkeptError,
     InvalidInput,
     NotFound,
     ProjectArchived,
     ReadOnly,
-    RecollectError,
     Refused,
 )
+from making import batch, entity, record_ref
 from standing_by import PATIENCE, standing_by
 
 ANNA, BOB, BERLIN = Account("anna"), Account("bob"), Account("berlin", is_peer=True)
@@ -57,7 +57,7 @@ async def names(guarded: Library, account: Account | None) -> list[str]:
 
 
 async def said_of(work: Awaitable[object]) -> tuple[str, object]:
-    with pytest.raises(RecollectError) as error:
+    with pytest.raises(EverkeptError) as error:
         await work
     return type(error.value).__name__, error.value.envelope()
 

@@ -2,11 +2,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from recollect.app.accounts.owners import OwnersFinder, OwnersSections
-from recollect.core.accounts import Account, acting_as
-from recollect.core.searching import Finding, Findings, SearchType, SectionsFound
-from recollect.core.sessions import Call, Session
-from recollect.errors import NotFound
+from everkept.app.accounts.owners import OwnersFinder, OwnersSections
+from everkept.core.accounts import Account, acting_as
+from everkept.core.searching import Finding, Findings, SearchType, SectionsFound
+from everkept.core.sessions import Call, Session
+from everkept.errors import NotFound
 
 CALL = Call(Session(), "test")
 

@@ -1,9 +1,9 @@
 from admitting import account_called
-from recollect.app.accounts.accounts import Accounts
-from recollect.app.accounts.guarding import GuardedLibrary
-from recollect.app.accounts.rights import rights_of
-from recollect.core.accounts import Account, acting_as
-from recollect.engines.memory.library import MemoryLibrary
+from everkept.app.accounts.accounts import Accounts
+from everkept.app.accounts.guarding import GuardedLibrary
+from everkept.app.accounts.rights import rights_of
+from everkept.core.accounts import Account, acting_as
+from everkept.engines.memory.library import MemoryLibrary
 
 
 async def test_they_are_what_an_account_is_granted_by_now() -> None:

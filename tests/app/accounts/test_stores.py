@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from calling import Client
-from recollect.app.app import App
-from recollect.core.accounts import Account
-from recollect.core.sessions import Session
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.errors import Refused
-from recollect.settings import load
+from everkept.app.app import App
+from everkept.core.accounts import Account
+from everkept.core.sessions import Session
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.errors import Refused
+from everkept.settings import load
 
 
 async def test_what_is_shared_is_not_taken_from_the_others(tmp_path: Path) -> None:

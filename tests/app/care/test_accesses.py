@@ -1,6 +1,6 @@
-from recollect.app.care.accesses import CHECK
-from recollect.app.care.doctor import diagnose
-from recollect.app.care.findings import Patient
+from everkept.app.care.accesses import CHECK
+from everkept.app.care.doctor import diagnose
+from everkept.app.care.findings import Patient
 
 
 def told(patient: Patient) -> list[str]:

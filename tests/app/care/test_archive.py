@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caring import backed_up, everything, filled, restored
-from recollect.app.care.archive import opened
-from recollect.engines.sqlite.care.keeper import SqliteCare
-from recollect.errors import InvalidInput, RecollectError, StoreDamaged, StoreTooNew
+from everkept.app.care.archive import opened
+from everkept.engines.sqlite.care.keeper import SqliteCare
+from everkept.errors import EverkeptError, InvalidInput, StoreDamaged, StoreTooNew
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_backup_of_a_newer_program_is_refused(backup: Path, tmp_path: Path, pl
 def test_what_is_no_backup_is_refused(tmp_path: Path, place: Path, content: bytes) -> None:
     file = tmp_path / "file"
     file.write_bytes(content)
-    with pytest.raises(RecollectError):
+    with pytest.raises(EverkeptError):
         restored(place, file)
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
         archive.writestr("something", "else")
@@ -135,7 +135,7 @@ def test_no_broken_byte_goes_unnoticed(backup: Path, data: st.DataObject) -> Non
     place = backup.with_name("place")
     try:
         restored(place, broken)
-    except RecollectError:
+    except EverkeptError:
         assert not [*place.glob("*.db")]
     else:
         assert everything(place)["stores"]["shop"]["faults"] == []
@@ -149,5 +149,5 @@ def test_no_cut_file_goes_unnoticed(backup: Path, data: st.DataObject) -> None:
     content = backup.read_bytes()
     cut = backup.with_name("cut.zip")
     cut.write_bytes(content[: data.draw(st.integers(0, len(content) - 1))])
-    with pytest.raises(RecollectError), opened(SqliteCare(cut.parent), cut):
+    with pytest.raises(EverkeptError), opened(SqliteCare(cut.parent), cut):
         pass

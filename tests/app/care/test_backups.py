@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from caring import backed_up, everything, filled, restored, statement
+from everkept.app.care.backups import back_up
+from everkept.core.times import now
+from everkept.engines.sqlite.care.keeper import SqliteCare
+from everkept.engines.sqlite.care.scratch import MARK
+from everkept.errors import InvalidInput, NotFound, StoreDamaged
 from processes import acting, said_by
-from recollect.app.care.backups import back_up
-from recollect.core.times import now
-from recollect.engines.sqlite.care.keeper import SqliteCare
-from recollect.engines.sqlite.care.scratch import MARK
-from recollect.errors import InvalidInput, NotFound, StoreDamaged
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from caring import backed_up, cut_short, filled, statement
+from everkept.app.care.doctor import diagnose
+from everkept.app.care.findings import Finding, Patient
+from everkept.values import replace
 from processes import said_by
-from recollect.app.care.doctor import diagnose
-from recollect.app.care.findings import Finding, Patient
-from recollect.values import replace
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_while_a_restore_is_not_at_its_end_nothing_else_is_mended(
     problems = [finding for finding in found.findings if finding.severity == "problem"]
     assert {finding.check for finding in problems} == {"data folder", "databases", "projects"}
     assert {finding.command for finding in problems} == {
-        f"recollect restore {tmp_path / 'copy.zip'} --replace --data-dir {patient.folder}"
+        f"everkept restore {tmp_path / 'copy.zip'} --replace --data-dir {patient.folder}"
     }
 
 

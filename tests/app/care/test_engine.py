@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.care.engine import care_of
-from recollect.errors import Refused
-from recollect.settings import load
-from recollect.values import replace
+from everkept.app.care.engine import care_of
+from everkept.errors import Refused
+from everkept.settings import load
+from everkept.values import replace
 
 TEAM = "postgresql://db.example.com/team"
 
@@ -37,6 +37,6 @@ def test_postgresql_is_copied_by_its_own_means(
 ) -> None:
     flags = {"data_dir": tmp_path, "config": "none", "database_url": TEAM, **more}
     with pytest.raises(Refused, match="kept in PostgreSQL") as caught:
-        care_of(load(flags, {"RECOLLECT_DATABASE_PASSWORD": "hunter2"}))
+        care_of(load(flags, {"EVERKEPT_DATABASE_PASSWORD": "hunter2"}))
     assert "hunter2" not in f"{caught.value} {caught.value.hint}"
     assert f"`{command}`" in (caught.value.hint or "")

@@ -1,8 +1,8 @@
 from collections.abc import Iterator
 
-from recollect.app.care.findings import Finding, Patient, examined, mended
-from recollect.core.care import FREE_SPACE
-from recollect.errors import StorageFull, StoreBusy
+from everkept.app.care.findings import Finding, Patient, examined, mended
+from everkept.core.care import FREE_SPACE
+from everkept.errors import StorageFull, StoreBusy
 
 
 def test_a_check_that_fails_is_a_finding_and_the_others_go_on(patient: Patient) -> None:

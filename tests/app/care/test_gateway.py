@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from recollect.app.care.doctor import diagnose
-from recollect.app.care.findings import Finding, Patient
-from recollect.app.care.gateway import check_gateway
-from recollect.values import replace
+from everkept.app.care.doctor import diagnose
+from everkept.app.care.findings import Finding, Patient
+from everkept.app.care.gateway import check_gateway
+from everkept.values import replace
 
 SERVER: dict[str, Any] = {"command": "server-that-is-not-there", "passThrough": True}
 
@@ -56,7 +56,7 @@ def test_a_file_that_cannot_be_used_is_a_problem_with_its_line(
     [finding] = check_gateway(gated)
     assert finding.severity == "problem"
     assert f"{file}, line " in finding.what
-    assert finding.command == "recollect gateway check"
+    assert finding.command == "everkept gateway check"
     assert not diagnose(gated).is_well
 
 
@@ -94,7 +94,7 @@ def test_what_may_not_be_meant_is_told_with_its_line(gated: Patient, file: Path)
     assert finding.severity == "advice"
     assert f"{file}, line 6" in finding.what
     assert "hunter2" not in finding.what
-    assert finding.command == "recollect gateway check"
+    assert finding.command == "everkept gateway check"
 
 
 @pytest.mark.parametrize(("mode", "severity"), [(0o602, "problem"), (0o620, "advice")])
@@ -104,7 +104,7 @@ def test_a_file_that_others_can_change_is_told_and_mended(
     file.chmod(mode)
     [finding] = found(gated)
     assert finding.severity == severity
-    assert finding.command == "recollect doctor --fix"
+    assert finding.command == "everkept doctor --fix"
     assert finding.mend is not None
     assert str(file) in finding.mend()
     assert file.stat().st_mode & 0o777 == 0o600

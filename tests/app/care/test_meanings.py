@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from caring import statement, vector_of
-from recollect.app.care.findings import Finding, Patient, mended
-from recollect.app.care.meanings import check_meaning
-from recollect.embedders import onnx
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.values import replace
+from everkept.app.care.findings import Finding, Patient, mended
+from everkept.app.care.meanings import check_meaning
+from everkept.embedders import onnx
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.values import replace
 
 
 def worst(patient: Patient) -> list[Finding]:
@@ -18,7 +18,7 @@ def worst(patient: Patient) -> list[Finding]:
 def test_texts_that_wait_get_their_vectors(
     patient: Patient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.app.care.meanings.SOON", 2)
+    monkeypatch.setattr("everkept.app.care.meanings.SOON", 2)
     [finding] = worst(patient)
     assert finding.severity == "advice"
     assert finding.what.startswith("5 texts wait")
@@ -34,11 +34,11 @@ def test_a_few_texts_are_no_advice_and_very_many_are_not_for_the_doctor(
     patient: Patient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert worst(patient) == []
-    monkeypatch.setattr("recollect.app.care.meanings.SOON", 2)
-    monkeypatch.setattr("recollect.app.care.meanings.FEW", 4)
+    monkeypatch.setattr("everkept.app.care.meanings.SOON", 2)
+    monkeypatch.setattr("everkept.app.care.meanings.FEW", 4)
     [finding] = worst(patient)
     assert finding.mend is None
-    assert "recollect index" in (finding.command or "")
+    assert "everkept index" in (finding.command or "")
 
 
 @pytest.mark.parametrize("content", [None, b"too short"])
@@ -50,7 +50,7 @@ def test_a_model_that_is_missing_or_damaged_is_a_problem(
     monkeypatch.setattr(onnx.OnnxEmbedder.__init__, "__defaults__", (tmp_path,))
     [finding] = worst(patient)
     assert finding.severity == "problem"
-    assert finding.command == "install Recollect again"
+    assert finding.command == "install Everkept again"
 
 
 def test_a_model_of_the_right_size_that_is_damaged_is_a_problem(
@@ -94,7 +94,7 @@ def test_an_empty_text_waits_for_nothing(patient: Patient) -> None:
 def test_a_database_that_cannot_be_read_keeps_no_other_from_its_vectors(
     patient: Patient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.app.care.meanings.SOON", 2)
+    monkeypatch.setattr("everkept.app.care.meanings.SOON", 2)
     [path] = (patient.folder / "projects").glob("*.db")
     path.unlink()
     (patient.folder / "history.db").write_bytes(b"scribbled over")

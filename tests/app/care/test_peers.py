@@ -1,8 +1,8 @@
-from recollect.app.care.doctor import diagnose
-from recollect.app.care.findings import Finding, Patient
-from recollect.app.care.peers import CHECK
-from recollect.app.peering.roster import Roster
-from recollect.core.peers import Peer
+from everkept.app.care.doctor import diagnose
+from everkept.app.care.findings import Finding, Patient
+from everkept.app.care.peers import CHECK
+from everkept.app.peering.roster import Roster
+from everkept.core.peers import Peer
 
 
 def found(patient: Patient) -> list[Finding]:
@@ -14,9 +14,9 @@ def test_where_nobody_can_be_asked_nothing_is_said(patient: Patient) -> None:
 
 
 def test_a_peer_that_is_away_is_told_and_is_no_problem_of_ours(patient: Patient) -> None:
-    Roster(patient.folder).add(Peer("anna", "127.0.0.1", 1, "ab" * 32, "rclp_x"))
+    Roster(patient.folder).add(Peer("anna", "127.0.0.1", 1, "ab" * 32, "evkp_x"))
     [finding] = found(patient)
-    assert (finding.severity, finding.command) == ("advice", "recollect peer check")
+    assert (finding.severity, finding.command) == ("advice", "everkept peer check")
     assert finding.what.startswith("anna: https://127.0.0.1:1 cannot be reached")
 
 

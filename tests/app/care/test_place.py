@@ -6,14 +6,14 @@ from typing import NamedTuple
 import pytest
 
 from caring import filled
+from everkept.app.care.findings import Finding, Patient, mended
+from everkept.app.care.place import check_place, mount_kind
+from everkept.core.times import now
+from everkept.engines.sqlite.care.scratch import MARK
+from everkept.engines.sqlite.unfinished import begin
+from everkept.settings import load
+from everkept.values import replace
 from processes import acting
-from recollect.app.care.findings import Finding, Patient, mended
-from recollect.app.care.place import check_place, mount_kind
-from recollect.core.times import now
-from recollect.engines.sqlite.care.scratch import MARK
-from recollect.engines.sqlite.unfinished import begin
-from recollect.settings import load
-from recollect.values import replace
 
 LONG_AGO = (0, 0)
 
@@ -53,7 +53,7 @@ def test_in_memory_there_is_no_folder(patient: Patient) -> None:
 )
 def test_what_a_server_keeps_is_no_folder_of_ours(tmp_path: Path, address: str, title: str) -> None:
     flags = {"data_dir": tmp_path, "config": "none", "database_url": address}
-    known = {"RECOLLECT_DATABASE_USER": "anna", "RECOLLECT_DATABASE_PASSWORD": "hunter2"}
+    known = {"EVERKEPT_DATABASE_USER": "anna", "EVERKEPT_DATABASE_PASSWORD": "hunter2"}
     [finding] = check_place(Patient(load(flags, known), now))
     assert (finding.severity, f"by {title}," in finding.what) == ("ok", True)
 
@@ -122,7 +122,7 @@ def test_a_restore_that_was_cut_short_is_told_with_its_safety_copy(patient: Pati
     [finding] = worst(patient)
     assert finding.severity == "problem"
     assert finding.command == (
-        f"recollect restore /backups/copy.zip --replace --data-dir {patient.folder}"
+        f"everkept restore /backups/copy.zip --replace --data-dir {patient.folder}"
     )
     assert "/backups/safety.zip" in finding.what
     assert finding.mend is None

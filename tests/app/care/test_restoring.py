@@ -12,14 +12,14 @@ from caring import (
     restored,
     statement,
 )
+from everkept.app.care.restoring import restore, restore_project
+from everkept.core.times import now
+from everkept.core.usage import Usage
+from everkept.engines.sqlite.care.keeper import SqliteCare
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import InvalidInput, NotFound, Refused, Unavailable
 from making import batch, entity
 from processes import said_by
-from recollect.app.care.restoring import restore, restore_project
-from recollect.core.times import now
-from recollect.core.usage import Usage
-from recollect.engines.sqlite.care.keeper import SqliteCare
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import InvalidInput, NotFound, Refused, Unavailable
 
 
 @pytest.fixture
@@ -203,7 +203,7 @@ def test_after_a_restore_that_was_cut_short_only_another_one_helps(
     cut_short(data, file, tmp_path / "safety.zip")
     [about] = data.glob("restoring-*/about.json")
     assert about.stat().st_mode & 0o777 == 0o600
-    command = f"recollect restore {file} --replace --data-dir {data}"
+    command = f"everkept restore {file} --replace --data-dir {data}"
     with pytest.raises(Unavailable) as refused:
         backed_up(data, tmp_path / "mixture.zip")
     assert command in str(refused.value)

@@ -4,23 +4,23 @@ from typing import Any
 
 import pytest
 
+from everkept.app.care.findings import Finding, Patient
+from everkept.app.care.server import check_database
+from everkept.app.engines import make_library, standby_of
+from everkept.core.times import now
+from everkept.engines.standby.journal.acts import SetNote
+from everkept.engines.standby.journal.journal import Journal
+from everkept.settings import load
+from everkept.values import replace
 from placing import SERVERS, TITLES, named
 from processes import acting
-from recollect.app.care.findings import Finding, Patient
-from recollect.app.care.server import check_database
-from recollect.app.engines import make_library, standby_of
-from recollect.core.times import now
-from recollect.engines.standby.journal.acts import SetNote
-from recollect.engines.standby.journal.journal import Journal
-from recollect.settings import load
-from recollect.values import replace
 from surrealing import PASSWORD, USER, fresh_namespace, shared
 
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens
 
 
 def patient_with(folder: Path, password: str = PASSWORD, **flags: Any) -> Patient:
-    environment = {"RECOLLECT_DATABASE_PASSWORD": password} if "database_user" in flags else {}
+    environment = {"EVERKEPT_DATABASE_PASSWORD": password} if "database_user" in flags else {}
     return Patient(load({"data_dir": folder, "config": "none", **flags}, environment), now)
 
 
@@ -118,7 +118,7 @@ def test_writes_that_wait_and_those_that_were_set_aside_are_told(
     assert [(each.severity, int(each.what.split()[0])) for each in told] == [
         (severity, count) for severity, count in counts.items() if count
     ]
-    assert {each.command for each in told} == {"recollect journal"}
+    assert {each.command for each in told} == {"everkept journal"}
 
 
 def test_a_journal_that_was_moved_away_is_told(tmp_path: Path) -> None:

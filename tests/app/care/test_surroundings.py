@@ -6,25 +6,25 @@ from pathlib import Path
 import pytest
 
 from caring import filled
-from recollect.app.care.findings import Finding, Patient
-from recollect.app.care.surroundings import (
+from everkept.app.care.findings import Finding, Patient
+from everkept.app.care.surroundings import (
     check_clients,
     check_folders,
     check_settings,
     check_versions,
     fits,
 )
-from recollect.clients.launchers import remember_launcher
-from recollect.errors import InvalidInput
-from recollect.values import replace
+from everkept.clients.launchers import remember_launcher
+from everkept.errors import InvalidInput
+from everkept.values import replace
 
-US = (sys.executable, "-m", "recollect", "serve")
+US = (sys.executable, "-m", "everkept", "serve")
 
 
 def claude_code(home: Path, command: str, *arguments: str) -> None:
     """Tells Claude Code of a server."""
     entry = {"command": command, "args": arguments}
-    servers = {"mcpServers": {"recollect": entry}}
+    servers = {"mcpServers": {"everkept": entry}}
     (home / ".claude.json").write_text(json.dumps(servers), encoding="utf-8")
 
 
@@ -69,7 +69,7 @@ def test_a_version_is_compared_number_by_number(version: str, limits: str, expec
 
 def test_settings_that_cannot_be_used_are_a_problem(patient: Patient) -> None:
     assert worst(check_settings(patient)) == []
-    wrong = InvalidInput("There is no setting `colour`.", hint="`recollect config` shows them.")
+    wrong = InvalidInput("There is no setting `colour`.", hint="`everkept config` shows them.")
     [finding] = check_settings(replace(patient, fault=wrong))
     assert finding.severity == "problem"
     assert finding.what == "There is no setting `colour`."
@@ -78,7 +78,7 @@ def test_settings_that_cannot_be_used_are_a_problem(patient: Patient) -> None:
 def test_no_client_is_advice(patient: Patient) -> None:
     [finding] = check_clients(patient)
     assert finding.severity == "advice"
-    assert finding.command == "recollect setup CLIENT"
+    assert finding.command == "everkept setup CLIENT"
 
 
 def test_a_client_that_starts_us_is_well(patient: Patient, home: Path) -> None:
@@ -89,10 +89,10 @@ def test_a_client_that_starts_us_is_well(patient: Patient, home: Path) -> None:
 
 
 def test_a_program_that_is_not_there_is_a_problem(patient: Patient, home: Path) -> None:
-    claude_code(home, str(home / "gone" / "recollect"), "serve")
+    claude_code(home, str(home / "gone" / "everkept"), "serve")
     [finding] = worst(check_clients(patient))
     assert finding.severity == "problem"
-    assert finding.command == "recollect setup claude-code"
+    assert finding.command == "everkept setup claude-code"
 
 
 def test_a_launcher_that_was_moved_away_is_known_still(
@@ -130,7 +130,7 @@ def test_data_in_the_usual_folder_beside_the_one_in_use_is_told(
 ) -> None:
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     assert [*check_folders(patient)] == []
-    monkeypatch.setattr("recollect.settings.default_data_dir", lambda _: home / "usual")
+    monkeypatch.setattr("everkept.settings.default_data_dir", lambda _: home / "usual")
     filled(home / "usual", "other")
     [finding] = check_folders(patient)
     assert finding.severity == "advice"

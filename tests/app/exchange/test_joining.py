@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from everkept.app.accounts.accounts import Accounts
+from everkept.app.accounts.homes import home_name
+from everkept.app.exchange.joining import Joined, take_in
+from everkept.app.exchange.writing import export
+from everkept.core.ports import Library
+from everkept.core.records import Delete, Record, Update, Where
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import InvalidInput, ProjectArchived
+from everkept.families.memories.identity import text_key
+from everkept.values import replace
 from making import DAY_ONE, MILLISECOND, batch, entity, link, note, record_ref
-from recollect.app.accounts.accounts import Accounts
-from recollect.app.accounts.homes import home_name
-from recollect.app.exchange.joining import Joined, take_in
-from recollect.app.exchange.writing import export
-from recollect.core.ports import Library
-from recollect.core.records import Delete, Record, Update, Where
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import InvalidInput, ProjectArchived
-from recollect.families.memories.identity import text_key
-from recollect.values import replace
 
 ANNA = "account.user.anna"
 LATER = DAY_ONE + 1_000 * MILLISECOND

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.app.exchange.layout import (
+from everkept.app.exchange.layout import (
     MANIFEST,
     Manifest,
     checked_target,
@@ -16,7 +16,7 @@ from recollect.app.exchange.layout import (
     read_manifest,
     remove_old,
 )
-from recollect.errors import InvalidInput
+from everkept.errors import InvalidInput
 
 
 @given(st.sets(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=100)))
@@ -54,8 +54,8 @@ def test_a_fresh_repository_may_be_written_into(tmp_path: Path) -> None:
     [
         ("{", "cannot be read"),
         ("[]", "not the list"),
-        ('{"what": "recollect export", "format": 99, "files": []}', "Update Recollect"),
-        ('{"what": "recollect export", "format": 1, "files": 7}', "does not list"),
+        ('{"what": "everkept export", "format": 99, "files": []}', "Update Everkept"),
+        ('{"what": "everkept export", "format": 1, "files": 7}', "does not list"),
     ],
 )
 def test_a_list_that_is_not_ours_is_refused(tmp_path: Path, text: str, problem: str) -> None:

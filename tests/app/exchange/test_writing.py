@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from everkept.app.exchange.writing import export
+from everkept.core.ports import Library
+from everkept.core.records import Delete, Record, Update
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import InvalidInput, NotFound, ProjectOff
+from everkept.values import replace
 from making import DAY_ONE, batch, entity, note, record_ref
 from processes import acting
-from recollect.app.exchange.writing import export
-from recollect.core.ports import Library
-from recollect.core.records import Delete, Record, Update
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import InvalidInput, NotFound, ProjectOff
-from recollect.values import replace
 
 
 def unheard(_done: int, _total: int) -> None:

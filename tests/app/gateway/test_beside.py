@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.gateway.beside import names_beside
-from recollect.settings import Settings
-from recollect.values import replace
+from everkept.app.gateway.beside import names_beside
+from everkept.settings import Settings
+from everkept.values import replace
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.gateway.clashes import refuse_clashes
-from recollect.errors import InvalidInput
-from recollect.families.gateway.model import GatewayConfig, ToolConfig
+from everkept.app.gateway.clashes import refuse_clashes
+from everkept.errors import InvalidInput
+from everkept.families.gateway.model import GatewayConfig, ToolConfig
 
 TOOLS = tuple(
     ToolConfig(name, "", {"type": "object"}, "upstream", name, {}, line=line)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.gateway import file
-from recollect.errors import InvalidInput
+from everkept.app.gateway import file
+from everkept.errors import InvalidInput
 
 GOOD = '{"upstream": {"command": "program"}, "tools": []}'
 

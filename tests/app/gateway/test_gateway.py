@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from everkept.app.gateway import gateway as module
+from everkept.app.gateway.gateway import FAULTY, Gateway
+from everkept.core.times import now
+from everkept.core.upstreams import Reach
+from everkept.errors import InvalidInput, UpstreamUnavailable
+from everkept.tools.tool import Result, Tool
+from everkept.tools.toolset import Toolset
 from gatewaying import Asked, MemoryUpstream, a_call, echo, listing, said
-from recollect.app.gateway import gateway as module
-from recollect.app.gateway.gateway import FAULTY, Gateway
-from recollect.core.times import now
-from recollect.core.upstreams import Reach
-from recollect.errors import InvalidInput, UpstreamUnavailable
-from recollect.tools.tool import Result, Tool
-from recollect.tools.toolset import Toolset
 from serving import HANG
 
 JSON = dict[str, Any]

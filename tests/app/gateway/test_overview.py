@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from everkept.app.gateway.overview import Server, overview, plain_secrets
+from everkept.core.upstreams import Endpoint, Launch, Reach
+from everkept.core.usage import Usage
+from everkept.engines.memory.library import MemoryLibrary
 from making import DAY_ONE
-from recollect.app.gateway.overview import Server, overview, plain_secrets
-from recollect.core.upstreams import Endpoint, Launch, Reach
-from recollect.core.usage import Usage
-from recollect.engines.memory.library import MemoryLibrary
 
 KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from everkept.app.gateway import usage
+from everkept.app.gateway.usage import BatchedUsage
+from everkept.core.usage import Usage
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import ReadOnly, StoreBusy
 from making import DAY_ONE
-from recollect.app.gateway import usage
-from recollect.app.gateway.usage import BatchedUsage
-from recollect.core.usage import Usage
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import ReadOnly, StoreBusy
 
 PATIENCE = 30  # seconds until a test stops waiting
 

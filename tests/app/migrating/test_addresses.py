@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.migrating.addresses import address_in, name_of, settings_of
-from recollect.errors import InvalidInput
-from recollect.settings import load
+from everkept.app.migrating.addresses import address_in, name_of, settings_of
+from everkept.errors import InvalidInput
+from everkept.settings import load
 
-SIGNED_IN = {"RECOLLECT_DATABASE_USER": "anna", "RECOLLECT_DATABASE_PASSWORD": "hunter2"}
+SIGNED_IN = {"EVERKEPT_DATABASE_USER": "anna", "EVERKEPT_DATABASE_PASSWORD": "hunter2"}
 FLAGS = {"data_dir": Path("here"), "config": "none"}
 SETTINGS = load(FLAGS, {})
 
@@ -41,7 +41,7 @@ def test_a_server_is_named_by_its_address(address: str, mode: str) -> None:
     ],
 )
 def test_a_database_of_postgresql_is_named_by_its_address(address: str, mode: str) -> None:
-    named = settings_of(address, FLAGS, SIGNED_IN | {"RECOLLECT_NAMESPACE": "ours"})
+    named = settings_of(address, FLAGS, SIGNED_IN | {"EVERKEPT_NAMESPACE": "ours"})
     assert (named.engine, named.deployment_mode, named.database_url) == ("postgres", mode, address)
     assert name_of(named) == f"{address} (ours)"
     assert address_in(name_of(named)) == address
@@ -54,11 +54,11 @@ def test_a_database_of_postgresql_is_named_by_its_address(address: str, mode: st
 @pytest.mark.parametrize(
     "environment",
     [
-        {"RECOLLECT_DATABASE_URL": "postgresql://here/mine"},
-        {"RECOLLECT_ENGINE": "postgres", "RECOLLECT_DATABASE_URL": "postgresql://here/mine"},
-        {"RECOLLECT_DATABASE_URL": "postgresql://here", "RECOLLECT_DATABASE": "mine"},
-        {"RECOLLECT_ENGINE": "surreal", "RECOLLECT_DATABASE_URL": "ws://here"},
-        {"RECOLLECT_ENGINE": "sqlite"},
+        {"EVERKEPT_DATABASE_URL": "postgresql://here/mine"},
+        {"EVERKEPT_ENGINE": "postgres", "EVERKEPT_DATABASE_URL": "postgresql://here/mine"},
+        {"EVERKEPT_DATABASE_URL": "postgresql://here", "EVERKEPT_DATABASE": "mine"},
+        {"EVERKEPT_ENGINE": "surreal", "EVERKEPT_DATABASE_URL": "ws://here"},
+        {"EVERKEPT_ENGINE": "sqlite"},
     ],
 )
 def test_a_place_is_named_whatever_else_the_settings_say(

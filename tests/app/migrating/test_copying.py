@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
+from everkept.app.migrating import copying
+from everkept.app.migrating.copying import compare, copy
+from everkept.core.ports import Access, Embedded
+from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Update, Where
+from everkept.engines.memory.store import MemoryStore
+from everkept.errors import Conflict
 from making import DAY_ONE
-from recollect.app.migrating import copying
-from recollect.app.migrating.copying import compare, copy
-from recollect.core.ports import Access, Embedded
-from recollect.core.records import Batch, Delete, Insert, Link, Record, Ref, Update, Where
-from recollect.engines.memory.store import MemoryStore
-from recollect.errors import Conflict
 
 MODEL = "model"
 

@@ -3,17 +3,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from everkept.app.migrating import copying
+from everkept.app.migrating.migrating import End, Migrated, migrate
+from everkept.app.migrating.unfinished import UNDER_WAY
+from everkept.core.ports import Embedded, Library, RecordStore, Token
+from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Update, Where
+from everkept.core.searching import Search
+from everkept.core.usage import Usage
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import Conflict
 from making import DAY_ONE
-from recollect.app.migrating import copying
-from recollect.app.migrating.migrating import End, Migrated, migrate
-from recollect.app.migrating.unfinished import UNDER_WAY
-from recollect.core.ports import Embedded, Library, RecordStore, Token
-from recollect.core.records import Batch, Delete, Insert, Link, Record, Ref, Update, Where
-from recollect.core.searching import Search
-from recollect.core.usage import Usage
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import Conflict
 
 MODEL = "model"
 EVERYTHING = Where(deleted=None)

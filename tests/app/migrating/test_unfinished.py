@@ -2,16 +2,16 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.app import App
-from recollect.app.engines import make_library
-from recollect.app.migrating.unfinished import UNDER_WAY, finished
-from recollect.core.ports import Library
-from recollect.core.sessions import Session
-from recollect.core.times import now
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import Refused
-from recollect.settings import load
+from everkept.app.app import App
+from everkept.app.engines import make_library
+from everkept.app.migrating.unfinished import UNDER_WAY, finished
+from everkept.core.ports import Library
+from everkept.core.sessions import Session
+from everkept.core.times import now
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import Refused
+from everkept.settings import load
 
 
 async def nothing() -> None:
@@ -33,7 +33,7 @@ async def test_an_unfinished_copy_is_not_used_and_the_command_is_named_that_fini
         with pytest.raises(Refused) as caught:
             await ask
         assert "unfinished copy of sqlite:/old place" in caught.value.message
-        assert "recollect migrate --from 'sqlite:/old place' --to" in (caught.value.hint or "")
+        assert "everkept migrate --from 'sqlite:/old place' --to" in (caught.value.hint or "")
         assert str(tmp_path) in (caught.value.hint or "")
     await library.close()
 

@@ -1,10 +1,10 @@
 from pathlib import Path
 
+from everkept.app.peering.asking import OwnersPeers
+from everkept.core.accounts import Account, acting_as
+from everkept.core.peers import PeerQuestion
+from everkept.peers.book import PeerBook
 from peering import found, replying, result, standing_in
-from recollect.app.peering.asking import OwnersPeers
-from recollect.core.accounts import Account, acting_as
-from recollect.core.peers import PeerQuestion
-from recollect.peers.book import PeerBook
 
 
 async def test_only_the_owners_question_goes_out_and_a_peers_never_goes_on(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.peering.folders import folders_of_projects
-from recollect.app.workspaces import key_of_workspace
-from recollect.core.projects import Project
-from recollect.engines.memory.library import MemoryLibrary
+from everkept.app.peering.folders import folders_of_projects
+from everkept.app.workspaces import key_of_workspace
+from everkept.core.projects import Project
+from everkept.engines.memory.library import MemoryLibrary
 
 
 @pytest.fixture

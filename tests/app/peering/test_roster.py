@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from recollect.app.peering.roster import Roster
-from recollect.core.peers import Peer
-from recollect.errors import Conflict, NotFound
+from everkept.app.peering.roster import Roster
+from everkept.core.peers import Peer
+from everkept.errors import Conflict, NotFound
 
 
 def peer(name: str) -> Peer:
-    return Peer(name, "host", 443, "ab" * 32, "rcl_x")
+    return Peer(name, "host", 443, "ab" * 32, "evk_x")
 
 
 def test_the_list_is_kept(tmp_path: Path) -> None:

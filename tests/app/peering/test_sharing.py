@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everkept.app.app import App
+from everkept.app.peering.sharing import Shared
+from everkept.core.accounts import acting_as
+from everkept.core.peers import KEPT_TYPES, SAID_TYPES, PeerQuestion
+from everkept.values import as_dict
 from peering import ME, neighbour
-from recollect.app.app import App
-from recollect.app.peering.sharing import Shared
-from recollect.core.accounts import acting_as
-from recollect.core.peers import KEPT_TYPES, SAID_TYPES, PeerQuestion
-from recollect.values import as_dict
 from telling import Written, assistant, tell
 
 

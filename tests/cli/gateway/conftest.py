@@ -55,7 +55,7 @@ def actor(tools_file: Path) -> Actor:
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Writes the gateway's file, which commands read from then on."""
     path = tmp_path / "tools.json"
-    monkeypatch.setenv("RECOLLECT_GATEWAY_CONFIG", str(path))
+    monkeypatch.setenv("EVERKEPT_GATEWAY_CONFIG", str(path))
 
     def written(config: Any) -> Path:
         text = config if isinstance(config, str) else json.dumps(config, indent=2)

@@ -39,8 +39,8 @@ def gateway(write: Run, actor: Run) -> Path:
     return write({"upstream": server, "tools": [search]})
 
 
-def test_a_call_goes_the_way_that_a_server_goes(recollect: Run, gateway: Path) -> None:
-    outcome = recollect(
+def test_a_call_goes_the_way_that_a_server_goes(everkept: Run, gateway: Path) -> None:
+    outcome = everkept(
         *("gateway", "call", "memory__search"),
         *("query=tea", "limit=5", "tags=green", "tags=black"),
     )
@@ -53,52 +53,52 @@ def test_a_call_goes_the_way_that_a_server_goes(recollect: Run, gateway: Path) -
     }
 
 
-def test_json_is_the_answer_as_it_came(recollect: Run, gateway: Path) -> None:
-    answer = recollect("gateway", "call", "notes_odd", "--json").json
+def test_json_is_the_answer_as_it_came(everkept: Run, gateway: Path) -> None:
+    answer = everkept("gateway", "call", "notes_odd", "--json").json
     assert answer["unknown"] == {"kept": None}
     assert answer["content"][0]["type"] == "hologram"
 
 
-def test_all_arguments_may_come_on_standard_input(recollect: Run, gateway: Path) -> None:
+def test_all_arguments_may_come_on_standard_input(everkept: Run, gateway: Path) -> None:
     words = json.dumps({"query": "tea", "limit": 1})
-    sent = recollect("gateway", "call", "memory__search", "-", "limit=2", stdin=words)
+    sent = everkept("gateway", "call", "memory__search", "-", "limit=2", stdin=words)
     assert sent.json == {"mode": "both", "search": {"text": "tea"}, "limit": 2}
 
 
-def test_tools_that_are_passed_through_can_be_called(recollect: Run, gateway: Path) -> None:
-    assert recollect("gateway", "call", "notes_big", "bytes=3").out == "xxx\n"
-    overlooked = recollect("gateway", "call", "notes_echo")
+def test_tools_that_are_passed_through_can_be_called(everkept: Run, gateway: Path) -> None:
+    assert everkept("gateway", "call", "notes_big", "bytes=3").out == "xxx\n"
+    overlooked = everkept("gateway", "call", "notes_echo")
     assert overlooked.status == 2  # it has an entry
 
 
-def test_an_answer_that_is_an_error_ends_with_status_one(recollect: Run, gateway: Path) -> None:
-    outcome = recollect("gateway", "call", "notes_fails", "text=No such note")
+def test_an_answer_that_is_an_error_ends_with_status_one(everkept: Run, gateway: Path) -> None:
+    outcome = everkept("gateway", "call", "notes_fails", "text=No such note")
     assert (outcome.status, outcome.out) == (1, "")
     assert "No such note" in outcome.err
-    as_json = recollect("gateway", "call", "notes_fails", "--json")
+    as_json = everkept("gateway", "call", "notes_fails", "--json")
     assert as_json.status == 1
     assert as_json.json["isError"] is True
 
 
 @pytest.mark.parametrize("tool", ["notes_error", "notes_crash"])
-def test_a_server_that_fails_ends_with_status_one(recollect: Run, gateway: Path, tool: str) -> None:
-    outcome = recollect("gateway", "call", tool)
+def test_a_server_that_fails_ends_with_status_one(everkept: Run, gateway: Path, tool: str) -> None:
+    outcome = everkept("gateway", "call", tool)
     assert (outcome.status, outcome.out) == (1, "")
-    assert outcome.err.startswith("recollect: ")
+    assert outcome.err.startswith("everkept: ")
     assert "Traceback" not in outcome.err
 
 
 def test_a_server_that_never_said_what_it_has_is_the_failure(
-    recollect: Run, write: Run, actor: Run
+    everkept: Run, write: Run, actor: Run
 ) -> None:
     gone = {**actor("--ends", "3", tools=None), "passThrough": {"prefix": "notes_"}}
     write({"upstreams": {"notes": gone, "web": {**actor(tools=None), "passThrough": True}}})
-    outcome = recollect("gateway", "call", "notes_echo")
+    outcome = everkept("gateway", "call", "notes_echo")
     assert (outcome.status, outcome.out) == (1, "")
-    assert outcome.err.startswith("recollect: notes ")
+    assert outcome.err.startswith("everkept: notes ")
     assert outcome.err.count("notes ") == 1
-    assert recollect("gateway", "call", "echo", "text=tea").status == 0
-    assert recollect("gateway", "call", "no_such_tool").status == 2
+    assert everkept("gateway", "call", "echo", "text=tea").status == 0
+    assert everkept("gateway", "call", "no_such_tool").status == 2
 
 
 @pytest.mark.parametrize(
@@ -112,29 +112,29 @@ def test_a_server_that_never_said_what_it_has_is_the_failure(
     ],
 )
 def test_a_mistake_of_the_caller_ends_with_status_two(
-    recollect: Run, gateway: Path, words: list[str], told: str
+    everkept: Run, gateway: Path, words: list[str], told: str
 ) -> None:
-    outcome = recollect("gateway", "call", *words)
+    outcome = everkept("gateway", "call", *words)
     assert (outcome.status, outcome.out) == (2, "")
     assert told in outcome.err
 
 
 def test_only_tools_that_read_are_called_where_only_reading_is_allowed(
-    recollect: Run, gateway: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, gateway: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = json.loads(gateway.read_text(encoding="utf-8"))
     writer: JSON = {**config["tools"][0], "name": "memory__write", "annotations": {}}
     gateway.write_text(json.dumps({**config, "tools": [*config["tools"], writer]}), "utf-8")
-    monkeypatch.setenv("RECOLLECT_READ_ONLY", "1")
-    assert recollect("gateway", "call", "memory__search", "query=tea").status == 0
-    refused = recollect("gateway", "call", "memory__write", "query=tea")
+    monkeypatch.setenv("EVERKEPT_READ_ONLY", "1")
+    assert everkept("gateway", "call", "memory__search", "query=tea").status == 0
+    refused = everkept("gateway", "call", "memory__write", "query=tea")
     assert refused.status == 2
     assert "only reading" in refused.err
 
 
 @pytest.mark.parametrize("is_trusted", [True, False])
 def test_tools_that_are_passed_through_only_read_where_the_file_trusts_their_server(
-    recollect: Run,
+    everkept: Run,
     write: Run,
     actor: Run,
     tools_file: Path,
@@ -145,62 +145,62 @@ def test_tools_that_are_passed_through_only_read_where_the_file_trusts_their_ser
     tools_file.write_text(json.dumps(listed), encoding="utf-8")
     through = {"trustReadOnlyHint": is_trusted}
     write({"upstream": {**actor(), "passThrough": through}})
-    monkeypatch.setenv("RECOLLECT_READ_ONLY", "1")
-    outcome = recollect("gateway", "call", "echo")
+    monkeypatch.setenv("EVERKEPT_READ_ONLY", "1")
+    outcome = everkept("gateway", "call", "echo")
     assert outcome.status == (0 if is_trusted else 2), outcome.err
     assert is_trusted or "only reading" in outcome.err
 
 
-def test_without_a_file_there_is_nothing_to_call(recollect: Run) -> None:
-    outcome = recollect("gateway", "call", "memory__search")
+def test_without_a_file_there_is_nothing_to_call(everkept: Run) -> None:
+    outcome = everkept("gateway", "call", "memory__search")
     assert outcome.status == 2
-    assert "recollect gateway init" in outcome.err
+    assert "everkept gateway init" in outcome.err
 
 
-def test_a_file_with_a_mistake_is_told_once(recollect: Run, write: Run) -> None:
+def test_a_file_with_a_mistake_is_told_once(everkept: Run, write: Run) -> None:
     path = write('{\n "upstream": {"command": 7}\n}')
-    outcome = recollect("gateway", "call", "memory__search")
+    outcome = everkept("gateway", "call", "memory__search")
     assert outcome.status == 2
     assert outcome.err.count(f"{path}, line 2") == 1
 
 
-def test_another_file_can_be_named(recollect: Run, gateway: Path, tmp_path: Path) -> None:
+def test_another_file_can_be_named(everkept: Run, gateway: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
     other.write_text(gateway.read_text(encoding="utf-8"), encoding="utf-8")
     gateway.unlink()
     named = ["--gateway-config", str(other)]
-    assert recollect("gateway", "call", *named, "memory__search", "query=x").status == 0
+    assert everkept("gateway", "call", *named, "memory__search", "query=x").status == 0
 
 
 def test_what_a_server_says_does_not_steer_the_terminal(
-    recollect: Run, gateway: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, gateway: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["gateway", "call", "notes_fails", "text=\x1b[31mred\n"]
-    assert "\x1b" in recollect(*words).err
+    assert "\x1b" in everkept(*words).err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    shown = recollect(*words).err
+    shown = everkept(*words).err
     assert "\ufffd[31mred\n" in shown
 
 
 def test_progress_is_shown_to_who_looks(
-    recollect: Run, gateway: Path, monkeypatch: pytest.MonkeyPatch
+    everkept: Run, gateway: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quiet = recollect("gateway", "call", "notes_progress", "steps=3")
+    quiet = everkept("gateway", "call", "notes_progress", "steps=3")
     assert quiet.err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    watched = recollect("gateway", "call", "notes_progress", "steps=3")
+    watched = everkept("gateway", "call", "notes_progress", "steps=3")
     assert "step 3" in watched.err
     assert watched.json == quiet.json == {"steps": 3}
 
 
 def test_a_hint_that_names_what_a_server_has_does_not_steer_the_terminal(
-    recollect: Run, write: Run, actor: Run, tools_file: Path
+    everkept: Run, write: Run, actor: Run, tools_file: Path
 ) -> None:
     schema = {"type": "object", "properties": {"quer\x1b[2Jy": {"type": "string"}}}
     listed = [{"name": "search", "description": "", "inputSchema": schema}]
     tools_file.write_text(json.dumps(listed), encoding="utf-8")
     write({"upstream": {**actor(), "passThrough": True}})
-    outcome = recollect("gateway", "call", "search", "query=x")
+    outcome = everkept("gateway", "call", "search", "query=x")
     assert outcome.status == 2
     assert "quer\ufffd[2Jy" in outcome.err
     assert "\x1b" not in outcome.err

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.cli.gateway.values import arguments_from
-from recollect.errors import InvalidInput
+from everkept.cli.gateway.values import arguments_from
+from everkept.errors import InvalidInput
 
 JSON = dict[str, Any]
 

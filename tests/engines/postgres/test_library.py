@@ -6,16 +6,16 @@ from uuid import uuid4
 
 import pytest
 
+from everkept.core.conditions import Condition
+from everkept.core.copies import Holdings
+from everkept.core.ports import RecordStore, Token
+from everkept.core.records import Where
+from everkept.core.searching import Search
+from everkept.core.usage import Usage
+from everkept.engines.postgres.library import PostgresLibrary
+from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, ProjectArchived
 from making import DAY_ONE, batch, entity
 from postgres_libraries import Shelf, outcomes, shelf_of
-from recollect.core.conditions import Condition
-from recollect.core.copies import Holdings
-from recollect.core.ports import RecordStore, Token
-from recollect.core.records import Where
-from recollect.core.searching import Search
-from recollect.core.usage import Usage
-from recollect.engines.postgres.library import PostgresLibrary
-from recollect.errors import Conflict, InvalidInput, NotFound, ProjectArchived, RecollectError
 
 SERVERS = 4
 TASKS = 32
@@ -236,7 +236,7 @@ async def test_nothing_is_acknowledged_that_a_project_put_away_meanwhile_has_not
         for number in range(300):
             try:
                 await store.commit(batch(entity(f"entity {number}")))
-            except RecollectError as error:
+            except EverkeptError as error:
                 return error.code
             kept.append(f"entity {number}")
             has_begun.set()

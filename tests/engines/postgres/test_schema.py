@@ -1,10 +1,10 @@
 """The tables of a library as they are given out."""
 
+from everkept.engines.postgres.connecting.database import Cursor
+from everkept.engines.postgres.schema import VERSION, database
 from postgres_openers import open_and_count
 from postgresing import Server, fresh_schema
 from processes import Actor
-from recollect.engines.postgres.connecting.database import Cursor
-from recollect.engines.postgres.schema import VERSION, database
 
 
 def version(cursor: Cursor) -> str:

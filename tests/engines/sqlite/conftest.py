@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from everkept.engines.sqlite.library import SqliteLibrary
 from making import batch, entity
-from recollect.engines.sqlite.library import SqliteLibrary
 
 PROJECT_NAME = "project"
 

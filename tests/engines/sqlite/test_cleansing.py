@@ -2,13 +2,13 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.records import Delete, Record, Weights, Where
+from everkept.core.words import parse_query
+from everkept.engines.sqlite import cleansing
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.store import SqliteStore
 from making import batch, note, record_ref
 from processes import said_by
-from recollect.core.records import Delete, Record, Weights, Where
-from recollect.core.words import parse_query
-from recollect.engines.sqlite import cleansing
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.store import SqliteStore
 
 SECRET = "xylophonequartz"
 TRACES = (SECRET, "ophonequartz")

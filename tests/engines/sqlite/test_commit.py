@@ -3,10 +3,10 @@ import json
 from contextlib import ExitStack
 from pathlib import Path
 
+from everkept.core.records import Delete, Where
+from everkept.engines.sqlite.library import SqliteLibrary
 from making import batch, entity, record_ref
 from processes import acting
-from recollect.core.records import Delete, Where
-from recollect.engines.sqlite.library import SqliteLibrary
 
 PROCESSES = 4
 COMMITS = 60

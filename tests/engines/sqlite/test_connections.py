@@ -5,11 +5,9 @@ from types import SimpleNamespace
 import apsw
 import pytest
 
-from making import batch, entity
-from processes import acting, said_by
-from recollect.core.records import Where
-from recollect.engines.sqlite import connections
-from recollect.engines.sqlite.connections import (
+from everkept.core.records import Where
+from everkept.engines.sqlite import connections
+from everkept.engines.sqlite.connections import (
     OUTSIDE_FAILURES,
     connect,
     create,
@@ -18,16 +16,18 @@ from recollect.engines.sqlite.connections import (
     transaction,
     translated,
 )
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.schema import LIBRARY, PROJECT
-from recollect.errors import (
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.schema import LIBRARY, PROJECT
+from everkept.errors import (
     Conflict,
-    RecollectError,
+    EverkeptError,
     StorageFull,
     StoreBusy,
     StoreDamaged,
     Unavailable,
 )
+from making import batch, entity
+from processes import acting, said_by
 
 # Only a mistake of ours can cause these: they are to surface as bugs.
 OUR_OWN_BUGS = {
@@ -71,7 +71,7 @@ def test_every_exception_of_apsw_is_translated_or_known_to_be_a_bug() -> None:
 def test_a_failure_of_the_outside_becomes_an_error_that_names_the_file(
     failure: type[apsw.Error],
 ) -> None:
-    with pytest.raises(RecollectError) as caught, translated(Path("/data/project.db")):
+    with pytest.raises(EverkeptError) as caught, translated(Path("/data/project.db")):
         raise failure("from SQLite")
     assert type(caught.value) is OUTSIDE_FAILURES[failure]
     assert caught.value.facts["path"] == "/data/project.db"
@@ -186,7 +186,7 @@ def test_refusing_a_database_leaves_its_log_as_it_was(tmp_path: Path) -> None:
         other.process.wait()
     before = said_by("digests", tmp_path)
     assert len(before) == 2
-    with pytest.raises(RecollectError) as caught:
+    with pytest.raises(EverkeptError) as caught:
         connect(path, PROJECT)
     assert caught.value.code == "store_too_new"
     assert said_by("digests", tmp_path) == before

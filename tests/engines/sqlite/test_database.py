@@ -6,11 +6,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from recollect.engines.sqlite.connections import connect, create
-from recollect.engines.sqlite.database import FOLDED_PAGES, SHORT_IN_A_ROW, Database
-from recollect.engines.sqlite.schema import PROJECT
-from recollect.engines.sqlite.sql import Connection
-from recollect.errors import Conflict, ReadOnly, Unavailable
+from everkept.engines.sqlite.connections import connect, create
+from everkept.engines.sqlite.database import FOLDED_PAGES, SHORT_IN_A_ROW, Database
+from everkept.engines.sqlite.schema import PROJECT
+from everkept.engines.sqlite.sql import Connection
+from everkept.errors import Conflict, ReadOnly, Unavailable
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 LONG = ENDLESS.replace("FROM n)", "FROM n LIMIT 100000)")

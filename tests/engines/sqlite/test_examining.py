@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from caring import filled, statement
-from processes import Actor, said_by
-from recollect.engines.sqlite.examining import (
+from everkept.engines.sqlite.examining import (
     at_rest,
     check_kind,
     facts_of,
@@ -15,8 +14,9 @@ from recollect.engines.sqlite.examining import (
     page_faults,
     schema_of,
 )
-from recollect.engines.sqlite.schema import LIBRARY, PROJECT
-from recollect.errors import StoreDamaged, StoreTooNew
+from everkept.engines.sqlite.schema import LIBRARY, PROJECT
+from everkept.errors import StoreDamaged, StoreTooNew
+from processes import Actor, said_by
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.records import Where
+from everkept.engines.sqlite import founding
+from everkept.engines.sqlite.connections import connect, create
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.schema import LIBRARY, PROJECT
+from everkept.errors import StoreDamaged, StoreTooNew
 from making import batch, entity
 from processes import acting
-from recollect.core.records import Where
-from recollect.engines.sqlite import founding
-from recollect.engines.sqlite.connections import connect, create
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.schema import LIBRARY, PROJECT
-from recollect.errors import StoreDamaged, StoreTooNew
 
 PUBLISHERS = 8
 

@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.copies import Holdings
+from everkept.core.projects import Project
+from everkept.core.records import Where
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
+from everkept.values import replace
 from holding_actors import KEPT, fill, records_of, wanted
 from making import DAY_ONE, batch, entity
 from processes import Actor, said_by
-from recollect.core.copies import Holdings
-from recollect.core.projects import Project
-from recollect.core.records import Where
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import Conflict, InvalidInput, NotFound, RecollectError
-from recollect.values import replace
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ async def test_another_process_keeps_none_of_what_was_given_up(
         await store.scan(Where())
     await filled.take_over(wanted())
     for name in ("one", "going"):
-        with pytest.raises(RecollectError):
+        with pytest.raises(EverkeptError):
             await stores[name].commit(batch(entity("late")))
     await stores["two"].commit(batch(entity("on it goes")))
     _, store = await other.open("one")
@@ -139,7 +139,7 @@ async def test_the_store_of_an_archived_project_can_be_read_and_not_written(
     project = await library.archive("project")
     store = await library.store_of(project)
     assert [record.id for record in await store.scan(Where())] == ["kept"]
-    with pytest.raises(RecollectError) as caught:
+    with pytest.raises(EverkeptError) as caught:
         await store.commit(batch(entity("late")))
     assert caught.value.code == "project_archived"
     await library.restore("project")

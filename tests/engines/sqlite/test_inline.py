@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.driving import driven
+from everkept.engines.sqlite import commit
+from everkept.engines.sqlite.connections import connect, create, transaction
+from everkept.engines.sqlite.inline import InlineDatabase
+from everkept.engines.sqlite.queries import count
+from everkept.engines.sqlite.schema import PROJECT
+from everkept.engines.sqlite.sizes import log_of
+from everkept.engines.sqlite.sql import Connection
+from everkept.errors import Conflict, ReadOnly, StoreBusy, StoreDamaged
 from making import batch, entity
 from processes import acting
-from recollect.core.driving import driven
-from recollect.engines.sqlite import commit
-from recollect.engines.sqlite.connections import connect, create, transaction
-from recollect.engines.sqlite.inline import InlineDatabase
-from recollect.engines.sqlite.queries import count
-from recollect.engines.sqlite.schema import PROJECT
-from recollect.engines.sqlite.sizes import log_of
-from recollect.engines.sqlite.sql import Connection
-from recollect.errors import Conflict, ReadOnly, StoreBusy, StoreDamaged
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ import numpy as np
 import psutil
 import pytest
 
+from everkept.core.ports import Embedded
+from everkept.core.records import Where
+from everkept.core.searching import Search
+from everkept.engines.sqlite import library as libraries
+from everkept.engines.sqlite import moves
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import EverkeptError, ReadOnly
 from making import batch, entity, record_ref
 from processes import Actor
-from recollect.core.ports import Embedded
-from recollect.core.records import Where
-from recollect.core.searching import Search
-from recollect.engines.sqlite import library as libraries
-from recollect.engines.sqlite import moves
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import ReadOnly, RecollectError
 
 PROJECT_NAME = "project"
 
@@ -39,7 +39,7 @@ async def test_a_library_is_the_same_after_a_restart(library: SqliteLibrary, fol
 
 async def test_a_data_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file", encoding="utf-8")
-    with pytest.raises(RecollectError) as caught:
+    with pytest.raises(EverkeptError) as caught:
         await SqliteLibrary(tmp_path / "data").projects()
     assert caught.value.code == "unavailable"
 
@@ -91,7 +91,7 @@ async def test_a_library_may_be_closed_while_projects_are_being_opened(
         await library.create(name, "")
 
     async def use(name: str) -> None:
-        with contextlib.suppress(RecollectError):  # what a close ends says so
+        with contextlib.suppress(EverkeptError):  # what a close ends says so
             _, store = await library.open(name)
             await store.scan(Where())
 

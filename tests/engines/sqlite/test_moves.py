@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 
-from making import batch, entity
-from processes import Actor, acting, said_by
-from recollect.core.records import Where
-from recollect.engines.sqlite import moves
-from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.schema import LIBRARY
-from recollect.errors import (
+from everkept.core.records import Where
+from everkept.engines.sqlite import moves
+from everkept.engines.sqlite.database import Database
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.schema import LIBRARY
+from everkept.errors import (
     Conflict,
     NotFound,
     ProjectArchived,
@@ -20,6 +18,8 @@ from recollect.errors import (
     StoreBusy,
     StoreDamaged,
 )
+from making import batch, entity
+from processes import Actor, acting, said_by
 
 WRITERS = 3
 ROUNDS = 4

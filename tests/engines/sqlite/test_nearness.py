@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from everkept.core.ports import Embedded
+from everkept.core.records import Delete, Record, Update, Weights, Where
+from everkept.core.words import parse_query
+from everkept.engines import vectors
+from everkept.engines.sqlite import nearness, sifting
+from everkept.engines.sqlite.connections import connect
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.schema import PROJECT
+from everkept.engines.sqlite.store import SqliteStore
 from making import DAY_ONE, batch, entity, record_ref
-from recollect.core.ports import Embedded
-from recollect.core.records import Delete, Record, Update, Weights, Where
-from recollect.core.words import parse_query
-from recollect.engines import vectors
-from recollect.engines.sqlite import nearness, sifting
-from recollect.engines.sqlite.connections import connect
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.schema import PROJECT
-from recollect.engines.sqlite.store import SqliteStore
 
 MODEL = "model"
 DIMENSIONS = 64

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everkept.core.records import Delete, Match, Record, Update, Weights, Where
+from everkept.core.words import AnyOf, parse_query
+from everkept.engines.sqlite import postings
+from everkept.engines.sqlite.connections import create
+from everkept.engines.sqlite.database import Database
+from everkept.engines.sqlite.doclists import Doclist
+from everkept.engines.sqlite.schema import PROJECT
+from everkept.engines.sqlite.sql import Connection
+from everkept.engines.sqlite.store import SqliteStore
 from making import DAY_ONE, batch, entity, note, record_ref
-from recollect.core.records import Delete, Match, Record, Update, Weights, Where
-from recollect.core.words import AnyOf, parse_query
-from recollect.engines.sqlite import postings
-from recollect.engines.sqlite.connections import create
-from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.doclists import Doclist
-from recollect.engines.sqlite.schema import PROJECT
-from recollect.engines.sqlite.sql import Connection
-from recollect.engines.sqlite.store import SqliteStore
 
 VOCABULARY = [f"w{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(400)]
 QUERIES = [

@@ -3,13 +3,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from everkept.core.ports import Embedded
+from everkept.core.records import Delete, Update, Where
+from everkept.engines.sqlite import cleansing
+from everkept.engines.sqlite import store as stores
+from everkept.engines.sqlite.library import SqliteLibrary
 from making import batch, entity, link, link_ref, note, record_ref
 from processes import acting, said_by
-from recollect.core.ports import Embedded
-from recollect.core.records import Delete, Update, Where
-from recollect.engines.sqlite import cleansing
-from recollect.engines.sqlite import store as stores
-from recollect.engines.sqlite.library import SqliteLibrary
 
 SECRET = "xylophonequartz vermilliongiraffe"
 # Terms of the index are stems and share prefixes, so parts of the words count as well.

@@ -6,24 +6,24 @@ from typing import Any
 import apsw
 import pytest
 
-from making import batch, entity, memory
-from processes import said_by
-from recollect.core.driving import driven
-from recollect.core.reading_room import ReadingRoom
-from recollect.core.records import Weights, Where
-from recollect.core.words import AnyOf, Phrase
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.reading_room import SqliteReadingRoom, reading_room
-from recollect.engines.sqlite.store import MANY
-from recollect.errors import (
+from everkept.core.driving import driven
+from everkept.core.reading_room import ReadingRoom
+from everkept.core.records import Weights, Where
+from everkept.core.words import AnyOf, Phrase
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.reading_room import SqliteReadingRoom, reading_room
+from everkept.engines.sqlite.store import MANY
+from everkept.errors import (
     Conflict,
+    EverkeptError,
     NotFound,
     ProjectArchived,
     ReadOnly,
-    RecollectError,
     StoreDamaged,
     StoreTooNew,
 )
+from making import batch, entity, memory
+from processes import said_by
 
 PROJECT_NAME = "project"
 
@@ -132,7 +132,7 @@ def pragma(path: Path, name: str, value: int) -> None:
 )
 @pytest.mark.parametrize("which", ["_meta.db", "projects/*.db"])
 def test_a_file_that_is_not_as_it_should_be_is_told_and_left_alone(
-    room: ReadingRoom, closed: Path, which: str, change: Any, error: type[RecollectError]
+    room: ReadingRoom, closed: Path, which: str, change: Any, error: type[EverkeptError]
 ) -> None:
     [path] = closed.glob(which)
     change(path)

@@ -9,20 +9,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from copying import ALL, axis, copy_all, everything, found, vectors_of
+from everkept.core.copies import Stock
+from everkept.core.ports import Embedded
+from everkept.core.records import Delete, Ref, Update, Weights, Where
+from everkept.core.words import parse_query
+from everkept.engines.sqlite import cleansing, sifting
+from everkept.engines.sqlite.absent import AbsentStore
+from everkept.engines.sqlite.connections import create
+from everkept.engines.sqlite.database import Database
+from everkept.engines.sqlite.schema import PROJECT
+from everkept.engines.sqlite.store import SqliteStore
+from everkept.errors import Conflict, EverkeptError, ReadOnly
+from everkept.values import replace
 from making import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
 from processes import said_by
-from recollect.core.copies import Stock
-from recollect.core.ports import Embedded
-from recollect.core.records import Delete, Ref, Update, Weights, Where
-from recollect.core.words import parse_query
-from recollect.engines.sqlite import cleansing, sifting
-from recollect.engines.sqlite.absent import AbsentStore
-from recollect.engines.sqlite.connections import create
-from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.schema import PROJECT
-from recollect.engines.sqlite.store import SqliteStore
-from recollect.errors import Conflict, ReadOnly, RecollectError
-from recollect.values import replace
 
 SECRET = "xylophonequartz vermilliongiraffe"
 TRACES = (SECRET, "xylophonequartz", "vermilliongiraffe", "ophonequartz", "milliongiraf")
@@ -252,7 +252,7 @@ async def _try(store: SqliteStore, steps: list[Any]) -> None:
     for step in steps:
         try:
             await _do(store, step)
-        except RecollectError:
+        except EverkeptError:
             continue
 
 

@@ -5,23 +5,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from everkept.core.copies import Stock
+from everkept.core.ports import Embedded, Token
+from everkept.core.records import Edit, Restore, Update, Weights, Where
+from everkept.core.searching import Search
+from everkept.core.usage import Usage
+from everkept.core.words import parse_query
+from everkept.engines.sqlite import meaning, queries, sifting
+from everkept.engines.sqlite.connections import connect, create
+from everkept.engines.sqlite.database import Database
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.schema import LIBRARY, PROJECT
+from everkept.engines.sqlite.sql import Connection, Rows
+from everkept.engines.sqlite.store import SqliteStore
+from everkept.errors import ReadOnly
+from everkept.values import replace
 from making import DAY_ONE, batch, entity, record_ref
 from processes import said_by
-from recollect.core.copies import Stock
-from recollect.core.ports import Embedded, Token
-from recollect.core.records import Edit, Restore, Update, Weights, Where
-from recollect.core.searching import Search
-from recollect.core.usage import Usage
-from recollect.core.words import parse_query
-from recollect.engines.sqlite import meaning, queries, sifting
-from recollect.engines.sqlite.connections import connect, create
-from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.schema import LIBRARY, PROJECT
-from recollect.engines.sqlite.sql import Connection, Rows
-from recollect.engines.sqlite.store import SqliteStore
-from recollect.errors import ReadOnly
-from recollect.values import replace
 
 VERSION_1 = replace(PROJECT, migrations=PROJECT.migrations[:1], temporary="")
 VERSION_2 = replace(PROJECT, migrations=PROJECT.migrations[:2], temporary="")

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.sizes import is_full, no_room, shown, size_of, usable
-from recollect.errors import ReadOnly, StorageFull, Unavailable
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.sizes import is_full, no_room, shown, size_of, usable
+from everkept.errors import ReadOnly, StorageFull, Unavailable
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ async def test_a_project_that_has_no_room_is_refused_with_the_sizes(
     def refuse(*_: object) -> None:
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
-    monkeypatch.setattr("recollect.engines.sqlite.moves.create", refuse)
+    monkeypatch.setattr("everkept.engines.sqlite.moves.create", refuse)
     with pytest.raises(StorageFull) as caught:
         await library.create("another", "")
     assert caught.value.facts["free"] > 0

@@ -9,17 +9,17 @@ import apsw
 import numpy as np
 import pytest
 
+from everkept.core.ports import Embedded
+from everkept.core.records import Delete, Update, Where
+from everkept.engines.sqlite.connections import connect, create
+from everkept.engines.sqlite.database import Database
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.schema import PROJECT
+from everkept.engines.sqlite.sql import Connection
+from everkept.engines.sqlite.store import SHORT_ROWS, SHORT_STEPS, SHORT_TEXT, SqliteStore
+from everkept.errors import StorageFull, StoreDamaged, StoreTooNew
 from making import DAY_ONE, batch, entity, link, note, record_ref
 from processes import acting, said_by
-from recollect.core.ports import Embedded
-from recollect.core.records import Delete, Update, Where
-from recollect.engines.sqlite.connections import connect, create
-from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.schema import PROJECT
-from recollect.engines.sqlite.sql import Connection
-from recollect.engines.sqlite.store import SHORT_ROWS, SHORT_STEPS, SHORT_TEXT, SqliteStore
-from recollect.errors import StorageFull, StoreDamaged, StoreTooNew
 from watching import watched
 
 NOBODY = 65534  # a user without rights, on every Unix

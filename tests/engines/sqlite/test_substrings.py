@@ -6,14 +6,14 @@ from typing import Any
 import apsw
 import pytest
 
+from everkept.core.records import Delete, Match, Restore, Update, Where
+from everkept.engines.sqlite import queries
+from everkept.engines.sqlite.connections import create
+from everkept.engines.sqlite.database import Database
+from everkept.engines.sqlite.schema import PROJECT
+from everkept.engines.sqlite.sql import Connection
+from everkept.engines.sqlite.store import FEWEST_TEXTS, SqliteStore
 from making import DAY_ONE, batch, entity, link, note, record_ref
-from recollect.core.records import Delete, Match, Restore, Update, Where
-from recollect.engines.sqlite import queries
-from recollect.engines.sqlite.connections import create
-from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.schema import PROJECT
-from recollect.engines.sqlite.sql import Connection
-from recollect.engines.sqlite.store import FEWEST_TEXTS, SqliteStore
 
 ALL = 1_000_000
 GRAPH = Where(kinds=("entity", "observation"))

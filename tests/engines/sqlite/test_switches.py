@@ -1,11 +1,11 @@
 from pathlib import Path
 
+from everkept.core.projects import Silence
+from everkept.engines.sqlite.connections import connect
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.schema import LIBRARY
+from everkept.engines.sqlite.switches import note_leaving
 from making import DAY_ONE
-from recollect.core.projects import Silence
-from recollect.engines.sqlite.connections import connect
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.schema import LIBRARY
-from recollect.engines.sqlite.switches import note_leaving
 
 FOLDER = "/work/shop"
 
@@ -28,7 +28,7 @@ async def test_a_deletion_that_did_not_come_about_leaves_it_off(tmp_path: Path) 
 
 
 async def test_who_only_reads_can_see_that_it_is_off(tmp_path: Path) -> None:
-    from recollect.engines.sqlite.reading_room import reading_room
+    from everkept.engines.sqlite.reading_room import reading_room
 
     library = SqliteLibrary(tmp_path)
     await library.assign_workspace(FOLDER, await library.create("shop", ""))

@@ -1,9 +1,9 @@
 from contextlib import ExitStack
 from pathlib import Path
 
+from everkept.core.usage import Usage
+from everkept.engines.sqlite.library import SqliteLibrary
 from processes import Actor, acting
-from recollect.core.usage import Usage
-from recollect.engines.sqlite.library import SqliteLibrary
 
 PROCESSES, TIMES = 4, 25
 

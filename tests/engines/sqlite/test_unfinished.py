@@ -3,11 +3,11 @@ from pathlib import Path
 import pytest
 
 from caring import filled
+from everkept.engines.sqlite.care.replacing import Live, locked
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.unfinished import begin, end, unfinished
+from everkept.errors import Unavailable
 from making import batch, entity
-from recollect.engines.sqlite.care.replacing import Live, locked
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.unfinished import begin, end, unfinished
-from recollect.errors import Unavailable
 
 SAFETY = Path("/backups/safety.zip")
 
@@ -44,7 +44,7 @@ async def test_who_writes_is_told_which_command_brings_it_to_its_end(data: Path)
             with pytest.raises(Unavailable) as refused:
                 await each.commit(batch(entity("too early")))
             assert refused.value.code == "unavailable"
-            command = f"recollect restore {Path('/backups/copy.zip')} --replace --data-dir {data}"
+            command = f"everkept restore {Path('/backups/copy.zip')} --replace --data-dir {data}"
             assert command in str(refused.value)
     await fresh.close()
     await library.close()

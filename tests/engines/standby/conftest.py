@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from recollect.core.ports import Library
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.standby.journal.journal import Journal
+from everkept.core.ports import Library
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.standby.journal.journal import Journal
 
 LIBRARIES: dict[str, Callable[[Path], Library]] = {
     "memory": lambda _: MemoryLibrary(),

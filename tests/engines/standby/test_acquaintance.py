@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from recollect.engines.standby.acquaintance import MARK, Acquaintance
+from everkept.engines.standby.acquaintance import MARK, Acquaintance
 
 
 def test_it_is_made_once_and_stays(tmp_path: Path) -> None:

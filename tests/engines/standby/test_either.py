@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from making import batch, entity, record_ref
-from recollect.core.conditions import answering
-from recollect.core.ports import Purged
-from recollect.core.records import Batch, Change, Delete, Update, Where
-from recollect.core.searching import Search
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.standby.either import FIRST
-from recollect.engines.standby.reaching import READING
-from recollect.errors import (
+from everkept.core.conditions import answering
+from everkept.core.ports import Purged
+from everkept.core.records import Batch, Change, Delete, Update, Where
+from everkept.core.searching import Search
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.standby.either import FIRST
+from everkept.engines.standby.reaching import READING
+from everkept.errors import (
     Conflict,
+    EverkeptError,
     QueryTimeout,
-    RecollectError,
     Refused,
     StorageFull,
     StoreDamaged,
     StoreTooNew,
 )
+from making import batch, entity, record_ref
 from standing_by import PATIENCE, Standing, standing_by
 
 
@@ -180,7 +180,7 @@ async def test_what_the_copy_cannot_take_waits_all_the_same(
     standing: Standing,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    error: RecollectError,
+    error: EverkeptError,
     name: str,
 ) -> None:
     async def fails(*_: object) -> int:

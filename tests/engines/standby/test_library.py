@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from admitting import without_id
+from everkept.app.accounts.accounts import UNKNOWN, Accounts
+from everkept.app.tokens import revoke_token
+from everkept.core.accounts import Account
+from everkept.core.conditions import answering
+from everkept.core.copies import PASSING
+from everkept.core.ports import Token
+from everkept.core.searching import Search
+from everkept.core.usage import Usage
+from everkept.errors import Conflict, NotFound, StoreAway
 from making import batch, entity, note
-from recollect.app.accounts.accounts import UNKNOWN, Accounts
-from recollect.app.tokens import revoke_token
-from recollect.core.accounts import Account
-from recollect.core.conditions import answering
-from recollect.core.copies import PASSING
-from recollect.core.ports import Token
-from recollect.core.searching import Search
-from recollect.core.usage import Usage
-from recollect.errors import Conflict, NotFound, StoreAway
 from standing_by import EVERY, PATIENCE, Standing, standing_by
 
 

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from recollect.engines.standby.acquaintance import UNACQUAINTED, Acquaintance
-from recollect.engines.standby.reaching import FOR_EACH, MAKING_WAY, Pace, Reaching
-from recollect.errors import QueryTimeout, StoreAway, StoreTooNew
+from everkept.engines.standby.acquaintance import UNACQUAINTED, Acquaintance
+from everkept.engines.standby.reaching import FOR_EACH, MAKING_WAY, Pace, Reaching
+from everkept.errors import QueryTimeout, StoreAway, StoreTooNew
 from standing_by import EVERY, PATIENCE, Time
 from upstreaming import until
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from copying import axis
+from everkept.core.conditions import answering
+from everkept.core.copies import Stock
+from everkept.core.ports import Embedded, RecordStore
+from everkept.core.records import Delete, Record, Update, Where
+from everkept.engines.standby.reaching import MAKING_WAY
+from everkept.errors import Conflict, NotFound, QueryTimeout, StoreAway
 from making import batch, entity, link, note, record_ref
-from recollect.core.conditions import answering
-from recollect.core.copies import Stock
-from recollect.core.ports import Embedded, RecordStore
-from recollect.core.records import Delete, Record, Update, Where
-from recollect.engines.standby.reaching import MAKING_WAY
-from recollect.errors import Conflict, NotFound, QueryTimeout, StoreAway
 from standing_by import PATIENCE, Standing, standing_by
 
 

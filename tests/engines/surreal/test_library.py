@@ -6,19 +6,19 @@ from uuid import uuid4
 
 import pytest
 
-from making import DAY_ONE, batch, entity
-from recollect.core.conditions import Condition
-from recollect.core.ports import Token
-from recollect.core.records import Where
-from recollect.engines.surreal.library import SurrealLibrary
-from recollect.errors import (
+from everkept.core.conditions import Condition
+from everkept.core.ports import Token
+from everkept.core.records import Where
+from everkept.engines.surreal.library import SurrealLibrary
+from everkept.errors import (
     Conflict,
+    EverkeptError,
     InvalidInput,
     NotFound,
     ProjectArchived,
-    RecollectError,
     StoreTooNew,
 )
+from making import DAY_ONE, batch, entity
 from surreal_libraries import DATABASE, Shelf, shelf_of
 from surrealing import CORES
 
@@ -42,7 +42,7 @@ async def outcomes(*attempts: Awaitable[object]) -> list[str]:
     async def ended(attempt: Awaitable[object]) -> str:
         try:
             await attempt
-        except RecollectError as error:
+        except EverkeptError as error:
             return error.code
         return "done"
 

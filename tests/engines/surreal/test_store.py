@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from everkept.core.copies import Holdings, Stock
+from everkept.core.ports import Embedded, RecordStore, Token
+from everkept.core.projects import Project
+from everkept.core.records import Delete, Ref, Update, Weights, Where
+from everkept.core.stored import Access
+from everkept.core.words import parse_query
+from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
+from everkept.engines.surreal.library import SurrealLibrary
 from making import DAY_ONE, batch, entity, link, memory, note
-from recollect.core.copies import Holdings, Stock
-from recollect.core.ports import Embedded, RecordStore, Token
-from recollect.core.projects import Project
-from recollect.core.records import Delete, Ref, Update, Weights, Where
-from recollect.core.stored import Access
-from recollect.core.words import parse_query
-from recollect.engines.surreal.connecting.embedded import EmbeddedConnection
-from recollect.engines.surreal.library import SurrealLibrary
 from surrealing import fresh_namespace, served
 
 MODEL = "test"

@@ -8,14 +8,14 @@ import pytest
 
 from backing_up import LineGraph
 from banking import Banking, bank_in
-from recollect.errors import InvalidInput, Refused
-from recollect.families.bank.addresses import resolved
-from recollect.families.bank.banks import Bank
-from recollect.families.bank.care.backup_tools import BackupTools
-from recollect.families.bank.care.store_tools import StoreTools
-from recollect.families.bank.context.file_tools import FileTools
-from recollect.families.bank.model import BankOptions
-from recollect.families.bank.registry import Registered
+from everkept.errors import InvalidInput, Refused
+from everkept.families.bank.addresses import resolved
+from everkept.families.bank.banks import Bank
+from everkept.families.bank.care.backup_tools import BackupTools
+from everkept.families.bank.care.store_tools import StoreTools
+from everkept.families.bank.context.file_tools import FileTools
+from everkept.families.bank.model import BankOptions
+from everkept.families.bank.registry import Registered
 
 START = str(Path.cwd() / "start")
 
@@ -140,7 +140,7 @@ async def test_a_client_from_elsewhere_reaches_no_folder_that_nobody_here_named(
     before = everything_in(tmp_path)
     with pytest.raises(Refused, match="named on this machine") as caught:
         await served(tool, **{argument: path.format(home=tmp_path)}, **more)
-    assert "recollect register-store ID PATH" in (caught.value.hint or "")
+    assert "everkept register-store ID PATH" in (caught.value.hint or "")
     assert everything_in(tmp_path) == before
     assert served.session.bank is None
     assert {store.store_id for store in await served.banks.registry.all()} == {"work", "far"}

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from banking import bank_in
-from recollect.core.sessions import Call, Session
-from recollect.errors import BankNotFound, NotFound, Refused
-from recollect.families.bank.banks import last_part, parent_of
-from recollect.families.bank.model import BankOptions
+from everkept.core.sessions import Call, Session
+from everkept.errors import BankNotFound, NotFound, Refused
+from everkept.families.bank.banks import last_part, parent_of
+from everkept.families.bank.model import BankOptions
 
 
 async def test_the_folder_of_a_project_has_its_bank_inside(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.text import normalised
-from recollect.families.bank.graph_ids import entity_id, observation_id, relation_id
+from everkept.core.text import normalised
+from everkept.families.bank.graph_ids import entity_id, observation_id, relation_id
 
 SHOP = "ent_dCaO4uichTpa"
 

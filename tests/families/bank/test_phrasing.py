@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from recollect.app.app import App
-from recollect.core.sessions import Session
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import BankNotFound, InvalidInput, RecollectError
-from recollect.settings import load
+from everkept.app.app import App
+from everkept.core.sessions import Session
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import BankNotFound, EverkeptError, InvalidInput
+from everkept.settings import load
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def app(tmp_path: Path) -> App:
 
 
 async def said(app: App, tool: str, **arguments: Any) -> str:
-    with pytest.raises(RecollectError) as caught:
+    with pytest.raises(EverkeptError) as caught:
         await app.call(Session(), tool, arguments)
     return str(caught.value)
 

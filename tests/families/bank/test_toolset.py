@@ -6,13 +6,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from recollect.app.app import App
-from recollect.core.sessions import Session
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.families.bank.model import MODES
-from recollect.families.bank.modes.modes import tools_of
-from recollect.settings import load
-from recollect.tools.tool import Tool
+from everkept.app.app import App
+from everkept.core.sessions import Session
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.families.bank.model import MODES
+from everkept.families.bank.modes.modes import tools_of
+from everkept.settings import load
+from everkept.tools.tool import Tool
 
 JSON = dict[str, Any]
 CONTRACT: dict[str, JSON] = json.loads(

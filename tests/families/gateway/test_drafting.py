@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from everkept.families.gateway.drafting import drafted
+from everkept.families.gateway.drifting.drift import drift
+from everkept.families.gateway.file.reading import read
+from everkept.families.gateway.model import JSON, ONLY, GatewayConfig
+from everkept.families.gateway.naming import LONGEST
 from gatewaying import listing
-from recollect.families.gateway.drafting import drafted
-from recollect.families.gateway.drifting.drift import drift
-from recollect.families.gateway.file.reading import read
-from recollect.families.gateway.model import JSON, ONLY, GatewayConfig
-from recollect.families.gateway.naming import LONGEST
 
 SERVER: JSON = {"command": "npx", "args": ["-y", "server"]}
 

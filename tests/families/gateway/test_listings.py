@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
+from everkept.families.gateway.listings import fault_in, mapped_there, named, passed
+from everkept.families.gateway.model import ONLY, PassThrough
 from gatewaying import gateway_config, listing, tool_config
-from recollect.families.gateway.listings import fault_in, mapped_there, named, passed
-from recollect.families.gateway.model import ONLY, PassThrough
 
 
 def test_only_what_has_a_name_can_be_called() -> None:

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.gateway.model import PassThrough
-from recollect.families.gateway.naming import (
+from everkept.families.gateway.model import PassThrough
+from everkept.families.gateway.naming import (
     LONGEST,
     is_name,
     likeliest,

@@ -4,15 +4,15 @@ from pathlib import PurePath
 import jsonschema
 import pytest
 
-from recollect.app.app import App
-from recollect.core.json_text import Document
-from recollect.core.upstreams import Endpoint, Launch
-from recollect.errors import NotFound
-from recollect.families.gateway import ready
-from recollect.families.gateway.file.file_schema import file_schema
-from recollect.families.gateway.file.reading import read
-from recollect.families.gateway.model import GatewayConfig
-from recollect.settings import load
+from everkept.app.app import App
+from everkept.core.json_text import Document
+from everkept.core.upstreams import Endpoint, Launch
+from everkept.errors import NotFound
+from everkept.families.gateway import ready
+from everkept.families.gateway.file.file_schema import file_schema
+from everkept.families.gateway.file.reading import read
+from everkept.families.gateway.model import GatewayConfig
+from everkept.settings import load
 
 
 def config(name: str) -> GatewayConfig:
@@ -23,7 +23,7 @@ def config(name: str) -> GatewayConfig:
 
 
 def test_there_are_files_for_three_servers() -> None:
-    assert ready.names() == ["episodic-memory", "recollect", "server-memory"]
+    assert ready.names() == ["episodic-memory", "everkept", "server-memory"]
 
 
 @pytest.mark.parametrize("name", ready.names())
@@ -62,17 +62,17 @@ def test_the_tools_of_server_memory_are_all_there() -> None:
     ]
 
 
-def test_the_tools_of_another_recollect_are_described_as_it_describes_them() -> None:
+def test_the_tools_of_another_everkept_are_described_as_it_describes_them() -> None:
     ours = App(load({"toolsets": "memories"}, {})).tools
-    for tool in config("recollect").tools:
+    for tool in config("everkept").tools:
         assert tool.input_schema == json.loads(json.dumps(ours.get(tool.tool).input_schema))
         assert tool.description == ours.get(tool.tool).description
 
 
-def test_the_token_of_another_recollect_comes_from_the_environment() -> None:
-    way = config("recollect").upstreams["upstream"].reach.way
+def test_the_token_of_another_everkept_comes_from_the_environment() -> None:
+    way = config("everkept").upstreams["upstream"].reach.way
     assert isinstance(way, Endpoint)
-    assert way.headers == {"Authorization": "Bearer ${RECOLLECT_TOKEN}"}
+    assert way.headers == {"Authorization": "Bearer ${EVERKEPT_TOKEN}"}
 
 
 def test_another_name_is_not_found() -> None:

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
+from everkept.families.gateway.model import JSON, ONLY, GatewayConfig, PassThrough
+from everkept.families.gateway.toolset import GatewayTools
+from everkept.tools.tool import Effect, Result, Tool
 from gatewaying import (
     Asked,
     MemoryUpstream,
@@ -17,10 +21,6 @@ from gatewaying import (
     said,
     tool_config,
 )
-from recollect.errors import InvalidInput, UpstreamError, UpstreamUnavailable
-from recollect.families.gateway.model import JSON, ONLY, GatewayConfig, PassThrough
-from recollect.families.gateway.toolset import GatewayTools
-from recollect.tools.tool import Effect, Result, Tool
 
 SEARCH = listing("search", {"query": {"type": "string"}})
 
@@ -118,7 +118,7 @@ async def test_a_prefixed_name_that_fits_nothing_names_what_there_is() -> None:
         await called(mapped_tool(upstream, tool="notes__search"), {"query": "tea"})
     assert '"notes__search"; it has: tool_0, tool_1' in str(caught.value)
     assert "and 2 more" in str(caught.value)
-    assert "recollect gateway check" in str(caught.value)
+    assert "everkept gateway check" in str(caught.value)
     assert upstream.asked == []
 
 
@@ -235,7 +235,7 @@ async def test_what_is_passed_through_is_asked_for_now() -> None:
 
 def test_a_start_loads_nothing_heavy() -> None:
     code = (
-        "import sys, recollect.families.gateway.toolset;"
+        "import sys, everkept.families.gateway.toolset;"
         "print([m for m in ('mcp', 'jsonschema', 'referencing', 'subprocess') if m in sys.modules])"
     )
     ran = subprocess.run(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from calling import Client
-from recollect.app.app import App
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.settings import load
+from everkept.app.app import App
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.settings import load
 
 
 @pytest.fixture(params=["memory", "sqlite"])

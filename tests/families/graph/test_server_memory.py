@@ -3,7 +3,7 @@ import json
 import pytest
 
 from calling import Client
-from recollect.errors import NotFound
+from everkept.errors import NotFound
 
 ADA = {"name": "Ada", "entityType": "person", "observations": ["likes maths"]}
 KNOWS = {"from": "Ada", "to": "Bob", "relationType": "knows"}

@@ -4,8 +4,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.graph.model import BATCH_LIMIT, NewEntity, RelationSpec
-from recollect.families.graph.server_memory_file import Unreadable, parse_lines
+from everkept.families.graph.model import BATCH_LIMIT, NewEntity, RelationSpec
+from everkept.families.graph.server_memory_file import Unreadable, parse_lines
 
 ENTITY = {"type": "entity", "name": "Ada", "entityType": "person", "observations": ["a", "b"]}
 RELATION = {"type": "relation", "from": "Ada", "to": "Bob", "relationType": "knows"}

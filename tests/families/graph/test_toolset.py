@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 
 from calling import Client
-from recollect.app.app import App
-from recollect.core.sessions import Session
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import (
+from everkept.app.app import App
+from everkept.core.sessions import Session
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import (
     AmbiguousName,
     Conflict,
     InvalidInput,
@@ -15,7 +15,7 @@ from recollect.errors import (
     NotFound,
     ProjectArchived,
 )
-from recollect.settings import load
+from everkept.settings import load
 
 GRAPH_TOOLS: dict[str, dict[str, Any]] = {
     "create_entities": {"entities": [{"name": "a", "entity_type": "b"}]},

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jsonschema
 import pytest
 
+from everkept.core.ports import RecordStore
+from everkept.core.sessions import Call
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import InvalidInput, ModelUnavailable
+from everkept.families.history.model import DECISION, HistoryOptions
+from everkept.families.history.search.caching import LIFETIME
 from making import DAY_ONE
-from recollect.core.ports import RecordStore
-from recollect.core.sessions import Call
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import InvalidInput, ModelUnavailable
-from recollect.families.history.model import DECISION, HistoryOptions
-from recollect.families.history.search.caching import LIFETIME
 from remembering import PromptIndexing, codes
 from telling import DAY, SHOP, Historian, Moment, Written, assistant, embed, tell, user
 
@@ -243,7 +243,7 @@ async def test_before_anything_is_imported_the_answer_says_how(
 ) -> None:
     answer = await Historian(MemoryLibrary(), Moment())(tool, **arguments)
     assert codes(answer) == ["no_history"]
-    assert "recollect import history" in answer["warnings"][0]["message"]
+    assert "everkept import history" in answer["warnings"][0]["message"]
 
 
 @pytest.mark.parametrize("embedder", [None, "broken"])

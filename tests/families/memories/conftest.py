@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.core.ports import Library
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
+from everkept.core.ports import Library
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
 from remembering import Assistant
 
 

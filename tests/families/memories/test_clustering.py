@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recollect.families.memories.clustering import groups, likeness, rarity
+from everkept.families.memories.clustering import groups, likeness, rarity
 
 
 def matrix(numbers: Sequence[int]) -> NDArray[np.float32]:

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from making import DAY_ONE, memory
-from recollect.core.records import Record
-from recollect.families.memories.consolidation import (
+from everkept.core.records import Record
+from everkept.families.memories.consolidation import (
     HIGHEST_IMPORTANCE,
     SUMMARY_LENGTH,
     Plan,
     Remembered,
     plan,
 )
-from recollect.families.memories.model import TAG_LIMIT
-from recollect.values import replace
+from everkept.families.memories.model import TAG_LIMIT
+from everkept.values import replace
+from making import DAY_ONE, memory
 
 AUTH = (
     "The refresh token was checked against the wrong key.",
@@ -342,7 +342,7 @@ def test_ids_look_like_those_of_other_memories_and_depend_on_the_members() -> No
 
 def test_planning_is_imported_without_numpy() -> None:
     code = (
-        "import sys, recollect.families.memories.reflecting, recollect.families.memories.context\n"
+        "import sys, everkept.families.memories.reflecting, everkept.families.memories.context\n"
         "sys.exit('numpy' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

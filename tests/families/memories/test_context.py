@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everkept.core.records import Record
+from everkept.core.tokens import token_count
+from everkept.families.memories.context import HEADINGS, Block, context_block
 from making import DAY_ONE, memory
-from recollect.core.records import Record
-from recollect.core.tokens import token_count
-from recollect.families.memories.context import HEADINGS, Block, context_block
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND

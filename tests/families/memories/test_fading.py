@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from making import DAY_ONE, batch
-from recollect.core.ports import Access, Library, RecordStore
-from recollect.core.records import Record, Where
-from recollect.core.undo import plan_undo
-from recollect.families.memories.fading import (
+from everkept.core.ports import Access, Library, RecordStore
+from everkept.core.records import Record, Where
+from everkept.core.undo import plan_undo
+from everkept.families.memories.fading import (
     BATCH,
     FADING,
     REASON,
@@ -17,8 +16,9 @@ from recollect.families.memories.fading import (
     fade,
     strength,
 )
-from recollect.families.memories.model import MEMORIES
-from recollect.values import replace
+from everkept.families.memories.model import MEMORIES
+from everkept.values import replace
+from making import DAY_ONE, batch
 from remembering import Assistant
 from shelving import memory
 

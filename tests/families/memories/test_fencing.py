@@ -1,9 +1,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.core.fencing import as_data
-from recollect.core.tokens import token_count
-from recollect.families.memories.fencing import NOTICE, fenced
+from everkept.core.fencing import as_data
+from everkept.core.tokens import token_count
+from everkept.families.memories.fencing import NOTICE, fenced
 
 
 @settings(deadline=None)

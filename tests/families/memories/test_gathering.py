@@ -2,11 +2,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from everkept.core.fitting import fits
+from everkept.core.records import Record, Where
+from everkept.families.memories.context import HEADINGS
+from everkept.families.memories.gathering import MOST_RECALLED, gather
 from making import DAY_ONE, memory
-from recollect.core.fitting import fits
-from recollect.core.records import Record, Where
-from recollect.families.memories.context import HEADINGS
-from recollect.families.memories.gathering import MOST_RECALLED, gather
 
 DAY = 86_400 * 1_000_000
 

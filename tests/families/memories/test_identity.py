@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.memories.identity import (
+from everkept.families.memories.identity import (
     full_id,
     moment_of,
     new_memory_id,

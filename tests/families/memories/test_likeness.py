@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everkept.core.records import Record
+from everkept.families.memories.likeness import Likeness, likeness_of
+from everkept.values import replace
 from making import memory
-from recollect.core.records import Record
-from recollect.families.memories.likeness import Likeness, likeness_of
-from recollect.values import replace
 
 
 def judged(new: Record, old: Record) -> Likeness | None:

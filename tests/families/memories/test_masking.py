@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
-from recollect.core.ports import Library
-from recollect.core.records import Where
-from recollect.errors import InvalidInput
-from recollect.families.memories.masking import Masking
-from recollect.families.memories.model import Options, RelatedEntity, Source
+from everkept.core.ports import Library
+from everkept.core.records import Where
+from everkept.errors import InvalidInput
+from everkept.families.memories.masking import Masking
+from everkept.families.memories.model import Options, RelatedEntity, Source
 from remembering import Assistant, codes
 
 KEY = "AKIAIOSFODNN7EXAMPLE"

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from recollect.core.ports import Library
-from recollect.core.records import Where
-from recollect.core.sessions import Session
-from recollect.core.times import iso
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import Conflict, InvalidInput, ModelUnavailable, NotFound, Refused
-from recollect.families.memories.model import MEMORY, Options
+from everkept.core.ports import Library
+from everkept.core.records import Where
+from everkept.core.sessions import Session
+from everkept.core.times import iso
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import Conflict, InvalidInput, ModelUnavailable, NotFound, Refused
+from everkept.families.memories.model import MEMORY, Options
 from remembering import Assistant, CountedChoice, PromptIndexing, codes
 
 API = {"name": "API", "type": "component", "relationship": "about"}

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
+from everkept.core.ports import RecordStore
+from everkept.core.records import Batch, Delete, Insert, Link, Restore, Update, Where
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import InvalidInput, NotFound, Unavailable
+from everkept.families.memories.model import DERIVED_FROM, MEMORY, SUPERSEDES
+from everkept.families.memories.promotion import PAGE, finish_promotions
+from everkept.values import replace
 from making import DAY_ONE
-from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Delete, Insert, Link, Restore, Update, Where
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import InvalidInput, NotFound, Unavailable
-from recollect.families.memories.model import DERIVED_FROM, MEMORY, SUPERSEDES
-from recollect.families.memories.promotion import PAGE, finish_promotions
-from recollect.values import replace
 from remembering import Assistant
 
 API = {"name": "API", "type": "component", "relationship": "about"}

@@ -3,14 +3,14 @@ from typing import Any
 
 import pytest
 
-from recollect.core.ports import Library, RecordStore
-from recollect.core.searching import SectionHit, SectionsFound
-from recollect.core.sessions import Call
-from recollect.core.times import iso
-from recollect.errors import (
+from everkept.core.ports import Library, RecordStore
+from everkept.core.searching import SectionHit, SectionsFound
+from everkept.core.sessions import Call
+from everkept.core.times import iso
+from everkept.errors import (
     BankNotFound,
+    EverkeptError,
     InvalidInput,
-    RecollectError,
     StoreDamaged,
     Unavailable,
 )
@@ -158,11 +158,11 @@ async def test_no_query_is_an_error_but_one_that_is_too_long(
 class Shelves:
     """A memory bank that answers, or does not."""
 
-    def __init__(self, answer: SectionsFound | RecollectError) -> None:
+    def __init__(self, answer: SectionsFound | EverkeptError) -> None:
         self._answer = answer
 
     async def sections(self, call: Call, query: str, limit: int) -> SectionsFound:
-        if isinstance(self._answer, RecollectError):
+        if isinstance(self._answer, EverkeptError):
             raise self._answer
         return SectionsFound(self._answer.hits[:limit], self._answer.notices)
 

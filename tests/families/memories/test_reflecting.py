@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from everkept.core.ports import Embedded, Embedder, Indexing, Library, RecordStore
+from everkept.core.records import Change, Delete, Record, Update, Where
+from everkept.core.undo import plan_undo
+from everkept.core.writing import Writer
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.embedders.onnx import OnnxEmbedder
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import ModelUnavailable
+from everkept.families.memories.consolidation import ReflectStrategy
+from everkept.families.memories.identity import place_of, text_key
+from everkept.families.memories.reflecting import Reflected, reflect
 from making import DAY_ONE, batch, memory
-from recollect.core.ports import Embedded, Embedder, Indexing, Library, RecordStore
-from recollect.core.records import Change, Delete, Record, Update, Where
-from recollect.core.undo import plan_undo
-from recollect.core.writing import Writer
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.embedders.onnx import OnnxEmbedder
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import ModelUnavailable
-from recollect.families.memories.consolidation import ReflectStrategy
-from recollect.families.memories.identity import place_of, text_key
-from recollect.families.memories.reflecting import Reflected, reflect
 from remembering import PromptIndexing
 
 AUTH = (

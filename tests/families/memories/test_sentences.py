@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.families.memories.sentences import central_sentences
+from everkept.families.memories.sentences import central_sentences
 
 
 def summary(*texts: str, most: int = 3, length: int = 200) -> str:

@@ -2,13 +2,12 @@ from typing import cast
 
 import pytest
 
-from making import entity
-from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Delete, Insert
-from recollect.core.sessions import Call, Session
-from recollect.errors import InvalidInput, StorageFull
-from recollect.families.memories.model import Options
-from recollect.families.memories.sessions import (
+from everkept.core.ports import RecordStore
+from everkept.core.records import Batch, Delete, Insert
+from everkept.core.sessions import Call, Session
+from everkept.errors import InvalidInput, StorageFull
+from everkept.families.memories.model import Options
+from everkept.families.memories.sessions import (
     MOST_SESSIONS,
     Use,
     Uses,
@@ -16,6 +15,7 @@ from recollect.families.memories.sessions import (
     required_session,
     session_of,
 )
+from making import entity
 from remembering import Assistant, Watched
 
 

@@ -1,10 +1,10 @@
+from everkept.core.conditions import Condition
+from everkept.core.ports import Library
+from everkept.core.times import iso
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import ModelUnavailable
+from everkept.families.memories.model import MEMORY, Options
 from making import batch, memory
-from recollect.core.conditions import Condition
-from recollect.core.ports import Library
-from recollect.core.times import iso
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import ModelUnavailable
-from recollect.families.memories.model import MEMORY, Options
 from remembering import DAY_ONE, Assistant, PromptIndexing
 
 

@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from recollect.core.records import Batch
-from recollect.core.sessions import Session
-from recollect.errors import NotFound
-from recollect.families.memories.model import Options
+from everkept.core.records import Batch
+from everkept.core.sessions import Session
+from everkept.errors import NotFound
+from everkept.families.memories.model import Options
 from remembering import Assistant, CountedChoice
 
 API = {"name": "API", "type": "component", "relationship": "about"}

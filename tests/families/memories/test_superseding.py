@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
+from everkept.core.records import Batch, Insert, Update
+from everkept.errors import InvalidInput, NotFound, Unavailable
+from everkept.families.memories.model import ENTITIES_LIMIT
+from everkept.families.memories.superseding import MOST_EDITS, finish_supersessions
 from making import batch, memory
-from recollect.core.records import Batch, Insert, Update
-from recollect.errors import InvalidInput, NotFound, Unavailable
-from recollect.families.memories.model import ENTITIES_LIMIT
-from recollect.families.memories.superseding import MOST_EDITS, finish_supersessions
 from remembering import Assistant, codes
 
 API = {"name": "API", "type": "component", "relationship": "about"}

@@ -7,12 +7,12 @@ from typing import Any, NoReturn, cast
 import jsonschema
 import pytest
 
-from recollect.core.ports import Library
-from recollect.core.sessions import Session
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.errors import InvalidInput, ModelUnavailable, NotFound, Unavailable
-from recollect.families.memories.model import Options
+from everkept.core.ports import Library
+from everkept.core.sessions import Session
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.errors import InvalidInput, ModelUnavailable, NotFound, Unavailable
+from everkept.families.memories.model import Options
 from remembering import Assistant, CountedChoice, PromptIndexing, codes
 
 JSON = dict[str, Any]

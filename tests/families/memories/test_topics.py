@@ -1,9 +1,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everkept.core.records import Record
+from everkept.families.memories.topics import key_topics, session_summary
 from making import DAY_ONE, memory
-from recollect.core.records import Record
-from recollect.families.memories.topics import key_topics, session_summary
 
 
 def memories(*texts: str, **more: object) -> list[Record]:

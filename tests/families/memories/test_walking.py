@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 
+from everkept.core.entities import ENTITY
+from everkept.core.records import Batch, Insert, Link
+from everkept.core.sessions import Call
+from everkept.errors import InvalidInput
+from everkept.families.memories.walking import MOST_MEMORIES
 from making import DAY_ONE, batch, entity, link, memory
-from recollect.core.entities import ENTITY
-from recollect.core.records import Batch, Insert, Link
-from recollect.core.sessions import Call
-from recollect.errors import InvalidInput
-from recollect.families.memories.walking import MOST_MEMORIES
 from remembering import Assistant, CountedChoice
 
 

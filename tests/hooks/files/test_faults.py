@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from recollect.errors import StoreBusy
-from recollect.hooks.files.faults import FILE, MOST_BYTES, recent, record
+from everkept.errors import StoreBusy
+from everkept.hooks.files.faults import FILE, MOST_BYTES, recent, record
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_it_is_said_aloud_only_where_that_is_wanted(
     record(folder, "SessionStart", "quiet")
     assert capsys.readouterr() == ("", "")
     record(folder, "SessionStart", "loud", echo=True)
-    assert capsys.readouterr() == ("", "recollect hook SessionStart: loud\n")
+    assert capsys.readouterr() == ("", "everkept hook SessionStart: loud\n")
 
 
 def test_a_reason_of_any_length_is_told_in_a_moment(folder: Path) -> None:

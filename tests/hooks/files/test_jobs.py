@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.hooks.files.jobs import (
+from everkept.hooks.files.jobs import (
     ASIDE,
     ASIDE_FOR,
     FOLDER,
@@ -18,7 +18,7 @@ from recollect.hooks.files.jobs import (
     Job,
     Jobs,
 )
-from recollect.values import replace
+from everkept.values import replace
 
 DAY = 86_400
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everkept.hooks.files.ledger import FOLDER, KEPT_DAYS, Ledger, prune, sweep
 from processes import acting
-from recollect.hooks.files.ledger import FOLDER, KEPT_DAYS, Ledger, prune, sweep
 
 SESSION = "0b7f-11"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect.hooks.files.locks import IS_INHERITED, Lock, Turn
+from everkept.hooks.files.locks import IS_INHERITED, Lock, Turn
 
 HOLD = """
 import sys
 from pathlib import Path
-from recollect.hooks.files.locks import Lock
+from everkept.hooks.files.locks import Lock
 lock = Lock(Path(sys.argv[1]))
 print(lock.take(), flush=True)
 sys.stdin.read()
@@ -19,7 +19,7 @@ sys.stdin.read()
 TAKE_OVER = """
 import sys
 from pathlib import Path
-from recollect.hooks.files.locks import Lock
+from everkept.hooks.files.locks import Lock
 lock = Lock.handed_over(Path(sys.argv[1]))
 print(lock.take(), sys.stdin.read() == "", flush=True)
 sys.stdin = None

@@ -1,4 +1,4 @@
-from recollect.hooks.files.marks import mark
+from everkept.hooks.files.marks import mark
 
 
 def test_a_text_has_a_mark_that_does_not_tell_it() -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.hooks.files.trail import Trail
+from everkept.hooks.files.trail import Trail
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.hooks.files import writing
+from everkept.hooks.files import writing
 
 # On Windows the folder of a user is the user's, and these say nothing.
 OF_FILES, OF_FOLDERS = (0o600, 0o700) if os.name == "posix" else (0o666, 0o777)

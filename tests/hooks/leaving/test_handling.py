@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from recollect.core.driving import driven
-from recollect.hooks.files import faults
-from recollect.hooks.files.jobs import MOST_WAITING, Job, Jobs
-from recollect.hooks.files.ledger import Ledger
-from recollect.hooks.files.locks import Lock
-from recollect.hooks.leaving.handling import leaving
-from recollect.hooks.leaving.waking import lock_path
-from recollect.hooks.model import Around, HookEvent
-from recollect.hooks.places import hooks_folder
-from recollect.settings import Settings, load
+from everkept.core.driving import driven
+from everkept.hooks.files import faults
+from everkept.hooks.files.jobs import MOST_WAITING, Job, Jobs
+from everkept.hooks.files.ledger import Ledger
+from everkept.hooks.files.locks import Lock
+from everkept.hooks.leaving.handling import leaving
+from everkept.hooks.leaving.waking import lock_path
+from everkept.hooks.model import Around, HookEvent
+from everkept.hooks.places import hooks_folder
+from everkept.settings import Settings, load
 
 AT = 1_700_000_000_000_000
 SESSION = "11111111-2222-4333-8444-555555555555"
@@ -35,7 +35,7 @@ def transcript(home: Path) -> Path:
 
 @pytest.fixture
 def settings(tmp_path: Path, home: Path) -> Settings:
-    return load({"data_dir": tmp_path / "data"}, {"RECOLLECT_CONFIG": "none"})
+    return load({"data_dir": tmp_path / "data"}, {"EVERKEPT_CONFIG": "none"})
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def test_a_job_keeps_the_settings_of_its_hook(tmp_path: Path, transcript: Path) 
         "history_exclude": "/private",
         "consolidation_on_shutdown": False,
     }
-    settings = load(flags, {"RECOLLECT_CONFIG": "none"})
+    settings = load(flags, {"EVERKEPT_CONFIG": "none"})
     [job] = left(settings, HookEvent("SessionEnd", SESSION, transcript=transcript))
     assert job.wishes == {name: value for name, value in flags.items() if name != "data_dir"}
 
@@ -142,7 +142,7 @@ def test_a_file_outside_of_the_assistants_folders_is_not_taken_in(
 
 def test_where_only_reading_is_allowed_nothing_is_left(tmp_path: Path, transcript: Path) -> None:
     flags = {"data_dir": tmp_path / "data", "read_only": True}
-    settings = load(flags, {"RECOLLECT_CONFIG": "none"})
+    settings = load(flags, {"EVERKEPT_CONFIG": "none"})
     assert left(settings, HookEvent("SessionEnd", SESSION, transcript=transcript)) == []
 
 

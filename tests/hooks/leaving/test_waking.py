@@ -4,26 +4,26 @@ from pathlib import Path
 
 import pytest
 
+from everkept.hooks.files.jobs import Job, Jobs
+from everkept.hooks.files.locks import IS_INHERITED, Lock
+from everkept.hooks.leaving.waking import lock_path, turn_to_start, wake
+from everkept.hooks.places import hooks_folder
+from everkept.settings import Settings, load
+from everkept.values import replace
 from parting import at_home, wait_for_workers
-from recollect.hooks.files.jobs import Job, Jobs
-from recollect.hooks.files.locks import IS_INHERITED, Lock
-from recollect.hooks.leaving.waking import lock_path, turn_to_start, wake
-from recollect.hooks.places import hooks_folder
-from recollect.settings import Settings, load
-from recollect.values import replace
 from serving import HANG
 
 WAKE = """
 import sys
-from recollect.hooks.leaving.waking import wake
-from recollect.settings import load
+from everkept.hooks.leaving.waking import wake
+from everkept.settings import load
 settings = load({"data_dir": sys.argv[1]})
 print(wake(settings), [name for name in ("asyncio", "apsw", "logging") if name in sys.modules])
 """
 HEAVY = """
 import sys
-from recollect.hooks.leaving.waking import wake
-from recollect.settings import load
+from everkept.hooks.leaving.waking import wake
+from everkept.settings import load
 before = set(sys.modules)
 wake(load({"data_dir": sys.argv[1]}))
 print(sorted({"subprocess", "selectors", "signal"} & (set(sys.modules) - before)))
@@ -33,8 +33,8 @@ AT_ONCE = 50
 MANY = f"""
 import sys
 from threading import Barrier, Thread
-from recollect.hooks.leaving import waking
-from recollect.settings import load
+from everkept.hooks.leaving import waking
+from everkept.settings import load
 settings, waking.IS_INHERITED = load({{"data_dir": sys.argv[1]}}), sys.argv[2] == "True"
 ready, said = Barrier({AT_ONCE}), []
 def come():
@@ -49,8 +49,8 @@ print(said.count(True), said.count(False))
 """
 WITH_VARIABLES = """
 import os, sys
-from recollect.hooks.leaving.waking import wake
-from recollect.settings import load
+from everkept.hooks.leaving.waking import wake
+from everkept.settings import load
 os.environ |= {"PYTHONPATH": sys.argv[2], "PYTHONSTARTUP": sys.argv[2], "PYTHONHOME": sys.argv[2]}
 print(wake(load({"data_dir": sys.argv[1]})))
 """
@@ -58,7 +58,7 @@ print(wake(load({"data_dir": sys.argv[1]})))
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return load({"data_dir": tmp_path / "data"}, {"RECOLLECT_CONFIG": "none"})
+    return load({"data_dir": tmp_path / "data"}, {"EVERKEPT_CONFIG": "none"})
 
 
 def add(settings: Settings) -> None:
@@ -131,8 +131,8 @@ def test_the_variables_of_another_python_do_not_reach_the_worker(
 ) -> None:
     add(settings)
     folder = tmp_path / "another"
-    (folder / "recollect").mkdir(parents=True)
-    (folder / "recollect" / "__init__.py").write_text("raise SystemExit", encoding="utf-8")
+    (folder / "everkept").mkdir(parents=True)
+    (folder / "everkept" / "__init__.py").write_text("raise SystemExit", encoding="utf-8")
     assert program(WITH_VARIABLES, settings, str(folder)) == "True"
     wait_for_workers(settings.data_dir)
     assert Jobs(hooks_folder(settings)).names() == []

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from caring import backed_up, cut_short, restored
+from everkept.app.app import App
+from everkept.core.records import Record, Where
+from everkept.core.sessions import Session
+from everkept.core.times import now
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.families.memories.kinds import NOTHING_STORED
+from everkept.hooks.files import faults
+from everkept.hooks.files.jobs import Job, Jobs
+from everkept.hooks.files.ledger import FOLDER, Ledger
+from everkept.hooks.leaving.worker import MOST_FAILURES, MOST_STARTS, PASSING, Worker, main
+from everkept.hooks.places import hooks_folder
+from everkept.settings import Settings, load
+from everkept.values import replace
 from making import DAY_ONE, batch
-from recollect.app.app import App
-from recollect.core.records import Record, Where
-from recollect.core.sessions import Session
-from recollect.core.times import now
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.families.memories.kinds import NOTHING_STORED
-from recollect.hooks.files import faults
-from recollect.hooks.files.jobs import Job, Jobs
-from recollect.hooks.files.ledger import FOLDER, Ledger
-from recollect.hooks.leaving.worker import MOST_FAILURES, MOST_STARTS, PASSING, Worker, main
-from recollect.hooks.places import hooks_folder
-from recollect.settings import Settings, load
-from recollect.values import replace
 from shelving import memory
 
 SESSION = "11111111-2222-4333-8444-555555555555"
@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def settings(tmp_path: Path, home: Path) -> Settings:
-    return load({"data_dir": tmp_path / "data"}, {"RECOLLECT_CONFIG": "none"})
+    return load({"data_dir": tmp_path / "data"}, {"EVERKEPT_CONFIG": "none"})
 
 
 @pytest.fixture

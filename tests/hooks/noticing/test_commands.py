@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.hooks.noticing.commands import essence, is_trivial, purpose
+from everkept.hooks.noticing.commands import essence, is_trivial, purpose
 from serving import HANG
 
 HOSTILE = f"""
-from recollect.core.secrets import masked
-from recollect.hooks.ending import end_after
-from recollect.hooks.noticing.commands import essence, is_trivial, purpose
-from recollect.hooks.noticing.outcomes import cleaned, outcome_of, signatures, telling_lines
-from recollect.hooks.model import HookEvent
+from everkept.core.secrets import masked
+from everkept.hooks.ending import end_after
+from everkept.hooks.noticing.commands import essence, is_trivial, purpose
+from everkept.hooks.noticing.outcomes import cleaned, outcome_of, signatures, telling_lines
+from everkept.hooks.model import HookEvent
 end_after({HANG})
 commands = [
     "x <<" + "A" * 400 + "\\n" * 2500,

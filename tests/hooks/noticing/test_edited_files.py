@@ -2,7 +2,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from recollect.hooks.noticing.edited_files import is_worth_a_memory
+from everkept.hooks.noticing.edited_files import is_worth_a_memory
 
 
 @pytest.mark.parametrize(

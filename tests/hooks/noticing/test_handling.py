@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from everkept.core.records import Record, Where
+from everkept.engines.sqlite.reading_room import reading_room
+from everkept.errors import EverkeptError
+from everkept.hooks.files.ledger import Ledger
+from everkept.hooks.model import Answer, Around, HookEvent
+from everkept.hooks.noticing.handling import tool_used
+from everkept.settings import Settings
 from hooking import NOW, here
-from recollect.core.records import Record, Where
-from recollect.engines.sqlite.reading_room import reading_room
-from recollect.errors import RecollectError
-from recollect.hooks.files.ledger import Ledger
-from recollect.hooks.model import Answer, Around, HookEvent
-from recollect.hooks.noticing.handling import tool_used
-from recollect.settings import Settings
 
 TRACEBACK = "Exit code 1\nE       AttributeError: Limiter has no attribute window\n1 failed"
 
@@ -229,7 +229,7 @@ def test_a_hook_that_stores_loads_neither_the_model_nor_the_tools_of_the_web(
     }
     code = (
         "import sys, os\n"
-        "from recollect.hooks import entry\n"
+        "from everkept.hooks import entry\n"
         "os._exit = lambda _: print([m for m in ('numpy', 'mcp', 'click', 'rich', 'yaml',"
         " 'onnxruntime') if m in sys.modules])\n"
         f"entry.main(['PostToolUse', '--data-dir', {str(tmp_path / 'data')!r}])"
@@ -251,7 +251,7 @@ def test_what_cannot_be_stored_happened_all_the_same(session: Session) -> None:
     there.replace(there.with_name("elsewhere"))
     there.mkdir()
     for tell in (lambda: session.fails("make"), lambda: session.edits(session.folder / "a.py")):
-        with pytest.raises(RecollectError):
+        with pytest.raises(EverkeptError):
             tell()
     there.rmdir()
     there.with_name("elsewhere").replace(there)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.hooks.noticing.hiding import without_secrets, without_those_of
+from everkept.hooks.noticing.hiding import without_secrets, without_those_of
 
 MASK = "[masked: password]"
 

@@ -1,6 +1,6 @@
 import pytest
 
-from recollect.hooks.noticing.notices import Notice, edit, failure, failure_head, repair, success
+from everkept.hooks.noticing.notices import Notice, edit, failure, failure_head, repair, success
 
 TOLD_AT_THE_START = 0.5
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.text import forbidden_in_text
-from recollect.hooks.model import HookEvent
-from recollect.hooks.noticing.outcomes import (
+from everkept.core.text import forbidden_in_text
+from everkept.hooks.model import HookEvent
+from everkept.hooks.noticing.outcomes import (
     LONGEST_LINE,
     MOST_LINES,
     outcome_of,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.hooks.prompting.conditions import (
+from everkept.hooks.prompting.conditions import (
     MOST_ERROR_WORDS,
     Signals,
     asks_how_to,

@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from making import DAY_ONE
-from recollect.core.records import Record
-from recollect.families.history.model import CODE, TURN
-from recollect.hooks.prompting.deciding import (
+from everkept.core.records import Record
+from everkept.families.history.model import CODE, TURN
+from everkept.hooks.prompting.deciding import (
     MOST_GIVEN,
     MOST_UNASKED,
     Given,
@@ -15,10 +14,11 @@ from recollect.hooks.prompting.deciding import (
     asked_of,
     decided,
 )
-from recollect.hooks.prompting.judging import MEMORY, Find
-from recollect.hooks.prompting.looking import Found
-from recollect.hooks.prompting.reading import Reading, read
-from recollect.hooks.prompting.wording import telling_words
+from everkept.hooks.prompting.judging import MEMORY, Find
+from everkept.hooks.prompting.looking import Found
+from everkept.hooks.prompting.reading import Reading, read
+from everkept.hooks.prompting.wording import telling_words
+from making import DAY_ONE
 
 PLAIN = "Rotate the redis replicas of the sentinel quorum"
 HINTING = f"{PLAIN} the same way"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from recollect.hooks.prompting.folders import Folders
+from everkept.hooks.prompting.folders import Folders
 
 
 def test_the_folders_of_a_repository_are_those_at_and_below_its_root(tmp_path: Path) -> None:

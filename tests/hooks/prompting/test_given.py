@@ -1,17 +1,17 @@
 """What a session is taken to know already."""
 
-from making import DAY_ONE
-from recollect.core.records import Record
-from recollect.families.history.model import CODE, TURN
-from recollect.hooks.prompting.given import (
+from everkept.core.records import Record
+from everkept.families.history.model import CODE, TURN
+from everkept.hooks.prompting.given import (
     is_same_topic,
     marks_of,
     not_given,
     said_once,
     topic_marks,
 )
-from recollect.hooks.prompting.judging import MEMORY, Find
-from recollect.hooks.prompting.wording import telling_words
+from everkept.hooks.prompting.judging import MEMORY, Find
+from everkept.hooks.prompting.wording import telling_words
+from making import DAY_ONE
 
 
 def find(record_id: str, text: str, kind: str = TURN, parent: str | None = None) -> Find:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from asking import ELSEWHERE, HERE, SESSION, Past, shop
-from recollect.hooks.files.ledger import Ledger
-from recollect.hooks.model import HookEvent
-from recollect.hooks.prompting.handling import user_prompt
-from recollect.values import replace
+from everkept.hooks.files.ledger import Ledger
+from everkept.hooks.model import HookEvent
+from everkept.hooks.prompting.handling import user_prompt
+from everkept.values import replace
 
 GIVEN = {
     # The four forms, in the words of different people.
@@ -166,7 +166,7 @@ HEAVY = {
     "mcp",
     "msgspec",
     "numpy",
-    "recollect.core.ports",
+    "everkept.core.ports",
     "rich",
     "ssl",
     "subprocess",
@@ -352,7 +352,7 @@ def test_prompts_are_answered_without_what_takes_long_to_load() -> None:
     program = """
 import sys
 from pathlib import Path
-from recollect.hooks.prompting import deciding, handling, injecting, looking, suggesting
+from everkept.hooks.prompting import deciding, handling, injecting, looking, suggesting
 print(*sorted(set(sys.modules) & {HEAVY}))
 """.replace("HEAVY", ", ".join(map(repr, sorted(HEAVY))))
     done = subprocess.run(

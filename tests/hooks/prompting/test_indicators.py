@@ -2,7 +2,7 @@
 
 import pytest
 
-from recollect.hooks.prompting.indicators import foreign_indicators_in, indicators_in
+from everkept.hooks.prompting.indicators import foreign_indicators_in, indicators_in
 
 HINTS = {
     "The webhook arrives twice again": "again",

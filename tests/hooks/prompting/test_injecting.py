@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from asking import HERE, Past
-from making import DAY_ONE
-from recollect.core.records import Record
-from recollect.core.tokens import token_count
-from recollect.families.history.model import CODE, TURN
-from recollect.hooks.prompting.injecting import (
+from everkept.core.records import Record
+from everkept.core.tokens import token_count
+from everkept.families.history.model import CODE, TURN
+from everkept.hooks.prompting.injecting import (
     CUT_SECRET,
     LONGEST,
     LONGEST_READ,
     NOTICE,
     context_of,
 )
-from recollect.hooks.prompting.judging import MEMORY, Find
+from everkept.hooks.prompting.judging import MEMORY, Find
+from making import DAY_ONE
 
 DAY = 86_400_000_000
 NOW = DAY_ONE + 3 * DAY
@@ -170,7 +170,7 @@ def test_over_any_prompts_of_a_session_nothing_is_given_twice(
         answers = [past.ask(prompt) for prompt in prompts]
         shown = [line for each in answers for line in re.findall(r"(?m)^> .*number \d+.*$", each)]
         assert len(set(shown)) == len(shown)
-        hints = [each for each in answers if each.startswith("Recollect: ")]
+        hints = [each for each in answers if each.startswith("Everkept: ")]
         assert len(set(hints)) == len(hints)
         assert all(token_count(each) <= budget for each in answers)
 

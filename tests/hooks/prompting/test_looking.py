@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 
 from asking import ELSEWHERE, HERE, NOW, SESSION, Past, shop
+from everkept.core.driving import driven
+from everkept.core.records import Record, Where
+from everkept.core.transcripts import USER
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.reading_room import SqliteReadingRoom
+from everkept.families.history.model import TURN
+from everkept.families.memories.model import MEMORY
+from everkept.hooks.model import HookEvent
+from everkept.hooks.prompting import judging
+from everkept.hooks.prompting.judging import Asked
+from everkept.hooks.prompting.looking import MOST_ROWS, Found, look
+from everkept.hooks.prompting.wording import telling_words
+from everkept.settings import Settings
 from making import batch
-from recollect.core.driving import driven
-from recollect.core.records import Record, Where
-from recollect.core.transcripts import USER
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.reading_room import SqliteReadingRoom
-from recollect.families.history.model import TURN
-from recollect.families.memories.model import MEMORY
-from recollect.hooks.model import HookEvent
-from recollect.hooks.prompting import judging
-from recollect.hooks.prompting.judging import Asked
-from recollect.hooks.prompting.looking import MOST_ROWS, Found, look
-from recollect.hooks.prompting.wording import telling_words
-from recollect.settings import Settings
 
 ANSWER = "The sharding of the ledger is done by the customer's region, in eight shards."
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from asking import ELSEWHERE, SESSION, Past, shop
-from recollect.core.driving import driven
-from recollect.core.tokens import token_count
+from everkept.core.driving import driven
+from everkept.core.tokens import token_count
 
 ASKING = "what did we do yesterday?"
 

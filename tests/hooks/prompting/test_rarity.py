@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.hooks.prompting.rarity import Rarity
-from recollect.hooks.prompting.wording import Word
+from everkept.hooks.prompting.rarity import Rarity
+from everkept.hooks.prompting.wording import Word
 
 COMMON, RARE, NEW = Word("common"), Word("rare"), Word("new")
 RARITY = Rarity({COMMON: 0.5, RARE: 0.01, NEW: 0.0})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recollect.hooks.prompting.reading import read
+from everkept.hooks.prompting.reading import read
 
 
 @pytest.mark.parametrize(

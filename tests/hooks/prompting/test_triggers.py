@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.hooks.prompting.triggers import LONGEST_TOPIC, triggered
+from everkept.hooks.prompting.triggers import LONGEST_TOPIC, triggered
 
 FORMS = {
     # What the forms promise: the topic that follows, with or without a question mark.

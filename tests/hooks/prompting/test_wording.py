@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.hooks.prompting.wording import (
+from everkept.hooks.prompting.wording import (
     HEAD,
     MOST_WORDS,
     TAIL,

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.hooks.starting.bank_tasks import MOST_READ, open_tasks
+from everkept.hooks.starting.bank_tasks import MOST_READ, open_tasks
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
+from everkept.core.records import Record
+from everkept.hooks.starting.handling import session_start
 from hooking import SESSION, Desk, here
 from making import DAY_ONE, memory
-from recollect.core.records import Record
-from recollect.hooks.starting.handling import session_start
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import pytest
 
-from recollect.hooks.starting.gist import decided_in, decisions_of, says_something
+from everkept.hooks.starting.gist import decided_in, decisions_of, says_something
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everkept.core.records import Record
+from everkept.core.tokens import token_count
+from everkept.hooks.starting.briefing import LONGEST
+from everkept.hooks.starting.handling import session_start
+from everkept.values import replace
 from hooking import DAY, NOW, Desk, here
 from making import DAY_ONE, memory
-from recollect.core.records import Record
-from recollect.core.tokens import token_count
-from recollect.hooks.starting.briefing import LONGEST
-from recollect.hooks.starting.handling import session_start
-from recollect.values import replace
 
 FENCE = re.compile(r"<memories-\d{6}>\n(.*)</memories-\d{6}>", re.DOTALL)
 
@@ -100,7 +100,7 @@ def test_ordinary_memories_of_the_user_follow_preferences_first_up_to_ten(desk: 
 def test_it_says_where_it_comes_from_and_how_to_find_more(desk: Desk) -> None:
     desk.stored(memory("Orders are in PostgreSQL."))
     text = told(desk)
-    assert text.startswith("## Memory of earlier work\nFrom Recollect")
+    assert text.startswith("## Memory of earlier work\nFrom Everkept")
     assert FENCE.search(text)
     assert "recall_memories" in text.splitlines()[-1]
     assert "recall_previous_discussions" in text.splitlines()[-1]
@@ -348,9 +348,9 @@ def test_a_session_that_starts_loads_nothing_heavy() -> None:
     heavy = "asyncio logging concurrent.futures numpy mcp click rich yaml msgspec ssl subprocess"
     code = (
         "import sys\n"
-        "import recollect.hooks.starting.handling, recollect.hooks.starting.own_work\n"
-        "import recollect.hooks.noticing.handling, recollect.hooks.noticing.commands\n"
-        "import recollect.hooks.noticing.outcomes, recollect.hooks.noticing.notices\n"
+        "import everkept.hooks.starting.handling, everkept.hooks.starting.own_work\n"
+        "import everkept.hooks.noticing.handling, everkept.hooks.noticing.commands\n"
+        "import everkept.hooks.noticing.outcomes, everkept.hooks.noticing.notices\n"
         f"print([m for m in {heavy.split()} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

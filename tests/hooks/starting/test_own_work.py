@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from everkept.core.records import Record
+from everkept.hooks.starting.handling import session_start
+from everkept.values import replace
 from hooking import DAY, NOW, SESSION, Desk, here
 from making import DAY_ONE, memory
-from recollect.core.records import Record
-from recollect.hooks.starting.handling import session_start
-from recollect.values import replace
 
 HEADING = "### This Session Before Its Compaction\n"
 

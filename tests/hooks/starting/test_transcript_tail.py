@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.hooks.starting.transcript_tail import MOST_READ, Said, said_of_late
+from everkept.hooks.starting.transcript_tail import MOST_READ, Said, said_of_late
 
 
 def line(kind: str, content: Any, **more: Any) -> str:

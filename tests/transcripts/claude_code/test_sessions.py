@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from recollect.core.transcripts import ASSISTANT, USER, Snippet, Turn
-from recollect.transcripts.claude_code.sessions import ClaudeCodeFormat
+from everkept.core.transcripts import ASSISTANT, USER, Snippet, Turn
+from everkept.transcripts.claude_code.sessions import ClaudeCodeFormat
 from replaying import SAMPLES, Replay, expected
 from rereading import jsonl, read, spoken
 
@@ -252,7 +252,7 @@ def test_unknown_records_and_blocks_are_counted(tmp_path: Path) -> None:
     assert len(kept.skipped) < 50
 
 
-MARKER = "<!-- recollect: do not index -->"
+MARKER = "<!-- everkept: do not index -->"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from recollect.core.transcripts import ASSISTANT, USER, Snippet, Turn
-from recollect.transcripts.codex.rollouts import CodexFormat
+from everkept.core.transcripts import ASSISTANT, USER, Snippet, Turn
+from everkept.transcripts.codex.rollouts import CodexFormat
 from replaying import SAMPLES, Replay, expected
 from rereading import jsonl, read, spoken
 

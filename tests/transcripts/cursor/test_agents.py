@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.core.times import parsed
-from recollect.transcripts.cursor.agents import CursorFormat, text_events
-from recollect.transcripts.reading.lines import LineTranscript
-from recollect.transcripts.reading.whole import WholeTranscript
+from everkept.core.times import parsed
+from everkept.transcripts.cursor.agents import CursorFormat, text_events
+from everkept.transcripts.reading.lines import LineTranscript
+from everkept.transcripts.reading.whole import WholeTranscript
 from replaying import SAMPLES, Replay, expected, replayed, written
 
 SESSION = "55555555-6666-4777-8888-999999999999"

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.transcripts.cursor.slugs import folder_of
+from everkept.transcripts.cursor.slugs import folder_of
 
 
 def slug(path: Path) -> str:

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from editor_actors import conversation, opened, put
+from everkept.core.times import parsed
+from everkept.core.transcripts import Transcript
+from everkept.errors import Unavailable
+from everkept.transcripts.cursor.state import composers
+from everkept.transcripts.limits import LARGEST_VALUE
 from processes import acting
-from recollect.core.times import parsed
-from recollect.core.transcripts import Transcript
-from recollect.errors import Unavailable
-from recollect.transcripts.cursor.state import composers
-from recollect.transcripts.limits import LARGEST_VALUE
 from replaying import Replay, replayed
 
 
@@ -286,7 +286,7 @@ def test_a_conversation_whose_messages_are_missing_takes_nothing_back(tmp_path: 
     assert len(replay.read(transcript).turns) == 2
 
 
-MARKER = "<!-- recollect: do not index -->"
+MARKER = "<!-- everkept: do not index -->"
 
 
 @pytest.mark.parametrize(

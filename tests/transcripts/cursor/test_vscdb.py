@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from editor_actors import opened, put
+from everkept.errors import Unavailable
+from everkept.transcripts.cursor.vscdb import Database, TooLarge
+from everkept.transcripts.limits import LARGEST_VALUE
 from processes import acting
-from recollect.errors import Unavailable
-from recollect.transcripts.cursor.vscdb import Database, TooLarge
-from recollect.transcripts.limits import LARGEST_VALUE
 
 
 def seen(folder: Path) -> dict[str, tuple[bytes, int]]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.transcripts.gemini.projects import GeminiProjects
+from everkept.transcripts.gemini.projects import GeminiProjects
 
 FOLDER = "/home/ada/shop"
 HASH = hashlib.sha256(FOLDER.encode()).hexdigest()

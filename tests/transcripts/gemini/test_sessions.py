@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.core.times import parsed
-from recollect.core.transcripts import Transcript
-from recollect.transcripts.gemini.projects import GeminiProjects
-from recollect.transcripts.gemini.sessions import GeminiFormat, object_events
-from recollect.transcripts.reading.lines import LineTranscript
-from recollect.transcripts.reading.whole import WholeTranscript
+from everkept.core.times import parsed
+from everkept.core.transcripts import Transcript
+from everkept.transcripts.gemini.projects import GeminiProjects
+from everkept.transcripts.gemini.sessions import GeminiFormat, object_events
+from everkept.transcripts.reading.lines import LineTranscript
+from everkept.transcripts.reading.whole import WholeTranscript
 from replaying import SAMPLES, Replay, expected, replayed, written
 
 SESSION = "22222222-3333-4444-8555-666666666666"

@@ -13,9 +13,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.core.transcripts import Event, Turn
-from recollect.errors import Unavailable
-from recollect.transcripts.reading.lines import LineTranscript
+from everkept.core.transcripts import Event, Turn
+from everkept.errors import Unavailable
+from everkept.transcripts.reading.lines import LineTranscript
 from replaying import Replay
 from rereading import jsonl, read, read_growing, read_with_breaks, spoken
 
@@ -270,7 +270,7 @@ def test_turns_that_come_late_in_a_file_written_anew_are_the_first_of_it(tmp_pat
     assert [author for author, _ in spoken(kept)] == ["c"]
 
 
-MARKER = "<!-- recollect: do not index -->"
+MARKER = "<!-- everkept: do not index -->"
 
 
 @pytest.mark.parametrize(

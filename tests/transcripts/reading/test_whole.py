@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.core.transcripts import Event, Titled, Turn
-from recollect.errors import Unavailable
-from recollect.transcripts.limits import LARGEST_DOCUMENT
-from recollect.transcripts.reading.whole import WholeTranscript
+from everkept.core.transcripts import Event, Titled, Turn
+from everkept.errors import Unavailable
+from everkept.transcripts.limits import LARGEST_DOCUMENT
+from everkept.transcripts.reading.whole import WholeTranscript
 from replaying import Replay, replayed
 
 
@@ -95,5 +95,5 @@ def test_a_document_that_was_changed_is_read_anew_and_says_so(tmp_path: Path) ->
 
 
 def test_a_marker_anywhere_in_a_document_counts(tmp_path: Path) -> None:
-    assert replayed(document(tmp_path / "a", "<!-- recollect: do not index -->")).marked == {"s"}
-    assert replayed(document(tmp_path / "a", "recollect")).marked == set()
+    assert replayed(document(tmp_path / "a", "<!-- everkept: do not index -->")).marked == {"s"}
+    assert replayed(document(tmp_path / "a", "everkept")).marked == set()

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from everkept.core.upstreams import Endpoint
+from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
+from everkept.upstreams.http.connecting import connect_http
+from everkept.upstreams.links import Link, NotSent
 from http_upstream_actors import http_app
 from http_upstreaming import ERAS as RAW_ERAS
 from http_upstreaming import (
@@ -24,10 +28,6 @@ from http_upstreaming import (
     send_result,
     served,
 )
-from recollect.core.upstreams import Endpoint
-from recollect.errors import InvalidInput, UpstreamError, UpstreamUnavailable
-from recollect.upstreams.http.connecting import connect_http
-from recollect.upstreams.links import Link, NotSent
 from serving import http_server, run
 from upstream_tools import ODD, Actor, described
 from upstreaming import owned, there
@@ -208,7 +208,7 @@ async def test_a_tool_whose_headers_cannot_be_made_is_left_out() -> None:
     assert [tool["name"] for tool in listed["tools"]] == ["good"]
 
 
-async def test_another_recollect_is_reached_with_its_token(tmp_path: Path) -> None:
+async def test_another_everkept_is_reached_with_its_token(tmp_path: Path) -> None:
     made = run("token", "--data-dir", tmp_path, "--json")
     token = json.loads(made.stdout)["token"]
     with http_server(tmp_path) as server:
@@ -248,7 +248,7 @@ async def test_a_call_that_finds_its_session_forgotten_is_sent_on_a_new_one() ->
 
 
 def test_the_sdk_is_not_loaded_before_a_server_is_reached() -> None:
-    code = "import sys, recollect.upstreams.http; print({'mcp', 'httpx2'} & set(sys.modules))"
+    code = "import sys, everkept.upstreams.http; print({'mcp', 'httpx2'} & set(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, encoding="utf-8"
     )

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from everkept.errors import UpstreamError
 from http_upstreaming import (
     HANG,
     Act,
@@ -18,7 +19,6 @@ from http_upstreaming import (
     raw_server,
     send,
 )
-from recollect.errors import UpstreamError
 
 EVENTS, PLAIN = "text/event-stream", "application/json"
 UNSAYABLE = {

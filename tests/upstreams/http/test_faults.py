@@ -4,6 +4,8 @@ import ssl
 import httpx2
 import pytest
 
+from everkept.errors import UpstreamUnavailable
+from everkept.upstreams.http.faults import Kind, of_exception, of_status
 from http_upstreaming import (
     Era,
     Received,
@@ -16,8 +18,6 @@ from http_upstreaming import (
     raw_server,
     send,
 )
-from recollect.errors import UpstreamUnavailable
-from recollect.upstreams.http.faults import Kind, of_exception, of_status
 
 NOT_KNOWN = "Whether the call took effect is not known, so it was not repeated."
 PLACE = "example.org:444"

@@ -4,6 +4,10 @@ from contextlib import suppress
 
 import pytest
 
+from everkept.core.upstreams import Endpoint
+from everkept.errors import UpstreamError, UpstreamUnavailable
+from everkept.upstreams.http.connecting import connect_http
+from everkept.upstreams.links import LinkEnded, NotSent
 from http_upstreaming import (
     HANG,
     HELLO,
@@ -21,10 +25,6 @@ from http_upstreaming import (
     send_events,
     send_result,
 )
-from recollect.core.upstreams import Endpoint
-from recollect.errors import UpstreamError, UpstreamUnavailable
-from recollect.upstreams.http.connecting import connect_http
-from recollect.upstreams.links import LinkEnded, NotSent
 from upstreaming import owned, until
 
 TOGETHER = 100

@@ -2,6 +2,9 @@ from base64 import b64decode
 
 import pytest
 
+from everkept.core.upstreams import Endpoint
+from everkept.errors import UpstreamUnavailable
+from everkept.upstreams.http.places import proxy_for, target_of
 from http_upstreaming import (
     Received,
     Writer,
@@ -12,9 +15,6 @@ from http_upstreaming import (
     raw_server,
     send,
 )
-from recollect.core.upstreams import Endpoint
-from recollect.errors import UpstreamUnavailable
-from recollect.upstreams.http.places import proxy_for, target_of
 
 PROXIES = {
     "HTTP_PROXY": "http://one:3128",

@@ -8,6 +8,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from everkept.core.upstreams import Endpoint
+from everkept.errors import UpstreamError, UpstreamUnavailable
+from everkept.upstreams.http.connecting import connect_http
+from everkept.upstreams.http.faults import Kind, of_exception
+from everkept.upstreams.http.posts import Body, Post
+from everkept.upstreams.owned import OwnedUpstream
 from http_upstreaming import (
     HANG,
     HELLO,
@@ -23,12 +29,6 @@ from http_upstreaming import (
     send_events,
     send_result,
 )
-from recollect.core.upstreams import Endpoint
-from recollect.errors import UpstreamError, UpstreamUnavailable
-from recollect.upstreams.http.connecting import connect_http
-from recollect.upstreams.http.faults import Kind, of_exception
-from recollect.upstreams.http.posts import Body, Post
-from recollect.upstreams.owned import OwnedUpstream
 from upstreaming import owned
 
 EVENTS, PLAIN, PAGE = "text/event-stream", "application/json", "text/html"

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from certifying import certificate
+from everkept.core.protocol import MESSAGE_LIMIT
+from everkept.errors import UpstreamError, UpstreamUnavailable
+from everkept.upstreams.links import LinkEnded, NotSent
 from http_upstreaming import (
     HANG,
     Act,
@@ -25,9 +28,6 @@ from http_upstreaming import (
     send,
     send_events,
 )
-from recollect.core.protocol import MESSAGE_LIMIT
-from recollect.errors import UpstreamError, UpstreamUnavailable
-from recollect.upstreams.links import LinkEnded, NotSent
 
 JSON = dict[str, Any]
 SECRET = "s3cr3t"

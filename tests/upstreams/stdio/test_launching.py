@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from recollect.core.upstreams import Launch
-from recollect.errors import UpstreamUnavailable
-from recollect.upstreams.stdio.launching import INHERITED, Program, program
+from everkept.core.upstreams import Launch
+from everkept.errors import UpstreamUnavailable
+from everkept.upstreams.stdio.launching import INHERITED, Program, program
 
 HOME = "USERPROFILE" if sys.platform == "win32" else "HOME"
-OURS = {"PATH": os.environ["PATH"], "TOKEN": "secret", "RECOLLECT_DATA_DIR": "/data"}
+OURS = {"PATH": os.environ["PATH"], "TOKEN": "secret", "EVERKEPT_DATA_DIR": "/data"}
 
 
 def launched(launch: Launch, **ours: str) -> Program:

@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 
-from recollect.core.upstreams import ONLY, Launch, Reach, Upstream
-from recollect.errors import UpstreamError, UpstreamUnavailable
-from recollect.upstreams.links import Link, NotSent
-from recollect.upstreams.stdio.link import connect_stdio
+from everkept.core.upstreams import ONLY, Launch, Reach, Upstream
+from everkept.errors import UpstreamError, UpstreamUnavailable
+from everkept.upstreams.links import Link, NotSent
+from everkept.upstreams.stdio.link import connect_stdio
 from upstreaming import PATIENCE, actor, gone, owned, pid_of, started, there, until
 
 ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
@@ -285,5 +285,5 @@ async def test_a_call_that_is_under_way_ends_with_the_upstream(tmp_path: Path) -
         pid = await pid_of(upstream)
         async with asyncio.timeout(PATIENCE):
             await upstream.close()
-        assert "was closed by Recollect" in await call
+        assert "was closed by Everkept" in await call
         await gone(pid)

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from recollect.upstreams.stdio.processes import Process
+from everkept.upstreams.stdio.processes import Process
 from upstreaming import PATIENCE, gone
 
 PIPES: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)

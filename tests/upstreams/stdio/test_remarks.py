@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from recollect.upstreams.stdio.remarks import LOGGED, MOST_LINES, Remarks
+from everkept.upstreams.stdio.remarks import LOGGED, MOST_LINES, Remarks
 from upstreaming import Clock
 
 

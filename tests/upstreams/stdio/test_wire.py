@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from recollect.core.lines import Overlong
-from recollect.errors import InvalidInput, UpstreamError
-from recollect.upstreams.links import LinkEnded, NotSent
-from recollect.upstreams.stdio.wire import Wire
+from everkept.core.lines import Overlong
+from everkept.errors import InvalidInput, UpstreamError
+from everkept.upstreams.links import LinkEnded, NotSent
+from everkept.upstreams.stdio.wire import Wire
 
 JSON = dict[str, Any]
 

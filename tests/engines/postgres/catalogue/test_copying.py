@@ -5,16 +5,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from everkept.core.copies import PASSING, Holdings
+from everkept.core.ports import Library, Token
+from everkept.core.projects import Project
+from everkept.core.records import Where
+from everkept.core.switching import Switching
+from everkept.engines.postgres.library import PostgresLibrary
+from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived
+from everkept.values import replace
 from making import DAY_ONE, batch, entity
 from postgres_libraries import Shelf, outcomes, shelf_of
-from recollect.core.copies import PASSING, Holdings
-from recollect.core.ports import Library, Token
-from recollect.core.projects import Project
-from recollect.core.records import Where
-from recollect.core.switching import Switching
-from recollect.engines.postgres.library import PostgresLibrary
-from recollect.errors import Conflict, InvalidInput, NotFound, ProjectArchived
-from recollect.values import replace
 
 SERVERS = 4
 

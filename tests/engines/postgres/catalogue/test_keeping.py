@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from everkept.core.ports import Token
+from everkept.errors import Conflict
 from postgres_libraries import Shelf, shelf_of
-from recollect.core.ports import Token
-from recollect.errors import Conflict
 
 
 @pytest.fixture

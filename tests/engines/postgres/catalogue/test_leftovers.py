@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
+from everkept.core.copies import Holdings
+from everkept.core.ports import Embedded
+from everkept.core.records import Where
+from everkept.engines.postgres.catalogue.leftovers import MANY
+from everkept.engines.postgres.library import PostgresLibrary
+from everkept.engines.postgres.searching.index_keeping import IndexKeeper
+from everkept.engines.postgres.store import PostgresStore
+from everkept.errors import NotFound
 from making import batch, entity
 from postgres_libraries import Shelf, shelf_of
 from postgresing import shared
-from recollect.core.copies import Holdings
-from recollect.core.ports import Embedded
-from recollect.core.records import Where
-from recollect.engines.postgres.catalogue.leftovers import MANY
-from recollect.engines.postgres.library import PostgresLibrary
-from recollect.engines.postgres.searching.index_keeping import IndexKeeper
-from recollect.engines.postgres.store import PostgresStore
-from recollect.errors import NotFound
 
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
 

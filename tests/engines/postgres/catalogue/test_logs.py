@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from everkept.core.searching import Search
+from everkept.core.usage import Usage
+from everkept.engines.postgres.catalogue import logs
+from everkept.engines.postgres.library import PostgresLibrary
 from postgres_libraries import shelf_of
-from recollect.core.searching import Search
-from recollect.core.usage import Usage
-from recollect.engines.postgres.catalogue import logs
-from recollect.engines.postgres.library import PostgresLibrary
 
 SERVERS, TIMES = 4, 10
 

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from everkept.core.copies import Holdings
+from everkept.core.records import Where
+from everkept.engines.postgres.searching.vector_index import IndexedVectors, build
+from everkept.errors import NotFound, ProjectArchived, StoreBusy
 from making import batch, entity, link
 from postgres_libraries import Shelf, shelf_of
-from recollect.core.copies import Holdings
-from recollect.core.records import Where
-from recollect.engines.postgres.searching.vector_index import IndexedVectors, build
-from recollect.errors import NotFound, ProjectArchived, StoreBusy
 
 MANY = 5_000
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs

@@ -7,10 +7,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from everkept.core.copies import PASSING, Holdings
+from everkept.core.ports import Token
 from making import DAY_ONE, batch, entity
 from postgres_libraries import Shelf, shelf_of
-from recollect.core.copies import PASSING, Holdings
-from recollect.core.ports import Token
 
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
 
@@ -63,7 +63,7 @@ async def test_who_follows_hears_of_whatever_others_change(shelf: Shelf) -> None
 async def test_what_is_refused_or_holds_for_a_moment_wakes_nobody(shelf: Shelf) -> None:
     theirs = shelf.library()
     with shelf.connection() as connection:
-        connection.execute("LISTEN recollect")
+        connection.execute("LISTEN everkept")
         await theirs.create("shop", "")
         assert await asyncio.to_thread(next_told, connection)
         await theirs.set_note(f"{PASSING}work", "ours")

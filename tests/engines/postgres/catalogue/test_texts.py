@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.engines.postgres.catalogue.texts import check, is_storable
-from recollect.errors import InvalidInput
+from everkept.engines.postgres.catalogue.texts import check, is_storable
+from everkept.errors import InvalidInput
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"])))

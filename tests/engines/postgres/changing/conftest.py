@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from everkept.engines.postgres.store import PostgresStore
 from postgres_libraries import Shelf, shelf_of
-from recollect.engines.postgres.store import PostgresStore
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 import pytest
 
+from everkept.engines.postgres.changing.checking import SAMPLE
+from everkept.engines.postgres.store import PostgresStore
 from making import batch, entity, link, memory, note
 from postgres_libraries import Shelf
-from recollect.engines.postgres.changing.checking import SAMPLE
-from recollect.engines.postgres.store import PostgresStore
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import numpy as np
 import psycopg
 import pytest
 
+from everkept.core.copies import Stock
+from everkept.core.ports import Embedded
+from everkept.engines.postgres import store as stores
+from everkept.engines.postgres.store import PostgresStore
 from making import DAY_ONE, batch, entity, link, memory, record_ref
 from postgres_libraries import Shelf
 from postgresing import shared
-from recollect.core.copies import Stock
-from recollect.core.ports import Embedded
-from recollect.engines.postgres import store as stores
-from recollect.engines.postgres.store import PostgresStore
 from upstreaming import until
 
 

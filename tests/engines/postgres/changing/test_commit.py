@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import pytest
 
+from everkept.core.records import Batch, Delete, Restore, Update, Where
+from everkept.engines.postgres.store import PostgresStore
+from everkept.errors import Conflict
 from making import batch, entity, link, memory, note, record_ref
 from postgres_libraries import library_over
 from postgres_trips import COMMITTED_AND_TOLD, Way
 from postgresing import shared
 from proxying import running
-from recollect.core.records import Batch, Delete, Restore, Update, Where
-from recollect.engines.postgres.store import PostgresStore
-from recollect.errors import Conflict
 from upstreaming import until
 
 

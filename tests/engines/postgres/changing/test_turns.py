@@ -5,15 +5,15 @@ from collections.abc import Callable
 
 import pytest
 
+from everkept.core.records import Link, Record
+from everkept.engines.postgres.changing.turns import Place, taken, written
+from everkept.engines.postgres.changing.writing import insert, link_columns, record_columns
+from everkept.engines.postgres.connecting.database import Cursor
+from everkept.engines.postgres.store import PostgresStore
+from everkept.errors import Conflict
 from making import batch, entity, link
 from postgres_libraries import Shelf
 from postgresing import shared
-from recollect.core.records import Link, Record
-from recollect.engines.postgres.changing.turns import Place, taken, written
-from recollect.engines.postgres.changing.writing import insert, link_columns, record_columns
-from recollect.engines.postgres.connecting.database import Cursor
-from recollect.engines.postgres.store import PostgresStore
-from recollect.errors import Conflict
 
 PLACE = Place(1, "user")
 

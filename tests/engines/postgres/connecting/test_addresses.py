@@ -2,8 +2,8 @@
 
 import pytest
 
-from recollect.engines.postgres.connecting.addresses import Address, Credentials, parsed
-from recollect.errors import InvalidInput
+from everkept.engines.postgres.connecting.addresses import Address, Credentials, parsed
+from everkept.errors import InvalidInput
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from recollect.engines.postgres.connecting.crew import Crew
+from everkept.engines.postgres.connecting.crew import Crew
 
 PATIENCE = 30  # seconds
 

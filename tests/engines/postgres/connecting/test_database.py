@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from psycopg import errors
 
+from everkept.engines.postgres.connecting.database import Cursor, Database
+from everkept.engines.postgres.connecting.migrating import Layout
+from everkept.errors import InvalidInput, NotFound, QueryTimeout, StorageFull, StoreAway
 from postgresing import PATIENCE, Server
-from recollect.engines.postgres.connecting.database import Cursor, Database
-from recollect.engines.postgres.connecting.migrating import Layout
-from recollect.errors import InvalidInput, NotFound, QueryTimeout, StorageFull, StoreAway
 from upstreaming import until
 
 COUNTERS = Layout(

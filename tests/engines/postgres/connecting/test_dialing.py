@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from certifying import certificate
+from everkept.engines.postgres.connecting.addresses import Credentials, parsed
+from everkept.engines.postgres.connecting.database import Cursor, Database
+from everkept.engines.postgres.connecting.dialing import trust
+from everkept.errors import InvalidInput, Refused, StoreAway
 from postgresing import Encrypted, Server, proxied
-from recollect.engines.postgres.connecting.addresses import Credentials, parsed
-from recollect.engines.postgres.connecting.database import Cursor, Database
-from recollect.engines.postgres.connecting.dialing import trust
-from recollect.errors import InvalidInput, Refused, StoreAway
 
 ELSEWHERE = {
     "PGHOST": "192.0.2.1",
@@ -48,7 +48,7 @@ async def test_nothing_comes_from_the_environment(
 ) -> None:
     for name, value in ELSEWHERE.items():
         monkeypatch.setenv(name, value)
-    assert await common.database().read(who) == ("postgres", "postgres", "recollect", "UTF8")
+    assert await common.database().read(who) == ("postgres", "postgres", "everkept", "UTF8")
 
 
 async def test_a_service_of_the_environment_that_is_not_there_is_named(

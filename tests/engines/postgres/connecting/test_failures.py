@@ -4,13 +4,13 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from recollect.engines.postgres.connecting.addresses import Address
-from recollect.engines.postgres.connecting.failures import Crowded, failure, opening, unreached
-from recollect.errors import (
+from everkept.engines.postgres.connecting.addresses import Address
+from everkept.engines.postgres.connecting.failures import Crowded, failure, opening, unreached
+from everkept.errors import (
     Conflict,
+    EverkeptError,
     InvalidInput,
     QueryTimeout,
-    RecollectError,
     Refused,
     StorageFull,
     StoreAway,
@@ -82,12 +82,12 @@ def test_nothing_that_the_outside_can_do_is_taken_for_a_mistake_of_ours(group: s
     said = [k for k in known if issubclass(k, psycopg.Error) and (k.sqlstate or "")[:2] == group]
     assert said
     for kind in said:
-        assert isinstance(failure(kind("x"), PLACE), RecollectError), kind
+        assert isinstance(failure(kind("x"), PLACE), EverkeptError), kind
 
 
 @pytest.mark.parametrize(("words", "meant"), SAID.items(), ids=list(SAID))
 def test_words_at_the_door_become_the_error_that_they_mean(
-    words: str, meant: type[RecollectError]
+    words: str, meant: type[EverkeptError]
 ) -> None:
     error = psycopg.OperationalError(f'connection to server at "x", port 5 failed: {words}')
     told = unreached(ADDRESS, "ada", error)

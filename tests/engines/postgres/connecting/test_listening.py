@@ -4,10 +4,10 @@ import asyncio
 from queue import Queue
 from typing import Any, cast
 
+from everkept.engines.postgres.connecting.database import Cursor, Database
+from everkept.engines.postgres.connecting.listening import Listener
+from everkept.engines.postgres.connecting.migrating import EMPTY
 from postgresing import Server, proxied
-from recollect.engines.postgres.connecting.database import Cursor, Database
-from recollect.engines.postgres.connecting.listening import Listener
-from recollect.engines.postgres.connecting.migrating import EMPTY
 
 
 class Ear:
@@ -27,7 +27,7 @@ class Ear:
 
 async def tell(database: Database, text: str) -> None:
     def work(cursor: Cursor) -> None:
-        cursor.execute("SELECT pg_notify('recollect', %s)", [text])
+        cursor.execute("SELECT pg_notify('everkept', %s)", [text])
 
     await database.write(work)
 
@@ -53,7 +53,7 @@ async def test_what_was_undone_wakes_nobody(common: Server) -> None:
     assert await ear.next() is None
 
     def work(cursor: Cursor) -> None:
-        cursor.execute("SELECT pg_notify('recollect', %s)", [f"{database.schema}:1"])
+        cursor.execute("SELECT pg_notify('everkept', %s)", [f"{database.schema}:1"])
         raise ValueError
 
     try:

@@ -5,11 +5,10 @@ import threading
 
 import pytest
 
-from postgresing import PATIENCE, Server, fresh_schema
-from recollect.engines.postgres.connecting.addresses import Credentials
-from recollect.engines.postgres.connecting.database import Cursor
-from recollect.engines.postgres.connecting.migrating import EMPTY, Layout
-from recollect.errors import (
+from everkept.engines.postgres.connecting.addresses import Credentials
+from everkept.engines.postgres.connecting.database import Cursor
+from everkept.engines.postgres.connecting.migrating import EMPTY, Layout
+from everkept.errors import (
     InvalidInput,
     Refused,
     StoreAway,
@@ -17,6 +16,7 @@ from recollect.errors import (
     StoreTooNew,
     Unavailable,
 )
+from postgresing import PATIENCE, Server, fresh_schema
 from upstreaming import until
 
 FIRST = ("CREATE TABLE things (name text)", "INSERT INTO things VALUES ('a')")

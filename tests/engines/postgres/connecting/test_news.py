@@ -8,10 +8,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from everkept.engines.postgres.connecting.database import Cursor, Database, Work
+from everkept.engines.postgres.connecting.migrating import EMPTY
+from everkept.engines.postgres.connecting.news import note_change
 from postgresing import PATIENCE, Server, proxied
-from recollect.engines.postgres.connecting.database import Cursor, Database, Work
-from recollect.engines.postgres.connecting.migrating import EMPTY
-from recollect.engines.postgres.connecting.news import note_change
 
 
 def change(*stores: int | None) -> Work[None]:
@@ -28,7 +28,7 @@ class Ear:
     def __init__(self, connection: "psycopg.Connection[tuple[Any, ...]]", schema: str) -> None:
         self._connection = connection
         self._schema = schema
-        connection.execute("LISTEN recollect")
+        connection.execute("LISTEN everkept")
 
     def so_far(self) -> list[str]:
         """The server tells what there is before it answers."""

@@ -6,9 +6,9 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from everkept.engines.postgres.connecting.cursor import cursor_on
+from everkept.engines.postgres.connecting.parameters import build_statement
 from postgresing import shared
-from recollect.engines.postgres.connecting.cursor import cursor_on
-from recollect.engines.postgres.connecting.parameters import build_statement
 
 SOME = UUID("12345678-1234-5678-1234-567812345678")
 

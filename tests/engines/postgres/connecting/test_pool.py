@@ -7,12 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from everkept.engines.postgres.connecting.addresses import Credentials
+from everkept.engines.postgres.connecting.database import Cursor, Database
+from everkept.engines.postgres.connecting.migrating import Layout
+from everkept.errors import StoreAway, Unavailable
 from postgresing import PATIENCE, Proxy, Server, fresh_schema, proxied, served
 from proxying import Direction, running
-from recollect.engines.postgres.connecting.addresses import Credentials
-from recollect.engines.postgres.connecting.database import Cursor, Database
-from recollect.engines.postgres.connecting.migrating import Layout
-from recollect.errors import StoreAway, Unavailable
 from upstreaming import until
 
 NOTES = Layout(steps=(("CREATE TABLE notes (key text PRIMARY KEY)",),))

@@ -2,9 +2,9 @@
 
 import asyncio
 
+from everkept.engines.postgres.connecting.pulse import Pulse
 from postgresing import Encrypted, proxied, served, shared
 from proxying import passing
-from recollect.engines.postgres.connecting.pulse import Pulse
 
 
 async def test_a_server_has_a_pulse() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from recollect.engines.postgres.connecting.rounds import Round
+from everkept.engines.postgres.connecting.rounds import Round
 
 
 class Shelf:

@@ -4,11 +4,11 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
+from everkept.engines.postgres.connecting.database import Cursor, Database
+from everkept.engines.postgres.connecting.migrating import Layout
 from postgres_trips import Way
 from postgresing import Server
 from proxying import Direction, running
-from recollect.engines.postgres.connecting.database import Cursor, Database
-from recollect.engines.postgres.connecting.migrating import Layout
 
 NOTES = Layout(steps=(("CREATE TABLE notes (key text PRIMARY KEY)",),))
 KEYS = "SELECT key FROM notes ORDER BY key"

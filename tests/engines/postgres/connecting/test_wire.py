@@ -5,10 +5,10 @@ from collections.abc import Generator
 import pytest
 from psycopg import errors
 
+from everkept.engines.postgres.connecting.cursor import Cursor
+from everkept.engines.postgres.connecting.dialing import Connection
+from everkept.engines.postgres.connecting.wire import PREPARED_AFTER, Wire
 from postgresing import shared
-from recollect.engines.postgres.connecting.cursor import Cursor
-from recollect.engines.postgres.connecting.dialing import Connection
-from recollect.engines.postgres.connecting.wire import PREPARED_AFTER, Wire
 
 REMEMBERED = "SELECT count(*)::integer FROM pg_prepared_statements WHERE statement LIKE 'SELECT 7%'"
 

@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import postgresing
+from everkept.core.records import Where
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.postgres.records.reading import MOST_PARTS
+from everkept.engines.postgres.store import PostgresStore
+from everkept.values import replace
 from making import batch, entity, link, memory
 from postgres_libraries import library_over
-from recollect.core.records import Where
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.postgres.records.reading import MOST_PARTS
-from recollect.engines.postgres.store import PostgresStore
-from recollect.values import replace
 
 CASED = "aAßẞöÖéÉǆǅǄкКıIi日%_\\^]-[ .*1"
 

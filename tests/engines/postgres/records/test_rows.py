@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from making import entity, link
-from recollect.engines.postgres.records.rows import (
+from everkept.engines.postgres.records.rows import (
     FIELDS,
     edge_hash,
     kept,
@@ -16,10 +15,11 @@ from recollect.engines.postgres.records.rows import (
     says,
     stands_for,
 )
-from recollect.engines.postgres.records.rows import (
+from everkept.engines.postgres.records.rows import (
     given as taken_back,
 )
-from recollect.values import replace
+from everkept.values import replace
+from making import entity, link
 
 TEXTS = st.text(st.sampled_from("\0\x01\x02ab"), max_size=8)
 

@@ -1,10 +1,10 @@
 import pytest
 
+from everkept.engines.postgres.connecting.cursor import cursor_on
+from everkept.engines.postgres.records.statistics import FIRST, Growth, is_stale
+from everkept.engines.postgres.store import PostgresStore
 from making import batch, memory
 from postgres_libraries import Shelf
-from recollect.engines.postgres.connecting.cursor import cursor_on
-from recollect.engines.postgres.records.statistics import FIRST, Growth, is_stale
-from recollect.engines.postgres.store import PostgresStore
 from upstreaming import until
 
 

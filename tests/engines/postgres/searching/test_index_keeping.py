@@ -6,15 +6,15 @@ import numpy as np
 import psycopg
 import pytest
 
+from everkept.core.ports import Embedded
+from everkept.core.records import Where
+from everkept.engines.postgres.connecting.database import Cursor, Database
+from everkept.engines.postgres.searching.index_keeping import LATER, IndexKeeper
+from everkept.engines.postgres.searching.vector_index import IndexedVectors, ask_usable
+from everkept.engines.postgres.store import PostgresStore
 from making import batch
 from postgres_tables import MODEL, said
 from postgresing import fresh_schema, shared
-from recollect.core.ports import Embedded
-from recollect.core.records import Where
-from recollect.engines.postgres.connecting.database import Cursor, Database
-from recollect.engines.postgres.searching.index_keeping import LATER, IndexKeeper
-from recollect.engines.postgres.searching.vector_index import IndexedVectors, ask_usable
-from recollect.engines.postgres.store import PostgresStore
 
 SIZE = 50
 

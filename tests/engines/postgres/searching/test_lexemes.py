@@ -4,14 +4,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from everkept.core.folding import tokens
+from everkept.core.matching import fields_of, matches
+from everkept.core.records import Weights, Where
+from everkept.core.stemming import stem
+from everkept.core.words import Phrase, index_text
+from everkept.engines.postgres.searching.lexemes import lexemes
+from everkept.engines.postgres.searching.words import match
 from postgres_tables import Tables, said
-from recollect.core.folding import tokens
-from recollect.core.matching import fields_of, matches
-from recollect.core.records import Weights, Where
-from recollect.core.stemming import stem
-from recollect.core.words import Phrase, index_text
-from recollect.engines.postgres.searching.lexemes import lexemes
-from recollect.engines.postgres.searching.words import match
 
 
 def finds(tables: Tables, *words: str, prefix: bool = False) -> list[str]:

@@ -3,16 +3,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postgres_tables import MODEL, Tables, said
-from recollect.core.ports import Embedded
-from recollect.engines.postgres.searching.halves import halves_from, halves_to
-from recollect.engines.postgres.searching.meaning import (
+from everkept.core.ports import Embedded
+from everkept.engines.postgres.searching.halves import halves_from, halves_to
+from everkept.engines.postgres.searching.meaning import (
     forget_vectors,
     put_vectors,
     unembedded,
     vector_counts,
     vectors,
 )
+from postgres_tables import MODEL, Tables, said
 
 EAST = np.array([1, 0], np.float32)
 

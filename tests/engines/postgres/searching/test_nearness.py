@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from everkept.core.ports import Embedded
+from everkept.core.records import Match, Where
+from everkept.engines.postgres.connecting.cursor import cursor_on
+from everkept.engines.postgres.searching import nearness
+from everkept.engines.postgres.searching.meaning import near, put_vectors
+from everkept.engines.postgres.searching.vector_index import IndexedVectors, ask_usable, build
 from postgres_tables import MODEL, Tables, said
 from postgresing import fresh_schema
-from recollect.core.ports import Embedded
-from recollect.core.records import Match, Where
-from recollect.engines.postgres.connecting.cursor import cursor_on
-from recollect.engines.postgres.searching import nearness
-from recollect.engines.postgres.searching.meaning import near, put_vectors
-from recollect.engines.postgres.searching.vector_index import IndexedVectors, ask_usable, build
 
 SIZE, DIMENSIONS = 3_000, 48
 RECALL = 0.98

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from everkept.engines.postgres.searching.removing import Remover
 from making import batch, entity
 from postgres_libraries import Shelf, shelf_of
 from postgresing import shared
-from recollect.engines.postgres.searching.removing import Remover
 
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
 

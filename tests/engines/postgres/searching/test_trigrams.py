@@ -2,12 +2,12 @@
 
 import pytest
 
+from everkept.core.records import Where
+from everkept.engines.postgres.records.reading import containing
+from everkept.engines.postgres.searching import trigrams
+from everkept.engines.postgres.searching.index_keeping import IndexKeeper
 from postgres_tables import Tables, said
 from postgresing import shared
-from recollect.core.records import Where
-from recollect.engines.postgres.records.reading import containing
-from recollect.engines.postgres.searching import trigrams
-from recollect.engines.postgres.searching.index_keeping import IndexKeeper
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from postgres_tables import MODEL, Tables
-from recollect.engines.postgres.searching.vector_index import (
+from everkept.engines.postgres.searching.vector_index import (
     IndexedVectors,
     ask_usable,
     build,
@@ -15,6 +14,7 @@ from recollect.engines.postgres.searching.vector_index import (
     remove_orphans,
     unindexed,
 )
+from postgres_tables import MODEL, Tables
 
 QUOTED = 'it\'s 100% \\ "new"'
 

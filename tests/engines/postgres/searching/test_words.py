@@ -4,12 +4,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from everkept.core.matching import fields_of, matches
+from everkept.core.records import Weights, Where
+from everkept.core.words import AllOf, AnyOf, Phrase, Without, WordQuery, parse_query
+from everkept.engines.postgres.searching import counting, words
+from everkept.engines.postgres.searching.words import frequencies, match
 from postgres_tables import Tables, said
-from recollect.core.matching import fields_of, matches
-from recollect.core.records import Weights, Where
-from recollect.core.words import AllOf, AnyOf, Phrase, Without, WordQuery, parse_query
-from recollect.engines.postgres.searching import counting, words
-from recollect.engines.postgres.searching.words import frequencies, match
 
 WORDS = ["red", "redder", "blue", "kettle", "kettles", "re", "parser", "日本", "c3po"]
 PHRASES: st.SearchStrategy[WordQuery] = st.builds(

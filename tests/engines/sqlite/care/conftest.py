@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from caring import filled
-from recollect.app.care.findings import Patient
-from recollect.core.times import now
-from recollect.settings import load
+from everkept.app.care.findings import Patient
+from everkept.core.times import now
+from everkept.settings import load
 
 
 @pytest.fixture

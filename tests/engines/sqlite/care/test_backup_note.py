@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.core.times import parsed
-from recollect.engines.sqlite.care.backup_note import last_backup, note_backup
-from recollect.engines.sqlite.library import SqliteLibrary
+from everkept.core.times import parsed
+from everkept.engines.sqlite.care.backup_note import last_backup, note_backup
+from everkept.engines.sqlite.library import SqliteLibrary
 
 AT = "2026-03-01T10:00:00Z"
 

@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 
 from caring import backed_up, everything, filled, statement
+from everkept.app.care.doctor import check_projects
+from everkept.app.care.findings import Finding, Patient, mended
+from everkept.core.times import now
+from everkept.engines.sqlite.care.catalogue import OLD_BACKUP
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.values import replace
 from making import batch, entity
 from processes import said_by
-from recollect.app.care.doctor import check_projects
-from recollect.app.care.findings import Finding, Patient, mended
-from recollect.core.times import now
-from recollect.engines.sqlite.care.catalogue import OLD_BACKUP
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.values import replace
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_a_file_that_is_gone_is_named_and_never_mended(patient: Patient) -> None
     [finding] = worst(patient)
     assert finding.severity == "problem"
     assert '"shop"' in finding.what
-    assert "recollect restore FILE --project" in (finding.command or "")
+    assert "everkept restore FILE --project" in (finding.command or "")
     assert finding.mend is None
 
 
@@ -138,7 +138,7 @@ def test_a_project_that_is_off_is_told_with_how_to_switch_it_on(patient: Patient
     asyncio.run(switch())
     [finding] = [finding for finding in check_projects(patient) if "switched off" in finding.what]
     assert finding.severity == "ok"
-    assert finding.command == 'recollect on --project "shop"'
+    assert finding.command == 'everkept on --project "shop"'
 
 
 def test_an_old_or_missing_backup_gets_advice(patient: Patient, backup: Path) -> None:
@@ -151,7 +151,7 @@ def test_an_old_or_missing_backup_gets_advice(patient: Patient, backup: Path) ->
     assert "not at" in finding.what
     statement(patient.folder / "_meta.db", "DELETE FROM notes WHERE key = 'backup.last'")
     [finding] = worst(patient)
-    assert finding.command == "recollect backup FILE"
+    assert finding.command == "everkept backup FILE"
 
 
 def test_an_empty_folder_has_nothing_to_say(patient: Patient, tmp_path: Path) -> None:

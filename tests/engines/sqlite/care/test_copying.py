@@ -6,8 +6,7 @@ import apsw
 import pytest
 
 from caring import filled, quiet, statement
-from processes import acting, said_by
-from recollect.engines.sqlite.care.copying import (
+from everkept.engines.sqlite.care.copying import (
     HISTORY,
     META,
     USER,
@@ -16,9 +15,10 @@ from recollect.engines.sqlite.care.copying import (
     copy_to,
     held,
 )
-from recollect.engines.sqlite.examining import at_rest, facts_of, faults
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import StoreDamaged
+from everkept.engines.sqlite.examining import at_rest, facts_of, faults
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import StoreDamaged
+from processes import acting, said_by
 
 MOMENTS = 300
 

@@ -4,12 +4,12 @@ from pathlib import Path
 import pytest
 
 from caring import backed_up, everything, filled, statement
+from everkept.app.care.doctor import check_databases
+from everkept.app.care.findings import Finding, Patient, mended
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.schema import PROJECT
+from everkept.values import replace
 from processes import Actor, acting, said_by
-from recollect.app.care.doctor import check_databases
-from recollect.app.care.findings import Finding, Patient, mended
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.schema import PROJECT
-from recollect.values import replace
 
 
 def worst(patient: Patient) -> list[Finding]:
@@ -105,7 +105,7 @@ def test_a_damaged_word_index_is_made_anew(patient: Patient) -> None:
 def test_a_large_log_is_folded_in(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     path = patient.folder / "user.db"
     Actor("leave_log", path, "UPDATE records SET text = 'x'").finish()
-    monkeypatch.setattr("recollect.engines.sqlite.care.databases.LARGE_LOG", 1_000)
+    monkeypatch.setattr("everkept.engines.sqlite.care.databases.LARGE_LOG", 1_000)
     [finding] = worst(patient)
     assert finding.severity == "advice"
     [done] = mended([finding])
@@ -118,8 +118,8 @@ def test_a_log_that_a_reader_needs_stays_and_that_is_said(
     patient: Patient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = patient.folder / "user.db"
-    monkeypatch.setattr("recollect.engines.sqlite.care.databases.LARGE_LOG", 1_000)
-    monkeypatch.setattr("recollect.engines.sqlite.care.databases.FOLD_PATIENCE", 0.1)
+    monkeypatch.setattr("everkept.engines.sqlite.care.databases.LARGE_LOG", 1_000)
+    monkeypatch.setattr("everkept.engines.sqlite.care.databases.FOLD_PATIENCE", 0.1)
     with acting("hold_snapshot", path) as reader:
         assert reader.hear() == "holding"
         statement(path, "UPDATE records SET text = 'x'")
@@ -141,7 +141,7 @@ def test_a_store_that_a_restore_left_closed_is_opened_again(patient: Patient) ->
 def test_a_locked_database_is_told_and_the_others_are_looked_at(
     patient: Patient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.engines.sqlite.connections.BUSY_DEADLINE", 0.05)
+    monkeypatch.setattr("everkept.engines.sqlite.connections.BUSY_DEADLINE", 0.05)
     statement(patient.folder / "user.db", "PRAGMA journal_mode=DELETE")
     with acting("care_actors:lock_whole", patient.folder / "user.db") as actor:
         assert actor.hear() == "holding"
@@ -158,10 +158,10 @@ def test_the_file_of_one_project_is_brought_back_alone(patient: Patient, tmp_pat
     [finding] = worst(patient)
     command = finding.command or ""
     assert command.startswith(f"move {path} out of the data folder")
-    assert 'recollect restore FILE --project "shop"' in command
+    assert 'everkept restore FILE --project "shop"' in command
     assert str(tmp_path / "copy.zip") in command
     assert "--replace" not in command
-    assert "recollect off" not in command
+    assert "everkept off" not in command
 
 
 def test_a_project_that_is_off_is_to_be_off_again(patient: Patient) -> None:
@@ -174,7 +174,7 @@ def test_a_project_that_is_off_is_to_be_off_again(patient: Patient) -> None:
     [path] = (patient.folder / "projects").glob("*.db")
     path.write_bytes(b"")
     [finding] = worst(patient)
-    assert (finding.command or "").endswith('then recollect off --project "shop"')
+    assert (finding.command or "").endswith('then everkept off --project "shop"')
 
 
 @pytest.mark.parametrize("content", [b"", b"scribbled over"])

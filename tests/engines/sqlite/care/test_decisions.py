@@ -7,17 +7,17 @@ import pytest
 
 from admitting import without_id
 from caring import backed_up, everything, filled, restored, statement
+from everkept.app.accounts.accounts import UNKNOWN, Accounts
+from everkept.app.accounts.grants import Grant
+from everkept.app.accounts.homes import home_name
+from everkept.app.care.restoring import restore_project
+from everkept.core.accounts import Account
+from everkept.core.ports import Token
+from everkept.core.projects import Silence
+from everkept.core.times import now
+from everkept.engines.sqlite.care.keeper import SqliteCare
+from everkept.engines.sqlite.library import SqliteLibrary
 from making import DAY_ONE
-from recollect.app.accounts.accounts import UNKNOWN, Accounts
-from recollect.app.accounts.grants import Grant
-from recollect.app.accounts.homes import home_name
-from recollect.app.care.restoring import restore_project
-from recollect.core.accounts import Account
-from recollect.core.ports import Token
-from recollect.core.projects import Silence
-from recollect.core.times import now
-from recollect.engines.sqlite.care.keeper import SqliteCare
-from recollect.engines.sqlite.library import SqliteLibrary
 
 T = TypeVar("T")
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.care import Owner
-from recollect.engines.sqlite.care.keeper import SqliteCare
+from everkept.core.care import Owner
+from everkept.engines.sqlite.care.keeper import SqliteCare
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 
 from caring import MODEL, filled, put_all, quiet, statement, vector_of
-from making import batch, entity
-from recollect.core.records import Weights, Where
-from recollect.core.times import now
-from recollect.core.words import AnyOf, Phrase
-from recollect.engines.sqlite.care.copying import HISTORY, META, USER, copy_to, held
-from recollect.engines.sqlite.care.replacing import (
+from everkept.core.records import Weights, Where
+from everkept.core.times import now
+from everkept.core.words import AnyOf, Phrase
+from everkept.engines.sqlite.care.copying import HISTORY, META, USER, copy_to, held
+from everkept.engines.sqlite.care.replacing import (
     Live,
     Numbers,
     bury,
@@ -20,13 +19,14 @@ from recollect.engines.sqlite.care.replacing import (
     put_store,
     remove,
 )
-from recollect.engines.sqlite.database import Database
-from recollect.engines.sqlite.examining import in_use
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.sqlite.schema import PROJECT
-from recollect.engines.sqlite.store import SqliteStore
-from recollect.errors import Conflict, NotFound, StoreBusy
-from recollect.values import replace
+from everkept.engines.sqlite.database import Database
+from everkept.engines.sqlite.examining import in_use
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.sqlite.schema import PROJECT
+from everkept.engines.sqlite.store import SqliteStore
+from everkept.errors import Conflict, NotFound, StoreBusy
+from everkept.values import replace
+from making import batch, entity
 
 ANY = AnyOf((Phrase(("remembered",)), Phrase(("still",))))
 
@@ -55,7 +55,7 @@ def live(data: Path) -> Iterator[Live]:
 def test_nobody_writes_while_the_files_are_locked(
     data: Path, live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.engines.sqlite.connections.BUSY_DEADLINE", 0.05)
+    monkeypatch.setattr("everkept.engines.sqlite.connections.BUSY_DEADLINE", 0.05)
     assert {META, USER, HISTORY} < {*live.databases}
     with pytest.raises(Exception, match="locked"):
         statement(data / USER, "DELETE FROM accesses")

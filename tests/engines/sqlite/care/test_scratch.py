@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from everkept.engines.sqlite.care.scratch import MARK, STALE, abandoned, scratch
 from processes import acting
-from recollect.engines.sqlite.care.scratch import MARK, STALE, abandoned, scratch
 
 PREFIX = "copies-"
 

@@ -12,12 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from copying import axis, everything
-from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
-from recollect.core.ports import Embedded, RecordStore
-from recollect.core.records import Delete, Insert, Restore, Step, Update
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.standby.copy.copying import (
+from everkept.core.ports import Embedded, RecordStore
+from everkept.core.records import Delete, Insert, Restore, Step, Update
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.standby.copy.copying import (
     Bookmark,
     Copying,
     HasLost,
@@ -25,9 +24,10 @@ from recollect.engines.standby.copy.copying import (
     copy_vectors,
     decoded,
 )
-from recollect.engines.standby.either import Disturbed
-from recollect.errors import Conflict
-from recollect.values import replace
+from everkept.engines.standby.either import Disturbed
+from everkept.errors import Conflict
+from everkept.values import replace
+from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
 
 PAGE = 3
 

@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from copying import axis
-from making import DAY_ONE, batch, entity, note
-from recollect.core.copies import Stock
-from recollect.core.ports import Embedded, Token
-from recollect.core.times import Clock, now
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.standby.copy import following
-from recollect.engines.standby.copy.following import (
+from everkept.core.copies import Stock
+from everkept.core.ports import Embedded, Token
+from everkept.core.times import Clock, now
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.standby.copy import following
+from everkept.engines.standby.copy.following import (
     ALL_EVERY,
     LEVEL_AT,
     LIBRARY_EVERY,
     NOTED_EVERY,
     SOON,
 )
-from recollect.engines.standby.copy.lineage import LINEAGE, OWN
-from recollect.errors import StorageFull
+from everkept.engines.standby.copy.lineage import LINEAGE, OWN
+from everkept.errors import StorageFull
+from making import DAY_ONE, batch, entity, note
 from standing_by import EVERY, Standing, standing_by
 
 

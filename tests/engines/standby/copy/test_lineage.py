@@ -8,16 +8,16 @@ from typing import Any, cast
 
 import pytest
 
+from everkept.core.copies import Holdings
+from everkept.core.ports import Library, Token
+from everkept.core.records import Where
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.standby.copy import following
+from everkept.engines.standby.copy.following import ALL_EVERY
+from everkept.engines.standby.copy.lineage import LINEAGE, named
+from everkept.errors import Refused, StorageFull
 from making import DAY_ONE, batch, entity, note
-from recollect.core.copies import Holdings
-from recollect.core.ports import Library, Token
-from recollect.core.records import Where
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.standby.copy import following
-from recollect.engines.standby.copy.following import ALL_EVERY
-from recollect.engines.standby.copy.lineage import LINEAGE, named
-from recollect.errors import Refused, StorageFull
 from standing_by import EVERY, Standing, standing_by
 
 

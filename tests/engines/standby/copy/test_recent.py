@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.copies import Stock
+from everkept.core.ports import RecordStore, Token
+from everkept.core.records import Delete, Update, Where
+from everkept.engines.standby import closing
+from everkept.engines.standby.copy import recent
+from everkept.engines.standby.copy.following import SOON
 from making import batch, entity, link, note, record_ref
-from recollect.core.copies import Stock
-from recollect.core.ports import RecordStore, Token
-from recollect.core.records import Delete, Update, Where
-from recollect.engines.standby import closing
-from recollect.engines.standby.copy import recent
-from recollect.engines.standby.copy.following import SOON
 from standing_by import BOUND, EVERY, PATIENCE, Standing, standing_by
 
 

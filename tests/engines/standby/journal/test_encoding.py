@@ -3,10 +3,9 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from making import batch, entity
-from recollect.core.ports import Token
-from recollect.core.projects import Project
-from recollect.core.records import (
+from everkept.core.ports import Token
+from everkept.core.projects import Project
+from everkept.core.records import (
     AMENDABLE,
     Batch,
     Delete,
@@ -17,7 +16,7 @@ from recollect.core.records import (
     Restore,
     Update,
 )
-from recollect.engines.standby.journal.acts import (
+from everkept.engines.standby.journal.acts import (
     Act,
     AddToken,
     ArchiveProject,
@@ -29,8 +28,9 @@ from recollect.engines.standby.journal.acts import (
     SetNote,
     SwitchProject,
 )
-from recollect.engines.standby.journal.encoding import decoded, encoded
-from recollect.values import fields
+from everkept.engines.standby.journal.encoding import decoded, encoded
+from everkept.values import fields
+from making import batch, entity
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates and NUL included
 NUMBERS = st.integers(-(2**63), 2**63 - 1)

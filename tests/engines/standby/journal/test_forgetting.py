@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.records import Delete, Record, Ref, Restore, Update
+from everkept.engines.standby.journal.acts import HISTORY, USER, Commit, SetNote, store_of
+from everkept.engines.standby.journal.journal import SAME_PROJECT, Counts, Forgotten, Journal
 from making import DAY_ONE, batch, entity, link, memory, note, record_ref
-from recollect.core.records import Delete, Record, Ref, Restore, Update
-from recollect.engines.standby.journal.acts import HISTORY, USER, Commit, SetNote, store_of
-from recollect.engines.standby.journal.journal import SAME_PROJECT, Counts, Forgotten, Journal
 
 SECRET = "the word that nobody may read"
 

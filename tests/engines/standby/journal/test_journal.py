@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.records import Insert, Update
+from everkept.engines.sqlite.connections import create
+from everkept.engines.standby.journal.acts import HISTORY, USER, Commit, SetNote
+from everkept.engines.standby.journal.encoding import encoded
+from everkept.engines.standby.journal.journal import Counts, Journal
+from everkept.engines.standby.journal.schema import JOURNAL
+from everkept.errors import NotFound, StorageFull, StoreBusy, StoreTooNew
+from everkept.values import replace
 from making import batch, entity, record_ref
 from processes import acting, said_by
-from recollect.core.records import Insert, Update
-from recollect.engines.sqlite.connections import create
-from recollect.engines.standby.journal.acts import HISTORY, USER, Commit, SetNote
-from recollect.engines.standby.journal.encoding import encoded
-from recollect.engines.standby.journal.journal import Counts, Journal
-from recollect.engines.standby.journal.schema import JOURNAL
-from recollect.errors import NotFound, StorageFull, StoreBusy, StoreTooNew
-from recollect.values import replace
 
 SOON = 60  # seconds
 
@@ -216,7 +216,7 @@ async def test_where_too_much_is_set_aside_it_is_to_be_decided_on_first(
     with pytest.raises(StorageFull, match=r"2 writes of .* are set aside") as refused:
         await journal.append(SetNote("c", "x"))
     hint = refused.value.hint or ""
-    assert "recollect journal --discard" in hint
+    assert "everkept journal --discard" in hint
     assert "is written then" not in hint
     await journal.discard_aside(last)
     await journal.append(SetNote("c", "x"))

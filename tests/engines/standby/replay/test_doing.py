@@ -2,12 +2,11 @@ from typing import Any
 
 import pytest
 
-from making import DAY_ONE, batch, entity, note
-from recollect.core.ports import Library, Token
-from recollect.core.records import Batch, Change, Update, Where
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.standby.journal.acts import (
+from everkept.core.ports import Library, Token
+from everkept.core.records import Batch, Change, Update, Where
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.standby.journal.acts import (
     HISTORY,
     USER,
     Act,
@@ -22,9 +21,10 @@ from recollect.engines.standby.journal.acts import (
     SwitchProject,
     store_of,
 )
-from recollect.engines.standby.journal.journal import Counts, Journal
-from recollect.engines.standby.replay.replaying import Replayed
-from recollect.values import replace
+from everkept.engines.standby.journal.journal import Counts, Journal
+from everkept.engines.standby.replay.replaying import Replayed
+from everkept.values import replace
+from making import DAY_ONE, batch, entity, note
 from replays import ATLAS, replayed
 
 

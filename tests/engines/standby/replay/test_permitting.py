@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 
 from admitting import account_called
-from making import DAY_ONE, batch, entity, note
-from recollect.app.accounts.accounts import Accounts
-from recollect.app.accounts.guarding import GuardedLibrary
-from recollect.app.accounts.homes import home_name
-from recollect.app.accounts.rights import rights_of
-from recollect.core.accounts import Account, acting_as
-from recollect.core.projects import Project
-from recollect.core.records import Where
-from recollect.core.searching import Search
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.standby.journal.acts import (
+from everkept.app.accounts.accounts import Accounts
+from everkept.app.accounts.guarding import GuardedLibrary
+from everkept.app.accounts.homes import home_name
+from everkept.app.accounts.rights import rights_of
+from everkept.core.accounts import Account, acting_as
+from everkept.core.projects import Project
+from everkept.core.records import Where
+from everkept.core.searching import Search
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.standby.journal.acts import (
     HISTORY,
     USER,
     Act,
@@ -30,9 +29,10 @@ from recollect.engines.standby.journal.acts import (
     SwitchProject,
     store_of,
 )
-from recollect.engines.standby.journal.journal import Journal
-from recollect.engines.standby.replay.replaying import Replayed, replay
-from recollect.errors import NotFound
+from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.replay.replaying import Replayed, replay
+from everkept.errors import NotFound
+from making import DAY_ONE, batch, entity, note
 from replays import project
 from standing_by import Standing, standing_by
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
-from recollect.core.records import (
+from everkept.core.records import (
     Batch,
     Delete,
     Insert,
@@ -18,10 +17,11 @@ from recollect.core.records import (
     Update,
     Where,
 )
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.standby.replay.rebasing import rebased
-from recollect.errors import Conflict
-from recollect.values import replace
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.standby.replay.rebasing import rebased
+from everkept.errors import Conflict
+from everkept.values import replace
+from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
 
 
 @pytest.fixture

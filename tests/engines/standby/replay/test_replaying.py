@@ -4,14 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from making import batch, entity, note, record_ref
-from processes import acting
-from recollect.core.ports import Library
-from recollect.core.projects import Project
-from recollect.core.records import Delete, Restore, Where
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.engines.standby.journal.acts import (
+from everkept.core.ports import Library
+from everkept.core.projects import Project
+from everkept.core.records import Delete, Restore, Where
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.engines.standby.journal.acts import (
     USER,
     ArchiveProject,
     Commit,
@@ -19,19 +17,21 @@ from recollect.engines.standby.journal.acts import (
     SetNote,
     store_of,
 )
-from recollect.engines.standby.journal.journal import Counts, Journal
-from recollect.engines.standby.replay.replaying import Replayed, replay
-from recollect.errors import (
+from everkept.engines.standby.journal.journal import Counts, Journal
+from everkept.engines.standby.replay.replaying import Replayed, replay
+from everkept.errors import (
+    EverkeptError,
     InvalidInput,
     QueryTimeout,
     ReadOnly,
-    RecollectError,
     Refused,
     StorageFull,
     StoreAway,
     StoreBusy,
     Unavailable,
 )
+from making import batch, entity, note, record_ref
+from processes import acting
 from replays import ATLAS, replayed
 
 KILLED_AT = (500, 4_900)  # lines of a replay, which takes five thousand for ten acts
@@ -95,7 +95,7 @@ async def test_what_takes_back_something_that_was_set_aside_names_nothing(
 
 @pytest.mark.parametrize("error", [StoreAway, QueryTimeout, StoreBusy, StorageFull, ReadOnly])
 async def test_a_database_that_goes_away_again_finds_the_act_still_waiting(
-    journal: Journal, error: type[RecollectError]
+    journal: Journal, error: type[EverkeptError]
 ) -> None:
     class Going(MemoryLibrary):
         async def set_note(self, key: str, value: str | None) -> None:
@@ -169,7 +169,7 @@ async def test_a_failure_that_repeats_itself_is_told_once(
 
 @pytest.mark.parametrize(("error", "times"), [(QueryTimeout, 3), (StoreAway, 10)])
 async def test_what_the_database_fails_over_again_and_again_holds_nobody_up(
-    journal: Journal, error: type[RecollectError], times: int
+    journal: Journal, error: type[EverkeptError], times: int
 ) -> None:
     library = Failing(error("It did not answer."))
     await journal.append(BAD)
@@ -188,7 +188,7 @@ async def test_what_the_database_fails_over_again_and_again_holds_nobody_up(
 
 @pytest.mark.parametrize("error", [QueryTimeout, StoreAway])
 async def test_an_act_is_not_blamed_for_a_database_that_answers_nothing(
-    journal: Journal, error: type[RecollectError]
+    journal: Journal, error: type[EverkeptError]
 ) -> None:
     library = Failing(error("It did not answer."))
     library.is_away = True

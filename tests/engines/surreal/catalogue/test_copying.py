@@ -5,14 +5,14 @@ from itertools import count
 
 import pytest
 
+from everkept.core.copies import PASSING, Holdings
+from everkept.core.ports import Library, Token
+from everkept.core.projects import Project
+from everkept.core.records import Where
+from everkept.core.switching import Switching
+from everkept.errors import NotFound, ProjectArchived, StoreAway
+from everkept.values import replace
 from making import DAY_ONE, batch, entity
-from recollect.core.copies import PASSING, Holdings
-from recollect.core.ports import Library, Token
-from recollect.core.projects import Project
-from recollect.core.records import Where
-from recollect.core.switching import Switching
-from recollect.errors import NotFound, ProjectArchived, StoreAway
-from recollect.values import replace
 from surreal_libraries import DATABASE, LosingConnection, Shelf, library_over, shelf_of
 from surrealing import CORES
 

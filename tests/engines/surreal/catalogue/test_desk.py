@@ -2,12 +2,12 @@
 
 import pytest
 
+from everkept.core.records import Where
+from everkept.engines.surreal.connecting import attempts as trying
+from everkept.engines.surreal.connecting.attempts import retried
+from everkept.engines.surreal.connecting.connection import Contended
+from everkept.errors import Conflict, NotFound, StoreAway, StoreBusy
 from making import batch, entity
-from recollect.core.records import Where
-from recollect.engines.surreal.connecting import attempts as trying
-from recollect.engines.surreal.connecting.attempts import retried
-from recollect.engines.surreal.connecting.connection import Contended
-from recollect.errors import Conflict, NotFound, StoreAway, StoreBusy
 from surreal_libraries import library_over
 from surrealing import CORES, served
 

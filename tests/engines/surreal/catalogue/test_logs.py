@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from recollect.core.searching import Search
-from recollect.core.usage import Usage
-from recollect.engines.surreal.catalogue import logs
-from recollect.engines.surreal.library import SurrealLibrary
+from everkept.core.searching import Search
+from everkept.core.usage import Usage
+from everkept.engines.surreal.catalogue import logs
+from everkept.engines.surreal.library import SurrealLibrary
 from surreal_libraries import Shelf, shelf_of
 from surrealing import CORES
 

@@ -6,11 +6,11 @@ from itertools import count
 
 import pytest
 
+from everkept.core.ports import Library
+from everkept.core.records import Where
+from everkept.engines.surreal.catalogue.shelves import WATCHED
+from everkept.errors import NotFound, ProjectArchived, StoreAway
 from making import DAY_ONE, batch, entity
-from recollect.core.ports import Library
-from recollect.core.records import Where
-from recollect.engines.surreal.catalogue.shelves import WATCHED
-from recollect.errors import NotFound, ProjectArchived, StoreAway
 from surreal_libraries import DATABASE, LosingConnection, Shelf, library_over, shelf_of
 from surrealing import CORES
 

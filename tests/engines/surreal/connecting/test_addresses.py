@@ -2,8 +2,8 @@
 
 import pytest
 
-from recollect.engines.surreal.connecting.addresses import Credentials, parsed
-from recollect.errors import InvalidInput
+from everkept.engines.surreal.connecting.addresses import Credentials, parsed
+from everkept.errors import InvalidInput
 
 WRITTEN = {
     "ws://127.0.0.1:8000": "ws://127.0.0.1:8000/rpc",

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from processes import acting, said_by
-from recollect.engines.surreal.connecting.connection import Existing, Thrown
-from recollect.engines.surreal.connecting.embedded import EmbeddedConnection
-from recollect.errors import (
+from everkept.engines.surreal.connecting.connection import Existing, Thrown
+from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
+from everkept.errors import (
     InvalidInput,
     QueryTimeout,
     StoreAway,
@@ -18,6 +17,7 @@ from recollect.errors import (
     StoreDamaged,
     StoreTooNew,
 )
+from processes import acting, said_by
 from surrealing import served
 
 NS, DB = "memory", "default"

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from recollect.engines.surreal.connecting.connection import Contended, Existing, Thrown
-from recollect.engines.surreal.connecting.failures import DiskFailed, failure, opening, outcomes
-from recollect.errors import InvalidInput, QueryTimeout, Refused, StorageFull, StoreAway
+from everkept.engines.surreal.connecting.connection import Contended, Existing, Thrown
+from everkept.engines.surreal.connecting.failures import DiskFailed, failure, opening, outcomes
+from everkept.errors import InvalidInput, QueryTimeout, Refused, StorageFull, StoreAway
 
 SAID = {
     "An error occurred: stale": Thrown,

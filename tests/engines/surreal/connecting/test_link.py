@@ -11,8 +11,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from recollect.engines.surreal.connecting.sockets import Credentials, SocketConnection
-from recollect.errors import StorageFull, StoreAway
+from everkept.engines.surreal.connecting.sockets import Credentials, SocketConnection
+from everkept.errors import StorageFull, StoreAway
 from surrealing import PATIENCE
 
 FINE = [{"status": "OK", "result": None}] * 2

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from certifying import certificate
-from recollect.engines.locks import Lock
-from recollect.engines.surreal.connecting.connection import Contended, Thrown
-from recollect.engines.surreal.connecting.sockets import Credentials, SocketConnection
-from recollect.errors import InvalidInput, QueryTimeout, Refused, StoreAway, Unavailable
+from everkept.engines.locks import Lock
+from everkept.engines.surreal.connecting.connection import Contended, Thrown
+from everkept.engines.surreal.connecting.sockets import Credentials, SocketConnection
+from everkept.errors import InvalidInput, QueryTimeout, Refused, StoreAway, Unavailable
 from surrealing import CORES, PASSWORD, PATIENCE, USER, Server, proxied, served
 from upstreaming import until
 

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.ports import RecordStore
+from everkept.core.records import Delete, Record, Restore, Update, Where
+from everkept.engines.surreal.connecting import attempts as trying
+from everkept.engines.surreal.connecting import embedded
+from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
+from everkept.engines.surreal.connecting.failures import DiskFailed
+from everkept.errors import Conflict, StoreAway, StoreBusy, Unavailable
+from everkept.values import replace
 from making import batch, entity, link, memory, note, record_ref
-from recollect.core.ports import RecordStore
-from recollect.core.records import Delete, Record, Restore, Update, Where
-from recollect.engines.surreal.connecting import attempts as trying
-from recollect.engines.surreal.connecting import embedded
-from recollect.engines.surreal.connecting.embedded import EmbeddedConnection
-from recollect.engines.surreal.connecting.failures import DiskFailed
-from recollect.errors import Conflict, StoreAway, StoreBusy, Unavailable
-from recollect.values import replace
 from surreal_libraries import LosingConnection, Shelf
 from surreal_stores import (
     DATABASE,

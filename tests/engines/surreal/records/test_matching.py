@@ -1,9 +1,9 @@
 """How well words find, where the database has an opinion of its own."""
 
+from everkept.core.records import Match, Weights, Where
+from everkept.core.words import parse_query
+from everkept.engines.surreal.store import SurrealStore
 from making import batch, entity, memory
-from recollect.core.records import Match, Weights, Where
-from recollect.core.words import parse_query
-from recollect.engines.surreal.store import SurrealStore
 from surreal_libraries import Shelf
 from surreal_stores import store_over
 

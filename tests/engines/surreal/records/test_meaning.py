@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from everkept.core.ports import Embedded
+from everkept.core.records import Delete, Update, Where
+from everkept.engines.surreal.records import meaning
+from everkept.engines.surreal.store import SurrealStore
 from making import batch, memory
-from recollect.core.ports import Embedded
-from recollect.core.records import Delete, Update, Where
-from recollect.engines.surreal.records import meaning
-from recollect.engines.surreal.store import SurrealStore
 from surreal_libraries import Shelf
 from surreal_stores import DATABASE, WatchedConnection, store_over
 

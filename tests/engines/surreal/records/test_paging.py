@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from everkept.core.ports import Embedded, Order
+from everkept.core.records import Where
+from everkept.engines.surreal.connecting.connection import TooLarge
+from everkept.engines.surreal.records import meaning, paging
+from everkept.engines.surreal.store import SurrealStore
 from making import batch, entity, link, memory
-from recollect.core.ports import Embedded, Order
-from recollect.core.records import Where
-from recollect.engines.surreal.connecting.connection import TooLarge
-from recollect.engines.surreal.records import meaning, paging
-from recollect.engines.surreal.store import SurrealStore
 from surreal_libraries import Shelf
 from surreal_stores import NarrowConnection, store_over
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from making import memory
-from recollect.engines.surreal.records.rows import (
+from everkept.engines.surreal.records.rows import (
     before_from,
     before_to,
     changed_fields,
@@ -16,7 +15,8 @@ from recollect.engines.surreal.records.rows import (
     record_from,
     record_to,
 )
-from recollect.errors import StoreDamaged
+from everkept.errors import StoreDamaged
+from making import memory
 
 # What is escaped, and what it is escaped with, more often than others.
 TEXTS = st.text(st.sampled_from("\0\x01\x02a") | st.characters(codec="utf-8"))

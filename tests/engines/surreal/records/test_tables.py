@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 import numpy as np
 import pytest
 
+from everkept.core.copies import Stock
+from everkept.core.ports import RecordStore
+from everkept.core.records import Record, Weights, Where
+from everkept.core.words import Phrase
+from everkept.engines.surreal.records.schema import VERSION
+from everkept.engines.surreal.store import SurrealStore
+from everkept.errors import InvalidInput, NotFound, ProjectArchived, StoreTooNew
 from making import DAY_ONE, batch, entity, memory
-from recollect.core.copies import Stock
-from recollect.core.ports import RecordStore
-from recollect.core.records import Record, Weights, Where
-from recollect.core.words import Phrase
-from recollect.engines.surreal.records.schema import VERSION
-from recollect.engines.surreal.store import SurrealStore
-from recollect.errors import InvalidInput, NotFound, ProjectArchived, StoreTooNew
 from surreal_libraries import Shelf
 from surreal_stores import DATABASE, WatchedConnection, store_over
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.times import iso, parsed
-from recollect.families.bank.care.backup_manifest import (
+from everkept.core.times import iso, parsed
+from everkept.families.bank.care.backup_manifest import (
     Kept,
     Manifest,
     decoded,

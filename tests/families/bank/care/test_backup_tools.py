@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from backing_up import GRAPH, backing_up, backing_up_far_away, state_of
+from everkept.core.sessions import Call, Session
+from everkept.errors import BankNotFound, InvalidInput, NotFound, StorageFull, Unavailable
+from everkept.families.bank.care.backup_manifest import MANIFEST
+from everkept.families.bank.files import bank_files
+from everkept.families.bank.mirror.log_file import LOCK as GRAPH_LOCK
 from making import DAY_ONE
-from recollect.core.sessions import Call, Session
-from recollect.errors import BankNotFound, InvalidInput, NotFound, StorageFull, Unavailable
-from recollect.families.bank.care.backup_manifest import MANIFEST
-from recollect.families.bank.files import bank_files
-from recollect.families.bank.mirror.log_file import LOCK as GRAPH_LOCK
 
 FIRST = "memory-bank-backup-2023-11-14T22-13-20-000Z"
 
@@ -58,10 +58,10 @@ async def test_the_answer_is_what_the_contract_promises(tmp_path: Path) -> None:
 async def test_working_files_and_version_control_are_left_out(tmp_path: Path) -> None:
     async with backing_up(tmp_path) as bank:
         bank.put("progress.md", "text")
-        bank.put(".recollect-bank.lock", "{}")
+        bank.put(".everkept-bank.lock", "{}")
         bank.put(".progress.md.0123abcd.tmp", "half")
         bank.put(".git/HEAD", "ref: refs/heads/main")
-        (bank.folder / ".recollect-bank.lock").unlink()
+        (bank.folder / ".everkept-bank.lock").unlink()
         made = await bank("create_backup")
         assert set(state_of(Path(made["backupPath"]))) == {"progress.md", MANIFEST}
 
@@ -305,7 +305,7 @@ async def test_verifying_names_what_is_damaged_in_which_backup(tmp_path: Path) -
 
 
 async def test_a_call_may_name_another_store(tmp_path: Path) -> None:
-    from recollect.families.bank.registry import Registered
+    from everkept.families.bank.registry import Registered
 
     async with backing_up(tmp_path / "one") as bank:
         other = tmp_path / "two" / "memory-bank"

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from banking import Banking, bank_in
-from recollect.errors import BankNotFound, NotFound
-from recollect.families.bank.care.care_tools import CareTools, Surroundings
-from recollect.families.bank.model import CORE_FILES, MODES, BankOptions
+from everkept.errors import BankNotFound, NotFound
+from everkept.families.bank.care.care_tools import CareTools, Surroundings
+from everkept.families.bank.model import CORE_FILES, MODES, BankOptions
 
-VARIABLES = ("PATH", "AWS_SECRET_ACCESS_KEY", "RECOLLECT_DATA_DIR", "RECOLLECT_CONFIG")
+VARIABLES = ("PATH", "AWS_SECRET_ACCESS_KEY", "EVERKEPT_DATA_DIR", "EVERKEPT_CONFIG")
 
 
 @asynccontextmanager
@@ -57,7 +57,7 @@ async def test_the_diagnosis_is_a_heading_and_json(tmp_path: Path) -> None:
 async def test_the_diagnosis_tells_names_of_our_variables_alone(tmp_path: Path) -> None:
     async with caring(tmp_path) as bank:
         said = await bank("debug_mcp_config", verbose=True)
-        assert said["system"]["env"] == ["RECOLLECT_CONFIG", "RECOLLECT_DATA_DIR"]
+        assert said["system"]["env"] == ["EVERKEPT_CONFIG", "EVERKEPT_DATA_DIR"]
         assert "AWS" not in json.dumps(said)
 
 

@@ -2,8 +2,8 @@
 
 import re
 
-from recollect.families.bank.care.instructions import instructions
-from recollect.families.bank.model import CORE_FILES, DEFAULT_MODE, MODES
+from everkept.families.bank.care.instructions import instructions
+from everkept.families.bank.model import CORE_FILES, DEFAULT_MODE, MODES
 
 OFFERED = {
     "track_progress": "Add a line to the progress file.\nMore about it.",

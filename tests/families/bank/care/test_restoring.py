@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from backing_up import GRAPH, BackingUp, backing_up, state_of
 from banking import bank_in
-from recollect.core.files import is_name
-from recollect.core.sessions import Call, Session
-from recollect.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
-from recollect.families.bank.care.backup_manifest import MANIFEST
-from recollect.families.bank.care.backup_tools import BackupTools
-from recollect.families.bank.files import bank_files
-from recollect.families.bank.graph.tools import GraphTools
-from recollect.families.bank.mirror.events import LOG
-from recollect.families.bank.mirror.mirror import Mirror
-from recollect.families.bank.model import BankOptions
+from everkept.core.files import is_name
+from everkept.core.sessions import Call, Session
+from everkept.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
+from everkept.families.bank.care.backup_manifest import MANIFEST
+from everkept.families.bank.care.backup_tools import BackupTools
+from everkept.families.bank.files import bank_files
+from everkept.families.bank.graph.tools import GraphTools
+from everkept.families.bank.mirror.events import LOG
+from everkept.families.bank.mirror.mirror import Mirror
+from everkept.families.bank.model import BankOptions
 
 PUBLIC = "memory-bank-backup-2026-02-13T10-30-00-000"
 
@@ -103,7 +103,7 @@ async def test_a_home_that_is_no_folder_any_more_refuses_the_restore(tmp_path: P
         made = (await bank("create_backup", backupDir=str(shelf)))["id"]
         bank.put("progress.md", "new")
         # The lock of the folder of backups cannot be made where something else has its name.
-        (bank.home / ".recollect-backup.lock").mkdir()
+        (bank.home / ".everkept-backup.lock").mkdir()
         with pytest.raises(Unavailable, match="Nothing was restored"):
             await bank("restore_backup", backupId=made, backupDir=str(shelf))
         assert bank.get("progress.md") == "new"
@@ -323,7 +323,7 @@ async def test_an_id_without_a_folder_is_not_found(tmp_path: Path) -> None:
 
 
 async def test_without_a_folder_chosen_there_is_no_bank_to_restore(tmp_path: Path) -> None:
-    from recollect.families.bank.model import BankOptions
+    from everkept.families.bank.model import BankOptions
 
     async with backing_up(tmp_path, options=BankOptions(place=None)) as bank:
         with pytest.raises(BankNotFound):

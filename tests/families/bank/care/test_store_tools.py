@@ -10,15 +10,15 @@ import pytest
 
 from backing_up import backing_up_far_away
 from banking import Banking, bank_in
+from everkept.core.files import FileStore, FileStores
+from everkept.core.sessions import Session
+from everkept.errors import BankNotFound, InvalidInput, NotFound, ReadOnly, Unavailable
+from everkept.families.bank.banks import Banks
+from everkept.families.bank.care import store_tools
+from everkept.families.bank.care.store_tools import StoreTools
+from everkept.families.bank.model import CORE_FILES, BankOptions
+from everkept.families.bank.registry import Registered
 from making import DAY_ONE
-from recollect.core.files import FileStore, FileStores
-from recollect.core.sessions import Session
-from recollect.errors import BankNotFound, InvalidInput, NotFound, ReadOnly, Unavailable
-from recollect.families.bank.banks import Banks
-from recollect.families.bank.care import store_tools
-from recollect.families.bank.care.store_tools import StoreTools
-from recollect.families.bank.model import CORE_FILES, BankOptions
-from recollect.families.bank.registry import Registered
 
 PATIENCE = 60  # seconds until a test stops waiting for what has hung
 REMOTE = "ssh://ada@example.org/srv/project"

@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 
 from banking import Banking, bank_in
-from recollect.core.files import FileStore
-from recollect.errors import InvalidInput, RecollectError, Refused, StoreBusy
-from recollect.families.bank.context.batches import SKIPPED, read_batch, write_batch
-from recollect.families.bank.context.file_model import FileWrite
-from recollect.families.bank.files.bank_files import etag_of
-from recollect.values import replace
+from everkept.core.files import FileStore
+from everkept.errors import EverkeptError, InvalidInput, Refused, StoreBusy
+from everkept.families.bank.context.batches import SKIPPED, read_batch, write_batch
+from everkept.families.bank.context.file_model import FileWrite
+from everkept.families.bank.files.bank_files import etag_of
+from everkept.values import replace
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def test_the_rest_is_skipped_after_a_failure_if_asked(team: Banking) -> No
     ],
 )
 async def test_a_wrong_batch_writes_nothing(
-    team: Banking, names: list[str], error: type[RecollectError]
+    team: Banking, names: list[str], error: type[EverkeptError]
 ) -> None:
     with pytest.raises(error) as caught:
         await write_batch(team.bank, [FileWrite(name, "x") for name in names], stop_on_error=False)

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.errors import InvalidInput
-from recollect.families.bank.context.context import (
+from everkept.errors import InvalidInput
+from everkept.families.bank.context.context import (
     BY_USE,
     Fitted,
     cost,
     fitting_digest,
     fitting_files,
 )
-from recollect.families.bank.context.digest import CurrentContext, Decided, Digest, digest_of
-from recollect.families.bank.model import CORE_FILES
+from everkept.families.bank.context.digest import CurrentContext, Decided, Digest, digest_of
+from everkept.families.bank.model import CORE_FILES
 
 HISTORY = "# Project Progress\n\n## Done\n\n- Long ago\n\n## Update History\n\n"
 

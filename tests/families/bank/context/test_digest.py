@@ -2,7 +2,7 @@
 
 import pytest
 
-from recollect.families.bank.context.digest import (
+from everkept.families.bank.context.digest import (
     Digest,
     digest_of,
     limited,
@@ -11,7 +11,7 @@ from recollect.families.bank.context.digest import (
     recent_progress,
     shortened,
 )
-from recollect.families.bank.text.templates import TEMPLATES
+from everkept.families.bank.text.templates import TEMPLATES
 
 ACTIVE = """\
 # Current Context

@@ -1,8 +1,8 @@
 import pytest
 
-from recollect.families.bank.context.digest import digest_of
-from recollect.families.bank.context.excerpts import digest_text, hit_of, passage, pointers_in
-from recollect.families.bank.graph_model import (
+from everkept.families.bank.context.digest import digest_of
+from everkept.families.bank.context.excerpts import digest_text, hit_of, passage, pointers_in
+from everkept.families.bank.graph_model import (
     EntityView,
     FoundEntity,
     ObservationView,

@@ -9,25 +9,25 @@ from typing import Any
 import pytest
 
 from banking import Banking, bank_in
-from filing import CountingThreads, counted_calls
-from recollect.core.sessions import Session
-from recollect.errors import (
+from everkept.core.sessions import Session
+from everkept.errors import (
     BankNotFound,
     EtagMismatch,
+    EverkeptError,
     FileNotFound,
     InvalidInput,
     NotFound,
-    RecollectError,
     Refused,
     Unavailable,
 )
-from recollect.families.bank.banks import Bank
-from recollect.families.bank.context.file_model import CONTENT_LIMIT
-from recollect.families.bank.context.file_tools import FileTools
-from recollect.families.bank.files.bank_files import etag_of
-from recollect.families.bank.model import CORE_FILES, BankOptions
-from recollect.families.bank.registry import Registered
-from recollect.filestores.finding import Files
+from everkept.families.bank.banks import Bank
+from everkept.families.bank.context.file_model import CONTENT_LIMIT
+from everkept.families.bank.context.file_tools import FileTools
+from everkept.families.bank.files.bank_files import etag_of
+from everkept.families.bank.model import CORE_FILES, BankOptions
+from everkept.families.bank.registry import Registered
+from everkept.filestores.finding import Files
+from filing import CountingThreads, counted_calls
 from sshing import LOOPBACK, Keys, asyncssh_server
 
 
@@ -160,7 +160,7 @@ async def test_mode_rules_are_written_only_on_request(team: Banking) -> None:
 
 async def test_a_failure_to_initialize_is_an_error(team: Banking) -> None:
     (team.home / "file").write_text("no folder", encoding="utf-8")
-    with pytest.raises(RecollectError) as caught:
+    with pytest.raises(EverkeptError) as caught:
         await team("initialize_memory_bank", path="file")
     assert str(caught.value).startswith("Failed to initialize Memory Bank: ")
     assert team.session.bank is None
@@ -280,7 +280,7 @@ async def test_working_files_are_neither_listed_nor_reached(bank: Banking) -> No
     bank.put(".secret.md", "hidden")
     listed = await bank("list_memory_bank_files")
     assert listed["files"] == sorted(CORE_FILES)
-    for name in (".progress.md.1a2b3c4d.tmp", ".secret.md", ".recollect-bank.lock"):
+    for name in (".progress.md.1a2b3c4d.tmp", ".secret.md", ".everkept-bank.lock"):
         with pytest.raises(Refused):
             await bank("read_memory_bank_file", filename=name)
         with pytest.raises(Refused):
@@ -321,7 +321,7 @@ async def test_what_is_not_utf_8_is_shown_with_a_warning(bank: Banking) -> None:
 
 @pytest.mark.parametrize("name", ["missing.md", "../progress.md", "/etc/passwd", "notes.txt"])
 async def test_a_file_that_cannot_be_read_is_named(bank: Banking, name: str) -> None:
-    with pytest.raises(RecollectError) as caught:
+    with pytest.raises(EverkeptError) as caught:
         await bank("read_memory_bank_file", filename=name)
     assert str(caught.value).startswith(f"Error reading file {name}: ")
     assert caught.value.code == ("FILE_NOT_FOUND" if name == "missing.md" else "refused")
@@ -342,7 +342,7 @@ async def test_a_file_that_cannot_be_read_is_named(bank: Banking, name: str) -> 
 )
 async def test_an_error_names_the_file_once(bank: Banking, name: str, said: str) -> None:
     (bank.folder / "dir.md").mkdir()
-    with pytest.raises(RecollectError) as caught:
+    with pytest.raises(EverkeptError) as caught:
         await bank("read_memory_bank_file", filename=name)
     assert str(caught.value).startswith(f"Error reading file {name}: {said}")
     assert str(caught.value).count(name) == 1

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from banking import Banking, bank_in
-from recollect.core.tokens import token_count
-from recollect.errors import InvalidInput, NotFound, Unavailable
-from recollect.families.bank.banks import Bank
-from recollect.families.bank.context.file_tools import FileTools
-from recollect.families.bank.files.bank_files import etag_of
-from recollect.families.bank.files.core_files import ensure_core_files
-from recollect.families.bank.model import CORE_FILES
+from everkept.core.tokens import token_count
+from everkept.errors import InvalidInput, NotFound, Unavailable
+from everkept.families.bank.banks import Bank
+from everkept.families.bank.context.file_tools import FileTools
+from everkept.families.bank.files.bank_files import etag_of
+from everkept.families.bank.files.core_files import ensure_core_files
+from everkept.families.bank.model import CORE_FILES
 
 
 async def no_graph(_: Bank) -> str | None:

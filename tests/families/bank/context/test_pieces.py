@@ -2,7 +2,7 @@
 
 import pytest
 
-from recollect.families.bank.context.pieces import beginning, best_part, fits, text_cost
+from everkept.families.bank.context.pieces import beginning, best_part, fits, text_cost
 
 SENTENCES = "The first thing is said here. The second one follows it.\nA third line is next. "
 

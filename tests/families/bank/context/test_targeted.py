@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from everkept.errors import BankNotFound, InvalidInput
+from everkept.families.bank.context.targeted import TargetedTools
+from everkept.families.bank.graph.doc_pointers import DocPointerTools
+from everkept.families.bank.graph.tools import GraphTools
 from graphing import SilentMirror
-from recollect.errors import BankNotFound, InvalidInput
-from recollect.families.bank.context.targeted import TargetedTools
-from recollect.families.bank.graph.doc_pointers import DocPointerTools
-from recollect.families.bank.graph.tools import GraphTools
 from searching import Searched, searched_in
 
 DECISIONS = "# Decision Log\n\n## Use Postgres\n\n- **Decision:** Orders go to Postgres.\n"

@@ -11,11 +11,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from banking import Banking, bank_in
-from filing import CountingThreads, cancel_at_once
-from recollect.core.files import FileStore
-from recollect.errors import EtagMismatch, FileNotFound, Refused, StorageFull
-from recollect.families.bank.banks import Bank
-from recollect.families.bank.files.bank_files import (
+from everkept.core.files import FileStore
+from everkept.errors import EtagMismatch, FileNotFound, Refused, StorageFull
+from everkept.families.bank.banks import Bank
+from everkept.families.bank.files.bank_files import (
     edit,
     etag_of,
     file_names,
@@ -25,9 +24,10 @@ from recollect.families.bank.files.bank_files import (
     text_or_none,
     write,
 )
-from recollect.families.bank.files.core_files import prepare
-from recollect.families.bank.text.encodings import marked_encoding
-from recollect.values import replace
+from everkept.families.bank.files.core_files import prepare
+from everkept.families.bank.text.encodings import marked_encoding
+from everkept.values import replace
+from filing import CountingThreads, cancel_at_once
 
 
 class Filling:

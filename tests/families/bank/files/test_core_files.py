@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from banking import Banking, bank_in
-from recollect.families.bank.files.core_files import (
+from everkept.families.bank.files.core_files import (
     ensure_core_files,
     migrate_names,
     name_warnings,
     prepare,
 )
-from recollect.families.bank.model import CORE_FILES, LEGACY_NAMES
+from everkept.families.bank.model import CORE_FILES, LEGACY_NAMES
 
 
 @pytest.fixture

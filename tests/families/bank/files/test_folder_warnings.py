@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from banking import Banking, bank_in
-from recollect.families.bank.banks import Bank
-from recollect.families.bank.context.file_tools import FileTools
+from everkept.families.bank.banks import Bank
+from everkept.families.bank.context.file_tools import FileTools
 
 
 async def _no_graph(_: Bank) -> str | None:

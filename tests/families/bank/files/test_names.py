@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import FileNotFound, InvalidInput, RecollectError, Refused
-from recollect.families.bank.files.names import (
+from everkept.errors import EverkeptError, FileNotFound, InvalidInput, Refused
+from everkept.families.bank.files.names import (
     candidates,
     checked_name,
     checked_new_name,
@@ -14,7 +14,7 @@ from recollect.families.bank.files.names import (
     repeated,
     written_name,
 )
-from recollect.families.bank.model import CORE_FILES, LEGACY_NAMES
+from everkept.families.bank.model import CORE_FILES, LEGACY_NAMES
 
 OUTSIDE = {
     "absolute": "/etc/notes.md",
@@ -41,7 +41,7 @@ OUTSIDE = {
     "double ending": "notes.md.exe",
     "ending alone": ".md",
     "hidden": ".notes.md",
-    "a lock of ours": ".recollect-bank.lock",
+    "a lock of ours": ".everkept-bank.lock",
     "a file half written": ".progress.md.1a2b3c4d.tmp",
     "trailing dot": "notes.md.",
     "trailing blank": "notes.md ",
@@ -172,7 +172,7 @@ def test_a_message_shows_what_cannot_be_seen_in_a_name() -> None:
         lambda: checked_name(turned),
         lambda: matching(["X\u202e.md", "x\u202e.MD"], "x\u202e.mD"),
     ):
-        with pytest.raises(RecollectError) as caught:
+        with pytest.raises(EverkeptError) as caught:
             attempt()
         assert "\u202e" not in str(caught.value)
         assert "\\u202e" in str(caught.value)

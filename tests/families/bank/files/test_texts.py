@@ -1,9 +1,9 @@
 from pathlib import Path
 
 from banking import Banking, bank_in
-from recollect.core.files import FileInfo
-from recollect.families.bank.banks import Bank
-from recollect.families.bank.files.texts import Texts, searched_files
+from everkept.core.files import FileInfo
+from everkept.families.bank.banks import Bank
+from everkept.families.bank.files.texts import Texts, searched_files
 from remembering import Time
 
 

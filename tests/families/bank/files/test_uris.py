@@ -1,7 +1,7 @@
 import pytest
 
-from recollect.errors import InvalidInput
-from recollect.families.bank.files.uris import path_in, uri_of
+from everkept.errors import InvalidInput
+from everkept.families.bank.files.uris import path_in, uri_of
 
 
 @pytest.mark.parametrize(

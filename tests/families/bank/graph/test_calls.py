@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
+from everkept.core.entities import ENTITY, new_entity
+from everkept.core.ports import RecordStore
+from everkept.core.records import Batch, Insert, Where
+from everkept.families.bank.banks import Bank
+from everkept.families.bank.mirror.changes import Own
+from everkept.families.bank.mirror.mirror import Mirror
+from everkept.tools.tool import Warned
+from everkept.values import replace
 from graphing import CountingRecords, Graphing, graph_in, offer
-from recollect.core.entities import ENTITY, new_entity
-from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Insert, Where
-from recollect.families.bank.banks import Bank
-from recollect.families.bank.mirror.changes import Own
-from recollect.families.bank.mirror.mirror import Mirror
-from recollect.tools.tool import Warned
-from recollect.values import replace
 
 LOG = "graph/graph.jsonl"
 SHOP, ORDERS = "ent_dCaO4uichTpa", "ent_C38QptuQfgbA"

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from everkept.errors import NotFound, Refused
 from graphing import Graphing, graph_in
-from recollect.errors import NotFound, Refused
 
 
 @pytest.fixture(params=["memory", "sqlite"])

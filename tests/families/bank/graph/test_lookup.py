@@ -6,15 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from banking import HomeRecords
+from everkept.core.records import Delete, Insert, Record, Restore, Step, Update, Where
+from everkept.core.times import iso
+from everkept.engines.memory.store import MemoryStore
+from everkept.errors import NotFound
+from everkept.families.bank.graph import lookup as graph_lookup
+from everkept.families.bank.graph.lookup import Directory
+from everkept.families.bank.graph_ids import entity_id, observation_id
 from graphing import CountingRecords, Graphing, SilentMirror, graph_in, offer
 from making import batch, entity, note, record_ref
-from recollect.core.records import Delete, Insert, Record, Restore, Step, Update, Where
-from recollect.core.times import iso
-from recollect.engines.memory.store import MemoryStore
-from recollect.errors import NotFound
-from recollect.families.bank.graph import lookup as graph_lookup
-from recollect.families.bank.graph.lookup import Directory
-from recollect.families.bank.graph_ids import entity_id, observation_id
 
 MANY = 300
 

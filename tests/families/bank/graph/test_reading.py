@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from everkept.core.entities import ENTITY
+from everkept.core.records import Where
+from everkept.errors import AmbiguousName, NotFound
+from everkept.families.bank.graph import reading as graph_reading
 from graphing import Graphing, graph_in
 from making import batch, entity, link, memory
-from recollect.core.entities import ENTITY
-from recollect.core.records import Where
-from recollect.errors import AmbiguousName, NotFound
-from recollect.families.bank.graph import reading as graph_reading
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from everkept.errors import AmbiguousName, BankNotFound, InvalidInput, NotFound
+from everkept.tools.tool import Warned
 from graphing import Graphing, graph_in
-from recollect.errors import AmbiguousName, BankNotFound, InvalidInput, NotFound
-from recollect.tools.tool import Warned
 
 SHOP = "ent_dCaO4uichTpa"
 ORDERS = "ent_C38QptuQfgbA"

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from banking import HomeRecords
+from everkept.core.entities import ENTITY, OBSERVATION
+from everkept.core.records import Link, Record, Where
+from everkept.core.text import digest
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import AmbiguousName
 from graphing import CountingRecords, Graphing, SilentMirror, graph_in, offer
 from making import batch, entity, link
-from recollect.core.entities import ENTITY, OBSERVATION
-from recollect.core.records import Link, Record, Where
-from recollect.core.text import digest
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import AmbiguousName
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 

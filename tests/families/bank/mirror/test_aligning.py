@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from everkept.core.times import iso
+from everkept.families.bank.graph.lookup import Lookup
+from everkept.families.bank.graph_ids import entity_id, observation_id
+from everkept.families.bank.graph_model import observation_public_id, public_id
 from mirroring import Mirroring, entity_deleted, mirrored, observed, related, upserted
-from recollect.core.times import iso
-from recollect.families.bank.graph.lookup import Lookup
-from recollect.families.bank.graph_ids import entity_id, observation_id
-from recollect.families.bank.graph_model import observation_public_id, public_id
 
 SECRET = "Login: password: correcthorse99 is the demo account"
 

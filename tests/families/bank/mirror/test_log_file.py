@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.records import Ref
+from everkept.families.bank.mirror.log_file import noted_banks
 from mirroring import Mirroring, entity_deleted, mirrored, observed, upserted
-from recollect.core.records import Ref
-from recollect.families.bank.mirror.log_file import noted_banks
 
 SECRET = "Secret Street"
 

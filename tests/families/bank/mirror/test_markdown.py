@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from everkept.families.bank.mirror.markdown import summary, view
+from everkept.families.bank.mirror.state import GraphState
 from mirroring import Mirroring, mirrored, upserted
-from recollect.families.bank.mirror.markdown import summary, view
-from recollect.families.bank.mirror.state import GraphState
 
 VIEW = "graph/graph.md"
 

@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everkept.core.entities import ensure_entities
+from everkept.core.times import iso
+from everkept.families.bank.graph_ids import entity_id
 from mirroring import (
     MARKER,
     Mirroring,
@@ -19,9 +22,6 @@ from mirroring import (
     replay,
     upserted,
 )
-from recollect.core.entities import ensure_entities
-from recollect.core.times import iso
-from recollect.families.bank.graph_ids import entity_id
 
 
 @pytest.fixture

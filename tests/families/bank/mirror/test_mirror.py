@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import MarkerMismatch, ReadOnly
+from everkept.families.bank.graph_ids import entity_id
 from mirroring import (
     MARKER,
     Crash,
@@ -20,10 +24,6 @@ from mirroring import (
     relation_removed,
     upserted,
 )
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import MarkerMismatch, ReadOnly
-from recollect.families.bank.graph_ids import entity_id
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -3,6 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everkept.families.bank.mirror.events import MARKER_LINE, read_log, written
+from everkept.families.bank.mirror.state import Event, difference, heard, replayed
 from mirroring import (
     MARKER,
     as_lines,
@@ -13,8 +15,6 @@ from mirroring import (
     replay,
     upserted,
 )
-from recollect.families.bank.mirror.events import MARKER_LINE, read_log, written
-from recollect.families.bank.mirror.state import Event, difference, heard, replayed
 
 T = 1_700_000_000_000_000
 SECOND = 1_000_000

@@ -11,6 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from everkept.core.entities import ENTITY, new_entity
+from everkept.core.records import Batch, Insert, Where
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import Refused
+from everkept.families.bank.mirror.changes import Moved, Own, events_of, mark_of
 from mirroring import (
     LOG,
     MARKER,
@@ -26,12 +32,6 @@ from mirroring import (
     replay,
     upserted,
 )
-from recollect.core.entities import ENTITY, new_entity
-from recollect.core.records import Batch, Insert, Where
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import Refused
-from recollect.families.bank.mirror.changes import Moved, Own, events_of, mark_of
 
 NAMES = ("Ada", "Bob", "Cleo", "Dan")
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from everkept.errors import BankNotFound, InvalidInput, MarkerMismatch, NotFound
+from everkept.families.bank.mirror.tools import MirrorExtras, MirrorTools
 from mirroring import (
     LOG,
     Mirroring,
@@ -18,8 +20,6 @@ from mirroring import (
     replay,
     upserted,
 )
-from recollect.errors import BankNotFound, InvalidInput, MarkerMismatch, NotFound
-from recollect.families.bank.mirror.tools import MirrorExtras, MirrorTools
 
 
 @pytest.fixture

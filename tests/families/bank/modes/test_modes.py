@@ -1,8 +1,8 @@
 import pytest
 
-from recollect.families.bank import toolset
-from recollect.families.bank.model import MODES, BankOptions, Mode
-from recollect.families.bank.modes.modes import ALWAYS, MODE_TOOLS, TOOLS, mode_of, tools_of
+from everkept.families.bank import toolset
+from everkept.families.bank.model import MODES, BankOptions, Mode
+from everkept.families.bank.modes.modes import ALWAYS, MODE_TOOLS, TOOLS, mode_of, tools_of
 
 
 @pytest.mark.parametrize(

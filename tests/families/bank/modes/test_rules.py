@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from banking import Banking, bank_in
-from recollect.families.bank.model import CORE_FILES, MODES, Mode
-from recollect.families.bank.modes.built_in_rules import RULES
-from recollect.families.bank.modes.rules import LONGEST_FILE, rules_of, write_rules
+from everkept.families.bank.model import CORE_FILES, MODES, Mode
+from everkept.families.bank.modes.built_in_rules import RULES
+from everkept.families.bank.modes.rules import LONGEST_FILE, rules_of, write_rules
 
 OWN = """\
 mode: code

@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 
 from banking import Banking, bank_in
-from recollect.core.files import FileStore
-from recollect.core.sessions import Session
-from recollect.errors import BankNotFound, InvalidInput, Refused, Unavailable
-from recollect.families.bank.banks import Banks
-from recollect.families.bank.model import BankOptions
-from recollect.families.bank.modes.tools import ACTIVE_AGAIN, UPDATING, ModeTools
-from recollect.families.bank.registry import Registry
-from recollect.filestores.finding import Files
+from everkept.core.files import FileStore
+from everkept.core.sessions import Session
+from everkept.errors import BankNotFound, InvalidInput, Refused, Unavailable
+from everkept.families.bank.banks import Banks
+from everkept.families.bank.model import BankOptions
+from everkept.families.bank.modes.tools import ACTIVE_AGAIN, UPDATING, ModeTools
+from everkept.families.bank.registry import Registry
+from everkept.filestores.finding import Files
 
 RULES = "mode: debug\ninstructions:\n  general: [Look twice.]\n  umb: {trigger: '^sync$'}\n"
 

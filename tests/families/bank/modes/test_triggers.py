@@ -1,6 +1,6 @@
 import pytest
 
-from recollect.families.bank.modes.triggers import (
+from everkept.families.bank.modes.triggers import (
     LONGEST_PATTERN,
     BadTrigger,
     asks_for_update,

@@ -1,4 +1,4 @@
-from recollect.families.bank.progress.thinking import MOST_BRANCHES, Trains
+from everkept.families.bank.progress.thinking import MOST_BRANCHES, Trains
 
 
 def test_trains_are_kept_apart_by_session_and_name() -> None:

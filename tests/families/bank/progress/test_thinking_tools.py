@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from banking import Banking, bank_in
-from recollect.core.sessions import Session
-from recollect.core.times import parsed
-from recollect.errors import BankNotFound, InvalidInput, NotFound
-from recollect.families.bank.progress.thinking_tools import ThinkingTools
+from everkept.core.sessions import Session
+from everkept.core.times import parsed
+from everkept.errors import BankNotFound, InvalidInput, NotFound
+from everkept.families.bank.progress.thinking_tools import ThinkingTools
 from remembering import Time
 
 AT = parsed("2026-02-13T10:30:00Z")

@@ -7,10 +7,10 @@ import anyio
 import pytest
 
 from banking import Banking, bank_in
-from recollect.core.times import parsed
-from recollect.errors import BankNotFound, InvalidInput, NotFound, RecollectError
-from recollect.families.bank.model import BankOptions
-from recollect.families.bank.progress.tools import ProgressTools
+from everkept.core.times import parsed
+from everkept.errors import BankNotFound, EverkeptError, InvalidInput, NotFound
+from everkept.families.bank.model import BankOptions
+from everkept.families.bank.progress.tools import ProgressTools
 from remembering import Time
 
 SECOND = 1_000_000
@@ -214,7 +214,7 @@ async def test_without_a_bank_nothing_is_made(
         with pytest.raises(BankNotFound) as raised:
             await banking(tool, **arguments)
         assert raised.value.facts["expectedPath"] == str(tmp_path / "memory-bank")
-        with pytest.raises(RecollectError):
+        with pytest.raises(EverkeptError):
             await banking(tool, storeId="unknown", **arguments)
         assert not banking.folder.exists()
 
@@ -287,7 +287,7 @@ async def test_a_name_that_is_blank_is_no_name(tmp_path: Path) -> None:
 
 async def test_a_context_that_cannot_be_updated_says_what_was_attempted(bank: Banking) -> None:
     bank.put("active-context.md", b"a\0b")
-    with pytest.raises(RecollectError) as caught:
+    with pytest.raises(EverkeptError) as caught:
         await bank("update_active_context", tasks=["x"])
     assert str(caught.value).startswith("Error updating active context: active-context.md was not")
     assert str(caught.value).count("Error updating") == 1

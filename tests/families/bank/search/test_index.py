@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from banking import bank_in
-from recollect.core.ports import Library
-from recollect.core.records import Batch, Change, Delete, Update, Where
-from recollect.core.times import iso
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import Unavailable
-from recollect.families.bank.banks import Bank
-from recollect.families.bank.model import INDEX_BANK, INDEXED_FILE, SECTION, BankOptions
-from recollect.families.bank.search import records as section_records
-from recollect.families.bank.search.writing import ROWS
-from recollect.families.bank.text.templates import TEMPLATES
+from everkept.core.ports import Library
+from everkept.core.records import Batch, Change, Delete, Update, Where
+from everkept.core.times import iso
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import Unavailable
+from everkept.families.bank.banks import Bank
+from everkept.families.bank.model import INDEX_BANK, INDEXED_FILE, SECTION, BankOptions
+from everkept.families.bank.search import records as section_records
+from everkept.families.bank.search.writing import ROWS
+from everkept.families.bank.text.templates import TEMPLATES
 from searching import Searched, searched_in
 
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.bank.search import literal
-from recollect.families.bank.search.literal import MOST_CONTENT, Needle, found_lines
-from recollect.families.bank.text.markdown import lines_of
+from everkept.families.bank.search import literal
+from everkept.families.bank.search.literal import MOST_CONTENT, Needle, found_lines
+from everkept.families.bank.text.markdown import lines_of
 
 TEXT = "First line\nSecond LINE here\n\nlast line"
 

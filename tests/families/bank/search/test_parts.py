@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.times import iso
-from recollect.families.bank.search.parts import LONGEST, moment_of, part_at, parts_of
-from recollect.families.bank.text.templates import TEMPLATES
+from everkept.core.times import iso
+from everkept.families.bank.search.parts import LONGEST, moment_of, part_at, parts_of
+from everkept.families.bank.text.templates import TEMPLATES
 
 PROGRESS = """# Project Progress
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from banking import bank_in
-from recollect.core.sessions import Session
-from recollect.embedders.onnx import OnnxEmbedder
-from recollect.errors import BankNotFound
-from recollect.families.bank.model import SECTION, BankOptions
-from recollect.families.bank.search.records import MOST_INDEXED
-from recollect.families.bank.text.templates import TEMPLATES
+from everkept.core.sessions import Session
+from everkept.embedders.onnx import OnnxEmbedder
+from everkept.errors import BankNotFound
+from everkept.families.bank.model import SECTION, BankOptions
+from everkept.families.bank.search.records import MOST_INDEXED
+from everkept.families.bank.text.templates import TEMPLATES
 from remembering import PromptIndexing
 from searching import Searched, searched_in
 

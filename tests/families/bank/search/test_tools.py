@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from everkept.core.files import FileInfo
+from everkept.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
+from everkept.families.bank.banks import Banks
+from everkept.families.bank.model import SECTION
+from everkept.families.bank.search.tools import MOST_SECTIONS
 from filing import CountingThreads, counted_calls
-from recollect.core.files import FileInfo
-from recollect.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
-from recollect.families.bank.banks import Banks
-from recollect.families.bank.model import SECTION
-from recollect.families.bank.search.tools import MOST_SECTIONS
 from remembering import PromptIndexing
 from searching import Searched, searched_in
 

@@ -2,12 +2,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from everkept.core.sessions import Session
+from everkept.engines.memory.store import MemoryStore
+from everkept.errors import ModelUnavailable
+from everkept.families.bank.model import SECTION
+from everkept.families.bank.search.vectors import FEW, SectionVectors
 from making import batch, memory
-from recollect.core.sessions import Session
-from recollect.engines.memory.store import MemoryStore
-from recollect.errors import ModelUnavailable
-from recollect.families.bank.model import SECTION
-from recollect.families.bank.search.vectors import FEW, SectionVectors
 from remembering import PromptIndexing
 
 COMMAND = Session(is_conversation=False)

@@ -5,7 +5,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from recollect.families.bank.text.blocks import headings_of, lines_of, outline
+from everkept.families.bank.text.blocks import headings_of, lines_of, outline
 
 PIECES = st.sampled_from(
     [

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from banking import Banking, bank_in
-from recollect.errors import Refused
-from recollect.families.bank.progress.tools import ProgressTools
-from recollect.families.bank.text.edit_warnings import edit_warnings
+from everkept.errors import Refused
+from everkept.families.bank.progress.tools import ProgressTools
+from everkept.families.bank.text.edit_warnings import edit_warnings
 
 OPEN = "# C\n\n## Notes\n\n```js\ncode\n\n## Known Issues\n\n- i\n"
 

@@ -1,7 +1,7 @@
 import pytest
 
-from recollect.core.times import parsed
-from recollect.families.bank.text.entries import (
+from everkept.core.times import parsed
+from everkept.families.bank.text.entries import (
     LABELS,
     SIGNS,
     Category,
@@ -21,7 +21,7 @@ from recollect.families.bank.text.entries import (
     session_note,
     shown_user,
 )
-from recollect.families.bank.text.markdown import items, sections
+from everkept.families.bank.text.markdown import items, sections
 
 AT = parsed("2026-02-13T10:30:00Z")
 

@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.bank.text.headings import ISSUES, TASKS
-from recollect.families.bank.text.lists import listed, with_list
-from recollect.families.bank.text.markdown import sections
+from everkept.families.bank.text.headings import ISSUES, TASKS
+from everkept.families.bank.text.lists import listed, with_list
+from everkept.families.bank.text.markdown import sections
 
 LINES = st.sampled_from(
     [

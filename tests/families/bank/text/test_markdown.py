@@ -2,7 +2,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from recollect.families.bank.text.markdown import (
+from everkept.families.bank.text.markdown import (
     appended,
     body,
     box_of,

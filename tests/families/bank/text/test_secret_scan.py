@@ -1,6 +1,6 @@
 """Secrets in what is written are named, however long the text is."""
 
-from recollect.families.bank.text.secret_scan import scan_warnings
+from everkept.families.bank.text.secret_scan import scan_warnings
 
 SECRET = "password = hunter2secret9\n"
 

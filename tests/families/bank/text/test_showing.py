@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.errors import InvalidInput
-from recollect.families.bank.text.encodings import decoding_warning
-from recollect.families.bank.text.showing import picked, shown
+from everkept.errors import InvalidInput
+from everkept.families.bank.text.encodings import decoding_warning
+from everkept.families.bank.text.showing import picked, shown
 
 
 def test_what_is_no_utf_8_is_marked_and_named() -> None:

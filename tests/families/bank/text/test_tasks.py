@@ -1,7 +1,7 @@
 import pytest
 
-from recollect.errors import NotFound
-from recollect.families.bank.text.tasks import TaskEdit, edited_tasks
+from everkept.errors import NotFound
+from everkept.families.bank.text.tasks import TaskEdit, edited_tasks
 
 TEXT = "# Current Context\n\n## Ongoing Tasks\n\n- [ ] Write docs\n- Fix login\n- Fix logout\n"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from recollect.families.bank.model import CORE_FILES
-from recollect.families.bank.text.markdown import sections
-from recollect.families.bank.text.templates import TEMPLATES, is_placeholder
+from everkept.families.bank.model import CORE_FILES
+from everkept.families.bank.text.markdown import sections
+from everkept.families.bank.text.templates import TEMPLATES, is_placeholder
 
 
 def test_every_core_file_begins_with_the_headings_that_tools_look_for() -> None:

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from recollect.errors import InvalidInput
-from recollect.families.gateway.calling.arguments import check
-from recollect.families.gateway.model import JSON
+from everkept.errors import InvalidInput
+from everkept.families.gateway.calling.arguments import check
+from everkept.families.gateway.model import JSON
 
 SCHEMA: JSON = {
     "type": "object",

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everkept.errors import InvalidInput
+from everkept.families.gateway.calling.mapping import mapped
+from everkept.families.gateway.model import JSON
 from gatewaying import tool_config
-from recollect.errors import InvalidInput
-from recollect.families.gateway.calling.mapping import mapped
-from recollect.families.gateway.model import JSON
 
 KEYS = st.sampled_from("abcdef")
 VALUES = st.recursive(

@@ -1,10 +1,10 @@
 import pytest
 
+from everkept.errors import EverkeptError, UpstreamError, UpstreamUnavailable
+from everkept.families.gateway.calling.name import NameThere
+from everkept.families.gateway.model import ONLY
+from everkept.families.gateway.toolset import GatewayTools
 from gatewaying import MemoryUpstream, a_call, gateway_config, listing, said, tool_config
-from recollect.errors import RecollectError, UpstreamError, UpstreamUnavailable
-from recollect.families.gateway.calling.name import NameThere
-from recollect.families.gateway.model import ONLY
-from recollect.families.gateway.toolset import GatewayTools
 
 PREFIXED = "notes__search"
 
@@ -67,7 +67,7 @@ async def test_a_call_that_failed_has_the_name_asked_for_again(failure: str) -> 
     for _ in range(2):
         try:
             assert (await tool.run(a_call(), {"query": "tea"})).is_error
-        except RecollectError:
+        except EverkeptError:
             assert failure != "answer"
     assert upstream.listings == 2
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everkept.errors import UpstreamError
+from everkept.families.gateway.calling.results import result_of
+from everkept.families.gateway.model import JSON
+from everkept.tools.tool import Result
 from gatewaying import said
-from recollect.errors import UpstreamError
-from recollect.families.gateway.calling.results import result_of
-from recollect.families.gateway.model import JSON
-from recollect.tools.tool import Result
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from everkept.families.gateway.drifting.drift import Drift, drift
+from everkept.families.gateway.file.reading import read
+from everkept.families.gateway.model import JSON, ONLY, ToolConfig
 from gatewaying import TEXT, gateway_config, listing, tool_config
-from recollect.families.gateway.drifting.drift import Drift, drift
-from recollect.families.gateway.file.reading import read
-from recollect.families.gateway.model import JSON, ONLY, ToolConfig
 
 
 def serious(tool: ToolConfig, there: JSON) -> list[Drift]:

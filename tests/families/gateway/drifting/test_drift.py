@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
+from everkept.families.gateway.drifting.drift import Drift, clashes, drift
+from everkept.families.gateway.model import JSON, ONLY, GatewayConfig, PassThrough, ToolConfig
+from everkept.values import replace
 from gatewaying import gateway_config, listing, tool_config
-from recollect.families.gateway.drifting.drift import Drift, clashes, drift
-from recollect.families.gateway.model import JSON, ONLY, GatewayConfig, PassThrough, ToolConfig
-from recollect.values import replace
 
 TEXT: JSON = {"type": "string"}
 NUMBER: JSON = {"type": "number"}

@@ -3,8 +3,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.families.gateway.drifting.fitting import Misfit, Side, misfits
-from recollect.families.gateway.schemas.root import Root
+from everkept.families.gateway.drifting.fitting import Misfit, Side, misfits
+from everkept.families.gateway.schemas.root import Root
 
 TYPES = ["string", "number", "integer", "boolean", "array", "object", "null"]
 VALUES = st.recursive(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.json_text import Document
-from recollect.families.gateway.file.file_schema import file_schema
-from recollect.families.gateway.file.paths import joined_path
-from recollect.families.gateway.file.reading import read
+from everkept.core.json_text import Document
+from everkept.families.gateway.file.file_schema import file_schema
+from everkept.families.gateway.file.paths import joined_path
+from everkept.families.gateway.file.reading import read
 
 SCHEMA = file_schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

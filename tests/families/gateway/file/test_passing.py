@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from everkept.families.gateway.file.reading import read
 from reading_gateways import HERE, in_server, refused
-from recollect.families.gateway.file.reading import read
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.gateway.file.paths import Taken, joined_path, split_path
+from everkept.families.gateway.file.paths import Taken, joined_path, split_path
 
 keys = st.text(st.sampled_from("ab.\\\n"), min_size=1, max_size=4)
 paths = st.lists(keys, min_size=1, max_size=4)

@@ -3,9 +3,9 @@ from pathlib import PurePath
 
 import pytest
 
+from everkept.families.gateway.file.reading import read
+from everkept.families.gateway.file.schemas import can_be_written
 from reading_gateways import HERE, in_tool, refused
-from recollect.families.gateway.file.reading import read
-from recollect.families.gateway.file.schemas import can_be_written
 
 
 @pytest.mark.parametrize(

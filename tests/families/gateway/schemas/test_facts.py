@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from recollect.families.gateway.model import JSON
-from recollect.families.gateway.schemas.facts import (
+from everkept.families.gateway.model import JSON
+from everkept.families.gateway.schemas.facts import (
     at,
     below,
     in_words,
@@ -14,7 +14,7 @@ from recollect.families.gateway.schemas.facts import (
     required,
     values,
 )
-from recollect.families.gateway.schemas.root import Root, Steps, TooIntricate
+from everkept.families.gateway.schemas.root import Root, Steps, TooIntricate
 
 TEXT: JSON = {"type": "string"}
 

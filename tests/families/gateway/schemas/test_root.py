@@ -1,7 +1,7 @@
 import pytest
 
-from recollect.families.gateway.model import JSON
-from recollect.families.gateway.schemas.root import Root, Steps, TooIntricate
+from everkept.families.gateway.model import JSON
+from everkept.families.gateway.schemas.root import Root, Steps, TooIntricate
 
 
 def test_steps_come_to_an_end() -> None:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.families.gateway.model import JSON
-from recollect.families.gateway.schemas.root import Root, Steps, TooIntricate
-from recollect.families.gateway.schemas.validating import first_mistake
+from everkept.families.gateway.model import JSON
+from everkept.families.gateway.schemas.root import Root, Steps, TooIntricate
+from everkept.families.gateway.schemas.validating import first_mistake
 
 TYPES = ["string", "number", "integer", "boolean", "array", "object", "null"]
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.text("ab")

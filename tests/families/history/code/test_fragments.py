@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.history.code.fragments import (
+from everkept.families.history.code.fragments import (
     LONGEST_LINE,
     Piece,
     fragments,

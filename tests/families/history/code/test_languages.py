@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.history.code.languages import file_in, language_of, named_language
+from everkept.families.history.code.languages import file_in, language_of, named_language
 
 TAGS = [
     ("py", "python"),

@@ -1,8 +1,8 @@
 from coding import SAMPLES
-from recollect.core.records import Record
-from recollect.families.history.code.linking import links_of
-from recollect.families.history.code.outlines import Called, Outline, outline
-from recollect.families.history.model import CODE, SYMBOL, symbol_id
+from everkept.core.records import Record
+from everkept.families.history.code.linking import links_of
+from everkept.families.history.code.outlines import Called, Outline, outline
+from everkept.families.history.model import CODE, SYMBOL, symbol_id
 
 SHOP = "/home/ann/shop"
 

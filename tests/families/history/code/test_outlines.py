@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coding import SAMPLES
-from recollect.families.history.code.outlines import (
+from everkept.families.history.code.outlines import (
     LONGEST_NAME,
     MOST_NAMES,
     Called,

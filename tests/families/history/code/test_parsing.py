@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from coding import SAMPLES
-from recollect.families.history.code.grammars import GRAMMARS
-from recollect.families.history.code.outlines import Called, outline
-from recollect.families.history.code.parsing import LONGEST_PIECE, parsed
+from everkept.families.history.code.grammars import GRAMMARS
+from everkept.families.history.code.outlines import Called, outline
+from everkept.families.history.code.parsing import LONGEST_PIECE, parsed
 
 # A parser that recovers from errors takes minutes or gigabytes for these, if it is let.
 ENDLESS = ["->", "*)", "+;", "(\n", "&;\n", "`${\n", "<a>\n", "=],func \n", "def f(\n", "~:a\n"]
@@ -102,7 +102,7 @@ def test_several_threads_do_not_read_each_others_text() -> None:
 
 def test_grammars_are_loaded_only_when_there_is_code_for_them() -> None:
     program = (
-        "import sys, recollect.families.history.code.outlines as o\n"
+        "import sys, everkept.families.history.code.outlines as o\n"
         "loaded = [name for name in sys.modules if name.startswith('tree_sitter')]\n"
         "o.outline('f(1)', 'python'); o.outline('x', 'cobol')\n"
         "later = [name for name in sys.modules if name.startswith('tree_sitter_')]\n"
@@ -115,7 +115,7 @@ def test_grammars_are_loaded_only_when_there_is_code_for_them() -> None:
 def test_without_a_grammar_code_has_an_empty_outline(missing: str) -> None:
     program = (
         f"import sys; sys.modules['{missing}'] = None\n"
-        "from recollect.families.history.code.outlines import Outline, outline\n"
+        "from everkept.families.history.code.outlines import Outline, outline\n"
         "print(outline('func f() { g() }', 'go') == Outline())"
     )
     assert python(program) == "True"

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Insert, Link, Record, Step
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.families.history.code.linking import links_of
-from recollect.families.history.code.outlines import outline
-from recollect.families.history.code.tracing import Traced, trace
-from recollect.families.history.model import CODE
+from everkept.core.ports import RecordStore
+from everkept.core.records import Batch, Insert, Link, Record, Step
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.families.history.code.linking import links_of
+from everkept.families.history.code.outlines import outline
+from everkept.families.history.code.tracing import Traced, trace
+from everkept.families.history.model import CODE
 
 SHOP, BILLING = "/work/shop", "/work/billing"
 CHECKOUT = """\

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect.core.ports import RecordStore
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.sqlite.library import SqliteLibrary
+from everkept.core.ports import RecordStore
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite.library import SqliteLibrary
 
 
 @pytest.fixture(params=["memory", "sqlite"])

@@ -3,17 +3,17 @@
 import random
 from pathlib import Path
 
+from everkept.core.transcripts import Rewound, Snippet, Turn
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.families.history.importing.checkpoints import Checkpoint
+from everkept.families.history.importing.exclusion import Exclusion
 from making import DAY_ONE
 from processes import acting
-from recollect.core.transcripts import Rewound, Snippet, Turn
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.families.history.importing.checkpoints import Checkpoint
-from recollect.families.history.importing.exclusion import Exclusion
 from transcribing import MINUTE, Written, contents, importer, to_json, turn
 
 ACTOR = "history_actors:import_all"
-MARKER = "<!-- recollect: do not index -->"
+MARKER = "<!-- everkept: do not index -->"
 
 
 def files(seed: int) -> list[Written]:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.families.history.importing.exclusion import Exclusion, is_within
+from everkept.families.history.importing.exclusion import Exclusion, is_within
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.history.importing.fences import blocks, without_blocks
+from everkept.families.history.importing.fences import blocks, without_blocks
 
 
 @pytest.mark.parametrize(

@@ -3,19 +3,19 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.ports import Purged, RecordStore
+from everkept.core.records import Batch, Change, Ref, Where
+from everkept.core.transcripts import Snippet
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import InvalidInput
+from everkept.families.history.importing import forgetting
+from everkept.families.history.importing.conversations import PURGING, left_out_of
+from everkept.families.history.importing.forgetting import forget
+from everkept.families.history.model import SYMBOL, TURN, conversation_id
+from everkept.values import replace
 from making import DAY_ONE
 from processes import acting, said_by
-from recollect.core.ports import Purged, RecordStore
-from recollect.core.records import Batch, Change, Ref, Where
-from recollect.core.transcripts import Snippet
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import InvalidInput
-from recollect.families.history.importing import forgetting
-from recollect.families.history.importing.conversations import PURGING, left_out_of
-from recollect.families.history.importing.forgetting import forget
-from recollect.families.history.model import SYMBOL, TURN, conversation_id
-from recollect.values import replace
 from transcribing import SOURCE, Written, contents, conversation, importer, texts, turn
 
 CODE = "```py\ndef {0}():\n    shared()\n```"

@@ -2,12 +2,12 @@
 
 import pytest
 
+from everkept.core.records import Batch, Change, Where
+from everkept.engines.memory.store import MemoryStore
+from everkept.families.history.importing.forgetting import forget
+from everkept.families.history.importing.gate import close, gate_of, reopen, unfinished
+from everkept.families.history.model import FORGET, conversation_id
 from making import DAY_ONE
-from recollect.core.records import Batch, Change, Where
-from recollect.engines.memory.store import MemoryStore
-from recollect.families.history.importing.forgetting import forget
-from recollect.families.history.importing.gate import close, gate_of, reopen, unfinished
-from recollect.families.history.model import FORGET, conversation_id
 from transcribing import SOURCE, Written, importer, texts, turn
 
 

@@ -3,18 +3,18 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.ports import Purged, RecordStore
+from everkept.core.records import Batch, Change, Ref, Where
+from everkept.core.transcripts import Snippet
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.families.history.importing.forgetting import forget
+from everkept.families.history.model import conversation_id
 from making import DAY_ONE
 from processes import said_by
-from recollect.core.ports import Purged, RecordStore
-from recollect.core.records import Batch, Change, Ref, Where
-from recollect.core.transcripts import Snippet
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.families.history.importing.forgetting import forget
-from recollect.families.history.model import conversation_id
 from transcribing import SOURCE, Written, code_of, contents, conversation, importer, texts, turn
 
-MARKER = "<!-- recollect: do not index -->"
+MARKER = "<!-- everkept: do not index -->"
 SAID = "so far\n```py\ndef kept():\n    pass"
 MORE = f"{SAID}\n    hush()\n```"
 EDIT = Snippet("def known(): pass", file="a.py")

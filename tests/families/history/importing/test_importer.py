@@ -3,14 +3,13 @@ from collections import Counter
 
 import pytest
 
-from making import DAY_ONE
-from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Change, Where
-from recollect.core.transcripts import Rewound, Snippet, Titled
-from recollect.engines.memory.store import MemoryStore
-from recollect.errors import Unavailable
-from recollect.families.history.importing.gate import GATE
-from recollect.families.history.model import (
+from everkept.core.ports import RecordStore
+from everkept.core.records import Batch, Change, Where
+from everkept.core.transcripts import Rewound, Snippet, Titled
+from everkept.engines.memory.store import MemoryStore
+from everkept.errors import Unavailable
+from everkept.families.history.importing.gate import GATE
+from everkept.families.history.model import (
     DECISION,
     SAID,
     SUMMARY,
@@ -18,6 +17,7 @@ from recollect.families.history.model import (
     TURN,
     symbol_id,
 )
+from making import DAY_ONE
 from transcribing import (
     MINUTE,
     Written,

@@ -1,6 +1,6 @@
 import pytest
 
-from recollect.families.history.importing.phrases import has_fix, has_problem, is_decision
+from everkept.families.history.importing.phrases import has_fix, has_problem, is_decision
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,15 @@
 import pytest
 
+from everkept.core.ports import RecordStore
+from everkept.core.records import Batch, Change, Where
+from everkept.core.transcripts import Rewound, Titled, Turn
+from everkept.engines.memory.store import MemoryStore
+from everkept.families.history.importing.conversations import PURGING
+from everkept.families.history.model import CONVERSATION, TURN
 from making import DAY_ONE
-from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Change, Where
-from recollect.core.transcripts import Rewound, Titled, Turn
-from recollect.engines.memory.store import MemoryStore
-from recollect.families.history.importing.conversations import PURGING
-from recollect.families.history.model import CONVERSATION, TURN
 from transcribing import MINUTE, Written, contents, conversation, importer, texts, turn
 
-MARKER = "<!-- recollect: do not index -->"
+MARKER = "<!-- everkept: do not index -->"
 
 
 def lines(count: int, **more: object) -> list[Turn]:

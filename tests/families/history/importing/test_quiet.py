@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everkept.core.ports import RecordStore
+from everkept.core.projects import Silence
+from everkept.core.records import Where
+from everkept.core.transcripts import Titled
+from everkept.engines.memory.store import MemoryStore
+from everkept.families.history.importing.quiet import Quiet
+from everkept.families.history.model import CONVERSATION, TURN
 from making import DAY_ONE
-from recollect.core.ports import RecordStore
-from recollect.core.projects import Silence
-from recollect.core.records import Where
-from recollect.core.transcripts import Titled
-from recollect.engines.memory.store import MemoryStore
-from recollect.families.history.importing.quiet import Quiet
-from recollect.families.history.model import CONVERSATION, TURN
 from transcribing import MINUTE, Written, contents, conversation, importer, texts, turn
 
 SHOP = "/work/shop"

@@ -2,14 +2,14 @@ import asyncio
 
 import pytest
 
+from everkept.core.ports import RecordStore
+from everkept.core.records import Batch, Change, Where
+from everkept.core.transcripts import Rewound
+from everkept.engines.memory.store import MemoryStore
+from everkept.families.history.importing import restating
+from everkept.families.history.importing.forgetting import forget
+from everkept.families.history.model import TURN, conversation_id
 from making import DAY_ONE
-from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Change, Where
-from recollect.core.transcripts import Rewound
-from recollect.engines.memory.store import MemoryStore
-from recollect.families.history.importing import restating
-from recollect.families.history.importing.forgetting import forget
-from recollect.families.history.model import TURN, conversation_id
 from transcribing import (
     SOURCE,
     Written,

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.history.importing.texts import (
+from everkept.families.history.importing.texts import (
     LONGEST_NAME,
     NAME_WORDS,
     Cleaner,

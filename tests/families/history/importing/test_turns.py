@@ -2,11 +2,11 @@ from collections import Counter
 
 import pytest
 
-from recollect.core.ports import RecordStore
-from recollect.core.records import Where
-from recollect.core.transcripts import Marked, Rewound, Snippet, Titled, Turn
-from recollect.engines.memory.store import MemoryStore
-from recollect.families.history.model import CONVERSATION, TRANSCRIPT, conversation_id
+from everkept.core.ports import RecordStore
+from everkept.core.records import Where
+from everkept.core.transcripts import Marked, Rewound, Snippet, Titled, Turn
+from everkept.engines.memory.store import MemoryStore
+from everkept.families.history.model import CONVERSATION, TRANSCRIPT, conversation_id
 from transcribing import SOURCE, Written, code_of, conversation, importer, texts, turn, turns
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"

@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from everkept.core.markers import has_marker
+from everkept.core.ports import RecordStore
+from everkept.core.records import Batch, Change, Record
+from everkept.core.transcripts import Rewound, Snippet, Titled, Turn
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.values import replace
 from making import DAY_ONE
-from recollect.core.markers import has_marker
-from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Change, Record
-from recollect.core.transcripts import Rewound, Snippet, Titled, Turn
-from recollect.engines.memory.store import MemoryStore
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.values import replace
 from transcribing import MINUTE, Written, contents, events_of, importer
 
 TEXTS = (
@@ -209,7 +209,7 @@ class Imports(RuleBasedStateMachine):
     def a_marker_is_set(self, number: int) -> None:
         if number == 0:
             file = self.file(self.clock)
-            self.say(file, session_of(file), 0, 0, text="<!-- recollect: do not index -->")
+            self.say(file, session_of(file), 0, 0, text="<!-- everkept: do not index -->")
 
     @rule()
     def all_is_imported(self) -> None:

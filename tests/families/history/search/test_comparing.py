@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.history.search.comparing import LEAST, shares
+from everkept.families.history.search.comparing import LEAST, shares
 
 WORDS = st.lists(st.sampled_from(["login", "flaky", "test", "blue", "page"]), max_size=6)
 

@@ -4,21 +4,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from making import DAY_ONE
-from recollect.core.cursors import cursor_of
-from recollect.core.ports import RecordStore
-from recollect.core.records import Batch, Delete, Ref, Where
-from recollect.engines.memory.store import MemoryStore
-from recollect.errors import AmbiguousName, InvalidInput, NotFound
-from recollect.families.history.model import CODE, code_id, conversation_id
-from recollect.families.history.search.answers import ConversationPage
-from recollect.families.history.search.conversations import (
+from everkept.core.cursors import cursor_of
+from everkept.core.ports import RecordStore
+from everkept.core.records import Batch, Delete, Ref, Where
+from everkept.engines.memory.store import MemoryStore
+from everkept.errors import AmbiguousName, InvalidInput, NotFound
+from everkept.families.history.model import CODE, code_id, conversation_id
+from everkept.families.history.search.answers import ConversationPage
+from everkept.families.history.search.conversations import (
     LONGEST_ALONE,
     LONGEST_IN_PAGE,
     opened,
     page_of,
     read,
 )
+from making import DAY_ONE
 from telling import Written, assistant, tell, user
 
 
@@ -170,7 +170,7 @@ async def test_of_a_peers_result_the_error_says_whose_it_is_and_where_it_can_be_
     [
         ("marker", "not to be indexed"),
         ("forgotten", "was forgotten"),
-        ("excluded", "excluded folder.*recollect history include"),
+        ("excluded", "excluded folder.*everkept history include"),
     ],
 )
 async def test_a_conversation_that_is_left_out_says_why(

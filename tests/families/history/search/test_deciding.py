@@ -1,9 +1,9 @@
 import pytest
 
-from recollect.core.records import Record
-from recollect.families.history.model import DECISION, SAID, TURN
-from recollect.families.history.search.deciding import decisions_first, what_is_asked
-from recollect.retrieval.profile import Hit
+from everkept.core.records import Record
+from everkept.families.history.model import DECISION, SAID, TURN
+from everkept.families.history.search.deciding import decisions_first, what_is_asked
+from everkept.retrieval.profile import Hit
 
 
 def hit(name: str, score: float, position: int, is_decision: bool = False) -> Hit:

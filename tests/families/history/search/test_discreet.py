@@ -2,15 +2,15 @@
 
 import pytest
 
+from everkept.core.ports import RecordStore
+from everkept.core.records import Weights, Where
+from everkept.core.walking import Hops
+from everkept.core.words import Phrase
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.engines.memory.store import MemoryStore
+from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN
+from everkept.families.history.search.discreet import PASSED, Discreet, folders_of, without
 from making import batch, link
-from recollect.core.ports import RecordStore
-from recollect.core.records import Weights, Where
-from recollect.core.walking import Hops
-from recollect.core.words import Phrase
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.engines.memory.store import MemoryStore
-from recollect.families.history.model import CODE, CONVERSATION, SYMBOL, TURN
-from recollect.families.history.search.discreet import PASSED, Discreet, folders_of, without
 from telling import SHOP, Written, assistant, embed, tell, user
 
 BLOG = "/home/ann/blog"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.history.search.filters import (
+from everkept.families.history.search.filters import (
     CLOCKS_APART,
     TimeRange,
     bounds,

@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from making import DAY_ONE
-from recollect.core.peers import MOST_RESULTS, SHARE, Asked, PeerAnswer, PeerFault
-from recollect.core.searching import Finding
-from recollect.core.times import iso
-from recollect.families.history.search.answers import LOCAL, Context, MemoryResult
-from recollect.families.history.search.foreign import (
+from everkept.core.peers import MOST_RESULTS, SHARE, Asked, PeerAnswer, PeerFault
+from everkept.core.searching import Finding
+from everkept.core.times import iso
+from everkept.families.history.search.answers import LOCAL, Context, MemoryResult
+from everkept.families.history.search.foreign import (
     NO_PEERS,
     Meant,
     also_in,
@@ -18,8 +17,9 @@ from recollect.families.history.search.foreign import (
     same_text,
     warnings_of,
 )
-from recollect.families.history.search.searching import Answered
-from recollect.tools.tool import Warned
+from everkept.families.history.search.searching import Answered
+from everkept.tools.tool import Warned
+from making import DAY_ONE
 from telling import DAY
 
 MEANT = Meant("flaky login", "all", 10)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recollect.families.history.search.highlights import LONGEST, MARK, MOST, highlights
+from everkept.families.history.search.highlights import LONGEST, MARK, MOST, highlights
 
 
 @pytest.mark.parametrize(

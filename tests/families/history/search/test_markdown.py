@@ -1,7 +1,6 @@
 import re
 
-from making import DAY_ONE
-from recollect.families.history.search.answers import (
+from everkept.families.history.search.answers import (
     CodeView,
     Context,
     ConversationPage,
@@ -11,7 +10,7 @@ from recollect.families.history.search.answers import (
     Stats,
     TurnView,
 )
-from recollect.families.history.search.markdown import (
+from everkept.families.history.search.markdown import (
     NOTICE,
     PREVIEW,
     Shown,
@@ -19,8 +18,9 @@ from recollect.families.history.search.markdown import (
     page,
     searched,
 )
-from recollect.tools.tool import Warned
-from recollect.values import replace
+from everkept.tools.tool import Warned
+from everkept.values import replace
+from making import DAY_ONE
 from telling import DAY
 
 NOW = DAY_ONE + 3 * DAY

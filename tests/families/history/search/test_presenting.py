@@ -1,18 +1,18 @@
 import pytest
 
-from making import DAY_ONE
-from recollect.core.ports import RecordStore
-from recollect.core.records import Where
-from recollect.families.history.search.answers import MemoryResult
-from recollect.families.history.search.presenting import (
+from everkept.core.ports import RecordStore
+from everkept.core.records import Where
+from everkept.families.history.search.answers import MemoryResult
+from everkept.families.history.search.presenting import (
     LONGEST_BESIDE,
     LONGEST_CODE,
     LONGEST_CONTENT,
     presented,
     stats_of,
 )
-from recollect.families.history.search.surroundings import surroundings
-from recollect.retrieval.profile import Hit
+from everkept.families.history.search.surroundings import surroundings
+from everkept.retrieval.profile import Hit
+from making import DAY_ONE
 from telling import MINUTE, Said, Written, assistant, tell, user
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from recollect.core.ports import Library
-from recollect.core.records import Where
-from recollect.engines.memory.library import MemoryLibrary
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.errors import NotFound, ProjectOff
-from recollect.families.history.model import CODE, CONVERSATION, SYMBOL, TURN, HistoryOptions
-from recollect.families.history.search.reachable import reachable
+from everkept.core.ports import Library
+from everkept.core.records import Where
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import NotFound, ProjectOff
+from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN, HistoryOptions
+from everkept.families.history.search.reachable import reachable
 from telling import SHOP, Historian, Moment, Written, assistant, embed, tell, user
 
 BLOG = "/home/ann/blog"

@@ -5,19 +5,19 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from making import DAY_ONE
-from recollect.core.ports import RecordStore
-from recollect.core.records import Record
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.families.history.model import CODE, TURN
-from recollect.families.history.search.recalling import (
+from everkept.core.ports import RecordStore
+from everkept.core.records import Record
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.families.history.model import CODE, TURN
+from everkept.families.history.search.recalling import (
     BLOCK,
     Asking,
     found,
     in_order,
     shown_score,
 )
-from recollect.retrieval.profile import Hit
+from everkept.retrieval.profile import Hit
+from making import DAY_ONE
 from telling import DAY, Written, assistant, embed, tell, user
 
 ASKING = Asking(HashingEmbedder(), DAY_ONE + DAY)

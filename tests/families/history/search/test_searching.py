@@ -1,13 +1,13 @@
 import pytest
 
+from everkept.core.ports import RecordStore
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.families.history.model import DECISION
+from everkept.families.history.search import presenting
+from everkept.families.history.search.filters import TimeRange
+from everkept.families.history.search.recalling import Asking
+from everkept.families.history.search.searching import coded, recalled, solved
 from making import DAY_ONE
-from recollect.core.ports import RecordStore
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.families.history.model import DECISION
-from recollect.families.history.search import presenting
-from recollect.families.history.search.filters import TimeRange
-from recollect.families.history.search.recalling import Asking
-from recollect.families.history.search.searching import coded, recalled, solved
 from telling import DAY, MINUTE, Written, assistant, embed, tell, user
 
 

@@ -1,7 +1,7 @@
-from recollect.core.ports import RecordStore
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.families.history.search.recalling import Asking
-from recollect.families.history.search.similar import AHEAD, SOON, Solved, question, similar
+from everkept.core.ports import RecordStore
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.families.history.search.recalling import Asking
+from everkept.families.history.search.similar import AHEAD, SOON, Solved, question, similar
 from telling import assistant, embed, tell, user
 
 ERROR = "The checkout raises a TimeoutError in the payment gateway"

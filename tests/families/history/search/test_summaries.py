@@ -1,7 +1,6 @@
 import pytest
 
-from making import DAY_ONE
-from recollect.families.history.search.summaries import (
+from everkept.families.history.search.summaries import (
     CODE_PIECES,
     DISCUSSIONS,
     PROBLEMS,
@@ -10,7 +9,8 @@ from recollect.families.history.search.summaries import (
     summary,
     topics_of,
 )
-from recollect.values import replace
+from everkept.values import replace
+from making import DAY_ONE
 
 DAY = 86_400 * 1_000_000
 NOW = DAY_ONE + 100 * DAY

@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from recollect.core.records import Where
-from recollect.engines.sqlite.library import SqliteLibrary
-from recollect.families.history.model import TURN
-from recollect.families.history.search.surroundings import surroundings
+from everkept.core.records import Where
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.families.history.model import TURN
+from everkept.families.history.search.surroundings import surroundings
 from telling import tell
 from watching import watched
 

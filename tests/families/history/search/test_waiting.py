@@ -1,10 +1,10 @@
 import pytest
 
+from everkept.core.ports import RecordStore
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.families.history.search.recalling import Asking, found
+from everkept.families.history.search.waiting import waiting
 from making import DAY_ONE
-from recollect.core.ports import RecordStore
-from recollect.embedders.hashing import HashingEmbedder
-from recollect.families.history.search.recalling import Asking, found
-from recollect.families.history.search.waiting import waiting
 from telling import embed, tell
 
 

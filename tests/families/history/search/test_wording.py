@@ -1,8 +1,8 @@
 import pytest
 
-from recollect.core import stemming
-from recollect.families.history.search import wording
-from recollect.families.history.search.wording import (
+from everkept.core import stemming
+from everkept.families.history.search import wording
+from everkept.families.history.search.wording import (
     has_telling_words,
     on_one_line,
     said_in,

@@ -1,8 +1,8 @@
 import pytest
 
-from recollect.core.records import Record
-from recollect.families.history.model import CODE, DECISION, SAID, TURN
-from recollect.families.history.search.worth import (
+from everkept.core.records import Record
+from everkept.families.history.model import CODE, DECISION, SAID, TURN
+from everkept.families.history.search.worth import (
     LEAST,
     NEAR,
     NEAR_A_WORD,
@@ -10,8 +10,8 @@ from recollect.families.history.search.worth import (
     one_for_a_turn,
     worthwhile,
 )
-from recollect.retrieval import excerpts
-from recollect.retrieval.profile import Hit
+from everkept.retrieval import excerpts
+from everkept.retrieval.profile import Hit
 
 FAR = NEAR - 0.05
 LONG = "Clean up the caching of docker layers."

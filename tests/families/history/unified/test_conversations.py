@@ -1,5 +1,5 @@
-from recollect.families.history.unified.conversations import as_typed
-from recollect.retrieval.intent import Entities
+from everkept.families.history.unified.conversations import as_typed
+from everkept.retrieval.intent import Entities
 
 
 def test_names_are_looked_for_as_they_were_typed_and_else_all_words() -> None:

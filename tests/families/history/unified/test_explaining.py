@@ -3,13 +3,13 @@ from datetime import UTC
 
 import pytest
 
-from recollect.core.searching import SearchType
-from recollect.families.history.unified.answers import UnifiedResult, Whereabouts
-from recollect.families.history.unified.conversations import Recalled
-from recollect.families.history.unified.explaining import Course, explanation, suggestions
-from recollect.families.history.unified.period import period
-from recollect.retrieval.intent import analysed
-from recollect.values import replace
+from everkept.core.searching import SearchType
+from everkept.families.history.unified.answers import UnifiedResult, Whereabouts
+from everkept.families.history.unified.conversations import Recalled
+from everkept.families.history.unified.explaining import Course, explanation, suggestions
+from everkept.families.history.unified.period import period
+from everkept.retrieval.intent import analysed
+from everkept.values import replace
 
 NOW = 1_700_000_000_000_000
 
@@ -180,7 +180,7 @@ def test_nothing_found_suggests_nothing() -> None:
     assert suggestions(course("caching"), []) == []
     empty = course("caching", recalled=Recalled([], "hybrid", is_empty=True))
     assert suggestions(empty, []) == [
-        "recollect import history, on the command line: takes in past conversations."
+        "everkept import history, on the command line: takes in past conversations."
     ]
 
 

@@ -1,12 +1,12 @@
 from dataclasses import dataclass, field
 
+from everkept.core.peers import Asked, PeerAnswer, PeerFault, PeerQuestion
+from everkept.core.searching import Finding
+from everkept.core.sessions import Call, Session
+from everkept.families.history.unified.answers import UnifiedAnswer
+from everkept.families.history.unified.foreign import PARTS, results_of
+from everkept.families.history.unified.showing import as_markdown
 from making import DAY_ONE
-from recollect.core.peers import Asked, PeerAnswer, PeerFault, PeerQuestion
-from recollect.core.searching import Finding
-from recollect.core.sessions import Call, Session
-from recollect.families.history.unified.answers import UnifiedAnswer
-from recollect.families.history.unified.foreign import PARTS, results_of
-from recollect.families.history.unified.showing import as_markdown
 from telling import embed, tell
 from unifying import Everything
 

@@ -1,9 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.history.search.foreign import same_text
-from recollect.families.history.unified.answers import UnifiedResult, Whereabouts
-from recollect.families.history.unified.merging import (
+from everkept.families.history.search.foreign import same_text
+from everkept.families.history.unified.answers import UnifiedResult, Whereabouts
+from everkept.families.history.unified.merging import (
     GOOD,
     each_once,
     grouped,

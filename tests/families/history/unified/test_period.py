@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.families.history.unified.period import period
+from everkept.families.history.unified.period import period
 
 NOW = int(datetime(2026, 3, 18, 12, tzinfo=UTC).timestamp()) * 1_000_000  # a Wednesday
 

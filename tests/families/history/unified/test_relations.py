@@ -2,12 +2,12 @@
 
 import pytest
 
-from recollect.core.records import Batch, Insert
-from recollect.families.history.code.linking import links_of
-from recollect.families.history.code.outlines import Called, Defined, Outline
-from recollect.families.history.model import IMPORT, code_id
-from recollect.families.history.unified.relations import relations
-from recollect.retrieval.intent import Entities
+from everkept.core.records import Batch, Insert
+from everkept.families.history.code.linking import links_of
+from everkept.families.history.code.outlines import Called, Defined, Outline
+from everkept.families.history.model import IMPORT, code_id
+from everkept.families.history.unified.relations import relations
+from everkept.retrieval.intent import Entities
 from telling import SHOP, Written, assistant, tell
 from unifying import Everything
 

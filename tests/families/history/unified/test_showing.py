@@ -1,7 +1,7 @@
+from everkept.core.searching import Finding
+from everkept.families.history.model import DECISION
+from everkept.families.history.unified.showing import as_markdown
 from making import DAY_ONE
-from recollect.core.searching import Finding
-from recollect.families.history.model import DECISION
-from recollect.families.history.unified.showing import as_markdown
 from telling import DAY, Written, assistant, tell, user
 from unifying import Everything, Told
 
@@ -53,4 +53,4 @@ async def test_nothing_found_is_said(everything: Everything) -> None:
     answer = await everything("anything")
     text = as_markdown(answer, "anything", everything.now)
     assert text.startswith('I couldn\'t find anything about "anything".')
-    assert "recollect import history" in text
+    assert "everkept import history" in text

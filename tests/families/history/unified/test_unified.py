@@ -3,13 +3,13 @@ from collections.abc import Sequence
 import jsonschema
 import pytest
 
+from everkept.core.searching import Finding
+from everkept.core.sessions import Call, Session
+from everkept.errors import StoreBusy
+from everkept.families.history.model import DECISION
+from everkept.families.history.unified.answers import UnifiedAnswer, UnifiedResult
+from everkept.tools.schema import to_json, value_schema
 from making import DAY_ONE
-from recollect.core.searching import Finding
-from recollect.core.sessions import Call, Session
-from recollect.errors import StoreBusy
-from recollect.families.history.model import DECISION
-from recollect.families.history.unified.answers import UnifiedAnswer, UnifiedResult
-from recollect.tools.schema import to_json, value_schema
 from telling import DAY, SHOP, Written, assistant, tell, user
 from unifying import Everything, Told
 
@@ -227,7 +227,7 @@ async def test_a_history_without_conversations_is_told(everything: Everything) -
     answer = await everything("product list", Told("memories", [memory("product list")]))
     assert codes(answer) == ["no_history"]
     assert types(answer.results) == {"memory"}
-    assert any("recollect import history" in suggestion for suggestion in answer.suggestions)
+    assert any("everkept import history" in suggestion for suggestion in answer.suggestions)
     assert answer.is_lasting
 
 

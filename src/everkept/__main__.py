@@ -1,0 +1,65 @@
+"""The program: `everkept`, and `python -m everkept`."""
+
+import os
+import sys
+
+TYPE_CHECKING = False  # `typing` takes longer to load than a client's first questions to answer
+if TYPE_CHECKING:
+    from everkept.first_answers import Start
+
+# What a server over stdio loads in any case, beside its family and its engine.
+LOADED = (
+    "everkept.cli.server",
+    "everkept.transports.stdio",
+    "everkept.transports.answer_check",
+    "everkept.app.build",
+)
+
+
+def main() -> None:
+    """Answer a hook, and a client's first questions, before the command line is loaded.
+
+    Its parser takes longer than the answers.
+    """
+    if sys.argv[1:2] == ["hook"] and not {"-h", "--help"} & set(sys.argv):
+        from everkept.hooks.unhandled import end_if_unhandled
+
+        end_if_unhandled(sys.argv[2:])
+        from everkept.hooks.entry import main as answer
+
+        answer(sys.argv[2:])
+        return
+    start = _start() if sys.argv[1:2] == ["serve"] else None
+    if start is not None and start.kept is not None:
+        from everkept.cli.server import resume
+
+        if resume(start):
+            return
+    from everkept.cli.main import main as run
+
+    run(start=start)
+
+
+def _start() -> "Start | None":
+    try:
+        from everkept.first_answers import Start
+    except ImportError:  # a Python that is built without parts that others have
+        return None
+    start = Start.of(sys.argv[2:], os.environ)
+    try:
+        start.greet(_load)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    return start
+
+
+def _load() -> None:
+    """Import what every server takes."""
+    from importlib import import_module
+
+    for name in LOADED:
+        import_module(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,379 @@
+"""The composition root: settings become the parts of an application."""
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everkept.app.accounts.guarding import GuardedLibrary
+from everkept.app.engines import make_library, standby_of
+from everkept.app.projects import DEFAULT_PROJECT, ProjectRule
+from everkept.app.tool_names import FAMILY_OF
+from everkept.core.ports import Embedder, Library, RecordStore
+from everkept.core.times import Clock, LocalZone
+from everkept.settings import (
+    AUTO,
+    GATEWAY,
+    Settings,
+    chosen_toolsets,
+    client_environment,
+)
+from everkept.tools.late_toolset import LateToolset
+from everkept.tools.tool import Tool
+from everkept.tools.toolset import Toolset
+
+if TYPE_CHECKING:  # each part is loaded where it is needed first
+    from everkept.app.bank_parts import BankParts
+    from everkept.app.indexing import Indexer
+    from everkept.app.keeping import Keeper, Shelf
+    from everkept.app.numbered import NumberedHere
+    from everkept.app.past import Past
+    from everkept.app.resources import AllResources, Render, Resources, Watcher
+    from everkept.app.search_log import BatchedSearches
+    from everkept.app.timeline import Timeline
+    from everkept.core.searching import Finder
+    from everkept.core.transcripts import Transcripts
+    from everkept.families.history.model import HistoryOptions
+    from everkept.families.memories.model import Options
+    from everkept.families.memories.toolset import MemoryTools
+
+
+def build(
+    settings: Settings, library: Library | None, embedder: Embedder | None, clock: Clock
+) -> "Parts":
+    """Touches no file: the library opens its databases at the first call."""
+    return Parts(settings, library, embedder, clock)
+
+
+class Parts:
+    """The parts of an application. Each is loaded and made when it is first needed."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        library: Library | None,
+        embedder: Embedder | None,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._embedder = embedder
+        self._started_at = clock()
+        self._families = _families(settings)
+        self._made: dict[str, list[Tool]] = {}
+        self.library = library or make_library(
+            settings, clock, on_return=lambda: self.indexer.wake_all()
+        )
+        #: The same, as the acting account may see it.
+        self.guarded = GuardedLibrary(self.library, clock)
+        self.choice = _graph_rule(settings, self.guarded)
+
+    def has(self, part: str) -> bool:
+        """Return whether that part was needed so far."""
+        return part in vars(self)
+
+    @cached_property
+    def tools(self) -> Toolset:
+        return self._toolset(self._families)
+
+    @cached_property
+    def offered(self) -> Toolset:
+        return self._toolset(self._families, only_reads=self._settings.read_only)
+
+    @cached_property
+    def shared(self) -> Toolset:
+        """Tools that reach nothing that belongs only to the owner."""
+        return self._toolset(self._shared)
+
+    @cached_property
+    def for_accounts(self) -> Toolset:
+        return self._toolset(self._shared, only_reads=self._settings.read_only)
+
+    @cached_property
+    def for_peers(self) -> Toolset:
+        return self._toolset(self._shared, only_reads=True)
+
+    @cached_property
+    def timeline(self) -> "Timeline":
+        from everkept.app.timeline import Timeline
+
+        return Timeline(self.guarded, self._clock, _numbered_here(self._settings))
+
+    @cached_property
+    def resources(self) -> "AllResources":
+        from everkept.app.resources import AllResources
+
+        makers = {"memories": self._memory_documents, "graph": self._graph_documents}
+        owners: list[Resources] = []
+        if self.bank is not None:
+            owners = [self._bank_documents(self.bank)]
+            makers["bank"] = lambda: owners[0]
+        return AllResources(
+            [makers[name]() for name in self._families if name in makers], owners=owners
+        )
+
+    @cached_property
+    def watcher(self) -> "Watcher":
+        from everkept.app.resources import Watcher
+
+        return Watcher(self.resources, self.library)
+
+    @cached_property
+    def indexer(self) -> "Indexer":
+        from everkept.app.embedded_kinds import EMBEDDED_KINDS
+        from everkept.app.indexing import Indexer
+        from everkept.app.leases import Lease
+
+        embedder = self._embedder or _embedder(self._settings)
+        return Indexer(embedder, EMBEDDED_KINDS, Lease(self.library, "vectors", self._clock))
+
+    @cached_property
+    def keeper(self) -> "Keeper":
+        from everkept.app.accesses import BatchedAccesses
+        from everkept.app.keeping import Keeper
+
+        return Keeper(self.library, self.indexer, BatchedAccesses(self._clock), self._clock)
+
+    @cached_property
+    def shelf(self) -> "Shelf":
+        from everkept.app.keeping import Shelf
+
+        take_in = self.bank.family.sections.take_in if self.bank else None
+        return Shelf(self.guarded, self._memory_rule, self.keeper, take_in)
+
+    @cached_property
+    def memories(self) -> "MemoryTools":
+        from everkept.app.accounts.owners import OwnersSections
+        from everkept.families.memories.toolset import MemoryTools
+
+        return MemoryTools(
+            self._memory_rule,
+            self.guarded,
+            self.indexer,
+            self.keeper.accesses,
+            self._clock,
+            self._memory_options,
+            OwnersSections(self.bank.family.sections) if self.bank else None,
+        )
+
+    @cached_property
+    def searches(self) -> "BatchedSearches":
+        from everkept.app.search_log import BatchedSearches
+
+        return BatchedSearches(self.library)
+
+    @cached_property
+    def past(self) -> "Past":
+        from everkept.app.past import Past
+
+        options = self._history_options
+        return Past(self.library, _transcripts, self.indexer, self._clock, options)
+
+    @cached_property
+    def bank(self) -> "BankParts | None":
+        if "bank" not in self._families:
+            return None
+        from everkept.app.bank_parts import build_bank
+
+        return build_bank(self._settings, self.guarded, self.keeper, self._clock)
+
+    @property
+    def _shared(self) -> tuple[str, ...]:
+        return tuple(name for name in self._families if name != "bank")
+
+    @cached_property
+    def _memory_rule(self) -> ProjectRule:
+        return _memory_rule(self._settings, self.guarded, lambda: self.keeper)
+
+    @cached_property
+    def _memory_options(self) -> "Options":
+        return _options(self._settings, self._started_at)
+
+    @cached_property
+    def _history_options(self) -> "HistoryOptions":
+        return _history_options(self._settings, self._memory_rule)
+
+    def _toolset(self, families: Sequence[str], *, only_reads: bool = False) -> Toolset:
+        makers = {name: partial(self._tools_of, name, only_reads) for name in families}
+        return LateToolset(makers, FAMILY_OF)
+
+    def _tools_of(self, family: str, only_reads: bool) -> list[Tool]:
+        if family not in self._made:
+            makers = {
+                "memories": lambda: self.memories.tools(),
+                "graph": lambda: _graph_tools(
+                    self._settings, self.library, self.guarded, self.choice, self._clock
+                ),
+                "history": self._history_tools,
+                "bank": self._bank_tools,
+            }
+            self._made[family] = makers[family]()
+        # switch_project writes nothing but what the session remembers.
+        return [item for item in self._made[family] if item.only_reads or not only_reads]
+
+    def _history_tools(self) -> list[Tool]:
+        from everkept.app.peering.asking import OwnersPeers
+        from everkept.families.history.toolset import HistoryTools
+        from everkept.families.history.unified.unified import UnifiedSearch
+
+        library, indexer, clock = self.guarded, self.indexer, self._clock
+        options = self._history_options
+        finders = _finders(library, self._memory_rule, self.memories, self.bank)
+        unified = UnifiedSearch(library, finders, indexer, clock, options)
+        peers = OwnersPeers(self._settings.data_dir)
+        family = HistoryTools(library, indexer, self.searches, clock, options, unified, peers)
+        return family.tools()
+
+    def _bank_tools(self) -> list[Tool]:
+        from everkept.app.bank_parts import bank_tools
+
+        return [] if self.bank is None else bank_tools(self._settings, self.bank)
+
+    def _memory_documents(self) -> "Resources":
+        from everkept.app.memory_resources import MemoryResources
+
+        return MemoryResources(
+            self.memories, self._memory_rule, self.guarded, self._memory_options, self.searches
+        )
+
+    def _graph_documents(self) -> "Resources":
+        from everkept.app.resources import GraphResources
+
+        return GraphResources(self.guarded, self.choice, _graph_document(self._settings))
+
+    def _bank_documents(self, bank: "BankParts") -> "Resources":
+        from everkept.app.bank_resources import BankResources
+
+        return BankResources(bank.family.banks, self._clock)
+
+
+def _numbered_here(settings: Settings) -> "NumberedHere":
+    from everkept.app.numbered import nothing_numbered_here
+
+    standby = standby_of(settings)
+    return nothing_numbered_here if standby is None else standby.numbered_here
+
+
+def _embedder(settings: Settings) -> Embedder | None:
+    if settings.embedding_model == "none":
+        return None
+    from everkept.embedders.cached import CachedEmbedder
+    from everkept.embedders.onnx import OnnxEmbedder
+
+    return CachedEmbedder(OnnxEmbedder())
+
+
+def _options(settings: Settings, started_at: int) -> "Options":
+    from everkept.families.memories.model import Options
+
+    return Options(
+        mask_secrets=settings.mask_secrets,
+        max_per_session=settings.max_memories_per_session,
+        time_limit=settings.recall_time_limit,
+        # Over HTTP there are many clients, each with a session of its own.
+        session_id=settings.session_id if settings.transport == "stdio" else None,
+        started_at=started_at,
+        zone=LocalZone(),
+    )
+
+
+def _working_folder(settings: Settings) -> Path | None:
+    """A client of HTTP works in a folder of its own, so ours is none of its, unless it is named."""
+    return settings.path if settings.transport == "stdio" or settings.project == AUTO else None
+
+
+def _graph_document(settings: Settings) -> "Render":
+    if settings.dialect == "server-memory":
+        from everkept.families.graph.server_memory import whole_graph
+
+        return whole_graph
+    from everkept.families.graph.views import graph_page
+
+    return lambda store: graph_page(store, limit=None, cursor=None)
+
+
+def _graph_rule(settings: Settings, library: Library) -> ProjectRule:
+    if settings.project == AUTO:
+        return ProjectRule(library, workspace=settings.path)
+    if settings.dialect == "server-memory":
+        return ProjectRule(library, configured=settings.project or DEFAULT_PROJECT)
+    return ProjectRule(library, configured=settings.project)
+
+
+def _memory_rule(
+    settings: Settings, library: GuardedLibrary, keeper: "Callable[[], Keeper]"
+) -> ProjectRule:
+    """Memories always have a project; where none is configured, it is the working folder's."""
+
+    def meet(store: RecordStore) -> None:
+        keeper().meet(store, library.home())
+
+    if settings.project not in (None, AUTO):
+        return ProjectRule(library, configured=settings.project, on_open=meet)
+    # Like the home folder, no folder at all is no workspace.
+    folder = _working_folder(settings) or Path.home()
+    return ProjectRule(library, workspace=folder, on_open=meet)
+
+
+def _graph_tools(
+    settings: Settings, library: Library, guarded: Library, choice: ProjectRule, clock: Clock
+) -> list[Tool]:
+    mask = settings.mask_secrets
+    if settings.dialect == "server-memory":
+        from everkept.families.graph.server_memory import ServerMemoryTools
+
+        return ServerMemoryTools(choice, clock, mask=mask).tools()
+    from everkept.app.accounts.grants import accesses
+    from everkept.families.graph.toolset import GraphTools, ProjectTools
+
+    projects = ProjectTools(guarded, choice, partial(accesses, library))
+    graph = GraphTools(choice, clock, mask=mask)
+    return [*projects.tools(), *graph.tools()]
+
+
+def _history_options(settings: Settings, rule: ProjectRule) -> "HistoryOptions":
+    from everkept.app.workspaces import key_of_workspace
+    from everkept.families.history.model import HistoryOptions
+
+    return HistoryOptions(
+        mask_secrets=settings.mask_secrets,
+        excluded=tuple(
+            part.strip() for part in settings.history_exclude.split(",") if part.strip()
+        ),
+        time_limit=settings.recall_time_limit,
+        session_id=settings.session_id if settings.transport == "stdio" else None,
+        zone=LocalZone(),
+        workspace=key_of_workspace,
+        switched_off=rule.switched_off,
+    )
+
+
+def _finders(
+    library: Library, rule: ProjectRule, memories: "MemoryTools", bank: "BankParts | None"
+) -> "list[Finder]":
+    """What a search over everything asks beside past conversations."""
+    from everkept.app.accounts.owners import OwnersFinder
+    from everkept.app.finders import BankFinder, GraphFinder, MemoryFinder
+
+    finders: list[Finder] = [MemoryFinder(memories, rule, library), GraphFinder(rule)]
+    if bank is not None:
+        family = bank.family
+        of_bank = BankFinder(family.sections, family.banks, family.records)
+        finders.append(OwnersFinder(of_bank))
+    return finders
+
+
+def _transcripts(known: Sequence[str]) -> "Transcripts":
+    from everkept.transcripts.finding import MachineTranscripts
+    from everkept.transcripts.places import client_folders
+
+    folders = client_folders(client_environment(), Path.home(), sys.platform)
+    return MachineTranscripts(folders, known)
+
+
+def _families(settings: Settings) -> tuple[str, ...]:
+    """Those of our own."""
+    if settings.dialect == "server-memory":
+        return ("graph",)
+    return tuple(name for name in chosen_toolsets(settings) if name != GATEWAY)

@@ -1,0 +1,340 @@
+"""What settings say of where everything is kept, as a library."""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from shlex import join
+from subprocess import list2cmdline
+
+from everkept.app.deferring import deferred
+from everkept.app.migrating.addresses import address_in, name_of
+from everkept.app.migrating.unfinished import finished
+from everkept.app.numbered import Numbered
+from everkept.core.conditions import Condition
+from everkept.core.ports import Library
+from everkept.core.times import Clock
+from everkept.engines.private import make_private
+from everkept.errors import Unavailable
+from everkept.settings import (
+    REPLICA,
+    Settings,
+    is_server,
+    keep_surreal_commits,
+    standby_folder,
+    surreal_folder,
+)
+from everkept.settings.storage import USUAL_NAMES
+from everkept.values import Value
+
+JOURNAL = "journal.db"
+ADDRESS = "address"  # the file that tells which database a folder stands in for
+PATIENCE = 2.0  # seconds that a write waits for a database that has just gone
+_OF_CMD = frozenset("&|<>^()%!,;=")  # what cmd.exe takes for its own outside quotation marks
+WRITING_PATIENCE = 5.0  # seconds that one program waits for others to write to the same server
+
+
+def make_library(
+    settings: Settings,
+    clock: Clock,
+    *,
+    standing_by: bool = True,
+    patience: float = PATIENCE,
+    on_return: Callable[[], None] = lambda: None,
+    founds: bool = True,
+) -> Library:
+    """Touches no file, and reaches nothing, before the first call.
+
+    Without `standing_by` it is the database itself: one that is away is just that, an error, and
+    an unfinished copy is not refused. One that `founds` nothing refuses a schema of PostgreSQL
+    that is not there, for who only reads. `patience` is how long a write waits for one that has
+    just gone, and `on_return` is called when one is back.
+    """
+    waiting = Waiting(patience, on_return) if standing_by else None
+    library = _library(settings, clock, waiting, founds=founds)
+    if not standing_by or settings.deployment_mode == "embedded-memory":
+        return library
+    standby = standby_of(settings)
+
+    async def on_first() -> None:
+        if standby is not None:
+            standby.label(name_of(settings), settings.database_user or "")
+
+    return finished(library, name_of(settings), on_first)
+
+
+def _library(
+    settings: Settings, clock: Clock, waiting: "Waiting | None", *, founds: bool
+) -> Library:
+    if settings.engine == "surreal":
+        return _surreal(settings, clock, waiting)
+    if settings.engine == "postgres":
+        served = _postgres(settings, clock, founds=founds)
+        return served if waiting is None else _standing_by(settings, clock, served, waiting)
+    if settings.deployment_mode == "embedded-memory":
+        from everkept.engines.memory.library import MemoryLibrary
+
+        return MemoryLibrary(clock)
+    from everkept.engines.sqlite.library import SqliteLibrary
+
+    return SqliteLibrary(
+        settings.data_dir,
+        clock=clock,
+        synchronous=settings.synchronous,
+        inline_writes=settings.transport == "stdio",
+    )
+
+
+class Waiting(Value):
+    """What becomes of calls while a database is away."""
+
+    patience: float
+    on_return: Callable[[], None]
+
+    def told(self, condition: Condition) -> None:
+        if condition.status == "connected":
+            self.on_return()
+
+
+class Standby(Value):
+    """Where is kept what a database that is away would have: last seen, and yet to be written."""
+
+    folder: Path
+
+    @property
+    def replica(self) -> Path:
+        return self.folder / REPLICA
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / JOURNAL
+
+    @property
+    def address(self) -> str:
+        """What it stands in for, as far as that was put down."""
+        return self._label[0]
+
+    @property
+    def user(self) -> str:
+        """Who used it there, likewise."""
+        return self._label[1]
+
+    @property
+    def _label(self) -> tuple[str, str]:
+        try:
+            lines = (self.folder / ADDRESS).read_text(encoding="utf-8").strip().splitlines()
+        except (OSError, UnicodeDecodeError):
+            lines = []
+        address, user = (*lines, "", "")[:2]
+        return address, user
+
+    def label(self, address: str, user: str) -> None:
+        """Puts down what it stands in for, for who finds the folder later."""
+        if self._label == (address, user):
+            return
+        with suppress(OSError):  # a help, and no reason to refuse anything
+            make_private(self.folder)
+            (self.folder / ADDRESS).write_text(
+                f"{address}\n{user}".rstrip() + "\n", encoding="utf-8"
+            )
+
+    async def counts(self) -> tuple[int, int]:
+        """How many writes wait, and how many are set aside; nothing is made for it."""
+        if not self.journal.exists():
+            return 0, 0
+        from everkept.engines.standby.journal.journal import Journal
+
+        journal = Journal(self.journal)
+        try:
+            return journal.counts()
+        finally:
+            await journal.close()
+
+    async def numbered_here(self) -> Sequence[Numbered]:
+        """Commits that wait, with the numbers of the copy: the database's will be others."""
+        if not self.journal.exists():
+            return []
+        from everkept.engines.standby.journal.acts import Commit, project_of
+        from everkept.engines.standby.journal.journal import Journal
+
+        journal, found = Journal(self.journal), list[Numbered]()
+        try:
+            last = 0
+            while page := await journal.pending(after=last):
+                found += [
+                    Numbered(project_of(act.store), entry.local_seq, act.batch.at, act.batch.tool)
+                    for entry in page
+                    if isinstance(act := entry.act, Commit) and entry.local_seq is not None
+                ]
+                last = page[-1].seq
+        finally:
+            await journal.close()
+        return found
+
+
+class Left(Value):
+    """Writes that wait for another database than the one in use."""
+
+    address: str
+    folder: str
+    waiting: int
+    set_aside: int
+    user: str = ""
+
+    @property
+    def sentence(self) -> str:
+        parts = [f"{self.waiting:,} waiting"] * bool(self.waiting)
+        parts += [f"{self.set_aside:,} set aside"] * bool(self.set_aside)
+        place = self.address or "another database"
+        return f"Writes for {place} are still on this machine: {', '.join(parts)} ({self.folder})."
+
+    @property
+    def hint(self) -> str:
+        """Commands that run as they are, but for the password and what settings name otherwise."""
+        url = address_in(self.address) if self.address else "ADDRESS"
+        flags = ["--data-dir", str(Path(self.folder).parent.parent), "--database-url", url]
+        flags += ["--database-user", self.user] if self.user else []
+        variables = _variables(self.address, has_user=bool(self.user))
+        said = f"With {' and '.join(variables)} set, " if variables else ""
+        where = typed(flags, sys.platform)
+        return (
+            f"{said}`everkept status {where}` brings over what waits, and "
+            f"`everkept journal {where}` shows it"
+        )
+
+
+def typed(words: Sequence[str], platform: str) -> str:
+    """As they are typed in the shell of the platform: on Windows that is cmd.exe."""
+    if platform != "win32":
+        return join(words)
+    plain = [list2cmdline([word]) for word in words]
+    return " ".join(
+        f'"{word}"' if word == said and _OF_CMD.intersection(word) else said
+        for word, said in zip(words, plain, strict=True)
+    )
+
+
+def _variables(name: str, *, has_user: bool) -> list[str]:
+    """What no option says of a place with that name."""
+    inside = name.partition(" (")[2].removesuffix(")").split("/")
+    named = zip(USUAL_NAMES.items(), inside, strict=False)
+    said = [f"EVERKEPT_{key.upper()}={value}" for (key, usual), value in named if value != usual]
+    return [*said, *(["EVERKEPT_DATABASE_PASSWORD"] if has_user else [])]
+
+
+async def left_elsewhere(settings: Settings) -> list[Left]:
+    """Of databases that were used before: nobody would ask for it otherwise."""
+    own, found = standby_folder(settings), list[Left]()
+    for journal in sorted(own.parent.glob(f"*/{JOURNAL}")):
+        standby = Standby(journal.parent)
+        if standby.folder == own and is_server(settings):
+            continue
+        waiting, aside = await standby.counts()
+        if waiting or aside:
+            found.append(Left(standby.address, str(standby.folder), waiting, aside, standby.user))
+    return found
+
+
+def standby_of(settings: Settings) -> Standby | None:
+    """None where what everything is kept in cannot be away."""
+    return Standby(standby_folder(settings)) if is_server(settings) else None
+
+
+def _expect_installed(engine: str, package: str) -> None:
+    """Each engine has an extra of its own name."""
+    if find_spec(package) is None:
+        from everkept.core.extras import install_hint
+
+        raise Unavailable(
+            f"The engine {engine} needs the package {package}, which is not installed.",
+            hint=install_hint(engine),
+            engine=engine,
+        )
+
+
+def _postgres(settings: Settings, clock: Clock, *, founds: bool) -> Library:
+    _expect_installed("postgres", "psycopg")
+    place = settings.database_url or ""
+
+    def make() -> Library:
+        from everkept.engines.postgres.connecting.addresses import Credentials
+        from everkept.engines.postgres.library import PostgresLibrary
+        from everkept.engines.postgres.schema import database
+
+        opened = database(
+            place,
+            settings.namespace,
+            credentials=Credentials(settings.database_user or "", settings.database_password or ""),
+            ca=settings.database_ca,
+            time_limit=settings.database_timeout,
+            founds=founds,
+        )
+        return PostgresLibrary(opened, mode=settings.deployment_mode, place=place, clock=clock)
+
+    return deferred(make, Condition("postgres", settings.deployment_mode, place=place))
+
+
+def _surreal(settings: Settings, clock: Clock, waiting: "Waiting | None") -> Library:
+    _expect_installed("surreal", "surrealdb")
+    keep_surreal_commits()
+    from everkept.engines.surreal.library import SurrealLibrary
+
+    if not is_server(settings):
+        from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
+
+        in_memory = settings.deployment_mode == "embedded-memory"
+        folder = None if in_memory else surreal_folder(settings)
+        return SurrealLibrary(
+            EmbeddedConnection(folder, settings.namespace, time_limit=settings.database_timeout),
+            database=settings.database,
+            mode=settings.deployment_mode,
+            place=str(folder or ""),
+            clock=clock,
+        )
+    served = _served(settings, clock)
+    return served if waiting is None else _standing_by(settings, clock, served, waiting)
+
+
+def _standing_by(settings: Settings, clock: Clock, primary: Library, waiting: "Waiting") -> Library:
+    """A database that may go away, with what stands in for it then."""
+    from everkept.app.accounts.rights import rights_of
+    from everkept.engines.sqlite.library import SqliteLibrary
+    from everkept.engines.standby.journal.journal import Journal
+    from everkept.engines.standby.library import StandbyLibrary
+
+    standby = Standby(standby_folder(settings))
+    replica = SqliteLibrary(standby.replica, clock=clock, synchronous=settings.synchronous)
+    return StandbyLibrary(
+        primary,
+        replica,
+        Journal(standby.journal),
+        clock=clock,
+        patience=waiting.patience,
+        on_change=waiting.told,
+        rights_of=rights_of,
+    )
+
+
+def _served(settings: Settings, clock: Clock) -> Library:
+    from everkept.engines.locks import Lock
+    from everkept.engines.surreal.connecting.sockets import Credentials, SocketConnection
+    from everkept.engines.surreal.library import SurrealLibrary
+
+    address = settings.database_url or ""
+    folder = standby_folder(settings)
+    connection = SocketConnection(
+        address,
+        settings.namespace,
+        Credentials(settings.database_user or "", settings.database_password or ""),
+        time_limit=settings.database_timeout,
+        ca=settings.database_ca,
+        turns=Lock(folder / "server.lock", "A write", WRITING_PATIENCE).exclusive,
+    )
+    return SurrealLibrary(
+        connection,
+        database=settings.database,
+        mode=settings.deployment_mode,
+        place=address,
+        clock=clock,
+    )

@@ -1,0 +1,336 @@
+"""How much is remembered, over all projects: counted, and never read but for what was recalled."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from everkept.app.indexing import Indexer
+from everkept.app.past import Overview as PastOverview
+from everkept.app.past import Past
+from everkept.app.workspaces import key_of_workspace
+from everkept.core.entities import ENTITY
+from everkept.core.homes import home_of, is_home
+from everkept.core.ports import Library, RecordStore
+from everkept.core.projects import USER, Project
+from everkept.core.records import Record, Where
+from everkept.core.text import clipped
+from everkept.core.times import Clock, iso
+from everkept.errors import EverkeptError, StoreAway
+from everkept.families.history.model import TURN
+from everkept.families.memories.model import MEMORY
+from everkept.values import Value, field, replace
+
+WEEKS = 12  # that growth is told of
+MOST_RECALLED = 5
+LONGEST_SHOWN = 200  # characters of what was recalled
+WEEK = 7 * 86_400_000_000  # microseconds
+
+_SIDE_FILES = ("-wal", "-shm")  # that belong to a database
+_SERVED = ("local-server", "remote")  # modes in which what is in files here is a copy
+
+
+class Share(Value):
+    """What one project has of it; what is archived or cannot be read is not counted."""
+
+    name: str
+    status: str
+    size_bytes: int  # 0 where nobody can tell
+    memories: int | None = None
+    automatic: int | None = None  # of these
+    entities: int | None = None
+    conversations: int = 0
+    off: bool | None = None
+    problem: str | None = None
+
+
+class Week(Value):
+    since: str
+    memories: int
+    turns: int
+
+
+class Recalled(Value):
+    id: str
+    project: str
+    times: int
+    last_at: str
+    content: str
+
+
+class StoredFile(Value):
+    file: str
+    size_bytes: int
+    project: str | None = None
+
+
+class Totals(Value):
+    projects: int
+    memories: int
+    automatic: int
+    entities: int
+    conversations: int
+    turns: int
+    without_vectors: int
+    size_bytes: int
+    here_bytes: int | None = None  # in files on this machine, where a server has everything
+
+
+class Accounts(Value):
+    """What is theirs alone, of all of them together; no more is told of it."""
+
+    accounts: int = 0
+    memories: int = 0
+    size_bytes: int = 0
+    unreadable: int = 0  # stores
+
+
+class Overview(Value):
+    totals: Totals
+    types: Mapping[str, int]  # of memories
+    user: Share
+    projects: list[Share]
+    weeks: list[Week]
+    recalled: list[Recalled]
+    history: PastOverview
+    elsewhere: int  # conversations in folders that are no project's
+    files: list[StoredFile]
+    accounts: Accounts
+
+
+class _Counted(Value):
+    """One store of memories and entities."""
+
+    size: int = 0
+    entities: int = 0
+    automatic: int = 0
+    waiting: int = 0
+    types: Counter[str] = field(default_factory=Counter[str])
+    weeks: list[int] = field(default_factory=lambda: [0] * WEEKS)
+    recalled: list[Recalled] = field(default_factory=list[Recalled])
+
+
+class Overviews:
+    """Looks at each project once."""
+
+    def __init__(
+        self, library: Library, past: Past, indexer: Indexer, clock: Clock, folder: Path | None
+    ) -> None:
+        """`folder` holds the files; None where there are none."""
+        self._library = library
+        self._past = past
+        self._indexer = indexer
+        self._clock = clock
+        self._folder = folder
+
+    async def now(self) -> Overview:
+        every = await self._library.projects()
+        projects = [project for project in every if not is_home(project.name)]
+        homes = [project for project in every if is_home(project.name)]
+        owners = [] if self._is_served else projects  # a copy's files are nobody's
+        files = await asyncio.to_thread(_files, self._folder, owners)
+        talks = await self._conversations(projects)
+        user = await self._counted(await self._library.user(), USER)
+        counted, shares = [user], list[Share]()
+        for project in projects:
+            share = _share(project, files, talks[project.name])
+            try:
+                if project.status == "active":
+                    own = await self._counted_project(project)
+                    share = self._with_counts(share, own)
+                    counted.append(own)
+                elif self._is_served:
+                    with suppress(StoreAway):  # what is archived is not in the copy
+                        store = await self._library.store_of(project)
+                        share = replace(share, size_bytes=await store.size())
+            except EverkeptError as error:
+                share = replace(share, problem=error.message)
+            shares.append(share)
+        private, accounts = await self._private(homes, files)
+        counted += private
+        types = sum((each.types for each in counted), Counter[str]())
+        turns = await self._weekly(await self._library.history(), TURN)
+        past = await self._past.overview()
+        mine = self._with_counts(Share(USER, "active", _size(files, "user.db")), user)
+        here = sum(file.size_bytes for file in files)
+        taken = [mine.size_bytes, accounts.size_bytes, past.database_size_bytes]
+        taken += [share.size_bytes for share in shares]
+        totals = Totals(
+            projects=len(projects),
+            memories=types.total(),
+            automatic=sum(each.automatic for each in counted),
+            entities=sum(each.entities for each in counted),
+            conversations=past.conversations,
+            turns=past.turns,
+            without_vectors=past.without_vectors + sum(each.waiting for each in counted),
+            size_bytes=sum(taken) if self._is_served else here,
+            here_bytes=here if self._is_served else None,
+        )
+        recalled = [found for each in counted for found in each.recalled]
+        recalled.sort(key=lambda found: found.last_at, reverse=True)
+        recalled.sort(key=lambda found: -found.times)
+        stored = [sum(column) for column in zip(*(each.weeks for each in counted), strict=True)]
+        return Overview(
+            totals,
+            dict(types.most_common()),
+            mine,
+            sorted(shares, key=lambda share: (-(share.memories or 0), share.name)),
+            [
+                Week(iso(since)[:10], memories, said)
+                for since, memories, said in zip(self._starts(), stored, turns, strict=True)
+            ],
+            recalled[:MOST_RECALLED],
+            past,
+            past.conversations - talks.total(),
+            files,
+            accounts,
+        )
+
+    @property
+    def _is_served(self) -> bool:
+        """Whether what it takes is for a server to tell: the files here are a copy and more."""
+        return self._library.condition.mode in _SERVED
+
+    def _with_counts(self, share: Share, counted: _Counted) -> Share:
+        return replace(
+            share,
+            size_bytes=counted.size if self._is_served else share.size_bytes,
+            memories=counted.types.total(),
+            automatic=counted.automatic,
+            entities=counted.entities,
+        )
+
+    async def _private(
+        self, homes: Sequence[Project], files: Sequence[StoredFile]
+    ) -> tuple[list[_Counted], Accounts]:
+        """Counted as everything is, and nothing of it shown."""
+        counted, unreadable = list[_Counted](), 0
+        for home in homes:
+            try:
+                own = await self._counted_project(home)
+                counted.append(replace(own, recalled=[]))
+            except EverkeptError:
+                unreadable += 1
+        ids = {home.id for home in homes}
+        size = (
+            sum(each.size for each in counted)
+            if self._is_served
+            else sum(file.size_bytes for file in files if Path(file.file).stem in ids)
+        )
+        users = {found.user for home in homes if (found := home_of(home.name))}
+        memories = sum(each.types.total() for each in counted)
+        return counted, Accounts(len(users), memories, size, unreadable)
+
+    async def _counted_project(self, project: Project) -> _Counted:
+        _, store = await self._library.open(project.name)
+        counted = await self._counted(store, project.name)
+        # What is off is counted, and not shown.
+        return replace(counted, recalled=[]) if project.is_off else counted
+
+    async def _counted(self, store: RecordStore, name: str) -> _Counted:
+        types = Counter[str]()
+        for tally in await store.tally((MEMORY,)):
+            if not tally.is_deleted:
+                types[tally.type or ""] += tally.count
+        has_memories = bool(types)
+        automatic = Where(kinds=(MEMORY,), automatic=True)
+        return _Counted(
+            size=await store.size(),
+            entities=(await store.count()).get(ENTITY, 0),
+            automatic=await store.how_many(automatic) if has_memories else 0,
+            waiting=await self._waiting(store),
+            types=types,
+            weeks=await self._weekly(store, MEMORY) if has_memories else [0] * WEEKS,
+            recalled=await _recalled(store, name),
+        )
+
+    async def _waiting(self, store: RecordStore) -> int:
+        embedder = self._indexer.embedder
+        if embedder is None:
+            return 0
+        return (await store.vector_counts(embedder.name, self._indexer.kinds))[1]
+
+    async def _weekly(self, store: RecordStore, kind: str) -> list[int]:
+        starts = self._starts()
+        ends: list[int | None] = [start - 1 for start in starts[1:]] + [None]
+        return [
+            await store.how_many(Where(kinds=(kind,), after=start, before=end))
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+    def _starts(self) -> list[int]:
+        """Of the weeks, the last of which ends now."""
+        today = self._clock() // (WEEK // 7) * (WEEK // 7)
+        return [today - WEEK * number + WEEK // 7 for number in range(WEEKS, 0, -1)]
+
+    async def _conversations(self, projects: Sequence[Project]) -> Counter[str]:
+        """By the project of the folder that they were in."""
+        owners = {
+            folder: project.name
+            for project in projects
+            for folder in await self._library.workspaces_of(project)
+        }
+        folders = await self._past.conversations_of_folders()
+        found: Counter[str] = Counter()
+        if owners:
+            keys = await asyncio.to_thread(
+                lambda: {each: key_of_workspace(each) for each in folders}
+            )
+            for folder, count in folders.items():
+                owner = owners.get(folder) or owners.get(keys[folder] or "")
+                if owner is not None:
+                    found[owner] += count
+        return found
+
+
+def _size(files: Sequence[StoredFile], name: str) -> int:
+    return sum(file.size_bytes for file in files if file.file == name)
+
+
+def _share(project: Project, files: Sequence[StoredFile], conversations: int) -> Share:
+    size = sum(file.size_bytes for file in files if file.project == project.name)
+    off = True if project.is_off else None
+    return Share(project.name, project.status, size, conversations=conversations, off=off)
+
+
+async def _recalled(store: RecordStore, name: str) -> list[Recalled]:
+    accesses = await store.most_accessed(MOST_RECALLED)
+    return [
+        Recalled(
+            record.id,
+            name,
+            accesses[record.id].count,
+            iso(accesses[record.id].last_at),
+            _said(record),
+        )
+        for record in (await store.get(list(accesses)) if accesses else [])
+    ]
+
+
+def _said(record: Record) -> str:
+    return clipped(" ".join((record.text or record.name or "").split()), LONGEST_SHOWN)
+
+
+def _files(folder: Path | None, projects: Sequence[Project]) -> list[StoredFile]:
+    """Each database with what belongs to it, and each other file; by name."""
+    if folder is None:
+        return []
+    names = {project.id: project.name for project in projects}
+    sizes: Counter[str] = Counter()
+    for place, _, found in os.walk(folder):
+        for name in found:
+            path = Path(place, name)
+            try:
+                size = path.lstat().st_size
+            except OSError:  # it went away meanwhile
+                continue
+            shown = path.relative_to(folder).as_posix()
+            sizes[
+                next((shown.removesuffix(s) for s in _SIDE_FILES if shown.endswith(s)), shown)
+            ] += size
+    return [
+        StoredFile(file, sizes[file], names.get(Path(file).stem) if "/" in file else None)
+        for file in sorted(sizes)
+    ]

@@ -1,0 +1,252 @@
+"""Resources: what is stored as documents, and word of it when they change."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+from urllib.parse import quote, unquote
+
+from everkept.app.degraded import told_of
+from everkept.core.accounts import Account, acting, acting_as
+from everkept.core.conditions import Absence, answering
+from everkept.core.ports import Library, ProjectChoice, RecordStore
+from everkept.core.sessions import Call, Session, acting_in
+from everkept.errors import EverkeptError, NotFound, ProjectOff
+from everkept.tools.schema import to_json
+from everkept.values import Value, field, replace
+
+CURRENT_GRAPH = "memory://knowledge-graph"
+PROJECT_GRAPH = "memory://projects/{name}/knowledge-graph"
+WATCH_INTERVAL = 0.2  # seconds; a look costs microseconds
+# Where the library tells of changes a look costs more, and files change without a word of it.
+TOLD_INTERVAL = 1.0
+
+Notify = Callable[[str], Awaitable[None]]
+Render = Callable[[RecordStore], Awaitable[Any]]
+
+log = logging.getLogger(__name__)
+
+
+class ResourceInfo(Value):
+    uri: str
+    name: str
+    description: str
+    mime_type: str = "application/json"
+
+
+class Document(Value):
+    """What reading a resource gives."""
+
+    mime_type: str
+    text: str
+    is_degraded: bool = False  # it is what was last seen of a database that is away
+
+
+class Resources(Protocol):
+    """The documents of one family."""
+
+    async def listed(self, session: Session) -> list[ResourceInfo]:
+        """Those that the session may mean."""
+        ...
+
+    def templates(self) -> list[ResourceInfo]: ...
+
+    def has(self, uri: str) -> bool:
+        """Whether the family answers for the address; the document may be missing still."""
+        ...
+
+    async def read(self, session: Session, uri: str) -> Document: ...
+
+    async def state(self, session: Session, uri: str) -> object:
+        """Equal as long as the document has not changed; an error's code where it has none."""
+        ...
+
+
+class AllResources:
+    """The documents of all families; those of the `owners` are no account's."""
+
+    def __init__(self, families: Sequence[Resources], owners: Sequence[Resources] = ()) -> None:
+        self._every = families
+        self._owners = owners
+
+    @property
+    def _families(self) -> Sequence[Resources]:
+        if acting() is None:
+            return self._every
+        return [family for family in self._every if family not in self._owners]
+
+    async def listed(self, session: Session) -> list[ResourceInfo]:
+        with acting_in(session):
+            return [info for family in self._families for info in await family.listed(session)]
+
+    def templates(self) -> list[ResourceInfo]:
+        return [info for family in self._families for info in family.templates()]
+
+    def has(self, uri: str) -> bool:
+        return self._family(uri) is not None
+
+    async def read(self, session: Session, uri: str) -> Document:
+        with acting_in(session), answering() as noted:
+            family = self._family(uri)
+            if family is None:
+                raise NotFound("resource", uri, hint="resources/list names what there is.")
+            document = await family.read(session, uri)
+        return _marked(document, noted.absence) if noted.is_degraded else document
+
+    async def state(self, session: Session, uri: str) -> object:
+        with acting_in(session):
+            family = self._family(uri)
+            return NotFound.code if family is None else await family.state(session, uri)
+
+    def _family(self, uri: str) -> Resources | None:
+        return next((family for family in self._families if family.has(uri)), None)
+
+
+def _marked(document: Document, absence: Absence) -> Document:
+    """A text says so itself: not every client shows what comes beside it."""
+    text = document.text
+    if document.mime_type == "text/markdown":
+        text = f"> {told_of(absence)}\n\n{text}"
+    return replace(document, text=text, is_degraded=True)
+
+
+class GraphResources:
+    """The graph of the active project, and of each project by name."""
+
+    def __init__(self, library: Library, choice: ProjectChoice, render: Render) -> None:
+        self._library = library
+        self._choice = choice
+        self._render = render
+
+    async def listed(self, session: Session) -> list[ResourceInfo]:
+        current = ResourceInfo(
+            CURRENT_GRAPH, "knowledge-graph", "The knowledge graph of the active project."
+        )
+        named = [
+            ResourceInfo(
+                project_uri(project.name),
+                f"{project.name}: knowledge graph",
+                project.description or f"The knowledge graph of {project.name}.",
+            )
+            for project in await self._library.projects("active")
+        ]
+        return [current, *named]
+
+    def templates(self) -> list[ResourceInfo]:
+        return [
+            ResourceInfo(
+                PROJECT_GRAPH, "project-knowledge-graph", "The knowledge graph of a project."
+            )
+        ]
+
+    def has(self, uri: str) -> bool:
+        return uri == CURRENT_GRAPH or _project_in(uri) is not None
+
+    async def read(self, session: Session, uri: str) -> Document:
+        document = to_json(await self._render(await self._store(session, uri)))
+        return Document("application/json", json.dumps(document, ensure_ascii=False))
+
+    async def state(self, session: Session, uri: str) -> object:
+        try:
+            store = await self._store(session, uri)
+            return await self._project_id(session, uri), await store.revision()
+        except EverkeptError as error:
+            return error.code
+
+    async def _project_id(self, session: Session, uri: str) -> str | None:
+        if uri != CURRENT_GRAPH:
+            return uri
+        project = await self._choice.current(Call(session, "resource"))
+        return project.id if project else None
+
+    async def _store(self, session: Session, uri: str) -> RecordStore:
+        if uri == CURRENT_GRAPH:
+            return await self._choice.to_read(Call(session, "resource"), None)
+        project, store = await self._library.open(_project_in(uri) or "")
+        if project.is_off:
+            raise ProjectOff(project.name)
+        return store
+
+
+def project_uri(name: str) -> str:
+    return PROJECT_GRAPH.replace("{name}", quote(name, safe=""))
+
+
+def _project_in(uri: str) -> str | None:
+    before, after = PROJECT_GRAPH.split("{name}")
+    name = uri.removeprefix(before).removesuffix(after)
+    if not uri.startswith(before) or not uri.endswith(after) or not name or "/" in name:
+        return None
+    return unquote(name)
+
+
+class _Watch(Value, frozen=False, eq=False):
+    session: Session
+    uri: str
+    notify: Notify
+    account: Account | None  # whose it is
+    seen: object = field(default=None)
+
+
+class Watcher:
+    """Tells subscribers of changes, whoever made them. Runs only while somebody listens."""
+
+    def __init__(self, resources: Resources, library: Library | None = None) -> None:
+        self._resources = resources
+        self._library = library
+        self._news = asyncio.Event()
+        self._is_told: bool | None = None  # by the library, of changes; None: it was not asked
+        self._watches: set[_Watch] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    async def subscribe(self, session: Session, uri: str, notify: Notify) -> Callable[[], None]:
+        """Returns the way to end it. An unknown resource is an error."""
+        watch = _Watch(session, uri, notify, session.account or acting())
+        watch.seen = await self._resources.state(session, uri)
+        if watch.seen == NotFound.code:
+            raise NotFound("resource", uri, hint="resources/list names what there is.")
+        self._watches.add(watch)
+        if self._task is None or self._task.done():
+            # It looks for others too, each time as the account whose session it is.
+            with acting_as(None):
+                self._task = asyncio.create_task(self._run(), name="resource watcher")
+        return lambda: self._watches.discard(watch)
+
+    async def close(self) -> None:
+        self._watches.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+    async def _run(self) -> None:
+        if self._is_told is None and self._library is not None:
+            self._is_told = await self._library.on_change(self._news.set)
+        while self._watches:
+            await asyncio.sleep(WATCH_INTERVAL)
+            if self._is_told:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), TOLD_INTERVAL)
+                self._news.clear()
+            for watch in list(self._watches):
+                try:
+                    await self._look(watch)
+                except Exception:
+                    # A fault in one look must not end the others' subscriptions.
+                    log.exception("could not look at %s", watch.uri)
+
+    async def _look(self, watch: _Watch) -> None:
+        with acting_as(watch.account):
+            now = await self._resources.state(watch.session, watch.uri)
+        if now != watch.seen and watch in self._watches:
+            watch.seen = now
+            await self._tell(watch)
+
+    async def _tell(self, watch: _Watch) -> None:
+        try:
+            await watch.notify(watch.uri)
+        except (OSError, RuntimeError) as error:
+            log.info("subscriber of %s is gone: %s", watch.uri, error)
+            self._watches.discard(watch)

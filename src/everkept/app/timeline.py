@@ -1,0 +1,300 @@
+"""What changed, across all databases, and taking it back."""
+
+import logging
+from collections.abc import Sequence
+
+from everkept.app.numbered import Numbered, NumberedHere, nothing_numbered_here
+from everkept.app.summaries import PURGE, REDACT, summaries
+from everkept.core.ports import Library, RecordStore
+from everkept.core.projects import USER
+from everkept.core.records import Batch, Change
+from everkept.core.text import clipped
+from everkept.core.times import Clock
+from everkept.core.undo import plan_undo, undone
+from everkept.errors import (
+    Conflict,
+    EverkeptError,
+    InvalidInput,
+    NotFound,
+    ProjectOff,
+    Refused,
+)
+from everkept.families.bank.model import INDEX_BANK, TAKE_IN
+from everkept.families.memories.fading import FADING
+from everkept.families.memories.kinds import SESSION
+from everkept.families.memories.new_memory import HOOKS
+from everkept.families.memories.sessions import CLOSING
+from everkept.values import Value
+
+# Nobody means these without naming them: what was redacted stays so, an ended session is no
+# knowledge, the index follows the files, what git brought came at no call of anybody's, and what
+# faded did so by itself.
+BOOKKEEPING = (REDACT, CLOSING, INDEX_BANK, TAKE_IN, FADING)
+PROMOTE = "promote_memory"
+HERE = "~"  # before the number of a change that waits: it is that of the local copy
+LONGEST_NUMBER = 18  # digits; a longer one is no number of the log's
+RECENT = 1_000  # changes looked through for the newest one that can be undone
+ATTEMPTS = 20  # times an undo is planned anew because somebody else has committed meanwhile
+
+log = logging.getLogger(__name__)
+
+
+class Entry(Value):
+    """A change with its project and a line that tells what it did."""
+
+    project: str
+    change: Change
+    summary: str
+    is_undone: bool
+    is_numbered_here: bool = False
+
+    @property
+    def reference(self) -> str:
+        return f"{self.project}:{HERE * self.is_numbered_here}{self.change.seq}"
+
+
+class _Head(Value):
+    project: str
+    store: RecordStore
+    change: Change
+    is_undone: bool
+    is_numbered_here: bool
+
+
+class Timeline:
+    """Of all projects but those that are switched off; where one is named, it is refused."""
+
+    def __init__(
+        self, library: Library, clock: Clock, numbered_here: NumberedHere = nothing_numbered_here
+    ) -> None:
+        self._library = library
+        self._clock = clock
+        self._numbered_here = numbered_here
+
+    async def entries(self, project: str | None, limit: int) -> list[Entry]:
+        """The newest changes of one project or of all, newest first."""
+        heads: list[_Head] = []
+        for name in await self._names(project):
+            try:
+                store = await self._opened(name)
+                changes = await _newest(store, limit)
+                here = await self._waiting(name)
+            except EverkeptError as error:
+                if project is not None:
+                    raise
+                # One damaged project must not hide the others' log.
+                log.warning("project %s is left out of the log: %s", name, error)
+                continue
+            taken_back = undone(changes)
+            heads += [
+                _Head(name, store, each, each.seq in taken_back, _is_among(here, each))
+                for each in changes
+            ]
+        heads.sort(key=lambda head: (head.change.at, head.change.seq), reverse=True)
+        return await _told(heads[:limit])
+
+    async def store(self, name: str) -> RecordStore:
+        """A project's, or the user's own, to remove things from: one that is off, too."""
+        if name == USER:
+            return await self._library.user()
+        _, store = await self._library.open(name)
+        return store
+
+    async def undo(
+        self, reference: str | None, project: str | None, client: str, *, or_user: bool = False
+    ) -> Entry:
+        """Takes one change back, by default the newest in force, and returns what was undone.
+
+        With `or_user` the newest is looked for among the user's own changes too, as far as this
+        client made them. What a promotion did in two places is taken back in both.
+        """
+        name, change = (
+            await self._newest(project, client if or_user else None)
+            if reference is None
+            else await self._referenced(reference, project)
+        )
+        is_numbered_here = _is_among(await self._waiting(name), change)
+        halves = [(name, change), *await self._counterparts(name, change)]
+        # The user's last: a crash in between leaves what was promoted in both places, and a
+        # project that is off leaves both halves as they are.
+        halves.sort(key=lambda half: half[0] == USER)
+        for place, its in halves:  # all of it or nothing, as far as that is known beforehand
+            store = await self._opened(place)
+            await self._plan(store, place, its, client, await store.revision())
+        told = {place: await self._take_back(place, its, client) for place, its in halves}
+        return Entry(name, change, told[name], True, is_numbered_here)
+
+    async def _waiting(self, name: str) -> Sequence[Numbered]:
+        """What was numbered here of a project or of the user's own."""
+        if not self._library.condition.waiting:
+            return ()
+        place = None if name == USER else (await self._library.project(name)).id
+        return [each for each in await self._numbered_here() if each.project_id == place]
+
+    async def _opened(self, name: str) -> RecordStore:
+        """To show it or to take something back. Raises ProjectOff."""
+        if name != USER and (await self._library.project(name)).is_off:
+            raise ProjectOff(name)
+        return await self.store(name)
+
+    async def _take_back(self, name: str, change: Change, client: str) -> str:
+        """Says in a line what the change had done."""
+        store = await self._opened(name)
+        [summary] = await summaries(store, [change])
+        for _ in range(ATTEMPTS):
+            seen = await store.revision()
+            try:
+                await store.commit(await self._plan(store, name, change, client, seen))
+            except Conflict:
+                if await store.revision() == seen:
+                    raise
+            else:
+                return summary
+        raise Conflict(
+            f'Others keep changing project "{name}".', hint="Try again.", change=change.seq
+        )
+
+    async def _plan(
+        self, store: RecordStore, name: str, change: Change, client: str, seen: int
+    ) -> Batch:
+        found = await store.changes(after=change.seq - 1, limit=RECENT)
+        if not found or _kept(found[0]) != _kept(change):
+            raise _renumbered(f"{name}:{change.seq}")
+        if change.seq in undone(found):
+            raise Refused(f"Change {name}:{change.seq} is undone already.", change=change.seq)
+        steps = await plan_undo(store, change, {SESSION})
+        return Batch(steps, self._clock(), "undo", client, undoes=change.seq, revision=seen)
+
+    async def _names(self, project: str | None) -> list[str]:
+        if project is not None:
+            return [project]
+        found = await self._library.projects("active")
+        return [each.name for each in found if not each.is_off] + [USER]
+
+    async def _counterparts(self, name: str, change: Change) -> list[tuple[str, Change]]:
+        """The other halves of a promotion between two databases, in force still."""
+        moved = {e.id for e in change.edits if e.subject == "record" and e.id}
+        if change.tool != PROMOTE or not moved:
+            return []
+        projects = [each.name for each in await self._library.projects("active")]
+        places = projects if name == USER else [USER]
+        found: list[tuple[str, Change]] = []
+        for place in places:
+            changes = await (await self.store(place)).changes(limit=RECENT, newest_first=True)
+            taken_back = undone(changes)
+            found += [
+                (place, other)
+                for other in changes
+                if other.tool == PROMOTE
+                and other.seq not in taken_back
+                and any(edit.id in moved for edit in other.edits)
+            ][:1]
+        return found
+
+    async def _newest(self, project: str | None, of_user: str | None) -> tuple[str, Change]:
+        """With `of_user` also among what this client changed of the user's."""
+        names = [name for name in await self._names(project) if name != USER or project == USER]
+        if len(names) > 1:
+            raise Refused(
+                "There are several projects, and none is selected.",
+                hint="Name one with --project, or a change as `everkept log` shows it.",
+            )
+        found = [(name, change) for name in names if (change := await self._in_force(name))]
+        if of_user is not None and project != USER:
+            change = await self._in_force(USER)
+            found += [(USER, change)] if change and change.client == of_user else []
+        if not found:
+            raise Refused("There is no change to undo.", hint="`everkept log` shows them all.")
+        name, change = max(found, key=lambda pair: pair[1].at)
+        if change.tool == PURGE:
+            raise Refused(
+                f"The newest change, {name}:{change.seq}, is a purge: what it removed is gone "
+                "for good.",
+                hint="Name an earlier change, as `everkept log` shows it.",
+                change=change.seq,
+            )
+        return name, change
+
+    async def _in_force(self, name: str) -> Change | None:
+        """The newest change that was not undone and is no undo."""
+        changes = await _newest(await self._opened(name), RECENT)
+        taken_back = undone(changes)
+        standing = (
+            change
+            for change in changes
+            if change.seq not in taken_back
+            and change.undoes is None
+            and change.tool not in BOOKKEEPING
+            and not _is_of_hooks(change)
+        )
+        return next(standing, None)
+
+    async def _referenced(self, reference: str, project: str | None) -> tuple[str, Change]:
+        name, _, number = reference.rpartition(":")
+        name = name or project or ""
+        is_numbered_here, number = number.startswith(HERE), number.removeprefix(HERE)
+        if not number.isdecimal() or len(number) > LONGEST_NUMBER or not name:
+            raise InvalidInput(
+                f'"{clipped(reference)}" names no change.',
+                hint="Give it as PROJECT:NUMBER, as `everkept log` shows it.",
+                argument="change",
+                value=clipped(reference),
+            )
+        store = await self._opened(name)
+        found = await store.changes(after=int(number) - 1, limit=1)
+        if not found or found[0].seq != int(number):
+            if is_numbered_here:
+                raise _renumbered(reference)
+            raise NotFound("change", reference, hint="`everkept log` shows what there is.")
+        if is_numbered_here and not _is_among(await self._waiting(name), found[0]):
+            raise _renumbered(reference)
+        return name, found[0]
+
+
+def _kept(change: Change) -> tuple[int, int, str]:
+    """What of a change stays as it is, whatever is purged or redacted."""
+    return change.seq, change.at, change.tool
+
+
+def _is_among(waiting: Sequence[Numbered], change: Change) -> bool:
+    return any((each.seq, each.at, each.tool) == _kept(change) for each in waiting)
+
+
+def _renumbered(reference: str) -> Refused:
+    return Refused(
+        f"{clipped(reference)} was the number of a change while its database was away, and is "
+        "none any more.",
+        hint="`everkept log` shows what it is called there.",
+        change=clipped(reference),
+    )
+
+
+def _is_of_hooks(change: Change) -> bool:
+    """They store at no call of anybody's either, and sum up when a session is over."""
+    return change.tool.startswith(HOOKS) or change.client == HOOKS
+
+
+async def _newest(store: RecordStore, limit: int) -> list[Change]:
+    """The newest changes but those of the index of files, which would hide all others."""
+    asked = limit
+    while True:
+        found = await store.changes(limit=asked, newest_first=True)
+        meant = [change for change in found if change.tool != INDEX_BANK]
+        if len(meant) >= limit or len(found) < asked:
+            return meant[:limit]
+        asked *= 4
+
+
+async def _told(heads: Sequence[_Head]) -> list[Entry]:
+    by_store: dict[RecordStore, list[Change]] = {}
+    for head in heads:
+        by_store.setdefault(head.store, []).append(head.change)
+    told = {
+        (store, change.seq): summary
+        for store, changes in by_store.items()
+        for change, summary in zip(changes, await summaries(store, changes), strict=True)
+    }
+    return [
+        Entry(h.project, h.change, told[h.store, h.change.seq], h.is_undone, h.is_numbered_here)
+        for h in heads
+    ]

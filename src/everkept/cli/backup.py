@@ -1,0 +1,249 @@
+"""`everkept backup` and `restore`: everything that is stored in one file, and back again."""
+
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from everkept.app.care.archive import Manifest
+from everkept.app.care.backups import Backup, back_up
+from everkept.app.care.engine import care_of
+from everkept.app.care.restoring import Restored, restore_project
+from everkept.app.care.restoring import restore as restored_from
+from everkept.cli.options import common, settings_from
+from everkept.cli.progress import bar
+from everkept.cli.running import print_json, told_if_interrupted
+from everkept.core.care import Care
+from everkept.core.text import counted
+from everkept.core.times import now
+from everkept.errors import InvalidInput, ReadOnly
+
+NOT_IN_IT = "Not in it: the files of memory banks, the configuration, and what hooks noted."
+
+DECISIONS_KEPT = (
+    "Tokens are those of now, with accounts and grants; what is switched off or left out of past "
+    "conversations stays so."
+)
+DECISIONS_LOST = (
+    "Which tokens were revoked, and what was switched off or left out since, could not be read: "
+    "see `everkept token list` and `everkept status`."
+)
+
+
+@click.command()
+@common
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--force", is_flag=True, help="Replace FILE where it exists.")
+@click.option("--with-damaged", is_flag=True, help="Take a damaged database in as it is.")
+def backup(
+    as_json: bool,
+    project: str | None,
+    file: Path,
+    force: bool,
+    with_damaged: bool,
+    **flags: Any,
+) -> None:
+    """Write everything that is stored into FILE, a zip, while servers go on writing.
+
+    All projects, your own memories, past conversations, tokens and settings of projects, as they
+    are at one moment. What is written is checked before the command ends. The files of memory
+    banks are not in it, nor is the configuration.
+    """
+    if project is not None:
+        raise InvalidInput(
+            "A backup has all projects.",
+            hint="`everkept restore FILE --project NAME` takes one out of it.",
+            argument="--project",
+            value=project,
+        )
+    care, file = care_of(settings_from(**flags)), file.expanduser().absolute()
+    before = _stamp(file)
+
+    def left() -> str:
+        if (after := _stamp(file)) != before:
+            return f"{file} is written, and whole."
+        return f"{file} {'was not written' if after is None else 'is as it was'}."
+
+    with told_if_interrupted(left), _ended_by_terminate(), bar("Backing up") as progress:
+        made = back_up(
+            care,
+            file,
+            now,
+            progress,
+            force=force,
+            with_damaged=with_damaged,
+        )
+    print_json(_described(made)) if as_json else _tell_of_backup(made)
+
+
+@click.command()
+@common
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--replace", is_flag=True, help="Put it in place of the data that is there.")
+@click.option(
+    "--safety-copy",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Where to keep what is there. Default: beside the data folder.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def restore(
+    as_json: bool,
+    project: str | None,
+    file: Path,
+    replace: bool,
+    safety_copy: Path | None,
+    yes: bool,
+    **flags: Any,
+) -> None:
+    """Bring back what `everkept backup` wrote into FILE.
+
+    FILE is checked before anything is changed. Where there is data already, --replace is needed,
+    and a backup of that is made first; tokens, and what is switched off or left out of past
+    conversations, stay as they are. Servers may go on running. With --project NAME one project is
+    added to what is there, under a name that is free.
+    """
+    settings = settings_from(**flags)
+    care = care_of(settings)
+    if settings.read_only:
+        raise ReadOnly("This command writes, and only reading is allowed here.")
+    file = file.expanduser().absolute()
+    left = f"{care.folder} is whole: as it was, unless all was done already."
+    with told_if_interrupted(lambda: left), _ended_by_terminate():
+        if project is not None:
+            _refuse_to_replace(replace, safety_copy)
+            _restore_one(care, file, project, as_json=as_json)
+            return
+
+        def ask(manifest: Manifest, safety: Path | None) -> bool:
+            return safety is None or _is_wanted(manifest, safety, care.folder, yes=yes)
+
+        with bar("Restoring") as progress:
+            outcome = restored_from(
+                care,
+                file,
+                now,
+                progress,
+                ask,
+                replace=replace,
+                safety=safety_copy.expanduser().absolute() if safety_copy else None,
+            )
+    if outcome is not None:
+        _tell_of_restore(outcome, care.folder, as_json=as_json)
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    """Another one for another file; None where there is none."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _refuse_to_replace(replace: bool, safety_copy: Path | None) -> None:
+    if replace or safety_copy is not None:
+        option = "--replace" if replace else "--safety-copy"
+        raise InvalidInput(
+            f"{option} has no place beside --project: one project is added, and nothing replaced.",
+            hint=f"Leave {option} out; `everkept delete-project NAME` before it frees the name.",
+            argument=option,
+        )
+
+
+def _restore_one(care: Care, file: Path, project: str, *, as_json: bool) -> None:
+    added = restore_project(care, file, project, now)
+    if as_json:
+        print_json({"project": added.name, "off": added.is_off})
+        return
+    click.echo(f'Project "{project}" is back, as "{added.name}".')
+    if added.is_off:
+        click.echo(f'It is switched off; `everkept on --project "{added.name}"` ends that.')
+
+
+def _is_wanted(manifest: Manifest, safety: Path, folder: Path, *, yes: bool) -> bool:
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise click.UsageError("This replaces what is stored: say --yes where nobody can be asked.")
+    click.echo(f"The backup of {_moment(manifest)} holds {_contents(manifest)}.", err=True)
+    click.echo(f"What is there now goes into {safety}.", err=True)
+    return click.confirm(f"Replace everything in {folder}?", err=True)
+
+
+def _tell_of_backup(made: Backup) -> None:
+    size = f"{made.size / 1_000_000:,.1f} MB"
+    click.echo(f"Wrote {made.file} ({size}): {_contents(made.manifest)}. It was read again.")
+    click.echo(NOT_IN_IT)
+    for name in made.manifest.damaged:
+        click.echo(f"{name} is damaged, and in it as it is.", err=True)
+
+
+def _tell_of_restore(outcome: Restored, folder: Path, *, as_json: bool) -> None:
+    manifest, safety = outcome.manifest, outcome.safety
+    if as_json:
+        told = {"created_at": manifest.created_at, "rows": _rows(manifest)}
+        kept = {"safety_copy": str(safety) if safety else None, "left": list(outcome.left)}
+        decided = {"off": list(outcome.off), "decisions_lost": outcome.decisions_lost}
+        print_json({"data_dir": str(folder), **told, **kept, **decided})
+        return
+    click.echo(f"{folder} is as it was at {_moment(manifest)}: {_contents(manifest)}.")
+    if safety:
+        click.echo(f"What was there before is in {safety}; `everkept restore` brings it back.")
+        click.echo(DECISIONS_LOST if outcome.decisions_lost else DECISIONS_KEPT)
+    if outcome.off:
+        click.echo(f"Switched off: {', '.join(outcome.off)}.")
+    for name in outcome.left:
+        click.echo(f"{name} is in use, and can be removed when its window is closed.", err=True)
+
+
+def _described(made: Backup) -> dict[str, Any]:
+    manifest = made.manifest
+    return {
+        "file": str(made.file),
+        "bytes": made.size,
+        "created_at": manifest.created_at,
+        "projects": manifest.project_names,
+        "rows": _rows(manifest),
+        "damaged": list(manifest.damaged),
+    }
+
+
+def _moment(manifest: Manifest) -> str:
+    return f"{manifest.created_at[:16].replace('T', ' ')} UTC"
+
+
+def _contents(manifest: Manifest) -> str:
+    rows = _rows(manifest)
+    parts = [
+        counted(len(manifest.project_names), "project"),
+        counted(rows["records"], "record"),
+        counted(rows["links"], "link"),
+        counted(rows["changes"], "change"),
+    ]
+    return ", ".join(parts)
+
+
+def _rows(manifest: Manifest) -> dict[str, int]:
+    return {
+        table: sum(copied.rows.get(table, 0) for copied in manifest.databases)
+        for table in ("records", "links", "changes", "vectors")
+    }
+
+
+@contextmanager
+def _ended_by_terminate() -> Generator[None, None, None]:
+    """A request to end is obeyed as Ctrl-C is: nothing half-made is left."""
+
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,19 @@
+"""What becomes of the flags of a command."""
+
+import logging
+import sys
+from typing import Any
+
+from everkept.settings import Settings, load
+
+
+def settings_from(**flags: Any) -> Settings:
+    """Settings of one command, with logging set up as they say."""
+    settings = load(flags)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=settings.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        force=True,
+    )
+    return settings

@@ -1,0 +1,1 @@
+"""`everkept gateway`, and the gateway's tools as commands."""

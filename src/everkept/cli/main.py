@@ -1,0 +1,181 @@
+"""The command line's entry: a group that loads a command's module when it is asked for."""
+
+import difflib
+import importlib
+import io
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from everkept import __version__
+from everkept.errors import EverkeptError
+
+if TYPE_CHECKING:  # a server's start has no use for it
+    from everkept.families.gateway.model import ToolConfig
+    from everkept.first_answers import Start
+    from everkept.tools.tool import Tool
+
+# Each command, the module that defines it, and its line in the overview: an overview that
+# imported every command would be slow. The tools' own commands come from the application.
+COMMANDS = {
+    "access-log": ("everkept.cli.access_log:access_log", "Show who read and changed what."),
+    "account": ("everkept.cli.account:account", "List and remove the accounts of others."),
+    "audit": ("everkept.cli.audit:audit", "Find what should not have been stored."),
+    "backup": ("everkept.cli.backup:backup", "Write everything that is stored into one file."),
+    "completion": ("everkept.cli.completion:completion", "Print the shell completion script."),
+    "config": ("everkept.cli.config:config", "Show the settings and where they come from."),
+    "context": ("everkept.cli.memories:context", "Print what an assistant should know."),
+    "demo": ("everkept.cli.demo:demo", "Show store and recall at work."),
+    "doctor": ("everkept.cli.doctor:doctor", "Find what is wrong here, and mend it."),
+    "edit": ("everkept.cli.memories:edit", "Change a memory."),
+    "export": ("everkept.cli.export:export", "Write everything as Markdown and JSON lines."),
+    "forget": ("everkept.cli.forgetting:forget", "Forget a memory, or automatic ones."),
+    "gateway": ("everkept.cli.gateway.group:gateway", "Put stable names before other servers."),
+    "grant": ("everkept.cli.grant:grant", "Let a user see a project."),
+    "health": ("everkept.cli.health:health", "Ask a server over HTTP whether it is well."),
+    "history": ("everkept.cli.history:history", "See, leave out or forget past conversations."),
+    "hook": ("everkept.cli.hook:hook", "Answer an event of an assistant."),
+    "import": ("everkept.cli.imports:import_", "Take in what other programs keep."),
+    "index": ("everkept.cli.memories:index", "Give memories that wait their vectors now."),
+    "journal": ("everkept.cli.journal:journal", "Show what waits for a database that is away."),
+    "list": ("everkept.cli.memories:list_", "List memories, newest first."),
+    "log": ("everkept.cli.changes:log", "Show what changed, when and by which tool."),
+    "migrate": ("everkept.cli.migrate:migrate", "Copy everything into another engine."),
+    "off": ("everkept.cli.switching:off", "Switch the project of this folder off."),
+    "on": ("everkept.cli.switching:on", "Switch the project of this folder on again."),
+    "peer": ("everkept.cli.peer:peer", "Name other people's servers that may be asked."),
+    "pin": ("everkept.cli.memories:pin", "Keep a memory from fading."),
+    "purge": ("everkept.cli.changes:purge", "Remove things for good."),
+    "recall": ("everkept.cli.memories:recall", "Find memories, with the reasons."),
+    "remember": ("everkept.cli.memories:remember", "Store a memory."),
+    "restore": ("everkept.cli.backup:restore", "Bring a backup back."),
+    "revoke": ("everkept.cli.grant:revoke", "Hide a project from a user again."),
+    "selftest": ("everkept.cli.selftest:selftest", "Prove that no acknowledged write is lost."),
+    "serve": ("everkept.cli.serve:serve", "Serve assistants over MCP, on stdio or HTTP."),
+    "setup": ("everkept.cli.setup:setup", "Connect a client: write its configuration."),
+    "status": ("everkept.cli.status:status", "Show how much is remembered, and what waits."),
+    "token": ("everkept.cli.token:token", "Make and manage tokens for HTTP."),
+    "undo": ("everkept.cli.changes:undo", "Take a change back."),
+}
+
+
+class Commands(click.Group):
+    """Imports only what is called: a start of the server must not pay for tables and colours."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        from everkept.cli.tools import tool_commands
+
+        tools = tool_commands()
+        return [*COMMANDS, *tools, *_of_gateway(tools)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS:
+            module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+            return getattr(importlib.import_module(module), attribute)
+        from everkept.cli.tools import command_for, tool_commands
+
+        tools = tool_commands()
+        if cmd_name in tools:
+            return command_for(cmd_name, tools[cmd_name])
+        tool = _of_gateway(tools).get(cmd_name)
+        return None if tool is None else _gateway_command(cmd_name, tool)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            guess = f" Did you mean {close[0]!r}?" if close else ""
+            told = _about_gateway()
+            if not guess and not told:
+                raise
+            raise click.UsageError(f"{error.message}{guess}{told}", ctx) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from everkept.cli.tools import tool_commands
+
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        tools = tool_commands()
+        with formatter.section("Tools, as assistants see them"):
+            formatter.write_dl(
+                [(name, _first_sentence(tool.description)) for name, tool in tools.items()]
+            )
+        if of_gateway := _of_gateway(tools):
+            with formatter.section("Tools of the gateway"):
+                rows = [
+                    (name, _first_sentence(tool.description)) for name, tool in of_gateway.items()
+                ]
+                formatter.write_dl(rows)
+
+
+def _of_gateway(tools: Mapping[str, "Tool"]) -> dict[str, "ToolConfig"]:
+    from everkept.cli.gateway.commands import gateway_commands
+
+    return gateway_commands({*COMMANDS, *tools})
+
+
+def _about_gateway() -> str:
+    """That a command may be missing because of a fault in the file that would make it."""
+    from everkept.cli.gateway.commands import fault_in_file
+
+    fault = fault_in_file()
+    return (
+        f"\nThe gateway's file has a fault, so its tools are no commands: {fault}" if fault else ""
+    )
+
+
+def _gateway_command(name: str, tool: "ToolConfig") -> click.Command:
+    from everkept.cli.gateway.commands import command_for
+
+    return command_for(name, tool)
+
+
+def _first_sentence(description: str) -> str:
+    return " ".join(description.split(". ")[0].split())
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="everkept")
+def cli() -> None:
+    """One memory for every AI assistant, on your own machine."""
+
+
+def main(arguments: list[str] | None = None, *, start: "Start | None" = None) -> None:
+    """Exit status: 0 done, 2 the caller's mistake, 1 anything else, 130 interrupted.
+
+    `start` is for `serve`: what a client was answered before this was loaded.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows "?"
+    try:
+        cli.main(arguments, prog_name="everkept", standalone_mode=False, obj=start)
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # A pipe that was closed, or a full disk behind it: the output has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo(f"everkept: the output could not be written ({error.strerror}).", err=True)
+        sys.exit(1)
+    except EverkeptError as error:
+        from everkept.cli.running import report
+
+        sys.exit(report(error, as_json="--json" in arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""`everkept peer`: other people's servers that searches may ask, and how others know this one."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from everkept.app.peering.roster import Roster
+from everkept.app.tokens import PREFIXES, kind_of
+from everkept.cli.options import common, settings_from
+from everkept.cli.running import harmless, print_json
+from everkept.core.peers import (
+    LONGEST_LIMIT,
+    TIME_LIMIT,
+    Peer,
+    PeerFault,
+    checked_address,
+    checked_fingerprint,
+    checked_name,
+    checked_token,
+    shown_fingerprint,
+)
+from everkept.errors import InvalidInput, NotFound, ReadOnly
+
+if TYPE_CHECKING:  # only a check asks anybody
+    from everkept.peers.asking import Met
+
+OTHERS = {  # what their tokens would be, were they given away
+    "owner": "is its owner's own, which sees and changes everything there",
+    "account": "is a user's, for the tools of an assistant",
+}
+LONGEST_TOKEN = 10_000  # characters of a file that is to hold one
+
+
+@click.group()
+def peer() -> None:
+    """Other people's servers, asked where a search says include_peers."""
+
+
+@peer.command()
+@common
+@click.argument("name")
+@click.argument("address", metavar="https://HOST:PORT")
+@click.option("--token-file", metavar="FILE", required=True, help="The token; `-` reads it.")
+@click.option("--fingerprint", help="Of its certificate: sha256 and 64 digits.")
+@click.option("--certificate", metavar="FILE", help="The certificate, in place of that.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0.1, LONGEST_LIMIT),
+    default=TIME_LIMIT,
+    show_default=True,
+    help="Seconds that an answer may take.",
+)
+def add(
+    as_json: bool,
+    name: str,
+    address: str,
+    token_file: str,
+    fingerprint: str | None,
+    certificate: str | None,
+    time_limit: float,
+    **flags: Any,
+) -> None:
+    """Let searches ask the server of somebody; nothing is sent there now.
+
+    It is known by its certificate alone, to the last bit: names, dates and who signed it do not
+    matter, and a server with another one is sent nothing.
+    """
+    host, port = checked_address(address)
+    made = Peer(
+        name=checked_name(name),
+        host=host,
+        port=port,
+        fingerprint=_fingerprint(fingerprint, certificate),
+        token=_of_a_peer(checked_token(_token(token_file))),
+        time_limit=time_limit,
+    )
+    _roster(writes=True, **flags).add(made)
+    if as_json:
+        print_json(_row(made))
+    else:
+        click.echo(f"Added {made.name}, {made.address}. `everkept peer check` asks it.")
+
+
+@peer.command("list")
+@common
+def list_(as_json: bool, **flags: Any) -> None:
+    """List the peers: where and by which certificate, never the tokens."""
+    listed = _roster(**flags).listed()
+    for sentence in listed.warnings:
+        click.echo(f"everkept: {sentence}", err=True)
+    if as_json:
+        print_json({"peers": [_row(each) for each in listed.peers]})
+        return
+    if not listed.peers:
+        click.echo("No peers. `everkept peer add` names one.")
+    for each in listed.peers:
+        click.echo(f"{each.name}  {each.address}  {shown_fingerprint(each.fingerprint)}")
+
+
+@peer.command()
+@common
+@click.argument("name")
+def remove(as_json: bool, name: str, **flags: Any) -> None:
+    """Ask the peer with this NAME no more; its token is forgotten."""
+    _roster(writes=True, **flags).remove(name)
+    if as_json:
+        print_json({"removed": checked_name(name)})
+    else:
+        click.echo(f"Removed {checked_name(name)}.")
+
+
+@peer.command()
+@common
+@click.argument("name", required=False)
+def check(as_json: bool, name: str | None, **flags: Any) -> None:
+    """Ask the peers, or one, whether they are there and know us."""
+    from everkept.peers.asking import greeted
+
+    listed = _roster(**flags).listed()
+    peers = _chosen(listed.peers, name)
+    for sentence in listed.warnings:
+        click.echo(f"everkept: {sentence}", err=True)
+
+    async def ask() -> "list[Met | PeerFault]":
+        return list(await asyncio.gather(*map(greeted, peers)))
+
+    outcomes = asyncio.run(ask())
+    if as_json:
+        print_json({"peers": [_outcome(each) for each in outcomes]})
+    elif not outcomes:
+        click.echo("No peers. `everkept peer add` names one.")
+    else:
+        for each in outcomes:
+            click.echo(harmless(_sentence(each)))
+    if any(isinstance(each, PeerFault) for each in outcomes):
+        sys.exit(1)
+
+
+@peer.command()
+@common
+def identity(as_json: bool, **flags: Any) -> None:
+    """Make the certificate by which others know this server, once, and print its fingerprint."""
+    from everkept.peers.identity import identity as identity_in
+
+    settings = settings_from(**flags)
+    if settings.read_only:
+        raise ReadOnly("This command writes, and only reading is allowed here.")
+    found = identity_in(settings.data_dir)
+    shown = shown_fingerprint(found.fingerprint)
+    if as_json:
+        print_json(
+            {
+                "fingerprint": shown,
+                "certificate": str(found.certificate),
+                "key": str(found.key),
+                "is_new": found.is_new,
+            }
+        )
+        return
+    click.echo(shown)
+    click.echo(
+        "Others name it with `everkept peer add`. Serve with it:\n"
+        f'everkept serve --transport http --host 0.0.0.0 --certificate "{found.certificate}" '
+        f'--certificate-key "{found.key}"',
+        err=True,
+    )
+
+
+def _roster(*, writes: bool = False, **flags: Any) -> Roster:
+    settings = settings_from(**flags)
+    if writes and settings.read_only:
+        raise ReadOnly("This command writes, and only reading is allowed here.")
+    return Roster(settings.data_dir)
+
+
+def _fingerprint(given: str | None, certificate: str | None) -> str:
+    if (given is None) == (certificate is None):
+        raise InvalidInput(
+            "A peer is known by its certificate: name --fingerprint or --certificate, one of them.",
+            hint="`everkept peer identity` on its machine prints the fingerprint.",
+        )
+    if given is not None:
+        return checked_fingerprint(given)
+    from everkept.peers.identity import fingerprint_of
+
+    return fingerprint_of(Path(cast(str, certificate)))
+
+
+def _token(file: str) -> str:
+    """From a file or what is typed: others see the options of a program."""
+    if file == "-":
+        return sys.stdin.readline(LONGEST_TOKEN)
+    try:
+        with Path(file).open(encoding="utf-8") as stream:
+            return stream.read(LONGEST_TOKEN)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise InvalidInput(
+            f"{file} cannot be read ({reason}).", argument="token_file", value=file
+        ) from None
+
+
+def _of_a_peer(token: str) -> str:
+    """Another kind would be refused there, and may open more here than it should."""
+    if (kind := kind_of(token)) != "peer":
+        prefix = PREFIXES[kind]
+        what = OTHERS[kind] if token.startswith(prefix) else "is none that Everkept has made"
+        raise InvalidInput(
+            f"The token {what}; a peer's begins with {PREFIXES['peer']}.",
+            hint="Whoever runs that server makes one with `everkept token --peer YOUR-NAME`.",
+            argument="token_file",
+        )
+    return token
+
+
+def _chosen(peers: tuple[Peer, ...], name: str | None) -> list[Peer]:
+    wanted = None if name is None else checked_name(name)
+    chosen = [each for each in peers if wanted in (None, each.name)]
+    if wanted is not None and not chosen:
+        raise NotFound("peer", wanted, hint="`everkept peer list` shows them.")
+    return chosen
+
+
+def _row(each: Peer) -> dict[str, Any]:
+    return {
+        "name": each.name,
+        "address": each.address,
+        "fingerprint": shown_fingerprint(each.fingerprint),
+        "time_limit": each.time_limit,
+    }
+
+
+def _outcome(each: "Met | PeerFault") -> dict[str, Any]:
+    if isinstance(each, PeerFault):
+        return {"name": each.peer, "error": each.code, "message": each.message}
+    return {
+        "name": each.peer,
+        "program": each.program,
+        "version": each.version,
+        "milliseconds": each.milliseconds,
+    }
+
+
+def _sentence(each: "Met | PeerFault") -> str:
+    if isinstance(each, PeerFault):
+        return f"{each.peer}: {each.reason}"
+    version = f"{each.program} {each.version}"
+    return f"{each.peer}: it is there and knows us ({version}, {each.milliseconds:g} ms)."

@@ -1,0 +1,267 @@
+"""`everkept serve`: the MCP server."""
+
+import asyncio
+import json
+import logging
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from everkept.app.app import App
+from everkept.cli.options import common
+from everkept.cli.server import checked_settings, make_dispatcher, serve_stdio
+from everkept.core.conditions import answering
+from everkept.errors import InvalidInput, Refused, StoreAway
+from everkept.settings import (
+    AUTO,
+    BankMode,
+    Settings,
+)
+from everkept.transports.dispatch import Dispatcher
+from everkept.values import replace
+
+if TYPE_CHECKING:  # not loaded before the handshake is answered
+    from ssl import SSLContext
+
+    from everkept.core.ports import Library
+    from everkept.first_answers import Start
+    from everkept.transports.entrance import Entrance
+    from everkept.transports.http import Offer
+
+log = logging.getLogger(__name__)
+
+HTTP_PATH = "/mcp"
+BANK_MODES: tuple[str, ...] = get_args(BankMode)
+
+
+def _bank_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Those of the public memory bank server; each adds the bank to the tools."""
+    for option in reversed(
+        [
+            click.option("--mode", "-m", type=click.Choice(BANK_MODES), help="Bank: its mode."),
+            click.option("--folder", "-f", help="Bank: its folder. Default: memory-bank."),
+            click.option("--username", "-u", help="Bank: who makes the entries."),
+            click.option("--debug", "-d", is_flag=True, help="The same as --log-level debug."),
+            click.option("--remote", "-r", is_flag=True, default=None, help="Bank: over SSH."),
+            click.option("--remote-user", "ssh_user", help="Bank over SSH: the user there."),
+            click.option("--remote-host", "ssh_host", help="Bank over SSH: host or host:port."),
+            click.option("--remote-path", "ssh_path", help="Bank over SSH: the project's folder."),
+            click.option("--ssh-key", "-k", metavar="FILE", help="Bank over SSH: private key."),
+            click.option("--known-hosts", metavar="FILE", help="Bank over SSH: known hosts."),
+            click.option("--bank-extras", is_flag=True, default=None, help="Bank: 8 more tools."),
+            click.option(
+                "--mode-tools", is_flag=True, default=None, help="Bank: only the mode's tools."
+            ),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def _http_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Those of a server for several people."""
+    for option in reversed(
+        [
+            click.option("--certificate", metavar="FILE", help="HTTPS: certificate, in PEM."),
+            click.option("--certificate-key", metavar="FILE", help="HTTPS: its key, in PEM."),
+            click.option("--rate-limit", type=int, help="HTTP: requests a minute of an account."),
+            click.option("--metrics", is_flag=True, default=None, help="HTTP: serve /metrics."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@common
+@click.option("--transport", type=click.Choice(["stdio", "http"]), help="Default: stdio.")
+@click.option("--host", help="HTTP: address to listen on. Default: 127.0.0.1.")
+@click.option("--port", type=int, help="HTTP: port to listen on. Default: 8081.")
+@click.option("--path", "-p", type=click.Path(path_type=Path), help="Working folder.")
+@click.option("--toolsets", help="Families of tools to offer, with commas, or `all`.")
+@click.option("--read-only", is_flag=True, default=None, help="Offer only tools that read.")
+@click.option(
+    "--dialect", type=click.Choice(["everkept", "server-memory"]), help="Names and shapes."
+)
+@click.option("--gateway-config", metavar="FILE", help="Gateway: its file, or `none`.")
+@click.option("--no-token", is_flag=True, default=None, help="HTTP on loopback without a token.")
+@_http_options
+@_bank_options
+@click.option("--conformance", is_flag=True, default=None, hidden=True)
+@click.pass_obj
+def serve(start: "Start | None", as_json: bool, debug: bool, **flags: Any) -> None:
+    """Serve assistants over MCP, on stdio or HTTP."""
+    if debug:
+        flags["log_level"] = flags["log_level"] or "debug"
+    settings = checked_settings(flags)
+    if settings.transport == "http":
+        _serve_http(settings)
+    elif sys.stdin.isatty():
+        _explain(settings)
+    else:
+        serve_stdio(settings, flags, start)
+
+
+def _serve_http(settings: Settings) -> None:
+    from everkept.transports.listening import is_loopback, listen
+    from everkept.transports.proxies import Proxies
+
+    local = is_loopback(settings.host)
+    tls = _checked_tls(settings)
+    _check_rate(settings)
+    proxies = Proxies.named(settings.trusted_proxies)
+
+    async def run() -> None:
+        app = App(settings)
+        try:
+            await _require_token(settings, app.library, local=local)
+            app.start(at_once=True)
+            with listen(settings.host, settings.port) as listening:
+                # The server takes a moment to load; mistakes are told before that.
+                from everkept.transports.http import serve_http
+
+                port = listening.getsockname()[1]
+                dispatcher = make_dispatcher(app)
+                await serve_http(
+                    dispatcher,
+                    listening,
+                    host=settings.host,
+                    path=HTTP_PATH,
+                    entrance=None if settings.no_token else _entrance(app),
+                    on_ready=lambda: _tell_address(settings, port, local=local),
+                    offer=replace(_offer(app, dispatcher), tls=tls, proxies=proxies),
+                )
+        finally:
+            await app.end_sessions()
+            await app.close()
+
+    asyncio.run(run())
+
+
+def _checked_tls(settings: Settings) -> "SSLContext | None":
+    if settings.certificate is None:
+        if settings.certificate_key is None:
+            return None
+        raise InvalidInput("--certificate-key needs --certificate.", argument="--certificate-key")
+    from everkept.transports.certificates import key_warning, server_context
+
+    context = server_context(settings.certificate, settings.certificate_key)
+    if warning := key_warning(settings.certificate, settings.certificate_key):
+        log.warning("%s", warning)
+    return context
+
+
+def _check_rate(settings: Settings) -> None:
+    if settings.rate_limit < 0:
+        raise InvalidInput(
+            f"rate_limit is {settings.rate_limit}; it is a number of requests a minute.",
+            hint="0 is for any number.",
+            argument="rate_limit",
+            value=settings.rate_limit,
+        )
+
+
+def _entrance(app: App) -> "Entrance":
+    from everkept.app.accounts.accounts import Accounts
+    from everkept.transports.entrance import Entrance
+
+    accounts = Accounts(app.library, app.clock)
+    return Entrance(accounts.admitted, rate_limit=app.settings.rate_limit)
+
+
+def _offer(app: App, dispatcher: Dispatcher) -> "Offer":
+    """What is served beside the protocol, and what watches over it."""
+    from everkept.app.access_log import FOLDER, AccessLog
+    from everkept.transports.auditing import audit
+    from everkept.transports.health import health_routes
+    from everkept.transports.http import Offer
+    from everkept.transports.metrics import Metrics
+    from everkept.transports.peering import peer_routes
+
+    access_log = AccessLog(app.settings.data_dir / FOLDER)
+    audit(dispatcher, access_log)
+    metrics = None
+    if app.settings.metrics:
+        metrics = Metrics(lambda: app.library.condition)
+        metrics.watch(dispatcher)
+    return Offer(
+        routes=peer_routes(lambda: app.sharing, access_log, app.clock),
+        open_routes=health_routes(lambda: app.library),
+        metrics=metrics,
+    )
+
+
+async def _require_token(settings: Settings, library: "Library", *, local: bool) -> None:
+    if settings.no_token and not local:
+        raise InvalidInput(
+            f"--no-token works on a loopback address only, and {settings.host} is none.",
+            hint="`everkept token` makes a token; clients send it as `Authorization: Bearer`.",
+            argument="no_token",
+            value=True,
+        )
+    if settings.no_token:
+        return
+    with answering() as asked:
+        tokens = await library.tokens()
+    if not tokens and asked.from_replica:
+        raise StoreAway(
+            f"HTTP needs a token, and nobody's can be checked: {library.condition.reason} This "
+            f"folder has no copy of it either ({settings.data_dir}).",
+            hint="Make the database reachable, or check the address.",
+        )
+    if not tokens:
+        hint = "`everkept token` makes one."
+        if local:
+            hint += " `everkept serve --transport http --no-token` serves this machine without."
+        raise Refused("HTTP needs a token, and there is none yet.", hint=hint)
+
+
+def _tell_address(settings: Settings, port: int, *, local: bool) -> None:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    scheme = "http" if settings.certificate is None else "https"
+    asking = "no token asked" if settings.no_token else "token needed"
+    click.echo(f"everkept: serving {scheme}://{host}:{port}{HTTP_PATH} ({asking})", err=True)
+    if not local:
+        encrypted = "" if scheme == "https" else "; the traffic is not encrypted"
+        click.echo(
+            "everkept: other machines can reach this memory, each with a token of "
+            f"`everkept token`{encrypted}.",
+            err=True,
+        )
+
+
+def _explain(settings: Settings) -> None:
+    """A person started the server by hand: tell how a client starts it."""
+    from everkept.clients.programs import own_program
+
+    program = own_program(settings.launcher, sys.argv[0], sys.executable)
+    # With the options that were given: they are what this person wants the client to use.
+    command = [*program, *sys.argv[1:]]
+    if settings.project is None and settings.dialect == "everkept":
+        command += ["--project", AUTO]
+    server = {"command": command[0], "args": command[1:]}
+    own, line = shlex.join(program), shlex.join(command)
+    click.echo(
+        f"""Everkept is a memory for AI assistants. They start it themselves and talk to it over
+standard input and output, so there is nothing to see here. To connect one, let it write the
+client's configuration; it shows the change and asks first:
+
+{own} setup claude-code    or claude-desktop, codex, cursor, gemini, vscode, windsurf
+
+Or do it by hand:
+
+Claude Code   claude mcp add everkept -- {line}
+Codex         codex mcp add everkept -- {line}
+VS Code       code --add-mcp {shlex.quote(json.dumps({"name": "everkept", **server}))}
+
+Claude Desktop, Cursor and most others take this in their MCP configuration:
+
+{json.dumps({"mcpServers": {"everkept": server}}, indent=2)}
+
+Over HTTP: `everkept token`, then `everkept serve --transport http`.
+Everything is kept in {settings.data_dir}"""
+    )

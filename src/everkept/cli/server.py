@@ -1,0 +1,157 @@
+"""The server over stdio, without the command line: a start with known arguments skips it."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import everkept
+from everkept.app.app import App
+from everkept.cli.flags import settings_from
+from everkept.errors import EverkeptError, InvalidInput
+from everkept.settings import (
+    GATEWAY,
+    NO_FILE,
+    Settings,
+    chosen_toolsets,
+    decisive_files,
+    gateway_target,
+    remote_bank,
+    standby_folder,
+    warnings_of,
+)
+from everkept.transports.dispatch import Dispatcher
+
+if TYPE_CHECKING:  # loaded by the program itself, long before
+    from everkept.first_answers import Start
+
+log = logging.getLogger(__name__)
+
+# What may hold a password, and so is not written down.
+SECRET_FLAGS = ("database_url",)
+# What understands the arguments, although a start with known ones does not load it.
+PARSER = ("cli/main.py", "cli/options.py", "cli/serve.py")
+
+
+def resume(start: "Start") -> bool:
+    """Serve with the flags that the last start understood; return False if that does not do."""
+    flags = None if start.kept is None else start.kept.flags
+    if flags is None:
+        return False
+    try:
+        settings = checked_settings(flags)
+        if settings.transport != "stdio":
+            return False
+        serve_stdio(settings, flags, start)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except EverkeptError as error:
+        from everkept.cli.running import report
+
+        sys.exit(report(error, as_json="--json" in sys.argv))
+    return True
+
+
+def checked_settings(flags: Mapping[str, Any]) -> Settings:
+    """Return the settings of a server; mistakes are reported before anything starts."""
+    settings = settings_from(**flags)
+    for sentence in warnings_of(settings):
+        log.warning("%s", sentence)
+    _tell_of_left(settings)
+    _check_places(settings)
+    _check_gateway(settings, flags["gateway_config"])
+    return settings
+
+
+def _tell_of_left(settings: Settings) -> None:
+    """What waits for a database that was named before; nearly nobody has such a folder."""
+    if not standby_folder(settings).parent.is_dir():
+        return
+    from everkept.app.engines import left_elsewhere
+
+    for left in asyncio.run(left_elsewhere(settings)):
+        log.warning("%s %s.", left.sentence, left.hint)
+
+
+def _check_places(settings: Settings) -> None:
+    """Mistakes are told before anything starts, where they can be."""
+    remote = remote_bank(settings)
+    if remote is not None:
+        from everkept.filestores.finding import parsed_address
+
+        parsed_address(remote)
+    for name, flag in (("path", "--path"), ("ssh_key", "--ssh-key")):
+        path: Path | None = getattr(settings, name)
+        if path is not None and not path.exists():
+            raise InvalidInput(
+                f"{flag} names {path}, which does not exist.", argument=flag, value=str(path)
+            )
+
+
+def _check_gateway(settings: Settings, named: str | None) -> None:
+    """A gateway that is all there is must work; beside other tools its fault is only told."""
+    chosen = chosen_toolsets(settings) if settings.dialect == "everkept" else ()
+    if (GATEWAY in chosen) == (named == NO_FILE) and named is not None:
+        raise InvalidInput(
+            f"--gateway-config is {named}, and "
+            + ("the toolsets have a gateway." if GATEWAY in chosen else "no gateway is served."),
+            hint="Leave it out, or name `gateway` among the --toolsets.",
+            argument="gateway_config",
+            value=named,
+        )
+    if chosen == (GATEWAY,):
+        from everkept.app.gateway.file import load
+
+        load(gateway_target(settings))
+
+
+def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "Start | None") -> None:
+    """Serve one client until its input ends."""
+    from everkept.transports.answer_check import check_answers
+    from everkept.transports.stdio import claim_wire
+    from everkept.transports.stdio import serve_stdio as serve
+
+    async def run() -> None:
+        app = App(settings)
+        try:
+            app.start()
+            dispatcher = make_dispatcher(app)
+            if start is not None and (start.kept or _decisive_files(app)):
+                start.flags = _plain_flags(flags)
+                check_answers(dispatcher, start, lambda: _decisive_files(app))
+            await serve(dispatcher, read, written, start)
+        finally:
+            await app.end_sessions()
+            await app.close()
+
+    read, written = claim_wire()
+    asyncio.run(run())
+
+
+def _decisive_files(app: App) -> list[str] | None:
+    """Return the files that decide a server's first answers; None if more than files does."""
+    if app.gateway is not None or app.settings.conformance:
+        return None
+    package = f"{everkept.__name__}."
+    modules = [module for name, module in sys.modules.items() if name.startswith(package)]
+    sources = [module.__file__ for module in modules if module.__file__ is not None]
+    return [*PARSER, *sources, *map(str, decisive_files(app.settings))]
+
+
+def _plain_flags(flags: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the flags as JSON has them; None if they may hold a password."""
+    if any(flags[name] is not None for name in SECRET_FLAGS):
+        return None
+    return {name: str(value) if isinstance(value, Path) else value for name, value in flags.items()}
+
+
+def make_dispatcher(app: App) -> Dispatcher:
+    """Return the methods of the protocol, with fixtures if they are asked for."""
+    dispatcher = Dispatcher(app)
+    if app.settings.conformance:
+        from everkept.transports.conformance import add_fixtures
+
+        add_fixtures(dispatcher)
+    return dispatcher

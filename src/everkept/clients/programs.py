@@ -1,0 +1,159 @@
+"""The words of a command that starts Everkept: making them, and knowing them again."""
+
+import re
+import shlex
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+NAME = "everkept"
+LAUNCHER = "run"  # of a checkout
+SERVE = "serve"
+HOOK = "hook"
+
+_SEPARATOR = re.compile(r"[/\\]")
+_ENDINGS = (".exe", ".cmd")
+_OF_WINDOWS = (".cmd", ".bat")
+_RUNNERS = (("cmd", "/c"), ("uvx",), ("uv", "run"), ("pipx", "run"))
+
+
+def own_program(launcher: str | None, started_as: str, python: str) -> tuple[str, ...]:
+    """How to start this program from any folder.
+
+    `started_as` is the first word of this process, `python` its interpreter.
+    """
+    if launcher:
+        return (launcher,)
+    found = shutil.which(started_as) if _stem(started_as) == NAME else None
+    return (str(Path(found).absolute()),) if found else (python, "-m", NAME)
+
+
+def startable(program: Sequence[str], platform: str) -> tuple[str, ...]:
+    """As a client starts it, which uses no shell: Windows runs batch files by one alone."""
+    if platform == "win32" and program[0].lower().endswith(_OF_WINDOWS):
+        return ("cmd", "/c", *program)
+    return tuple(program)
+
+
+def shell_line(words: Sequence[str], platform: str) -> str:
+    """For a shell, which on Windows is the one that comes with Git."""
+    if platform == "win32":
+        words = [word.replace("\\", "/") for word in words]
+    return shlex.join(words)
+
+
+def arguments(
+    words: Sequence[str], verb: str, launchers: Collection[str] = ()
+) -> tuple[str, ...] | None:
+    """What follows the verb; None where the words do not start this program to do that.
+
+    `launchers` are known to be ours, although their checkout may have moved since.
+    """
+    words = _behind_runner(words)
+    length = _length_of_program(words, launchers)
+    if not length or words[length : length + 1] != (verb,):
+        return None
+    return words[length + 1 :]
+
+
+def is_ours(words: Sequence[str], verb: str, launchers: Collection[str] = ()) -> bool:
+    return arguments(words, verb, launchers) is not None
+
+
+def is_program(word: str, launchers: Collection[str] = ()) -> bool:
+    """By its name, or as a launcher: a known one, or that of a checkout.
+
+    Many a project has a script that is called `run`.
+    """
+    if _stem(word) == NAME or _slashed(word) in map(_slashed, launchers):
+        return True
+    try:
+        path = Path(word)
+        source = path.parent / "src" / NAME / "__main__.py"
+        return _stem(word) == LAUNCHER and path.is_absolute() and source.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def words_of(entry: Any) -> tuple[str, ...]:
+    """The command of an entry and its arguments; nothing where it has no command."""
+    if not isinstance(entry, dict):
+        return ()
+    fields = cast(dict[str, Any], entry)
+    command, behind = fields.get("command"), fields.get("args")
+    if not isinstance(command, str):
+        return ()
+    if not isinstance(behind, list):
+        return (command,)
+    return (command, *(str(word) for word in cast(list[Any], behind)))
+
+
+def words_of_line(line: str, launchers: Collection[str] = ()) -> tuple[str, ...]:
+    """The words of a shell's line; none where it is more than one plain command.
+
+    The backslashes of Windows stay, where they are meant.
+    """
+    try:
+        words = _split(line, posix=True)
+        if "\\" in line and not is_ours(words, HOOK, launchers):
+            return tuple(word.strip("\"'") for word in _split(line, posix=False))
+    except ValueError:  # a quote that is not closed
+        return ()
+    return words
+
+
+def option(words: Sequence[str], name: str) -> str | None:
+    """The value of an option, which may follow it or stand behind a sign of equality."""
+    for position, word in enumerate(words):
+        if word == name and position + 1 < len(words):
+            return words[position + 1]
+        if word.startswith(f"{name}="):
+            return word.removeprefix(f"{name}=")
+    return None
+
+
+def started(words: Sequence[str]) -> str:
+    """The program that must be there for these words to work."""
+    is_wrapped = len(words) > 2 and [word.lower() for word in words[:2]] == ["cmd", "/c"]
+    return words[2] if is_wrapped else words[0]
+
+
+def is_there(program: str) -> bool:
+    """Whether it can be started: a file, or a name that the search path knows."""
+    try:
+        return (
+            Path(program).is_file() if _SEPARATOR.search(program) else bool(shutil.which(program))
+        )
+    except (OSError, ValueError):
+        return False
+
+
+def _behind_runner(words: Sequence[str]) -> tuple[str, ...]:
+    """Without a program before it that does nothing but start it."""
+    lower = tuple(word.lower() for word in words[:2])
+    length = next((len(each) for each in _RUNNERS if lower[: len(each)] == each), 0)
+    return tuple(words[length:])
+
+
+def _length_of_program(words: Sequence[str], launchers: Collection[str]) -> int:
+    if words and is_program(words[0], launchers):
+        return 1
+    return 3 if tuple(words[1:3]) == ("-m", NAME) else 0
+
+
+def _split(line: str, *, posix: bool) -> tuple[str, ...]:
+    words = shlex.split(line, posix=posix)
+    # Read so, a shell's signs are words of their own: between two commands, or before a file.
+    lexer = shlex.shlex(line, posix=posix, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    return tuple(words) if list(lexer) == words and "\n" not in line else ()
+
+
+def _slashed(word: str) -> str:
+    return word.replace("\\", "/")
+
+
+def _stem(word: str) -> str:
+    name = _SEPARATOR.split(word)[-1].lower()
+    return next((name.removesuffix(end) for end in _ENDINGS if name.endswith(end)), name)

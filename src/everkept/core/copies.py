@@ -1,0 +1,40 @@
+"""Things as they are elsewhere: what a copy of a store or of a library is made of."""
+
+from collections.abc import Mapping, Sequence
+
+from everkept.core.projects import Project
+from everkept.core.records import Change, Link, Record, Ref
+from everkept.core.stored import Access, Embedded, Token
+from everkept.core.switching import Switching
+from everkept.values import Value, field
+
+# How the keys of notes begin that hold for a moment: no copy has them.
+PASSING = "lease."
+
+
+class Stock(Value):
+    """Part of a store, with versions, times, deletions and the numbers of the log as they are.
+
+    A record's parent and a link's ends are in it, or where it goes already. Of its records and
+    links it is enough that none stands for the same as another once all is there: they may come
+    in any order and trade names.
+    """
+
+    records: Sequence[Record] = ()
+    links: Sequence[Link] = ()
+    gone: Sequence[Ref] = ()  # purged there: with every trace
+    changes: Sequence[Change] = ()
+    log_from: int | None = None  # what the log has from this number on goes first
+    accesses: Mapping[str, Access] = field(default_factory=dict[str, Access])
+    # By model; those of a version that its record does not have are left out.
+    vectors: Mapping[str, Sequence[Embedded]] = field(default_factory=dict[str, Sequence[Embedded]])
+
+
+class Holdings(Value):
+    """What a library has beside the records, but for what was asked and how often."""
+
+    projects: Sequence[Project] = ()
+    workspaces: Mapping[str, str] = field(default_factory=dict[str, str])  # folder, project id
+    switching: Mapping[str, Switching] = field(default_factory=dict[str, Switching])  # project id
+    notes: Mapping[str, str] = field(default_factory=dict[str, str])
+    tokens: Sequence[tuple[Token, str]] = ()  # each with the hash of its secret

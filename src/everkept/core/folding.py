@@ -1,0 +1,120 @@
+"""Folding: every spelling that should be found alike made alike, before words are counted."""
+
+import re
+import unicodedata
+from functools import cache
+
+from everkept.patterns import compile_late
+
+
+def fold(text: str) -> str:
+    """The text with every spelling that should be found alike made alike, in place.
+
+    Upper-case ASCII stays, as it shows where an identifier's parts begin. Not idempotent for
+    scripts written without spaces: their runs become overlapping pieces, once.
+    """
+    if text.isascii():
+        text = text.replace("\0", " ")
+    else:
+        text = unicodedata.normalize("NFKC", text).translate(_FOLDED)
+        text = unicodedata.normalize("NFKC", text)  # what was taken out may have kept two apart
+        text = unspaced_runs().sub(_pieces_of_run, text)
+    if "++" in text or "#" in text or ".n" in text or ".N" in text:
+        text = _LANGUAGE.sub(lambda found: _LANGUAGES[found[0].lower()], text)
+    return text
+
+
+def tokens(prepared: str) -> list[str]:
+    """The words that the index's tokenizer makes of prepared text, before stemming.
+
+    Prepared means folded: `fold` takes out the characters on which the Unicode tables of SQLite
+    and of Python differ.
+    """
+    return prepared.translate(_TOKEN).split()
+
+
+# Han, kana, hangul, bopomofo, Thai, Lao, Khmer, Burmese: letters and marks, no digits.
+_RUN_CHARACTERS = (
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u0edc-\u0edf\u1000-\u103f\u1050-\u108f\u109a-\u109d"
+    "\u1100-\u11ff\u1780-\u17d3\u17d7\u17dc\u17dd\u3005-\u3007\u3021-\u302f\u3031-\u3035"
+    "\u3038-\u303c\u3041-\u3096\u3099\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f"
+    "\u3131-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97c\ua9e0-\ua9ef"
+    "\ua9fa-\ua9fe\uaa60-\uaa7f\uac00-\ud7a3\ud7b0-\ud7fb\uf900-\ufaff\U00020000-\U0003fffd"
+)
+_EMOJI = compile_late(
+    "[\u231a\u231b\u2328\u23cf\u23e9-\u23f3\u23f8-\u23fa\u2600-\u2767\u2795-\u2797\u27a1\u27b0"
+    "\u27bf\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55\U0001f000-\U0001f3fa\U0001f400-\U0001faff]"
+)
+# Marks on letters without a composed form, invisible characters, emoji styles and skin tones.
+_IGNORED = compile_late(
+    "[\u00ad\u0300-\u036f\u180b-\u180f\u200c-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufe00-\ufe0f"
+    "\ufeff\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef]"
+)
+_PUNCTUATION = {"\u2010": "-", "\u2011": "-", "\u2018": "'", "\u2019": "'"}
+
+_LANGUAGES = {"c++": "Cplusplus", "c#": "Csharp", "f#": "Fsharp", ".net": "dotnet"}
+_LANGUAGE = compile_late(
+    r"(?<![a-z0-9_])(?:c\+\+(?![a-z_+])|[cf]#(?![a-z_#])|(?<!\.)\.net(?![a-z_]))",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def _fold_character(character: str) -> str:
+    code = ord(character)
+    if code < 128:
+        return character if code else " "
+    if _IGNORED.match(character):
+        return ""
+    if _EMOJI.match(character):
+        return f" emoji{code:x} "
+    if _is_word_character(character):
+        return _IGNORED.sub("", character.casefold())
+    return _PUNCTUATION.get(character, " ")
+
+
+def _is_word_character(character: str) -> bool:
+    """Categories L*, N*, Co, Mn and Mc; and those without one, which SQLite takes for Co."""
+    category = unicodedata.category(character)
+    if category == "Cn":
+        return ord(character) & 0xFFFE != 0xFFFE  # SQLite reads these as U+FFFD
+    return category[0] in "LN" or category in ("Co", "Mn", "Mc")
+
+
+def _token_character(character: str) -> str:
+    if not _is_word_character(character):
+        return " "
+    folded = _IGNORED.sub("", character.casefold())
+    # Only Latin letters lose their marks, and SQLite's table has forgotten this one.
+    if len(folded) != 1 or folded == "ǡ":
+        return folded
+    base = unicodedata.normalize("NFD", folded)[0]
+    return base if base.isascii() else folded
+
+
+class _FoldedCharacters(dict[int, str]):
+    """A table for `str.translate` that fills itself with the characters it meets."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = folded = _fold_character(chr(code))
+        return folded
+
+
+class _TokenCharacters(dict[int, str]):
+    def __missing__(self, code: int) -> str:
+        self[code] = token = _token_character(chr(code))
+        return token
+
+
+_FOLDED = _FoldedCharacters()
+_TOKEN = _TokenCharacters()
+
+
+@cache  # slow to compile, and ASCII text never needs it
+def unspaced_runs() -> re.Pattern[str]:
+    """Stretches of the scripts that are written without spaces."""
+    return re.compile(f"[{_RUN_CHARACTERS}]+")
+
+
+def _pieces_of_run(found: re.Match[str]) -> str:
+    run = found[0]
+    return f" {' '.join([run[start : start + 2] for start in range(len(run))])} "

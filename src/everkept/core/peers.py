@@ -1,0 +1,189 @@
+"""Other people's servers: how they are known, what they are asked, and what they answer."""
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from everkept.core.accounts import NAME, NAME_LIMIT
+from everkept.core.searching import Finding
+from everkept.core.text import clipped
+from everkept.errors import InvalidInput, visible
+from everkept.values import Value, field
+
+PROTOCOL = 1  # of questions and answers
+PEER_PATHS = "/peers/"  # how all that other servers may ask for begins
+SEARCH_PATH, INFO_PATH = PEER_PATHS + "search", PEER_PATHS + "info"
+MOST_RESULTS = 50  # of one answer
+QUESTION_LIMIT = 10_000  # characters
+TIME_LIMIT = 5.0  # seconds that an answer may take
+LONGEST_LIMIT = 60.0
+MOST_PEERS = 32
+SHARE = 0.9  # what a score of a peer counts beside one of our own
+# What can be asked for: how results call themselves.
+SAID_TYPES = ("conversation", "decision", "code")
+KEPT_TYPES = ("memory", "entity", "relation")
+TYPES = (*SAID_TYPES, *KEPT_TYPES)
+
+_SOURCE = "peer:"
+_TOKEN = re.compile(r"[!-~]{1,500}")
+_SHA256 = re.compile(
+    r"(?:sha-?256(?: fingerprint)?[:=])?((?:[0-9a-f]{2}:?){31}[0-9a-f]{2})", re.IGNORECASE
+)
+
+
+class Peer(Value):
+    """A server that may be asked. It is known by its certificate, whatever name that has.
+
+    `fingerprint` are the 64 hexadecimal digits of the SHA-256 of the certificate.
+    """
+
+    name: str
+    host: str
+    port: int
+    fingerprint: str
+    token: str = field(repr=False)
+    time_limit: float = TIME_LIMIT
+
+    @property
+    def address(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"https://{host}:{self.port}"
+
+    @property
+    def source(self) -> str:
+        """What results say of where they come from."""
+        return source_of(self.name)
+
+
+class PeerAnswer(Value):
+    """What one server has found, best first; nothing in it is trusted but that it is well-formed.
+
+    `notices` are sentences about what it could not look at.
+    """
+
+    peer: str
+    findings: tuple[Finding, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+class PeerFault(Value):
+    """Why a server gave no answer, in a sentence that names it; `reason` is the same without."""
+
+    peer: str
+    code: str
+    message: str
+    reason: str = ""
+
+
+class PeerQuestion(Value):
+    """What a server is asked; no `types` are all."""
+
+    query: str
+    types: tuple[str, ...] = ()
+    limit: int = 10
+
+
+class Asked(Value):
+    """What asking everybody came to; `faults` are also those of the list of peers itself."""
+
+    answers: Sequence[PeerAnswer] = ()
+    faults: Sequence[PeerFault] = ()
+    is_anybody: bool = True  # False where no server is known that could be asked
+
+
+class Peers(Protocol):
+    """Everybody who may be asked. Whoever does not answer in time, or well, is a fault."""
+
+    async def ask(self, question: PeerQuestion) -> Asked:
+        """All at once, none longer than its own limit."""
+        ...
+
+
+class NoPeers:
+    """Nobody: for who may not ask, or where nobody can be."""
+
+    async def ask(self, question: PeerQuestion) -> Asked:
+        return Asked(is_anybody=False)
+
+
+def source_of(name: str) -> str:
+    return f"{_SOURCE}{name}"
+
+
+def peer_of(source: str) -> str | None:
+    """The name of the peer that a source is; None where it is none."""
+    return source.removeprefix(_SOURCE) if source.startswith(_SOURCE) else None
+
+
+def checked_name(name: str) -> str:
+    """As answers will name the server."""
+    plain = name.strip().lower()
+    if not re.fullmatch(NAME, plain):
+        shown = visible(clipped(name, NAME_LIMIT))
+        raise InvalidInput(
+            f'"{shown}" cannot name a peer: 1 to {NAME_LIMIT} of the letters a to z, digits, '
+            "`.`, `_` and `-` can.",
+            argument="name",
+            value=shown,
+        )
+    return plain
+
+
+def checked_address(address: str) -> tuple[str, int]:
+    """Host and port of an address such as https://host:8443."""
+    try:
+        parts = urlsplit(address.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        parts, host, port = urlsplit(""), None, None
+    if parts.scheme == "http":
+        raise _no_address(address, "is not encrypted, so that others could read the token")
+    is_bare = parts.path in ("", "/") and not (parts.query or parts.fragment)
+    if parts.scheme != "https" or not host or not is_bare or port == 0:
+        raise _no_address(address, "is no address of a server")
+    if "@" in parts.netloc:
+        raise _no_address(f"https://{host}", "has a name or a password in it")
+    if not host.isascii() or not host.isprintable() or " " in host:
+        raise _no_address(address, "has a host that is no name or number")
+    return host, 443 if port is None else port
+
+
+def _no_address(address: str, reason: str) -> InvalidInput:
+    shown = visible(clipped(address, 200))
+    return InvalidInput(
+        f"{shown} {reason}.",
+        hint="An address is https://HOST:PORT, and nothing behind it.",
+        argument="address",
+        value=shown,
+    )
+
+
+def checked_fingerprint(text: str) -> str:
+    """Its 64 digits, however it was written: with colons, in capitals, after `sha256:`."""
+    found = _SHA256.fullmatch(text.strip())
+    if found is None:
+        shown = visible(clipped(text, 100))
+        raise InvalidInput(
+            f"{shown} is no fingerprint of a certificate.",
+            hint="It is sha256: and 64 hexadecimal digits; `everkept peer identity` on the "
+            "peer's machine prints it.",
+            argument="fingerprint",
+            value=shown,
+        )
+    return found[1].replace(":", "").lower()
+
+
+def checked_token(text: str) -> str:
+    token = text.strip()
+    if not _TOKEN.fullmatch(token):
+        what = "holds characters that no token has" if token else "is empty"
+        raise InvalidInput(
+            f"The token {what}.",
+            hint="It is one word, which `everkept token --peer` on the peer's machine prints.",
+        )
+    return token
+
+
+def shown_fingerprint(digits: str) -> str:
+    return f"sha256:{digits}"

@@ -1,0 +1,51 @@
+"""Rules for names and texts that every family shares."""
+
+import unicodedata
+
+from everkept.core.digests import blake2b
+from everkept.patterns import compile_late
+
+# Tab, line feed and carriage return are part of ordinary text; in a name they are not.
+_CONTROL = compile_late("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL_IN_TEXT = compile_late("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+def has_control_characters(name: str) -> bool:
+    return bool(_CONTROL.search(name))
+
+
+def forbidden_in_text(text: str) -> str | None:
+    """The first character that text may not hold, or None."""
+    found = _CONTROL_IN_TEXT.search(text)
+    if found:
+        return found.group()
+    return next((c for c in text if "\ud800" <= c <= "\udfff"), None) if _is_broken(text) else None
+
+
+def normalised(name: str) -> str:
+    """The form in which two spellings of one name are equal: case and blanks do not count."""
+    return " ".join(unicodedata.normalize("NFC", name).split()).lower()
+
+
+def digest(text: str) -> str:
+    """A short fingerprint that tells texts apart."""
+    return blake2b(text.encode("utf-8"), digest_size=12).hexdigest()
+
+
+def clipped(text: str, limit: int = 80) -> str:
+    """The beginning of a text, on one line, for messages."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def _is_broken(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """As a person says it: `1 turn`, `2,500 turns`."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"

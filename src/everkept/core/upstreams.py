@@ -1,0 +1,122 @@
+"""Another MCP server: how it is reached, and what it can be asked."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from everkept.core.sessions import Report
+from everkept.values import Value, field
+
+JSON = dict[str, Any]
+
+ONLY = "upstream"  # the name of an upstream that stands alone in its file
+GATEWAY_CLIENT = "everkept-gateway"  # the name under which a gateway greets the servers behind it
+CONNECT_TIMEOUT = 60.0  # seconds; the first start of a package may have to fetch it
+CALL_TIMEOUT = 120.0  # seconds; clients themselves rarely wait longer
+MOST_RENEWALS = 10  # how many times its time a call may take that tells of progress
+
+_SWITCHES = ("-y", "--yes", "-m")  # what may stand before the name of what is to be run
+# A package, a script or a module: no address, and nothing that is said beside a name.
+_NAME = re.compile(r"@?[\w.-]+(?:/[\w.-]+)*(?:@[\w.^~-]+)?")
+
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")  # of ours, inside a value
+
+
+class Launch(Value):
+    """A program that speaks MCP on its standard input and output.
+
+    Of our environment it gets a short list of what every program needs, and `env` beside; there
+    `${NAME}` inside a value stands for a variable of ours.
+    """
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    cwd: str | None = None  # absolute; None: the home folder, and never the one we are in
+
+    @property
+    def label(self) -> str:
+        """What a person calls it: `npx @x/y`. Further arguments are left out: a key may be
+        among them."""
+        from everkept.core.secrets import masked
+
+        # Someone may have given a whole line.
+        program = masked(PurePath(self.command.partition(" -")[0]).name)[0]
+        rest = [argument for argument in self.args if argument not in _SWITCHES][:1]
+        names = [PurePath(a).name if PurePath(a).is_absolute() else a for a in rest]
+        shown = [n for n in names if n[:1] != "-" and _NAME.fullmatch(n) and not masked(n)[1]]
+        return " ".join((program, *shown))
+
+
+class Endpoint(Value):
+    """An address that speaks MCP over Streamable HTTP; headers may hold `${NAME}` too."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def label(self) -> str:
+        """Its host: all else may hold a key."""
+        try:
+            return urlsplit(self.url).netloc.rpartition("@")[2]
+        except ValueError:  # it is none
+            return ""
+
+
+class Reach(Value):
+    """One upstream, and how patient we are with it.
+
+    Each word of progress gives a call its `call_timeout` anew, up to MOST_RENEWALS times that in
+    all.
+    """
+
+    name: str
+    way: Launch | Endpoint
+    connect_timeout: float = CONNECT_TIMEOUT
+    call_timeout: float = CALL_TIMEOUT
+    starts_at_once: bool = False  # else at the first use
+
+    @property
+    def label(self) -> str:
+        """What errors and the log call it: its name where it was given one."""
+        return self.name if self.name != ONLY else self.way.label or self.name
+
+
+class Upstream(Protocol):
+    """A server behind the gateway. It is started when it is first needed, and again after it
+    ended; every failure is an UpstreamUnavailable or an UpstreamError of one call alone.
+
+    Nothing is kept of what it answers: each question reaches the server.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def start(self) -> None:
+        """Begins to connect, without waiting for it."""
+        ...
+
+    async def tools(self) -> list[JSON]:
+        """Its tools, as it describes them: every page of tools/list."""
+        ...
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, Any], report: Report | None = None
+    ) -> JSON:
+        """The result of a tool, as it came but for what belongs to the protocol alone.
+
+        `report` is told of progress; without it none is asked for. A call that is cancelled is
+        cancelled there too. An answer with `isError` is a result like any other.
+        """
+        ...
+
+    def on_tools_changed(self, tell: Callable[[], None]) -> None:
+        """Has `tell` called whenever it says that its tools have changed, or was connected anew."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the connection, and with it the program if we started one. Takes a few seconds at
+        most, whatever the program does."""
+        ...

@@ -1,0 +1,90 @@
+"""Walks from record to record along their links."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import islice
+from typing import Literal, Protocol
+
+from everkept.core.records import Link
+from everkept.values import Value
+
+Direction = Literal["out", "in", "both"]
+
+
+class Hops(Value):
+    """How far a walk goes, and along what.
+
+    `sources` are kinds: only links that go out from a record of one of them. Of the links at the
+    records of one hop the oldest are followed, up to `limit`; of the records that they lead to the
+    walk goes on from those that they name first, up to `width`.
+    """
+
+    count: int
+    direction: Direction = "both"
+    sources: Sequence[str] = ()
+    width: int | None = None
+    limit: int | None = None
+
+
+class Sources(Value):
+    """The records that link to some others: how many to each, and the links from the newest."""
+
+    counts: Mapping[str, int]
+    links: list[Link]
+
+
+class LinksAt(Protocol):
+    """What a store answers about the links at some records."""
+
+    async def __call__(
+        self,
+        ids: Sequence[str],
+        *,
+        direction: Direction,
+        sources: Sequence[str],
+        limit: int | None,
+    ) -> list[Link]: ...
+
+
+async def hop_by_hop(
+    links_at: LinksAt, ids: Sequence[str], hops: Hops, *, fits: Callable[[Link], bool] | None = None
+) -> list[list[Link]]:
+    """What `RecordStore.walk` promises, by a question for each hop; along links that fit alone."""
+    walked: list[list[Link]] = []
+    seen, met, edge = set(ids), set[str](), list(ids)
+    for _ in range(hops.count):
+        if not edge:
+            break
+        found = await links_at(
+            edge, direction=hops.direction, sources=hops.sources, limit=hops.limit
+        )
+        new = [x for x in found if x.id not in met and (fits is None or fits(x))]
+        if not new:
+            break
+        walked.append(new)
+        met.update(link.id for link in new)
+        edge = beyond(new, seen, hops.width)
+        seen.update(edge)
+    return walked
+
+
+def sources_in(links: Sequence[Link], limit: int) -> Sources:
+    """What `RecordStore.sources_of` promises, of all the links in their order."""
+    about: dict[str, set[str]] = {}
+    for link in links:
+        about.setdefault(link.target, set()).add(link.source)
+    newest = set(islice(dict.fromkeys(link.source for link in reversed(links)), limit))
+    return Sources(
+        {target: len(sources) for target, sources in about.items()},
+        [link for link in links if link.source in newest],
+    )
+
+
+def at(links: Iterable[Link], ids: Set[str]) -> list[Link]:
+    """Those that begin or end at one of the records."""
+    return [link for link in links if link.source in ids or link.target in ids]
+
+
+def beyond(links: Iterable[Link], seen: Set[str], width: int | None = None) -> list[str]:
+    """Where the links lead that was not seen yet, as they name it: the records of the next hop."""
+    ends = dict.fromkeys(end for link in links for end in (link.source, link.target))
+    return [end for end in ends if end not in seen][:width]

@@ -1,0 +1,116 @@
+"""The network itself. Imported only by who embeds: numpy and onnxruntime take their time."""
+
+import os
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everkept.errors import ModelUnavailable
+
+Vectors = NDArray[np.float32]
+
+INPUTS = ["input_ids", "attention_mask"]
+
+
+def _imported() -> Any:
+    """The runtime, which from 1.29 on reports to its makers unless told before that it must not."""
+    os.putenv("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime  # pyright: ignore[reportMissingTypeStubs] - it comes without types
+
+    runtime: Any = onnxruntime
+    runtime.disable_telemetry_events()  # on Windows the variable is not looked at
+    return runtime
+
+
+def _exceptions(module: ModuleType) -> tuple[type[Exception], ...]:
+    members = vars(module).values()
+    return tuple(kind for kind in members if isinstance(kind, type) and issubclass(kind, Exception))
+
+
+RUNTIME = _imported()
+# The runtime's exceptions have no base of their own, and its versions add to them. Where one quotes
+# a damaged file, the message may not even be text.
+FAILURES = (*_exceptions(RUNTIME.capi.onnxruntime_pybind11_state), UnicodeDecodeError)
+
+
+class Network:
+    """Ids of word pieces to vectors of length one. Safe to use from several threads."""
+
+    def __init__(self, path: Path, *, threads: int, dimensions: int) -> None:
+        """Raises ModelUnavailable for a file that is no such network."""
+        self._path = path
+        self._dimensions = dimensions
+        if not path.is_file():
+            raise ModelUnavailable(str(path), "is missing")
+        with self._translated():
+            self._session = _session(path, threads)
+        self._check()
+
+    def vectors(self, rows: Sequence[Sequence[int]]) -> Vectors:
+        """A vector for each row; the shorter ones are padded, which takes as long as pieces do."""
+        ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+        mask = np.zeros_like(ids)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = row
+            mask[number, : len(row)] = 1
+        with self._translated():
+            return self._session.run(None, dict(zip(INPUTS, (ids, mask), strict=True)))[0]
+
+    def room(self, count: int) -> Vectors:
+        """Space for so many vectors."""
+        return np.empty((count, self._dimensions), np.float32)
+
+    def averaged(self, vectors: Vectors, counts: Sequence[int]) -> Vectors:
+        """One vector for each count: the mean direction of so many, in their order."""
+        if len(counts) == len(vectors):
+            return vectors
+        starts = np.cumsum([0, *counts[:-1]])
+        sums = np.add.reduceat(vectors, starts, axis=0)
+        return sums / np.linalg.norm(sums, axis=1, keepdims=True)
+
+    def _check(self) -> None:
+        inputs = [tensor.name for tensor in self._session.get_inputs()]
+        widths = [tensor.shape[-1] for tensor in self._session.get_outputs()]
+        if inputs != INPUTS or widths != [self._dimensions]:
+            raise ModelUnavailable(str(self._path), "is another model")
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        try:
+            yield
+        except FAILURES as error:
+            raise ModelUnavailable(str(self._path), "is damaged, or fails here") from error
+
+
+class _Tensor(Protocol):
+    name: str
+    shape: Sequence[int | str]
+
+
+class _Session(Protocol):
+    """What is used of an `InferenceSession`."""
+
+    def run(
+        self, output_names: None, input_feed: Mapping[str, NDArray[np.int64]]
+    ) -> Sequence[Vectors]: ...
+
+    def get_inputs(self) -> Sequence[_Tensor]: ...
+
+    def get_outputs(self) -> Sequence[_Tensor]: ...
+
+
+def _session(path: Path, threads: int) -> _Session:
+    options = RUNTIME.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Waiting threads sleep: the processor belongs to the work that is being remembered.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Nor does the memory: an arena would keep what the largest batch took, 20 MB, for good.
+    options.enable_cpu_mem_arena = False
+    options.log_severity_level = 4  # what goes wrong comes back as an exception
+    return RUNTIME.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,314 @@
+"""One database file: threads that read, a thread that writes, and nothing shared between them.
+
+A short question does not take its thread if that one is idle: half of its time would be the way.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from everkept.engines.sqlite.connections import (
+    BusyHandler,
+    Synchronous,
+    check_version,
+    connect,
+    fold,
+    in_snapshot,
+    refuse_to_write,
+    transaction,
+    translated,
+)
+from everkept.engines.sqlite.schema import Schema
+from everkept.engines.sqlite.sizes import size_of
+from everkept.engines.sqlite.sql import Connection, Work
+
+INTERRUPT_INTERVAL = 0.01  # seconds
+SHORT_LOOKS = 10  # at a question in the caller's thread before it moves to its own
+STEPS_PER_LOOK = 10_000  # instructions of SQLite, some 0.5 ms
+FOLDED_PAGES = 1_000  # of the write-ahead log, after which it is folded into the file
+SHORT_IN_A_ROW = 32  # questions in the caller's thread before everything else gets its turn
+
+T = TypeVar("T")
+
+
+class _Lane:
+    """A thread, and the connection that it alone uses, or the caller's thread while it is idle."""
+
+    def __init__(self, name: str) -> None:
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self.busy = BusyHandler()
+        self.connection: Connection | None = None
+        self._calls: list[Future[Any]] = []  # that the thread may not have ended yet
+        self._looks = 0
+
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        call = self.thread.submit(work)
+        self._calls.append(call)
+        return call
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the connection is open and unused, also by calls whose caller was canceled."""
+        if self._calls:
+            self._calls = [call for call in self._calls if not call.done()]
+        return self.connection is not None and not self._calls
+
+    def run_here(self, connection: Connection, work: Work[T]) -> T:
+        """Run in the caller's thread: it waits for no lock, and ends with an error if it is long.
+
+        Only while the lane is idle.
+        """
+        self._looks = 0
+        self.busy.hurries = True
+        connection.set_progress_handler(self._has_taken_long, STEPS_PER_LOOK)
+        try:
+            return work(connection)
+        finally:
+            connection.set_progress_handler(None)
+            self.busy.hurries = False
+
+    def _has_taken_long(self) -> bool:
+        self._looks += 1
+        return self._looks == SHORT_LOOKS  # once: the statement that rolls back is not ended too
+
+    def close(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            # An interrupt that found no statement to end would keep the log from being folded in;
+            # a new statement forgets it.
+            with suppress(apsw.InterruptError):
+                connection.execute("SELECT 1").fetchall()
+            connection.close()
+
+    def interrupt(self) -> None:
+        connection = self.connection
+        if connection is not None:
+            with suppress(apsw.ConnectionClosedError):
+                connection.interrupt()
+
+
+class NotHere(Exception):
+    """Work that its own thread must do: nothing has come of it yet."""
+
+
+class Worker:
+    """A connection and the one thread that uses it, both made at the first call.
+
+    One thread per connection makes calls wait for each other without a lock, and a call whose
+    caller was cancelled still ends before the next one begins. A call that comes while the
+    connection is being closed gets a thread and a connection of its own.
+    """
+
+    def __init__(self, name: str, open_connection: Callable[[BusyHandler], Connection]) -> None:
+        self._name = name
+        self._open_connection = open_connection
+        self._lane: _Lane | None = None
+        self._closing: dict[_Lane, asyncio.Future[None]] = {}
+        self._in_a_row = 0  # calls in the caller's thread since the event loop had its turn
+
+    async def run(self, work: Work[T]) -> T:
+        self._in_a_row = 0
+        return await asyncio.wrap_future(self.submit(work))
+
+    def submit(self, work: Work[T]) -> Future[T]:
+        if self._lane is None:
+            self._lane = _Lane(self._name)
+        return self._lane.submit(partial(self._run_in, self._lane, work))
+
+    def run_here(self, work: Work[T]) -> T:
+        """Run short work in the caller's thread. Raises NotHere if that is not possible."""
+        lane = self._lane
+        if lane is None or not lane.is_idle or lane.connection is None or not self._has_a_turn():
+            raise NotHere
+        try:
+            return lane.run_here(lane.connection, work)
+        except apsw.Error as error:  # it is busy or long, or its own thread meets the same
+            raise NotHere from error
+
+    def _has_a_turn(self) -> bool:
+        if not self._in_a_row:
+            asyncio.get_running_loop().call_soon(self._begin_row)
+        self._in_a_row += 1
+        return self._in_a_row <= SHORT_IN_A_ROW
+
+    def _begin_row(self) -> None:
+        self._in_a_row = 0
+
+    async def close(self, *, interrupt: bool = False) -> None:
+        """Waits for the call under way, which stops waiting for locks at once.
+
+        With `interrupt` the statements of the call end too, with an error.
+        """
+        loop = asyncio.get_running_loop()
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            lane.busy.closing = True
+            self._closing[lane] = loop.run_in_executor(lane.thread, lane.close)
+        # Also one that somebody else is closing already, perhaps with more patience.
+        for lane, closing in list(self._closing.items()):
+            while not closing.done():
+                # Again and again: a call may be between two statements just now.
+                if interrupt:
+                    lane.interrupt()
+                await asyncio.wait([closing], timeout=INTERRUPT_INTERVAL if interrupt else None)
+            if self._closing.pop(lane, None):
+                lane.thread.shutdown(wait=False)
+                closing.result()
+
+    @property
+    def is_open(self) -> bool:
+        return self._lane is not None or bool(self._closing)
+
+    def _run_in(self, lane: _Lane, work: Work[T]) -> T:
+        if lane.connection is None:
+            lane.connection = self._open_connection(lane.busy)
+        return work(lane.connection)
+
+
+class Database:
+    """Reads and writes of one file. Closing is not final: the next call opens it again."""
+
+    def __init__(
+        self,
+        path: Path,
+        schema: Schema,
+        *,
+        synchronous: Synchronous = "normal",
+        read_only: bool = False,
+        inline_writes: bool = False,
+        title: str | None = None,
+    ) -> None:
+        """With `inline_writes`, a short write that need not wait takes the caller's thread.
+
+        That is for a server with one client: all others would wait for it too.
+        """
+        self.path = path
+        self._title = title or path.name
+        self._schema = schema
+        self._read_only = read_only
+        # With "full" each commit waits for the disk.
+        self._writes_inline = inline_writes and synchronous == "normal"
+        self._log_pages = 0  # as the last write left it; 0 also after it was folded in
+
+        def open_connection(busy: BusyHandler) -> Connection:
+            # The reading connection may write as well: whoever comes first creates the files of
+            # the write-ahead log and migrates.
+            return connect(
+                path,
+                schema,
+                read_only=read_only,
+                synchronous=synchronous,
+                busy=busy,
+                title=title,
+            )
+
+        def open_aside(busy: BusyHandler) -> Connection:
+            connection = open_connection(busy)
+            # What is read aside is read once: its pages are not worth keeping.
+            connection.execute("PRAGMA cache_size=-2000").fetchall()
+            return connection
+
+        self._reader = Worker(f"read {path.name}", open_connection)
+        self._aside = Worker(f"read aside {path.name}", open_aside)
+        self._writer = Worker(f"write {path.name}", self._open_to_write(open_connection))
+
+    async def read(self, question: Work[T], *, aside: bool = False, long: bool = False) -> T:
+        def ask(connection: Connection) -> T:
+            with self._translated(connection):
+                return in_snapshot(connection, question)
+
+        if not aside and not long:
+            with suppress(NotHere):
+                return self._reader.run_here(lambda db: in_snapshot(db, question))
+        return await (self._aside if aside else self._reader).run(ask)
+
+    def read_later(self, question: Work[None]) -> None:
+        self._aside.submit(lambda connection: in_snapshot(connection, question))
+
+    async def write(self, work: Work[T], *, short: bool = False) -> T:
+        def commit(connection: Connection) -> T:
+            with transaction(connection):
+                check_version(connection, self.path, self._schema, self._title)
+                return work(connection)
+
+        def commit_here(connection: Connection) -> T:
+            with self._translated(connection):
+                try:
+                    return commit(connection)
+                except (apsw.BusyError, apsw.InterruptError) as error:  # it was rolled back
+                    raise NotHere from error
+
+        def commit_there(connection: Connection) -> T:
+            with self._translated(connection):
+                return commit(connection)
+
+        self._refuse_if_read_only()
+        # The first write to a log waits for the disk, as folding it does.
+        if short and self._writes_inline and 0 < self._log_pages < FOLDED_PAGES:
+            with suppress(NotHere):
+                return self._writer.run_here(commit_here)
+        return await self._writer.run(commit_there)
+
+    async def maintain(self, work: Work[T]) -> T:
+        """Runs work that manages its own transactions, all of it even if the caller gives up."""
+
+        def run(connection: Connection) -> T:
+            with self._translated(connection):
+                return work(connection)
+
+        self._refuse_if_read_only()
+        return await self._writer.run(run)
+
+    async def fold(self, patience: float) -> bool:
+        return await asyncio.to_thread(fold, self.path, self._schema, patience, title=self._title)
+
+    async def close(self, *, interrupt: bool = False) -> None:
+        for worker in self._workers:
+            await worker.close(interrupt=interrupt)
+
+    @property
+    def is_open(self) -> bool:
+        return any(worker.is_open for worker in self._workers)
+
+    def size(self) -> int:
+        return size_of(self.path)
+
+    @property
+    def _workers(self) -> tuple[Worker, ...]:
+        return self._writer, self._aside, self._reader
+
+    def _open_to_write(
+        self, open_connection: Callable[[BusyHandler], Connection]
+    ) -> Callable[[BusyHandler], Connection]:
+        if not self._writes_inline:
+            return open_connection
+
+        def open_with_hook(busy: BusyHandler) -> Connection:
+            connection = open_connection(busy)
+
+            def note_log(_connection: object, _name: str, pages: int) -> int:
+                """Fold a long log, as SQLite itself would, but never in the caller's thread."""
+                if pages >= FOLDED_PAGES and not busy.hurries:
+                    with suppress(apsw.Error):
+                        pages, folded = connection.wal_checkpoint()
+                        pages -= folded
+                self._log_pages = pages
+                return apsw.SQLITE_OK
+
+            connection.set_wal_hook(note_log)
+            return connection
+
+        return open_with_hook
+
+    def _translated(self, connection: Connection) -> AbstractContextManager[None]:
+        return translated(self.path, self._schema, title=self._title, connection=connection)
+
+    def _refuse_if_read_only(self) -> None:
+        if self._read_only:
+            refuse_to_write(self.path, self._title)

@@ -1,0 +1,180 @@
+"""The nearest vectors of one file: an index in memory for each model, in step with the file."""
+
+from collections.abc import Sequence
+from itertools import islice
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from everkept.core.records import Match, Where
+from everkept.engines.sqlite.meaning import newest_vector
+from everkept.engines.sqlite.rows import PARENT_ID, listed
+from everkept.engines.sqlite.sifting import Keys, Sieve
+from everkept.engines.sqlite.sql import Connection, Row
+from everkept.engines.vectors import Floats, Halves, VectorIndex, is_exact
+
+CHUNK = 1_024  # vectors read at once: memory needed for a moment stays with the process
+SIGNS = 262_144  # likewise, where the signs are enough
+MANY = 20_000  # vectors that take a reader too long: a tenth of a second
+
+_SIGNS = (
+    "SELECT group_concat(record), CAST(group_concat(code, '') AS BLOB) FROM ("
+    "SELECT record, code FROM vectors INDEXED BY vectors_code "
+    "WHERE model = ? AND record > ? ORDER BY record LIMIT ?)"
+)
+
+
+class Nearness:
+    """Every model's index. A question first reads what anyone has stored since the last one.
+
+    Where that is much, somebody else has to do it, so that whoever reads can answer others.
+    """
+
+    def __init__(self, sieve: Sieve) -> None:
+        self._sieve = sieve
+        self._followers: dict[str, _Follower] = {}
+        # While a file is being closed, a second thread may read it already.
+        self._lock = Lock()
+
+    def near(
+        self,
+        db: Connection,
+        model: str,
+        vector: Floats,
+        where: Where,
+        limit: int,
+        also: Sequence[str],
+    ) -> list[Match] | None:
+        """None where it must be caught up first, or is just being."""
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            found = self._follower(model).near(db, vector, where, limit)
+        finally:
+            self._lock.release()
+        if found is None:
+            return None
+        near = {match.id for match in found}
+        far = [record_id for record_id in also if record_id not in near]
+        asked = _scores(db, model, vector, far) if far else []
+        return sorted((*asked, *found), key=lambda match: -match.score)
+
+    def catch_up(self, db: Connection, model: str) -> None:
+        """Reads all that there is, however long that takes."""
+        with self._lock:
+            self._follower(model).follow(db)
+
+    def _follower(self, model: str) -> "_Follower":
+        return self._followers.setdefault(model, _Follower(model, self._sieve))
+
+
+class _Follower:
+    """The index of one model, and how far it has read."""
+
+    def __init__(self, model: str, sieve: Sieve) -> None:
+        self._model = model
+        self._sieve = sieve
+        self._seen = 0
+        self._index: VectorIndex | None = None
+
+    def near(self, db: Connection, vector: Floats, where: Where, limit: int) -> list[Match] | None:
+        """None where more than MANY vectors are to be read first."""
+        if not self.follow(db, MANY):
+            return None
+        index = self._index
+        if index is None or limit <= 0:
+            return []
+
+        def fetch(keys: Keys) -> tuple[Keys, Floats]:
+            rows = db.execute(
+                "SELECT record, vector FROM vectors "
+                "WHERE record IN (SELECT value FROM json_each(?))",
+                (listed(keys.tolist()),),
+            ).fetchall()
+            found, halves = _unpacked(rows)
+            return found, halves.astype(np.float32)
+
+        def rank(limit: int, among: Keys | None) -> tuple[Keys, NDArray[Any]]:
+            return index.nearest(vector, limit, fetch, among)
+
+        return self._sieve.sift(db, where, rank, limit)
+
+    def follow(self, db: Connection, most: int | None = None) -> bool:
+        """Reads what is new, unless there is more than `most` of it; says whether it is read."""
+        newest = newest_vector(db)
+        if newest < self._seen:  # whoever asks sees less than the one before
+            self._seen, self._index = 0, None
+        if newest == self._seen:
+            return True
+        if most is not None and newest - self._seen > most:
+            return False
+        if self._index is not None:
+            # Those that lost their vector, or have another model's now.
+            lost = db.execute(
+                "SELECT record FROM vectors INDEXED BY sqlite_autoindex_vectors_1 "
+                "WHERE seq > ? AND model IS NOT ?",
+                (self._seen, self._model),
+            )
+            self._index.drop(np.fromiter((row[0] for row in lost), np.int64))
+        if self._index is None and _are_signs_enough(db, self._model):
+            self._begin_with_signs(db)
+        else:
+            self._take_in(db)
+        self._seen = newest
+        return True
+
+    def _take_in(self, db: Connection) -> None:
+        """The vectors that came since."""
+        # All of them are read quicker in the order they lie in than by their numbers.
+        how = "NOT INDEXED" if self._index is None else "INDEXED BY sqlite_autoindex_vectors_1"
+        rows = iter(
+            db.execute(
+                f"SELECT record, vector FROM vectors {how} WHERE seq > ? AND model = ?",
+                (self._seen, self._model),
+            )
+        )
+        while chunk := list(islice(rows, CHUNK)):
+            keys, halves = _unpacked(chunk)
+            self._index = self._index or VectorIndex(halves.shape[1])
+            self._index.put(keys, halves)
+
+    def _begin_with_signs(self, db: Connection) -> None:
+        """All vectors, of which an index of many needs no more than this."""
+        last = -1
+        while (found := db.execute(_SIGNS, (self._model, last, SIGNS)).get)[0] is not None:
+            keys = np.fromstring(found[0], np.int64, sep=",")
+            signs = np.frombuffer(found[1], np.uint8).reshape(len(keys), -1)
+            self._index = self._index or VectorIndex(8 * signs.shape[1], exact=False)
+            self._index.put_signs(keys, signs)
+            last = int(keys[-1])
+
+
+def _are_signs_enough(db: Connection, model: str) -> bool:
+    """Not for few vectors; and those that an older program has stored have none."""
+    count, signed = db.execute(
+        "SELECT count(*), count(code) FROM vectors INDEXED BY vectors_code WHERE model = ?",
+        (model,),
+    ).get
+    return not is_exact(count) and signed == count
+
+
+def _scores(db: Connection, model: str, vector: Floats, ids: Sequence[str]) -> list[Match]:
+    rows = db.execute(
+        f"SELECT r.id, {PARENT_ID}, v.vector FROM records r JOIN vectors v ON v.record = r.key "
+        "WHERE r.id IN (SELECT value FROM json_each(?)) AND +v.model = ?",
+        (listed(ids), model),
+    ).fetchall()
+    if not rows:
+        return []
+    _, halves = _unpacked([(0, blob) for _, _, blob in rows])
+    scores = (halves.astype(np.float32) @ vector).tolist()
+    return [Match(row[0], row[1], score) for row, score in zip(rows, scores, strict=True)]
+
+
+def _unpacked(rows: Sequence[Row]) -> tuple[Keys, Halves]:
+    """Keys and vectors, all of one length; there is at least one row."""
+    keys = np.fromiter((row[0] for row in rows), np.int64, len(rows))
+    halves = np.frombuffer(b"".join(row[1] for row in rows), "<f2")
+    return keys, halves.reshape(len(rows), -1)

@@ -1,0 +1,283 @@
+"""The questions of the port as SQL, each against one connection and in few statements."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from everkept.core.records import Change, Edit, Link, Match, Record, Ref, Weights, Where
+from everkept.core.words import WordQuery, to_fts5
+from everkept.engines.sqlite.filters import KEYS_OF_IDS, Conditions, conditions
+from everkept.engines.sqlite.rows import (
+    LINK_COLUMNS,
+    RECORD_COLUMNS,
+    before_from,
+    link_from,
+    listed,
+    record_from,
+)
+from everkept.engines.sqlite.sql import Connection
+from everkept.engines.sqlite.word_index import indexed_rows
+from everkept.values import replace
+
+if TYPE_CHECKING:  # a hook loads only what it uses
+    from everkept.core.ports import Direction, Order, Seen, Tally
+
+_SORTING = {"name": "r.name_key, r.variant, r.key", "age": "r.key", "newest": "r.key DESC"}
+
+
+def get_records(db: Connection, ids: Sequence[str], *, include_deleted: bool) -> list[Record]:
+    live = "" if include_deleted else " AND r.deleted_at IS NULL"
+    rows = db.execute(
+        f"SELECT {RECORD_COLUMNS} FROM records r "
+        f"WHERE r.id IN (SELECT value FROM json_each(?)){live}",
+        (listed(ids),),
+    )
+    found = {record.id: record for record in map(record_from, rows)}
+    return [found[record_id] for record_id in dict.fromkeys(ids) if record_id in found]
+
+
+def get_links(db: Connection, ids: Sequence[str], *, include_deleted: bool) -> list[Link]:
+    live = "" if include_deleted else " AND l.deleted_at IS NULL"
+    rows = db.execute(
+        f"SELECT {LINK_COLUMNS} FROM links l WHERE l.id IN (SELECT value FROM json_each(?)){live}",
+        (listed(ids),),
+    )
+    found = {link.id: link for link in map(link_from, rows)}
+    return [found[link_id] for link_id in dict.fromkeys(ids) if link_id in found]
+
+
+def scan(
+    db: Connection,
+    where: Where,
+    order: "Order" = "age",
+    after: "Seen | None" = None,
+    limit: int | None = None,
+) -> list[Record]:
+    if len(where.kinds) > 1 and limit is not None and order != "name":
+        return _scan_kinds(db, where, order, after, limit)
+    wanted = _behind(where, order, after)
+    rows = db.execute(
+        f"SELECT {RECORD_COLUMNS} FROM records r WHERE {wanted.sql} "
+        f"ORDER BY {_SORTING[order]} LIMIT ?",
+        (*wanted.bindings, -1 if limit is None else limit),
+    )
+    return [record_from(row) for row in rows]
+
+
+def _scan_kinds(
+    db: Connection, where: Where, order: "Order", after: "Seen | None", limit: int
+) -> list[Record]:
+    """Kind by kind: an index gives each in its order, but all of them only to who sorts them."""
+    keys: list[int] = []
+    for kind in dict.fromkeys(where.kinds):
+        wanted = _behind(replace(where, kinds=(kind,)), order, after)
+        rows = db.execute(
+            f"SELECT r.key FROM records r WHERE {wanted.sql} ORDER BY {_SORTING[order]} LIMIT ?",
+            (*wanted.bindings, limit),
+        )
+        keys += [row[0] for row in rows]
+    keys = sorted(keys, reverse=order == "newest")[: limit if limit >= 0 else None]
+    found = db.execute(
+        f"SELECT r.key, {RECORD_COLUMNS} FROM records r "
+        "WHERE r.key IN (SELECT value FROM json_each(?))",
+        (listed(keys),),
+    )
+    records = {key: record_from(tuple(row)) for key, *row in found}
+    return [records[key] for key in keys]
+
+
+def _behind(where: Where, order: "Order", after: "Seen | None") -> Conditions:
+    wanted = conditions(where)
+    if isinstance(after, str):
+        behind = "<" if order == "newest" else ">"
+        wanted.add(f"r.key {behind} (SELECT key FROM records WHERE id = ?)", after)
+    elif after is not None:
+        wanted.add("(r.name_key, r.variant) > (?, ?)", *after)
+    if order == "name":
+        wanted.add("r.name_key IS NOT NULL")
+    return wanted
+
+
+def match(
+    db: Connection, words: WordQuery, where: Where, weights: Weights, limit: int
+) -> list[Match]:
+    wanted = conditions(replace(where, deleted=False))
+    # CROSS JOIN: the index must lead, in the order of its own ranking, so that LIMIT ends it.
+    rows = db.execute(
+        "SELECT r.id, (SELECT p.id FROM records p WHERE p.key = r.parent), -rank "
+        "FROM words CROSS JOIN records r ON r.key = words.rowid "
+        f"WHERE words MATCH ? AND rank MATCH ? AND {wanted.sql} "
+        "ORDER BY rank LIMIT ?",
+        (
+            to_fts5(words),
+            f"bm25({weights.name}, {weights.text}, {weights.context})",
+            *wanted.bindings,
+            limit,
+        ),
+    )
+    return [Match(*row) for row in rows]
+
+
+def containing(
+    db: Connection, text: str, where: Where, limit: int, among: Sequence[int] | None = None
+) -> list[Match]:
+    """Only records with these keys are looked at where some are given."""
+    wanted = conditions(replace(where, deleted=False))
+    # CROSS JOIN: from the keys to their records, never the other way round.
+    keys = "" if among is None else "json_each(?2) k CROSS JOIN "
+    joined = "" if among is None else "r.key = k.value AND "
+    # SQLite's own lower() is quick and knows ASCII; ours knows every script.
+    lower = "lower" if text.isascii() else "lowered"
+    rows = db.execute(
+        "SELECT r.id, (SELECT p.id FROM records p WHERE p.key = r.parent), "
+        f"CASE WHEN instr({lower}(r.name), ?1) THEN 2.0 ELSE 1.0 END AS score "
+        f"FROM {keys}records r WHERE {joined}{wanted.sql} AND (instr({lower}(r.name), ?1) "
+        f"OR instr({lower}(r.type), ?1) OR instr({lower}(r.text), ?1)) "
+        "ORDER BY score DESC, r.key LIMIT ?",
+        (text.lower(), *([] if among is None else [listed(among)]), *wanted.bindings, limit),
+    )
+    return [Match(*row) for row in rows]
+
+
+def links(
+    db: Connection,
+    ids: Sequence[str],
+    direction: "Direction",
+    sources: Sequence[str],
+    limit: int | None,
+) -> list[Link]:
+    sides = {"out": ["source"], "in": ["target"], "both": ["source", "target"]}[direction]
+    keys = " UNION ".join(
+        f"SELECT l.key FROM links l WHERE l.deleted_at IS NULL AND l.{side} IN ({KEYS_OF_IDS})"
+        for side in sides
+    )
+    # The index of kinds is small, and the ends of a live link are live.
+    going_out = (
+        " AND EXISTS (SELECT 1 FROM records s INDEXED BY records_kind WHERE s.key = l.source "
+        "AND s.deleted_at IS NULL AND s.kind IN (SELECT value FROM json_each(?)))"
+    )
+    rows = db.execute(
+        f"SELECT {LINK_COLUMNS} FROM links l WHERE l.key IN ({keys}){going_out if sources else ''} "
+        "ORDER BY l.created_at, l.key LIMIT ?",
+        (
+            *[listed(ids)] * len(sides),
+            *([listed(sources)] if sources else []),
+            -1 if limit is None else limit,
+        ),
+    )
+    return [link_from(row) for row in rows]
+
+
+def scan_links(db: Connection, deleted: bool | None, containing: str) -> list[Link]:
+    rows = db.execute(
+        f"SELECT {LINK_COLUMNS} FROM links l WHERE instr(lowered(l.verb), ?1) "
+        "AND (?2 IS NULL OR (l.deleted_at IS NOT NULL) = ?2) ORDER BY l.key",
+        (containing.lower(), deleted),
+    )
+    return [link_from(row) for row in rows]
+
+
+def count(db: Connection) -> dict[str, int]:
+    counts: dict[str, int] = dict(
+        db.execute("SELECT kind, count(*) FROM records WHERE deleted_at IS NULL GROUP BY kind")
+    )
+    counts["link"] = db.execute("SELECT count(*) FROM links WHERE deleted_at IS NULL").get
+    return counts
+
+
+def how_many(db: Connection, where: Where) -> int:
+    if where == Where():  # the index holds every live record, and knows how many these are
+        return indexed_rows(db)
+    wanted = conditions(where)
+    return db.execute(
+        f"SELECT count(*) FROM records r WHERE {wanted.sql}", tuple(wanted.bindings)
+    ).get
+
+
+def tally(db: Connection, kinds: Sequence[str]) -> "list[Tally]":
+    from everkept.core.ports import Tally
+
+    parts = " UNION ALL ".join(
+        f"SELECT kind, scope, type, {is_deleted}, count(*) FROM records INDEXED BY {index} "
+        f"WHERE deleted_at IS {state} AND kind IN (SELECT value FROM json_each(?1)) "
+        "GROUP BY kind, scope, type"
+        for is_deleted, index, state in (
+            (0, "records_live", "NULL"),
+            (1, "records_deleted", "NOT NULL"),
+        )
+    )
+    return [
+        Tally(kind, scope, record_type, bool(is_deleted), count)
+        for kind, scope, record_type, is_deleted, count in db.execute(parts, (listed(kinds),))
+    ]
+
+
+def scopes(db: Connection, kind: str) -> list[str]:
+    """SQLite goes from each scope to the next one in the index."""
+    rows = db.execute(
+        "SELECT DISTINCT scope FROM records INDEXED BY records_scope "
+        "WHERE kind = ? AND deleted_at IS NULL ORDER BY scope",
+        (kind,),
+    )
+    return [row[0] for row in rows]
+
+
+def authors(db: Connection) -> list[str]:
+    """From each author to the next one in the index: there are few, however many records."""
+    smallest = "SELECT min(author) FROM records WHERE deleted_at IS NULL AND author >"
+    rows = db.execute(
+        f"WITH RECURSIVE found(author) AS ({smallest} '' UNION ALL "
+        f"SELECT ({smallest} found.author) FROM found WHERE found.author IS NOT NULL) "
+        "SELECT author FROM found WHERE author IS NOT NULL"
+    )
+    return [row[0] for row in rows]
+
+
+def changes(
+    db: Connection, after: int, limit: int, *, newest_first: bool, most_edits: int | None = None
+) -> list[Change]:
+    direction = "DESC" if newest_first else "ASC"
+    heads = db.execute(
+        f"SELECT seq, at, tool, client, undoes FROM changes WHERE seq > ? "
+        f"ORDER BY seq {direction} LIMIT ?",
+        (after, limit),
+    ).fetchall()
+    if most_edits is not None:  # edits are numbered from 0
+        large = db.execute(
+            "SELECT change FROM edits WHERE change IN (SELECT value FROM json_each(?)) "
+            "AND position = ?",
+            (listed([head[0] for head in heads]), most_edits),
+        )
+        left_out = {row[0] for row in large}
+        heads = [head for head in heads if head[0] not in left_out]
+    edits: dict[int, list[Edit]] = {}
+    for seq, *edit in db.execute(
+        "SELECT e.change, e.operation, e.subject, e.before, "
+        "CASE e.subject WHEN 'record' THEN r.id ELSE l.id END FROM edits e "
+        "LEFT JOIN records r ON e.subject = 'record' AND r.key = e.item "
+        "LEFT JOIN links l ON e.subject = 'link' AND l.key = e.item "
+        "WHERE e.change IN (SELECT value FROM json_each(?)) ORDER BY e.change, e.position",
+        (listed([head[0] for head in heads]),),
+    ):
+        edits.setdefault(seq, []).append(_edit(*edit))
+    return [Change(*head, edits=tuple(edits.get(head[0], ()))) for head in heads]
+
+
+def history(db: Connection, refs: Sequence[Ref], after: int) -> list[tuple[int, Edit]]:
+    things = {
+        subject: listed([ref.id for ref in refs if ref.subject == subject])
+        for subject in ("record", "link")
+    }
+    edits = " UNION ALL ".join(
+        "SELECT e.change, e.position, e.operation, e.subject, e.before, x.id "
+        f"FROM {subject}s x JOIN edits e ON e.item = x.key AND e.subject = '{subject}' "
+        "WHERE x.id IN (SELECT value FROM json_each(?)) AND e.change > ?"
+        for subject in things
+    )
+    rows = db.execute(
+        f"{edits} ORDER BY 1, 2", [part for ids in things.values() for part in (ids, after)]
+    )
+    return [(seq, _edit(*edit)) for seq, _, *edit in rows]
+
+
+def _edit(operation: Any, subject: Any, before: str | None, item_id: str | None) -> Edit:
+    return Edit(operation, subject, item_id, before_from(before))

@@ -1,0 +1,449 @@
+"""All projects in a database that may be away, with a copy of them here and a journal."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TypeVar
+from uuid import uuid4
+
+from everkept.core.accounts import NOTES
+from everkept.core.conditions import Condition
+from everkept.core.copies import PASSING, Holdings
+from everkept.core.ports import Library, RecordStore, Token
+from everkept.core.projects import Project, Silence, Status
+from everkept.core.rights import RightsOf, of_nobody
+from everkept.core.searching import Search
+from everkept.core.times import Clock, now
+from everkept.core.usage import Usage
+from everkept.engines.standby.acquaintance import Acquaintance
+from everkept.engines.standby.closing import briefly
+from everkept.engines.standby.copy.following import Follower
+from everkept.engines.standby.copy.lineage import OWN, expect_the_same, without_own
+from everkept.engines.standby.copy.recent import RecentActs
+from everkept.engines.standby.copy.sides import Ends
+from everkept.engines.standby.either import Either
+from everkept.engines.standby.ends import OwnEnds, ProjectEnds
+from everkept.engines.standby.journal.acts import (
+    HISTORY,
+    USER,
+    Act,
+    AddToken,
+    ArchiveProject,
+    AssignWorkspace,
+    CreateProject,
+    RestoreProject,
+    SetNote,
+    SwitchProject,
+)
+from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.reaching import EVERY, PATIENCE, SCHEDULE, Pace, Pause, Reaching
+from everkept.engines.standby.replay.bringing import bring_over
+from everkept.engines.standby.settling import always, expected
+from everkept.engines.standby.store import StandbyStore
+from everkept.errors import Conflict, EverkeptError, NotFound, StoreBusy
+from everkept.values import replace
+
+T = TypeVar("T")
+Ask = Callable[[Library], Awaitable[T]]
+
+_ALL = 1_000_000
+_PROBE = OWN + "probe"  # a note that nobody writes: no question is smaller
+
+
+class StandbyLibrary:
+    """A library whose database may go away, and which answers all the same.
+
+    While it is away, what is read is what was last seen of it, and what is written is kept in the
+    journal and done to the copy. Nothing is opened or reached before the first call.
+    """
+
+    def __init__(
+        self,
+        primary: Library,
+        replica: Library,
+        journal: Journal,
+        *,
+        clock: Clock = now,
+        pause: Pause = asyncio.sleep,
+        schedule: Sequence[float] = SCHEDULE,
+        every: float = EVERY,
+        patience: float = PATIENCE,
+        on_change: Callable[[Condition], None] | None = None,
+        rights_of: RightsOf = of_nobody,
+    ) -> None:
+        """`pause` waits for so many seconds, and `on_change` is told when the status is another.
+
+        What an account has written meanwhile is brought over where `rights_of` says it may.
+        """
+        self._primary = primary
+        self._replica = replica
+        self._journal = journal
+        self._clock = clock
+        self._on_change = on_change
+        self._rights_of = rights_of
+        self._reaching = Reaching(
+            lambda: primary.note(_PROBE),
+            self._bring_over,
+            clock=clock,
+            pace=Pace(pause, schedule, every, patience),
+            on_change=self._tell,
+            acquaintance=Acquaintance(journal.folder),
+        )
+        self._either = Either(self._reaching, journal, lambda: self._follower.recall())
+        self._acts = RecentActs()
+        self._follower = Follower(
+            primary,
+            replica,
+            self._either,
+            journal,
+            self._acts,
+            in_use=lambda: [store.ends for store in self._used.values()],
+            everything=self._all_ends,
+            clock=clock,
+            pause=pause,
+            every=every,
+        )
+        self._stores: dict[str, tuple[StandbyStore, ProjectEnds]] = {}  # by the id of the project
+        self._own = {
+            name: StandbyStore(OwnEnds(name, primary, replica), self._either, self._follower)
+            for name in (USER, HISTORY)
+        }
+        self._used: dict[str, StandbyStore] = {}  # by name
+
+    async def on_change(self, hear: Callable[[], None]) -> bool:
+        return await self._primary.on_change(hear)
+
+    @property
+    def condition(self) -> Condition:
+        counts = self._journal.counts()
+        return replace(
+            self._primary.condition,
+            status=self._reaching.status,
+            since=self._reaching.since,
+            reason=self._reaching.reason,
+            never_reached=self._reaching.is_unknown,
+            is_catching_up=not self._reaching.is_connected
+            and self._reaching.absence.is_catching_up,
+            waiting=counts.waiting,
+            set_aside=counts.aside,
+            copy_at=self._follower.level_at,
+            accounts_at=self._follower.library_at,
+            copy_kept=self._follower.kept,
+        )
+
+    async def projects(self, status: Status | None = None) -> list[Project]:
+        return await self._read(lambda library: library.projects(status))
+
+    async def project(self, name: str) -> Project:
+        return await self._read(lambda library: library.project(name))
+
+    async def open(self, name: str) -> tuple[Project, StandbyStore]:
+        self._follower.start()
+
+        async def there() -> tuple[Project, StandbyStore]:
+            project, found = await self._primary.open(name)
+            store, ends = self._store_of(project)
+            ends.found(found)
+            return project, store
+
+        async def here() -> tuple[Project, StandbyStore]:
+            await self._flush_acts()
+            for _, ends in list(self._stores.values()):
+                if ends.project_name == name:
+                    with suppress(NotFound):  # another one of that name
+                        await ends.at_hand()
+            project, _ = await self._replica.open(name)
+            return project, self._store_of(project)[0]
+
+        project, store = await self._either.read(there, here)
+        self._used[store.ends.name] = store
+        return project, store
+
+    async def create(
+        self, name: str, description: str, *, project_id: str = "", at: int | None = None
+    ) -> Project:
+        # Both sides and every attempt are to mean the same project.
+        own_id, moment = project_id or str(uuid4()), at or self._clock()
+
+        async def made(library: Library, error: EverkeptError) -> Project:
+            project = await library.project(name)
+            if project.id != own_id:
+                raise error
+            return project
+
+        wanted = Project(own_id, name, description, "active", moment, moment)
+        project = await self._do(
+            always(CreateProject(wanted)),
+            lambda library: library.create(name, description, project_id=own_id, at=moment),
+            made,
+            lambda: wanted,
+        )
+        self._store_of(project)[1].was_there = True
+        return project
+
+    async def archive(self, name: str) -> Project:
+        project = await self._do(
+            lambda: self._of(name, ArchiveProject),
+            lambda library: library.archive(name),
+            lambda library, error: expected(library, name, "archived", error),
+        )
+        self._put_away(project.id)
+        return project
+
+    async def restore(self, name: str) -> Project:
+        return await self._do(
+            lambda: self._of(name, RestoreProject),
+            lambda library: library.restore(name),
+            lambda library, error: expected(library, name, "active", error),
+        )
+
+    async def delete(self, name: str) -> None:
+        """Nobody can take it back, and others may have written there: it needs the database."""
+
+        async def there(may_be_done: bool) -> None:
+            try:
+                await self._primary.delete(name)
+            except NotFound:
+                if not may_be_done:
+                    raise
+
+        await self._either.promised(
+            there, f'Project "{name}" cannot be deleted while the database is away.'
+        )
+        with suppress(EverkeptError):  # what follows the database would do it too
+            await self._replica.delete(name)
+        for project_id, (_, ends) in list(self._stores.items()):
+            if ends.project_name == name:
+                self._put_away(project_id)
+
+    async def switch(self, name: str, *, off: bool, at: int | None = None) -> Project:
+        moment = at or self._clock()  # what is said from now on counts, whenever it is brought over
+        return await self._do(
+            lambda: self._of(
+                name, lambda project_id, name: SwitchProject(project_id, name, off, moment)
+            ),
+            lambda library: library.switch(name, off=off, at=moment),
+        )
+
+    async def silences(self) -> list[Silence]:
+        return await self._read(lambda library: library.silences())
+
+    async def user(self) -> StandbyStore:
+        return self._own_store(USER)
+
+    async def history(self) -> StandbyStore:
+        return self._own_store(HISTORY)
+
+    async def project_of_workspace(self, path: str) -> Project | None:
+        return await self._read(lambda library: library.project_of_workspace(path))
+
+    async def assign_workspace(self, path: str, project: Project) -> Project:
+        return await self._do(
+            always(AssignWorkspace(path, project.id)),
+            lambda library: library.assign_workspace(path, project),
+            instead=lambda: project,
+        )
+
+    async def workspaces_of(self, project: Project) -> list[str]:
+        return await self._read(lambda library: library.workspaces_of(project))
+
+    async def note(self, key: str) -> str | None:
+        if key.startswith(PASSING):
+            return await self._aside(lambda library: library.note(key))
+        return await self._read(lambda library: library.note(key))
+
+    async def set_note(self, key: str, value: str | None) -> None:
+        if key.startswith(PASSING):
+            await self._aside(lambda library: library.set_note(key, value))
+        elif key.startswith(NOTES):  # other servers let in whoever is let in there
+            await self._there_first(
+                lambda library: library.set_note(key, value),
+                "Accounts and what they see cannot be changed while the database is away.",
+            )
+        else:
+            await self._do(
+                always(SetNote(key, value)),
+                lambda library: library.set_note(key, value),
+                instead=lambda: None,
+            )
+
+    async def notes(self, prefix: str) -> Mapping[str, str]:
+        return without_own(await self._read(lambda library: library.notes(prefix)))
+
+    async def add_searches(self, searches: Sequence[Search]) -> None:
+        await self._aside(lambda library: library.add_searches(searches))
+
+    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
+        return await self._read(lambda library: library.searches(session=session, limit=limit))
+
+    async def forget_searches(self) -> int:
+        known = len(await self.searches(limit=_ALL))
+
+        async def there(again: bool) -> int:
+            forgotten = await self._primary.forget_searches()
+            return max(forgotten, known) if again else forgotten
+
+        forgotten = await self._either.promised(
+            there,
+            "What was asked cannot be forgotten while the database is away: it would stay there.",
+        )
+        return forgotten + await self._replica.forget_searches()
+
+    async def add_usage(self, rows: Sequence[Usage]) -> None:
+        await self._aside(lambda library: library.add_usage(rows))
+
+    async def usage(self) -> list[Usage]:
+        return await self._read(lambda library: library.usage())
+
+    async def tokens(self) -> list[Token]:
+        return await self._read(lambda library: library.tokens())
+
+    async def add_token(self, token: Token, secret_hash: str) -> None:
+        async def added(library: Library, error: EverkeptError) -> None:
+            if token not in await library.tokens():
+                raise error
+
+        await self._do(
+            always(AddToken(token, secret_hash)),
+            lambda library: library.add_token(token, secret_hash),
+            added,
+            lambda: None,
+        )
+
+    async def remove_token(self, token_id: str) -> bool:
+        known = token_id in {token.id for token in await self.tokens()}
+        removed = await self._there_first(
+            lambda library: library.remove_token(token_id),
+            "A token cannot be removed while the database is away: it would be valid there.",
+        )
+        return removed or known
+
+    async def knows_token(self, secret_hash: str) -> bool:
+        return await self._read(lambda library: library.knows_token(secret_hash))
+
+    async def store_of(self, project: Project) -> RecordStore:
+        """The database's own: what was last seen of it is no original for a copy."""
+        return await self._promised(
+            lambda library: library.store_of(project),
+            "What is to be copied is in the database, which is away.",
+        )
+
+    async def holdings(self) -> Holdings:
+        found = await self._read(lambda library: library.holdings())
+        return replace(found, notes=without_own(found.notes))
+
+    async def take_over(self, holdings: Holdings) -> None:
+        await self._promised(
+            lambda library: library.take_over(holdings),
+            "What is copied cannot be kept here until the database is back.",
+        )
+        self._follower.wake_all()
+
+    async def close(self) -> None:
+        """Within a second, whatever hangs: what waits is on the disk."""
+        await briefly(self._follower.close(), self._reaching.close(), self._flush())
+        await briefly(self._primary.close(), self._replica.close(), self._journal.close())
+
+    async def _read(self, ask: Ask[T]) -> T:
+        self._follower.start()
+
+        async def here() -> T:
+            await self._flush_acts()
+            return await ask(self._replica)
+
+        return await self._either.read(lambda: ask(self._primary), here)
+
+    async def _aside(self, ask: Ask[T]) -> T:
+        return await self._either.aside(lambda: ask(self._primary), lambda: ask(self._replica))
+
+    async def _promised(self, ask: Ask[T], sentence: str) -> T:
+        return await self._either.promised(lambda _: ask(self._primary), sentence)
+
+    async def _there_first(self, ask: Ask[T], sentence: str) -> T:
+        self._follower.start()
+        done = await self._promised(ask, sentence)
+        self._acts.add(ask)
+        self._follower.wake()
+        return done
+
+    async def _do(
+        self,
+        act: Callable[[], Awaitable[Act]],
+        ask: Ask[T],
+        settled: Callable[[Library, EverkeptError], Awaitable[T]] | None = None,
+        instead: Callable[[], T] | None = None,
+    ) -> T:
+        """`settled` gives what was done by an attempt without an answer, or raises the error, and
+        `instead` what is done where it can only wait."""
+
+        async def once(library: Library, again: bool, do: Callable[[], Awaitable[T]]) -> T:
+            try:
+                return await do()
+            except (Conflict, NotFound) as error:
+                if not again or settled is None:
+                    raise
+                return await settled(library, error)
+
+        async def there(again: bool) -> T:
+            done = await once(self._primary, again, lambda: ask(self._primary))
+            self._acts.add(ask)
+            self._follower.wake()
+            return done
+
+        async def kept() -> T:
+            await self._acts.bring_to(self._replica)
+            return await self._either.kept(await act(), lambda: ask(self._replica), instead=instead)
+
+        self._follower.start()
+        return await self._either.write(there, lambda again: once(self._replica, again, kept))
+
+    async def _flush_acts(self) -> None:
+        if self._acts:
+            with suppress(StoreBusy):
+                async with self._either.alone():
+                    await self._acts.bring_to(self._replica)
+
+    async def _flush(self) -> None:
+        """For whoever asks next, without the database."""
+        await self._flush_acts()
+        for store in [*self._own.values(), *(store for store, _ in self._stores.values())]:
+            await store.flush()
+
+    async def _of(self, name: str, kind: Callable[[str, str], Act]) -> Act:
+        return kind((await self._replica.project(name)).id, name)
+
+    def _store_of(self, project: Project) -> tuple[StandbyStore, ProjectEnds]:
+        """The same one as long as there is the project: others keep things by it."""
+        if project.id not in self._stores:
+            ends = ProjectEnds(project, self._primary, self._replica, self._journal)
+            self._stores[project.id] = StandbyStore(ends, self._either, self._follower), ends
+        return self._stores[project.id]
+
+    def _own_store(self, name: str) -> StandbyStore:
+        self._follower.start()
+        self._used[name] = self._own[name]
+        return self._own[name]
+
+    def _put_away(self, project_id: str) -> None:
+        """It is archived or gone: what still has its store finds that out."""
+        if project_id in self._stores:
+            _, ends = self._stores[project_id]
+            self._used.pop(ends.name, None)
+            ends.put_away()
+
+    async def _all_ends(self) -> list[Ends]:
+        """As the copy knows them, which has just been told what projects there are."""
+        projects = await self._replica.projects()
+        for gone in self._stores.keys() - {project.id for project in projects}:
+            self._put_away(gone)
+        active = (self._store_of(each)[1] for each in projects if each.status == "active")
+        return [*(store.ends for store in self._own.values()), *active]
+
+    async def _bring_over(self) -> None:
+        await expect_the_same(self._primary, self._replica, self._journal)
+        await bring_over(self._journal, self._primary, self._reaching, self._rights_of)
+        self._follower.wake_all()
+
+    def _tell(self) -> None:
+        if self._on_change is not None:
+            self._on_change(self.condition)

@@ -1,0 +1,335 @@
+"""The steps by which parts of a graph come into the records, or go."""
+
+from collections.abc import Mapping, Sequence, Set
+from functools import cached_property
+from typing import Any, cast
+from uuid import uuid4
+
+from everkept.core.entities import OBSERVATION, UNKNOWN_TYPE, describe_stub, is_stub, new_entity
+from everkept.core.records import Delete, Insert, Link, Record, Restore, Step, Update
+from everkept.core.secrets import masked, masked_json
+from everkept.core.text import digest, normalised
+from everkept.core.times import iso
+from everkept.families.bank.graph_ids import entity_id, observation_id, relation_id
+from everkept.families.bank.graph_model import (
+    SOURCE,
+    attrs_of,
+    observation_public_id,
+    own_id,
+    public_id,
+    with_attrs,
+    with_log_id,
+)
+from everkept.families.bank.mirror.records import GraphRecords
+from everkept.families.bank.mirror.state import EntityState, ObservationState, RelationState
+from everkept.values import Value, field, replace
+
+MILLISECOND = 1_000  # the format knows times no closer
+
+
+class Taken(Value, frozen=False):
+    """How many parts came in or changed, and how many were removed."""
+
+    entities: int = 0
+    observations: int = 0
+    relations: int = 0
+    removed: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.entities + self.observations + self.relations + self.removed
+
+
+class Former(Value):
+    """The record that had a public id, and until when."""
+
+    record: str
+    until: int
+
+
+class Index:
+    """The records of a graph by what makes them the same as parts of another."""
+
+    def __init__(
+        self, graph: GraphRecords, former: Mapping[str, Sequence[Former]] | None = None
+    ) -> None:
+        self.live: dict[str, list[Record]] = {}
+        self.dead: dict[str, Record] = {}  # the one deleted last
+        self.stubs: dict[str, Record] = {}
+        self.observed: dict[tuple[str, str], Record] = {}
+        self.forgotten: dict[tuple[str, str], Record] = {}
+        self.children: dict[str, list[Record]] = {}
+        self.linked: dict[str, list[Link]] = {}
+        self.unlinked: dict[str, Link] = {}
+        self.beside: dict[str, list[Link]] = {}
+        self.ids = {record.id: own_id(record) for record in graph.entities.values()}
+        self.entities = graph.entities
+        self._former = former or {}
+        self._places = {
+            (record.name_key, record.variant)
+            for record in graph.entities.values()
+            if record.deleted_at is None
+        }
+        self._take_entities(graph)
+        self._take_observations(graph)
+        self._take_links(graph)
+
+    def current(self, key: str, at: int, known: int) -> str:
+        """The public id that an entity has now which a log called by this one, at this time.
+
+        `known` is when the log heard of it last: who added to an entity that had been renamed
+        here meant the one they knew.
+        """
+        holder = self._holder(key, at)
+        if holder is None and key not in self.live and key not in self.dead:
+            holder = self._holder(key, known)
+        return key if holder is None else self.ids.get(holder, key)
+
+    def _holder(self, key: str, at: int) -> str | None:
+        """The record that had the id at a time and gave it up; None where it had died with it."""
+        dead = self.dead.get(key)
+        if dead is not None and at <= (dead.deleted_at or 0):
+            return None
+        held = [former for former in self._former.get(key, ()) if at <= former.until]
+        return min(held, key=lambda former: former.until).record if held else None
+
+    @cached_property
+    def shown(self) -> dict[str, str]:
+        """The ids that live entities and observations have for others, and the records."""
+        live = [record for records in self.live.values() for record in records]
+        below = self.observed.values()
+        return {public_id(record): record.id for record in live} | {
+            observation_public_id(record, self.entities[record.parent or ""]): record.id
+            for record in below
+            if record.id
+        }
+
+    def is_taken(self, dead: Record) -> bool:
+        """Whether a live entity has the place of a deleted one, as where types do not count."""
+        return (dead.name_key, dead.variant) in self._places
+
+    def _take_entities(self, graph: GraphRecords) -> None:
+        for record in sorted(graph.entities.values(), key=lambda r: (r.created_at, r.id)):
+            key = self.ids[record.id]
+            if record.deleted_at is not None:
+                self.dead[key] = _later(self.dead.get(key), record)
+                continue
+            self.live.setdefault(key, []).append(record)
+            if is_stub(record):
+                self.stubs[record.name_key or ""] = record
+
+    def _take_observations(self, graph: GraphRecords) -> None:
+        for record in graph.observations:
+            owner = graph.entities.get(record.parent or "")
+            if owner is None:
+                continue
+            key = (self.ids[owner.id], record.text)
+            if record.deleted_at is not None:
+                self.forgotten[key] = _later(self.forgotten.get(key), record)
+            elif owner.deleted_at is None:
+                self.observed.setdefault(key, record)
+                self.children.setdefault(owner.id, []).append(record)
+
+    def family(self, records: Sequence[Record]) -> list[Record | Link]:
+        """Live entities with all that would go with them."""
+        found: list[Record | Link] = list(records)
+        for record in records:
+            found += self.children.get(record.id, [])
+            found += self.beside.get(record.id, [])
+        return list({thing.id: thing for thing in found}.values())
+
+    def _take_links(self, graph: GraphRecords) -> None:
+        for link in graph.links:
+            key = relation_id(self.ids[link.source], link.verb, self.ids[link.target])
+            if link.deleted_at is not None:
+                before = self.unlinked.get(key)
+                if before is None or (before.deleted_at or 0) < link.deleted_at:
+                    self.unlinked[key] = link
+                continue
+            self.linked.setdefault(key, []).append(link)
+            for end in {link.source, link.target}:
+                self.beside.setdefault(end, []).append(link)
+
+
+def _later(known: Record | None, record: Record) -> Record:
+    if known is None or (known.deleted_at or 0) <= (record.deleted_at or 0):
+        return record
+    return known
+
+
+class Masking(Value, frozen=False):
+    """Secrets stay out of what is stored; `kinds` says which were found."""
+
+    enabled: bool
+    kinds: dict[str, None] = field(default_factory=dict[str, None])
+
+    def text(self, text: str) -> str:
+        if not self.enabled:
+            return text
+        text, found = masked(text)
+        self.kinds |= dict.fromkeys(found)
+        return text
+
+    def key(self, entity: EntityState) -> str:
+        """The id it has here, which a log may compute in another way."""
+        return entity_id(self.text(entity.name), self.text(entity.type))
+
+    def attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
+        if not self.enabled:
+            return dict(attrs)
+        cleaned, found = masked_json(attrs)
+        self.kinds |= dict.fromkeys(found)
+        return cast(dict[str, Any], cleaned)
+
+
+class Placing:
+    """Makes the steps by which parts come into the records, each once."""
+
+    def __init__(self, index: Index, masking: Masking, kept: Set[str]) -> None:
+        self.index = index
+        self.steps: list[Step] = []
+        self.taken = Taken()
+        self._masking = masking
+        self._kept = kept  # the public ids of entities that must stay what they are
+        self._placed: dict[str, str] = {}
+        self._removed: set[str] = set()
+        self._amended: dict[str, int] = {}  # records, and the steps that change their facets
+
+    def owner(self, entity: EntityState, key: str) -> str:
+        """The id of the live record of an entity, which is made or restored where it is not.
+
+        `key` is the id that we compute for it.
+        """
+        if key in self._placed:
+            return self._placed[key]
+        if live := self.index.live.get(key):
+            self._placed[key] = live[0].id
+        elif (dead := self.index.dead.get(key)) and not self.index.is_taken(dead):
+            self._placed[key] = dead.id
+            self.steps.append(Restore(dead.ref))
+            facets = with_attrs(dead.facets, self._masking.attrs(entity.attrs))
+            # One that was renamed here has an id of ours.
+            given = entity.id if self._masking.key(entity) == key else key
+            self._amend(dead, self._with_id(facets, key, given))
+            self.taken.entities += 1
+        else:
+            self._placed[key] = self._made(entity)
+            self.taken.entities += 1
+        return self._placed[key]
+
+    def describe(self, entity: EntityState, key: str) -> None:
+        """Gives a live entity these attributes."""
+        records = self.index.live[key]
+        holder = next((record for record in records if attrs_of(record)), records[0])
+        facets = self._facets(holder)
+        if self._amend(holder, with_attrs(facets, self._masking.attrs(entity.attrs))):
+            self.taken.entities += 1
+
+    def name(self, record: Record, own: str, given: str) -> None:
+        """Gives a live entity the id that it has in the log."""
+        self._amend(record, self._with_id(self._facets(record), own, given))
+
+    def observe(
+        self, entity: EntityState, key: str, observation: ObservationState, at: int
+    ) -> Record:
+        owner, text = self.owner(entity, key), self._masking.text(observation.text)
+        dead = self.index.forgotten.get((key, text))
+        self.taken.observations += 1
+        own = observation_id(key, text, iso(observation.at))
+        if dead is not None and dead.parent == owner:
+            self.steps.append(Restore(dead.ref))
+            facets = self._with_id(dead.facets, own, observation.id)
+            if (dead.at, dead.facets) != (observation.at, facets):
+                values = {"occurred_at": observation.at, "facets": facets}
+                self.steps.append(Update(dead.id, values, dead.version))
+            return replace(dead, id="", occurred_at=observation.at)
+        source = {SOURCE: self._masking.attrs(observation.source)} if observation.source else {}
+        record = Record(
+            id=str(uuid4()),
+            kind=OBSERVATION,
+            text=text,
+            name_key=digest(text),
+            parent=owner,
+            occurred_at=observation.at,
+            facets=self._with_id(source, own, observation.id),
+            created_at=at,
+            updated_at=at,
+        )
+        self.steps.append(Insert(record))
+        return replace(record, id="")
+
+    def redate(self, record: Record, key: str, observation: ObservationState) -> None:
+        """Gives an observation of the entity with this id the time that the log has."""
+        own = observation_id(key, record.text, iso(observation.at))
+        facets = self._with_id(record.facets, own, observation.id, record)
+        values = {"occurred_at": observation.at, "facets": facets}
+        self.steps.append(Update(record.id, values, record.version))
+        self.taken.observations += 1
+
+    def relate(
+        self, entities: tuple[EntityState, EntityState], keys: tuple[str, str], link: RelationState
+    ) -> None:
+        ends = (self.owner(entities[0], keys[0]), self.owner(entities[1], keys[1]))
+        verb = self._masking.text(link.type)
+        dead = self.index.unlinked.get(relation_id(keys[0], verb, keys[1]))
+        self.taken.relations += 1
+        if dead is not None and (dead.source, dead.target) == ends:
+            self.steps.append(Restore(dead.ref))
+        else:
+            new = Link(str(uuid4()), ends[0], verb.strip(), ends[1], link.created_at)
+            self.steps.append(Insert(new))
+
+    def remove(self, things: Sequence[Record | Link]) -> None:
+        """With all that hangs on one of them, which must be among them."""
+        fresh = [thing for thing in things if thing.id not in self._removed]
+        records = {thing.id for thing in fresh if isinstance(thing, Record)}
+        for thing in fresh:
+            if isinstance(thing, Record):
+                goes_along = thing.parent in records
+            else:
+                goes_along = bool(records & {thing.source, thing.target})
+            if not goes_along:
+                self.steps.append(Delete(thing.ref))
+        self.taken.removed += len(fresh)
+        self._removed |= {thing.id for thing in fresh}
+
+    def _made(self, entity: EntityState) -> str:
+        name, kind = (self._masking.text(part).strip() for part in (entity.name, entity.type))
+        attrs = self._masking.attrs(entity.attrs)
+        fresh = new_entity(name, kind, normalised(kind), entity.created_at)
+        is_unknown = normalised(kind) == UNKNOWN_TYPE and not attrs
+        facets = {"stub": True} if is_unknown else with_attrs({}, attrs)
+        facets = self._with_id(facets, entity_id(name, kind), entity.id)
+        fresh = replace(fresh, updated_at=entity.updated_at, facets=facets)
+        stub = self.index.stubs.get(fresh.name_key or "")
+        if stub is None or is_unknown or self.index.ids[stub.id] in self._kept:
+            self.steps.append(Insert(fresh))
+            return fresh.id
+        del self.index.stubs[fresh.name_key or ""]
+        described = describe_stub(stub, fresh)
+        self.steps.append(replace(described, values={**described.values, "facets": facets}))
+        return stub.id
+
+    def _with_id(
+        self, facets: Mapping[str, Any], own: str, given: str, record: Record | None = None
+    ) -> dict[str, Any]:
+        """With the id that the log has, unless something else has it here."""
+        if own != given and self.index.shown.get(given) not in (None, record and record.id):
+            given = own
+        return with_log_id(facets, own, given)
+
+    def _facets(self, record: Record) -> Mapping[str, Any]:
+        """As they are after the steps so far."""
+        step = self.steps[self._amended[record.id]] if record.id in self._amended else None
+        return step.values["facets"] if isinstance(step, Update) else record.facets
+
+    def _amend(self, record: Record, facets: Mapping[str, Any]) -> bool:
+        if self._facets(record) == facets:
+            return False
+        step = Update(record.id, {"facets": facets}, record.version)
+        if record.id in self._amended:
+            self.steps[self._amended[record.id]] = step
+        else:
+            self._amended[record.id] = len(self.steps)
+            self.steps.append(step)
+        return True

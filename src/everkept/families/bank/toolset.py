@@ -1,0 +1,93 @@
+"""All tools of the memory bank, put together."""
+
+from collections.abc import Iterable
+
+from everkept.core.files import FileStores
+from everkept.core.ports import Indexing, Library
+from everkept.core.times import Clock
+from everkept.families.bank.banks import BankRecords, Banks
+from everkept.families.bank.care.backup_tools import BackupTools
+from everkept.families.bank.care.care_tools import CareTools, Surroundings
+from everkept.families.bank.care.store_tools import StoreTools
+from everkept.families.bank.context.file_tools import FileTools
+from everkept.families.bank.context.targeted import TargetedTools
+from everkept.families.bank.graph.doc_pointers import DocPointerTools
+from everkept.families.bank.graph.tools import GraphTools
+from everkept.families.bank.mirror.mirror import Mirror
+from everkept.families.bank.mirror.tools import MirrorExtras, MirrorTools
+from everkept.families.bank.model import BankOptions
+from everkept.families.bank.modes.modes import tools_of
+from everkept.families.bank.modes.tools import ModeTools
+from everkept.families.bank.phrasing import phrased
+from everkept.families.bank.progress.thinking_tools import ThinkingTools
+from everkept.families.bank.progress.tools import ProgressTools
+from everkept.families.bank.registry import Registry
+from everkept.families.bank.search.index import SectionIndex
+from everkept.families.bank.search.ranking import BankSections
+from everkept.families.bank.search.tools import SearchTools
+from everkept.tools.tool import Effect, Tool
+from everkept.values import Value
+
+
+class Surface(Value):
+    """What of the tools is offered: the later ones too, and only those of the mode at the start."""
+
+    extras: bool = False
+    of_mode: bool = False
+
+
+class BankFamily:
+    """The parts of the family that others need, and its tools."""
+
+    def __init__(
+        self,
+        files: FileStores,
+        library: Library,
+        records: BankRecords,
+        indexing: Indexing,
+        clock: Clock,
+        options: BankOptions,
+        surroundings: Surroundings,
+    ) -> None:
+        mask = options.mask_secrets
+        self.records = records
+        self.banks = Banks(files, Registry(library), options)
+        self.mirror = Mirror(records, library, clock, mask=mask, read_only=options.read_only)
+        index = SectionIndex(records, indexing, clock, self.banks)
+        self.sections = BankSections(self.banks, records, index, indexing, clock)
+        self._options = options
+        self._offered: list[Tool] = []
+        banks, mirror = self.banks, self.mirror
+        self._tools = (
+            FileTools(banks, records, clock, mirror.summary),
+            SearchTools(banks, self.sections, clock),
+            ProgressTools(banks, clock),
+            ModeTools(banks, self._usable),
+            GraphTools(banks, records, mirror, clock, mask=mask),
+            MirrorTools(banks, mirror),
+            StoreTools(banks, clock),
+            BackupTools(banks, files, mirror, clock),
+        )
+        self._extras = (
+            CareTools(banks, clock, self._usable, surroundings),
+            MirrorExtras(banks, mirror),
+            DocPointerTools(banks, records, mirror, clock, mask=mask),
+            TargetedTools(banks, records, mirror, self.sections, clock, mask=mask),
+            ThinkingTools(banks, clock),
+        )
+
+    def tools(self, surface: Surface) -> list[Tool]:
+        families = (*self._tools, *self._extras) if surface.extras else self._tools
+        tools: Iterable[Tool] = (tool for family in families for tool in family.tools())
+        if surface.of_mode and self._options.mode is not None:
+            meant = tools_of(self._options.mode)
+            tools = (tool for tool in tools if tool.name in meant)
+        self._offered = [phrased(tool) for tool in tools]
+        return self._offered
+
+    def _usable(self) -> list[Tool]:
+        """What may be recommended: where only reading is allowed, the rest is not there."""
+        reading = (Effect.READS, Effect.SELECTS)
+        if not self._options.read_only:
+            return self._offered
+        return [tool for tool in self._offered if tool.effect in reading]

@@ -1,0 +1,236 @@
+"""What the graph's tools take and give, as it stands on the wire."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from everkept.core.entities import NAME_LIMIT
+from everkept.core.projects import Project
+from everkept.core.records import Link, Record
+from everkept.core.times import iso
+from everkept.tools.schema import Field
+from everkept.tools.tool import Warned
+from everkept.values import Value, field
+
+TEXT_LIMIT = 100_000  # characters
+BATCH_LIMIT = 1_000  # items in one call
+ROW_LIMIT = 5_000  # entities and observations in one call: more would hold everybody else up
+PAGE_LIMIT = 1_000  # entities in one answer
+
+EntityName = Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]
+EntityRef = Annotated[str, Field(max_length=NAME_LIMIT * 2, blank=False)]
+EntityType = Annotated[
+    str,
+    Field(
+        "E.g. person, technology, concept.",
+        aliases=("entityType",),
+        max_length=NAME_LIMIT,
+        blank=False,
+    ),
+]
+Observation = Annotated[str, Field(max_length=TEXT_LIMIT, blank=False)]
+RelationType = Annotated[
+    str,
+    Field(
+        "Active voice, e.g. uses, depends_on.",
+        aliases=("relationType",),
+        max_length=NAME_LIMIT,
+        blank=False,
+    ),
+]
+ObservedEntity = Annotated[
+    str,
+    Field(
+        "Name, `name (type)` or id.",
+        aliases=("entityName",),
+        max_length=NAME_LIMIT * 2,
+        blank=False,
+    ),
+]
+
+
+class NewEntity(Value):
+    name: EntityName
+    entity_type: EntityType
+    observations: Annotated[list[Observation], Field("First facts.", max_items=BATCH_LIMIT)] = (
+        field(default_factory=list[str])
+    )
+
+
+class NewObservations(Value):
+    entity_name: ObservedEntity
+    contents: Annotated[list[Observation], Field(max_items=BATCH_LIMIT)]
+
+
+class RelationSpec(Value):
+    from_: Annotated[
+        str, Field("Source entity.", name="from", max_length=NAME_LIMIT * 2, blank=False)
+    ]
+    to: Annotated[str, Field("Target entity.", max_length=NAME_LIMIT * 2, blank=False)]
+    relation_type: RelationType
+
+
+class ObservationDeletion(Value):
+    entity_name: ObservedEntity
+    observations: Annotated[list[str], Field("Exact texts.", max_items=BATCH_LIMIT)]
+
+
+class ProjectView(Value):
+    id: str
+    name: str
+    description: str
+    status: str
+    created_at: str
+    updated_at: str
+    note: str | None = None
+    off: bool | None = None  # True where it is switched off
+    access: str | None = None  # what an account may do with it: own, write or read
+
+    @classmethod
+    def of(
+        cls, project: Project, note: str | None = None, access: str | None = None
+    ) -> "ProjectView":
+        return cls(
+            project.id,
+            project.name,
+            project.description,
+            project.status,
+            iso(project.created_at),
+            iso(project.updated_at),
+            note,
+            project.is_off or None,
+            access,
+        )
+
+
+class ProjectList(Value):
+    projects: list[ProjectView]
+
+
+class CurrentProject(Value):
+    """The active project's own fields, or a message alone."""
+
+    id: str | None = None
+    name: str | None = None
+    description: str | None = None
+    status: str | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+    off: bool | None = None
+    message: str | None = None
+
+    @property
+    def sentence(self) -> str | None:
+        return self.message
+
+
+class Deleted(Value):
+    """How many things a call deleted, and the sentence that says so."""
+
+    deleted: int
+    message: str
+
+    @property
+    def sentence(self) -> str:
+        return self.message
+
+
+class ObservationView(Value):
+    id: str
+    entity_id: str
+    content: str
+    created_at: str
+
+    @classmethod
+    def of(cls, record: Record) -> "ObservationView":
+        return cls(record.id, record.parent or "", record.text, iso(record.created_at))
+
+
+class RelationView(Value):
+    id: str
+    from_: Annotated[str, Field(name="from")]
+    to: str
+    from_entity: str
+    to_entity: str
+    relation_type: str
+    created_at: str
+
+    @classmethod
+    def of(cls, link: Link, names: dict[str, str]) -> "RelationView":
+        return cls(
+            link.id,
+            names.get(link.source, link.source),
+            names.get(link.target, link.target),
+            link.source,
+            link.target,
+            link.verb,
+            iso(link.created_at),
+        )
+
+
+class EntityView(Value):
+    id: str
+    name: str
+    entity_type: str
+    observations: list[ObservationView]
+    created_at: str
+    updated_at: str
+    relations: list[RelationView] | None = None
+
+
+class CreatedEntity(Value):
+    """`created` is false where the entity was there; `observations` are those added now."""
+
+    id: str
+    name: str
+    entity_type: str
+    created: bool
+    observations: list[ObservationView]
+    created_at: str
+    updated_at: str
+
+
+def masking_warnings(kinds: Iterable[str]) -> list[Warned] | None:
+    """What is said where secrets were kept out of what is stored."""
+    found = ", ".join(kinds)
+    return [Warned("secret_masked", f"Masked before storing: {found}.")] if found else None
+
+
+class CreatedEntities(Value):
+    entities: list[CreatedEntity]
+    warnings: list[Warned] | None = None
+
+
+class AddedObservations(Value):
+    """`skipped` counts the texts that their entity had already."""
+
+    observations: list[ObservationView]
+    skipped: int
+    warnings: list[Warned] | None = None
+
+
+class CreatedRelations(Value):
+    """`existed` counts the relations that were there already; they are not listed again."""
+
+    relations: list[RelationView]
+    existed: int
+    warnings: list[Warned] | None = None
+
+
+class FoundNodes(Value):
+    """`matched` tells how the query was read: expression, all, any or substring."""
+
+    entities: list[EntityView]
+    matched: str | None = None
+    next_cursor: str | None = None
+
+
+class OpenedNodes(Value):
+    entities: list[EntityView]
+
+
+class GraphPage(Value):
+    """A page of entities by name, with the relations that go out from them."""
+
+    entities: list[EntityView]
+    relations: list[RelationView]
+    next_cursor: str | None = None

@@ -1,0 +1,250 @@
+"""The three searches of past conversations: filtered, found, put in order and presented."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from everkept.core.accounts import acting
+from everkept.core.ports import RecordStore
+from everkept.core.text import clipped
+from everkept.core.times import parsed
+from everkept.families.history.code.languages import named_language
+from everkept.families.history.model import CODE, CONVERSATION, DECISION, TURN
+from everkept.families.history.search.answers import MemoryResult, MemorySearchResult
+from everkept.families.history.search.code_search import code_like, languages
+from everkept.families.history.search.deciding import (
+    asks_for_decisions,
+    decisions_first,
+    what_is_asked,
+)
+from everkept.families.history.search.filters import (
+    TimeRange,
+    bounds,
+    nearest_project,
+    projects_meant,
+)
+from everkept.families.history.search.presenting import presented, stats_of
+from everkept.families.history.search.recalling import Asking, found, in_order
+from everkept.families.history.search.similar import question, similar
+from everkept.families.history.search.summaries import (
+    CODE_PIECES,
+    DECISIONS,
+    DISCUSSIONS,
+    PROBLEMS,
+    Noun,
+    Told,
+    summary,
+    topics_of,
+)
+from everkept.families.history.search.surroundings import surroundings
+from everkept.families.history.search.wording import said_in, sought_by
+from everkept.retrieval.profile import Found, Notice
+from everkept.tools.tool import Warned
+from everkept.values import Value, field, replace
+
+Kind = Literal["all", "conversation", "code", "decision"]
+
+NO_HISTORY = "No past conversations are here yet. `everkept import history` reads them in."
+NO_HISTORY_OF_ACCOUNT = (
+    "This account has no past conversations: those on the server's machine are its owner's, who is "
+    "to be asked for what they say."
+)
+MOST_LISTED = 10  # languages in a sentence
+GOOD = 0.5  # share of the best score, from which a result tells what all are about
+SPANS: dict[TimeRange, str] = {
+    "today": " of today",
+    "week": " of the last seven days",
+    "month": " of the last month",
+    "all": "",
+}
+KINDS: dict[Kind, tuple[str, ...]] = {
+    "all": (TURN, CODE),
+    "conversation": (TURN,),
+    "code": (CODE,),
+    "decision": (TURN,),
+}
+NOUNS: dict[Kind, Noun] = {
+    "all": DISCUSSIONS,
+    "conversation": DISCUSSIONS,
+    "code": CODE_PIECES,
+    "decision": DECISIONS,
+}
+
+
+class Answered(Value):
+    """What was found; the sentence about it is made when it is told, as it speaks of now.
+
+    What is not `lasting` was found in a hurry, and another try may find more.
+    """
+
+    results: list[MemoryResult] = field(default_factory=list[MemoryResult])
+    topics: list[str] = field(default_factory=list[str])
+    warnings: tuple[Warned, ...] = ()
+    noun: Noun = DISCUSSIONS
+    lasting: bool = True
+    within: str = ""  # what the search was narrowed to
+
+    def told(self, query: str, now: int, *more: Warned, is_all: bool = True) -> MemorySearchResult:
+        """Where it is not `is_all` that could be searched, nothing is said to be new."""
+        results = [
+            Told(
+                result.relevance_score,
+                parsed(result.context.timestamp),
+                result.context.project_path,
+                has_words=bool(result.highlights) or _is_named(result, query),
+            )
+            for result in self.results
+        ]
+        return MemorySearchResult(
+            results=self.results,
+            summary=summary(
+                query, results, self.topics, now, self.noun, self.within, is_all=is_all
+            ),
+            stats=stats_of(self.results),
+            topics=self.topics,
+            warnings=[*self.warnings, *more] or None,
+        )
+
+
+async def recalled(
+    store: RecordStore,
+    query: str,
+    kind: Kind,
+    project: str | None,
+    time_range: TimeRange,
+    limit: int,
+    asking: Asking,
+) -> Answered:
+    scopes: Sequence[str] = ()
+    if project is not None:
+        known = [tally.scope for tally in await store.tally((CONVERSATION,))]
+        scopes = projects_meant(project, known)
+        if not scopes:
+            none = await _none(store, NOUNS[kind], _unknown_project(project, known))
+            return replace(none, within=_within(project, time_range))
+    after, before = bounds(time_range, asking.now, asking.zone)
+    asked = what_is_asked(query)
+    answer = await found(
+        store,
+        asked,
+        kinds=KINDS[kind],
+        types=(DECISION,) if kind == "decision" else (),
+        scopes=scopes,
+        after=after,
+        before=before,
+        limit=limit,
+        asking=asking,
+    )
+    hits = in_order(decisions_first(query, answer.hits), _decisions(query, answer))
+    around = await surroundings(store, [hit.record for hit in hits])
+    results = presented(hits, asked, around, decisions=kind != "conversation")
+    within = _within(project, time_range)
+    return replace(await _answered(store, asked, answer, results, NOUNS[kind]), within=within)
+
+
+async def solved(
+    store: RecordStore, description: str, code: str | None, limit: int, asking: Asking
+) -> Answered:
+    answer = await similar(store, description, code, limit, asking)
+    hits = in_order(answer.found.hits, answer.resolutions)
+    around = await surroundings(store, [hit.record for hit in hits])
+    query = question(description, code)
+    results = presented(hits, query, around, resolutions=answer.resolutions)
+    return await _answered(store, description, answer.found, results, PROBLEMS)
+
+
+async def coded(
+    store: RecordStore,
+    query: str,
+    language: str | None,
+    limit: int,
+    asking: Asking,
+    *,
+    with_context: bool,
+) -> Answered:
+    meant = named_language(language) if language is not None else None
+    if language is not None:
+        known = await languages(store)
+        if meant not in known:
+            none = await _none(store, CODE_PIECES, _unknown_language(language, known))
+            return replace(none, within=_in_language(language))
+    answer = await code_like(store, query, meant, limit, asking)
+    hits = in_order(answer.hits)
+    around = await surroundings(store, [hit.record for hit in hits], beside=with_context)
+    results = presented(hits, query, around, with_context=with_context)
+    told = await _answered(store, query, answer, results, CODE_PIECES)
+    return replace(told, within=_in_language(language))
+
+
+async def _answered(
+    store: RecordStore, query: str, answer: Found, results: list[MemoryResult], noun: Noun
+) -> Answered:
+    if not results and await is_empty(store):
+        return Answered(warnings=(Warned("no_history", no_history()),), noun=noun)
+    return Answered(
+        results,
+        topics_of([result.content for result in good(results) if result.type != "code"], query),
+        _warned(answer.notices),
+        noun,
+        lasting=not answer.notices,
+    )
+
+
+def good(results: Sequence[MemoryResult]) -> list[MemoryResult]:
+    best = max((result.relevance_score for result in results), default=0.0)
+    return [result for result in results if result.relevance_score >= GOOD * best]
+
+
+def _decisions(query: str, answer: Found) -> set[str]:
+    """Those that come first among equals, to whom asks for them."""
+    if not asks_for_decisions(query):
+        return set()
+    return {hit.record.id for hit in answer.hits if hit.record.type == DECISION}
+
+
+def _is_named(result: MemoryResult, query: str) -> bool:
+    """Whether the file of code is what was asked for."""
+    return bool(result.file and said_in(result.file, sought_by(query)))
+
+
+def _within(project: str | None, time_range: TimeRange) -> str:
+    place = "" if project is None else f" in project `{clipped(project)}`"
+    return place + SPANS[time_range]
+
+
+def _in_language(language: str | None) -> str:
+    return "" if language is None else f" in {clipped(language)}"
+
+
+async def _none(store: RecordStore, noun: Noun, reason: Warned) -> Answered:
+    """Where a filter leaves nothing; a store that is empty has a better reason for it."""
+    if await is_empty(store):
+        reason = Warned("no_history", no_history())
+    return Answered(warnings=(reason,), noun=noun)
+
+
+def no_history() -> str:
+    """What whoever is acting can do about it: only the owner has a command to run."""
+    return NO_HISTORY if acting() is None else NO_HISTORY_OF_ACCOUNT
+
+
+async def is_empty(store: RecordStore) -> bool:
+    """Of what may not be given out, too."""
+    return not (await store.count()).get(TURN)
+
+
+def _warned(notices: Sequence[Notice]) -> tuple[Warned, ...]:
+    return tuple(Warned(notice.code, notice.message) for notice in notices)
+
+
+def _unknown_project(project: str, known: Sequence[str]) -> Warned:
+    near = nearest_project(project, known)
+    hint = f" The nearest is `{near}`." if near else ""
+    return Warned(
+        "unknown_project", f"No conversation is about a project `{clipped(project)}`.{hint}"
+    )
+
+
+def _unknown_language(language: str, known: Sequence[str]) -> Warned:
+    listed = ", ".join(known[:MOST_LISTED])
+    there = f" There is code in {listed}." if listed else ""
+    return Warned("unknown_language", f"No code is in `{clipped(language)}`.{there}")

@@ -1,0 +1,381 @@
+"""What a session comes to: which memories belong together, and what is to be kept of them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from everkept.core.records import SESSION_SCOPE, Record
+from everkept.core.sentences import beginning
+from everkept.families.memories.clustering import groups, likeness, rarity
+from everkept.families.memories.identity import derived_memory_id, text_key
+from everkept.families.memories.likeness import telling_words
+from everkept.families.memories.model import (
+    AUTOMATIC,
+    DEFAULT_IMPORTANCE,
+    DERIVED_FROM,
+    TAG_LIMIT,
+)
+from everkept.families.memories.sentences import central_sentences
+from everkept.retrieval.topics import DULL_STEMS
+from everkept.values import Value, field, replace
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
+Vectors = Mapping[str, "NDArray[np.float32]"]
+Suggested = Literal["project", "user"]
+
+DERIVED = "derived"  # facet: "summary" or "pattern"
+REFLECTED_AT = "reflected_at"  # facet of a pattern: until when memories were looked at for it
+PATTERN_TAG = "pattern"  # by which earlier patterns are found
+
+# Cosines of all-MiniLM-L6-v2. Notes on one topic (a bug and its fix, a migration) are 0.37 to 0.5
+# alike on average, notes on different ones 0.1; one pair in 150 of the latter is above 0.35.
+SAME_TOPIC = 0.38
+SAME_THEME = 0.45  # said again on another day: nearer than what merely belongs together
+SAME_THING = 0.8  # two notes of one thing; different things reach 0.6
+FEWEST_IN_TOPIC = 3  # two notes are read as quickly as their summary
+FEWEST_IN_THEME = 3
+FEWEST_SESSIONS = 2  # what comes up in one session alone is a topic of it, and no pattern
+SESSIONS_OF_A_HABIT = 3  # by then it is the user's rather than the project's
+
+LONGEST_TEXT = 2_000  # characters of a memory that are read
+MOST_TEXTS = 200  # at the centre of a topic, which its sentences are taken from
+
+MOST_SENTENCES = 5
+SUMMARY_LENGTH = 700  # characters
+PATTERN_LENGTH = 240  # characters
+PATTERN_PREFIX = "Recurring theme: "
+HIGHEST_IMPORTANCE = 0.9  # only a person says that nothing matters more
+
+
+class Summary(Value):
+    """One memory in place of several; its id is the same whoever makes it of the same ones."""
+
+    id: str
+    text: str
+    scope: str
+    importance: float
+    tags: tuple[str, ...]
+    occurred_at: int
+    members: tuple[Record, ...]
+
+
+class Pattern(Value):
+    """A theme that comes up again and again.
+
+    `known` is the memory that was made of it before, and `members` are all that speak of it now.
+    """
+
+    id: str
+    text: str
+    scope: str
+    frequency: int
+    sessions: int
+    suggested_scope: Suggested
+    importance: float
+    tags: tuple[str, ...]
+    occurred_at: int
+    members: tuple[Record, ...]
+    known: Record | None = None
+
+    @property
+    def is_news(self) -> bool:
+        """Whether there is anything that the known memory does not say of it."""
+        return self.known is None or not sources_of(self.known).issuperset(
+            member.id for member in self.members
+        )
+
+
+class Plan(Value):
+    analyzed: int = 0
+    summaries: tuple[Summary, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
+
+
+class Remembered(Value):
+    """What a plan is made of.
+
+    `own` has what was derived from the session before, too. `patterns` are the memories of
+    earlier patterns, those that someone has forgotten included: a theme is not brought up again.
+    """
+
+    session: str
+    own: Sequence[Record]
+    others: Sequence[Record] = ()
+    patterns: Sequence[Record] = ()
+    vectors: Vectors = field(default_factory=dict[str, Any])
+
+
+def plan(remembered: Remembered, strategy: ReflectStrategy = "full") -> Plan:
+    """The same for the same memories, in whatever order they come.
+
+    Once there is a summary, only a topic with something newer becomes another one, and likewise
+    with patterns: what was left over stays so, although vectors that have come since may bring it
+    together.
+    """
+    own = _in_order(record for record in remembered.own if not is_derived(record))
+    summaries: list[Summary] = []
+    patterns: list[Pattern] = []
+    if strategy != "extract_patterns":
+        sources = [record for record in own if _may_be_summed_up(record)]
+        for of_user in (False, True):
+            fitting = [record for record in sources if (record.scope == "user") == of_user]
+            summaries += _summaries(fitting, remembered)
+    if strategy != "summarize":
+        others = [record for record in remembered.others if not is_derived(record)]
+        patterns = _patterns(own, others, remembered)
+    once = {(text_key(summary.text), summary.scope): summary for summary in summaries}
+    return Plan(len(own), tuple(once.values()), tuple(patterns))
+
+
+def of_user(planned: Plan) -> Plan:
+    """What is made of what a user keeps is the user's, whatever scope that has."""
+    return replace(
+        planned,
+        summaries=tuple(replace(each, scope="user") for each in planned.summaries),
+        patterns=tuple(replace(each, scope="user") for each in planned.patterns),
+    )
+
+
+def is_derived(record: Record) -> bool:
+    return DERIVED in record.facets
+
+
+def sources_of(record: Record) -> frozenset[str]:
+    """The ids of what a derived memory was made of, whether they still exist or not."""
+    return frozenset(cast(Sequence[str], record.facets.get(DERIVED_FROM, ())))
+
+
+def session_of(record: Record) -> str | None:
+    """The session that it comes from, also where a promotion has taken it out."""
+    promoted = cast(Mapping[str, Any], record.facets.get("promoted") or {})
+    return record.session or promoted.get("session")
+
+
+def _may_be_summed_up(record: Record) -> bool:
+    """Events are, and facts that would end with their session.
+
+    Other facts and procedures stand for themselves, as does what somebody pinned.
+    """
+    facets = record.facets
+    is_settled = "consolidated" in facets or "superseded_by" in facets or "pinned" in facets
+    is_event = record.type in ("episodic", "working")
+    return not is_settled and (
+        is_event or (record.type == "semantic" and record.scope == SESSION_SCOPE)
+    )
+
+
+def _last_made(own: Sequence[Record], derived: str) -> int:
+    """When a summary or a pattern was last made of the session; 0 before the first."""
+    made = (record.created_at for record in own if record.facets.get(DERIVED) == derived)
+    return max(made, default=0)
+
+
+def _summaries(sources: Sequence[Record], remembered: Remembered) -> list[Summary]:
+    since = _last_made(remembered.own, "summary")
+
+    def counts(topic: _Topic) -> bool:
+        touched = max(max(member.created_at, member.updated_at) for member in topic.members)
+        return touched > since and _is_worth_summing(topic)
+
+    topics = _Topics(sources, remembered.vectors).found(SAME_TOPIC, counts)
+    return [made for made in map(_summary, topics) if not _is_echo(made)]
+
+
+def _is_echo(summary: Summary) -> bool:
+    """Whether it is one of its members again, and nobody has asked for any of them."""
+    return all(member.facets.get(AUTOMATIC) for member in summary.members) and any(
+        text_key(member.text) == text_key(summary.text) for member in summary.members
+    )
+
+
+def _is_worth_summing(topic: "_Topic") -> bool:
+    return len(topic.members) >= FEWEST_IN_TOPIC or (
+        len(topic.members) == 2 and topic.alike >= SAME_THING
+    )
+
+
+def _summary(topic: "_Topic") -> Summary:
+    text = topic.told(MOST_SENTENCES, SUMMARY_LENGTH)
+    return Summary(
+        id=_derived_id(text, topic.members),
+        text=text,
+        scope="user" if topic.members[0].scope == "user" else "project",
+        importance=_importance(topic.members),
+        tags=_common_tags(topic.members),
+        occurred_at=max(member.at for member in topic.members),
+        members=topic.members,
+    )
+
+
+def _patterns(
+    own: Sequence[Record], others: Sequence[Record], remembered: Remembered
+) -> list[Pattern]:
+    ours = {record.id for record in own}
+    everything = {record.id: record for record in (*others, *own)}
+    current = _in_order(r for r in everything.values() if "superseded_by" not in r.facets)
+
+    def recurs(topic: _Topic) -> bool:
+        sessions = {session_of(member) for member in topic.members} - {None}
+        return (
+            len(topic.members) >= FEWEST_IN_THEME
+            and len(sessions) >= FEWEST_SESSIONS
+            and any(member.id in ours for member in topic.members)
+        )
+
+    themes = _Topics(current, remembered.vectors).found(SAME_THEME, recurs)
+    made = (r for r in remembered.own if r.facets.get(DERIVED) == "pattern")
+    earlier = _in_order({record.id: record for record in (*made, *remembered.patterns)}.values())
+    since = _last_made(remembered.own, "pattern")
+    found: list[Pattern] = []
+    for theme in themes:
+        known = _earlier(theme.members, earlier)
+        newest = max((m.created_at for m in theme.members if m.id in ours), default=0)
+        if known is not None and known.deleted_at is None:
+            found.append(_pattern(_grown(theme, known), remembered.session, known))
+        elif known is None and newest > since:
+            found.append(_pattern(theme, remembered.session))
+    return found
+
+
+def _grown(theme: "_Topic", known: Record) -> "_Topic":
+    """With what has come since the pattern was last looked at, or else as it was."""
+    sources = sources_of(known)
+    since = int(known.facets.get(REFLECTED_AT, known.created_at))
+    has_grown = any(m.id not in sources and m.created_at > since for m in theme.members)
+    return theme if has_grown else theme.of(lambda record: record.id in sources)
+
+
+def _earlier(members: Sequence[Record], patterns: Sequence[Record]) -> Record | None:
+    """The pattern that is about the same: at least half of what it was made of is here."""
+    ids = {member.id for member in members}
+    shared = {pattern.id: len(sources_of(pattern) & ids) for pattern in patterns}
+    same = [p for p in patterns if shared[p.id] and 2 * shared[p.id] >= len(sources_of(p))]
+    return max(same, key=lambda pattern: shared[pattern.id], default=None)
+
+
+def _pattern(theme: "_Topic", session: str, known: Record | None = None) -> Pattern:
+    # What another session keeps to itself counts, but is not quoted.
+    quoted = theme.of(lambda r: r.scope != SESSION_SCOPE or r.session == session)
+    text = known.text if known else PATTERN_PREFIX + quoted.told(1, PATTERN_LENGTH)
+    sessions = {session_of(member) for member in theme.members} - {None}
+    is_habit = len(sessions) >= SESSIONS_OF_A_HABIT and not any(map(_is_bound, theme.members))
+    is_users = all(member.scope == "user" for member in theme.members)
+    return Pattern(
+        id=known.id if known else _derived_id(text, theme.members),
+        text=text,
+        scope="user" if is_users else "project",
+        frequency=len(theme.members),
+        sessions=len(sessions),
+        suggested_scope="user" if is_habit or is_users else "project",
+        importance=_importance(theme.members),
+        tags=(*(tag for tag in _common_tags(quoted.members) if tag != PATTERN_TAG), PATTERN_TAG),
+        occurred_at=max(member.at for member in theme.members),
+        members=theme.members,
+        known=known,
+    )
+
+
+def _is_bound(record: Record) -> bool:
+    """Whether it speaks of a file or a folder, and so of one project."""
+    source = cast(Mapping[str, Any], record.facets.get("source") or {})
+    return bool(source.get("file")) or any(map(_looks_like_path, _read(record.text).split()))
+
+
+def _looks_like_path(word: str) -> bool:
+    word = word.strip("`'\"()[]<>,;:.!?")
+    stem, dot, ending = word.rpartition(".")
+    is_file = bool(dot) and stem[-1:].isalnum() and ending.isalpha() and 1 <= len(ending) <= 4
+    return is_file or "\\" in word or word.startswith(("~/", "./", "/")) or word.count("/") > 1
+
+
+class _Topic(Value):
+    """Memories that belong together, and how much each is at the centre of it."""
+
+    members: tuple[Record, ...]
+    weights: tuple[float, ...]
+    alike: float
+    rarity: Mapping[str, float]
+
+    def told(self, sentences: int, length: int) -> str:
+        by_weight = sorted(range(len(self.members)), key=lambda n: (-self.weights[n], n))
+        central = sorted(by_weight[:MOST_TEXTS])
+        texts = [_read(self.members[n].text, "…") for n in central]
+        weights = [self.weights[n] for n in central]
+        return central_sentences(texts, weights, self.rarity, most=sentences, length=length)
+
+    def of(self, fits: Callable[[Record], bool]) -> "_Topic":
+        kept = [number for number, member in enumerate(self.members) if fits(member)]
+        return _Topic(
+            tuple(self.members[number] for number in kept),
+            tuple(self.weights[number] for number in kept),
+            self.alike,
+            self.rarity,
+        )
+
+
+class _Topics:
+    def __init__(self, records: Sequence[Record], vectors: Vectors) -> None:
+        self._records = records
+        self._words = [_topical_words(record.text) for record in records]
+        self._vectors = [vectors.get(record.id) for record in records]
+
+    def found(self, threshold: float, counts: Callable[[_Topic], bool]) -> list[_Topic]:
+        if len(self._records) < 2:
+            return []
+        alike = likeness(self._words, self._vectors)
+        telling = rarity(self._words)
+        topics = [
+            self._topic(rows, alike, telling) for rows in groups(alike, threshold) if len(rows) > 1
+        ]
+        return [topic for topic in topics if counts(topic)]
+
+    def _topic(
+        self, rows: list[int], alike: "NDArray[np.float32]", telling: Mapping[str, float]
+    ) -> _Topic:
+        near = alike[rows][:, rows]
+        # Each with the others, itself not counted.
+        weights = (near.sum(axis=1) - near.diagonal()) / (len(rows) - 1)
+        # Rounded, so that sums in another order choose the same sentence.
+        return _Topic(
+            tuple(self._records[row] for row in rows),
+            tuple(round(float(weight), 4) for weight in weights),
+            float(weights.mean()),
+            telling,
+        )
+
+
+def _topical_words(text: str) -> list[str]:
+    """Without numbers, which texts share by chance."""
+    words = telling_words(_read(text))
+    return [word for word in words if not word.isdigit() and word not in DULL_STEMS]
+
+
+def _read(text: str, ellipsis: str = "") -> str:
+    return text if len(text) <= LONGEST_TEXT else beginning(text, LONGEST_TEXT) + ellipsis
+
+
+def _in_order(records: Iterable[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: (record.at, record.id))
+
+
+def _importance(members: Sequence[Record]) -> float:
+    given = (DEFAULT_IMPORTANCE if m.importance is None else m.importance for m in members)
+    return min(max(given), HIGHEST_IMPORTANCE)
+
+
+def _common_tags(members: Sequence[Record]) -> tuple[str, ...]:
+    """Those of at least half of the members, with room for one more."""
+    counts = Counter(tag for member in members for tag in member.tags)
+    common = (tag for tag, count in counts.items() if 2 * count >= len(members))
+    best = sorted(common, key=lambda tag: (-counts[tag], tag))[: TAG_LIMIT - 1]
+    return tuple(sorted(best))
+
+
+def _derived_id(text: str, members: Sequence[Record]) -> str:
+    """An id of the newest member's time and of what it was made of."""
+    made_of = "\n".join((text, *sorted(member.id for member in members)))
+    return derived_memory_id(max(member.created_at for member in members), made_of)

@@ -1,0 +1,115 @@
+"""Whether a new memory says what another one says already, or says it anew."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from everkept.core.folding import fold, tokens
+from everkept.core.ports import RecordStore
+from everkept.core.records import Record, Weights, Where
+from everkept.core.stemming import stem
+from everkept.core.words import STOP_WORDS, AllOf, AnyOf, Phrase, WordQuery
+from everkept.families.memories.identity import EVENT
+from everkept.families.memories.model import MEMORY
+from everkept.values import Value
+
+Likeness = Literal["similar", "superseded"]
+
+SIMILAR = 0.8  # share of their words that two texts have in common
+SHORTEST = 3  # telling words; shorter texts are alike by chance
+SUBJECT = 0.6  # share of its words with which a replaced fact begins like the new one
+LONGEST = 400  # telling words that are compared
+CANDIDATES = 5
+_PAIRS = ((0, 1), (2, 3))  # of the longest words
+
+
+class Alike(Value):
+    record: Record
+    likeness: Likeness
+
+
+async def alike(store: RecordStore, text: str, kind: str, visible_to: str) -> list[Alike]:
+    """The stored memories that are like a text, the likest first; one question by words."""
+    words = telling_words(text)
+    query = _question(_words(text)) if len(words) >= SHORTEST else None
+    if query is None:
+        return []
+    where = Where(kinds=(MEMORY,), visible_to=visible_to)
+    matches = await store.match(query, where, Weights(context=0.0), CANDIDATES + 1)
+    judged = [
+        (_overlap(words, telling_words(record.text)), Alike(record, likeness))
+        for record in (await store.get([match.id for match in matches]) if matches else [])
+        if not record.facets.get("superseded_by") and (likeness := likeness_of(text, kind, record))
+    ]
+    judged.sort(key=lambda pair: -pair[0])
+    return [alike for _, alike in judged]
+
+
+def likeness_of(text: str, kind: str, old: Record) -> Likeness | None:
+    """Conservative: a warning that is wrong costs more than one that is missing."""
+    ours, theirs = telling_words(text), telling_words(old.text)
+    if min(len(ours), len(theirs)) < SHORTEST:
+        return None
+    # Two events are two events, however alike they are.
+    if EVENT not in (kind, old.type) and _is_said_anew(ours, theirs):
+        return "superseded"
+    return "similar" if _overlap(ours, theirs) >= SIMILAR else None
+
+
+def telling_words(text: str) -> list[str]:
+    """The stems of a text but stop words, in their order."""
+    return [stem(word) for word in _words(text)]
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in tokens(fold(text)) if word not in STOP_WORDS][:LONGEST]
+
+
+def _is_said_anew(ours: Sequence[str], theirs: Sequence[str]) -> bool:
+    """The same subject with another value: other numbers, or another end of the sentence."""
+    if set(ours) == set(theirs):
+        return False
+    numbers, other_numbers = _numbers(ours), _numbers(theirs)
+    if numbers != other_numbers and numbers and other_numbers:
+        return _overlap(_without_numbers(ours), _without_numbers(theirs)) >= SIMILAR
+    shared = next(
+        (i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b),
+        min(len(ours), len(theirs)),
+    )
+    rest = {*ours[shared:]} & {*theirs[shared:]}
+    is_replaced = shared < len(ours) and shared < len(theirs) and not rest
+    return is_replaced and shared >= SHORTEST and shared >= SUBJECT * max(len(ours), len(theirs))
+
+
+def _overlap(ours: Sequence[str], theirs: Sequence[str]) -> float:
+    """Jaccard's: 1 where both have the same words."""
+    union = {*ours, *theirs}
+    return len({*ours} & {*theirs}) / len(union) if union else 0.0
+
+
+def _numbers(words: Sequence[str]) -> set[str]:
+    return {word for word in words if _has_digit(word)}
+
+
+def _without_numbers(words: Sequence[str]) -> list[str]:
+    return [word for word in words if not _has_digit(word)]
+
+
+def _has_digit(word: str) -> bool:
+    """Most words are letters only, which is known without a look at each."""
+    return not word.isalpha() and any(c.isdigit() for c in word)
+
+
+def _question(words: Sequence[str]) -> WordQuery | None:
+    """Two of the longest words, or two others: a text that is alike lacks one of them at most.
+
+    Long words are rare ones, and rare ones together are found at once in a store of any size.
+    Numbers are what a newer fact changes.
+    """
+    distinct = dict.fromkeys(_without_numbers(words))
+    longest = sorted(distinct, key=lambda word: -len(word))[: 2 * len(_PAIRS)]
+    pairs = [
+        AllOf(tuple(Phrase((longest[i],)) for i in pair))
+        for pair in _PAIRS
+        if pair[1] < len(longest)
+    ]
+    return AnyOf(tuple(pairs)) if len(pairs) > 1 else next(iter(pairs), None)

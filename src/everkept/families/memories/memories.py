@@ -1,0 +1,384 @@
+"""Memories: what storing, changing and forgetting one does, whoever asks."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from everkept.core.accounts import signed
+from everkept.core.ports import Indexing, RecordStore
+from everkept.core.records import Delete, Insert, Record, Step, Update
+from everkept.core.text import clipped
+from everkept.core.writing import Planned, check_writable
+from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, Refused
+from everkept.families.memories.amending import (
+    Amendment,
+    amended,
+    retagged,
+    taken_up,
+)
+from everkept.families.memories.identity import moment_of
+from everkept.families.memories.joining import Values, told_apart, topped_up
+from everkept.families.memories.likeness import Alike, alike
+from everkept.families.memories.linking import (
+    check_entities,
+    link_steps,
+    links_made,
+    relinked,
+    unlink_steps,
+)
+from everkept.families.memories.masking import Masking
+from everkept.families.memories.model import (
+    SUPERSEDED_BY,
+    EntityChange,
+    ForgottenMemory,
+    Options,
+    StoredMemory,
+    TagChange,
+    TaggedMemory,
+    UpdatedMemory,
+)
+from everkept.families.memories.moving import same_text
+from everkept.families.memories.new_memory import NewMemory, checked, new_record
+from everkept.families.memories.promotion import settle
+from everkept.families.memories.sessions import NO_SESSION, Uses, session_steps, stored_by
+from everkept.families.memories.stores import Stores, still_there
+from everkept.families.memories.superseding import mark_superseded, supersession
+from everkept.tools.tool import Warned
+from everkept.values import Value, replace
+
+T = TypeVar("T")
+Change = Callable[[RecordStore, Record, int], Awaitable[Planned[T]]]
+
+
+class _Kept(Value):
+    """A memory after it was stored: new, or the one that was there."""
+
+    record: Record
+    is_new: bool
+    links: int
+    updated: list[str]
+    told_apart: list[str]
+
+
+class Memories:
+    """What one call does to the memories that it reaches."""
+
+    def __init__(self, stores: Stores, indexing: Indexing, options: Options, uses: Uses) -> None:
+        self._stores = stores
+        self._indexing = indexing
+        self._options = options
+        self._uses = uses
+        self._masking = Masking(enabled=options.mask_secrets)
+
+    async def store(self, wanted: NewMemory) -> StoredMemory:
+        """The same text again in the same scope is the memory that is there."""
+        wanted = checked(self._masked(wanted))
+        warnings = [*self._masking.warnings(), *await self._crowding(wanted)]
+        replaced = await self._replaced(wanted)
+
+        tries = 0
+
+        async def plan(store: RecordStore, at: int) -> Planned[_Kept]:
+            # Most texts are new. One that is not makes the commit conflict, and is looked up then.
+            nonlocal tries
+            tries += 1
+            new = new_record(wanted, replaced, at)
+            there = await same_text(store, new) if tries > 1 or replaced else None
+            return await self._storing(store, new, there, wanted, replaced)
+
+        store = await self._stores.to_write(wanted.scope)
+        looking = asyncio.create_task(self._resemblance(store, wanted))
+        try:
+            kept = await self._stores.commit(store, plan)
+            resemblance = await looking  # in another thread than the commit, so that none waits
+        finally:
+            looking.cancel()
+        self._indexing.wake(store)
+        self._count(store, wanted.session, kept)
+        if replaced is not None:
+            await self._mark_superseded(replaced, kept.record.id)
+        warnings += _told_of(kept, resemblance, replaced)
+        return await self._stored(store, kept, warnings)
+
+    async def update(self, memory_id: str, amendment: Amendment) -> UpdatedMemory:
+        if amendment == Amendment():
+            raise InvalidInput(
+                "Nothing to change was given.",
+                hint="Pass content, importance, tags, metadata or related_entities.",
+            )
+        amendment = self._masked_amendment(amendment)
+        warnings = self._masking.warnings()
+
+        async def change(store: RecordStore, record: Record, at: int) -> Planned[UpdatedMemory]:
+            changed = amended(record, amendment)
+            values: Values = {key: v for part in changed.values() for key, v in part.items()}
+            await _check_text(store, record, values)
+            links = await _relinking(store, record, amendment.entities, at)
+            if links:
+                values["facets"] = relinked(values.get("facets", record.facets))
+            values = taken_up(record, values)
+            steps: list[Step] = [Update(record.id, values, record.version)] if values else []
+            failure = self._failure() if "content" in changed else None
+            told = [*warnings, Warned("embedding_failed", failure)] if failure else warnings
+            return [*steps, *links], UpdatedMemory(
+                memory_id=record.id,
+                updated_fields=[*changed, *(["related_entities"] if links else [])],
+                re_embedded="content" in changed and failure is None,
+                version=record.version + bool(values),
+                warnings=told or None,
+            )
+
+        return await self._change(memory_id, change)
+
+    async def tag(self, memory_id: str, wanted: TagChange) -> TaggedMemory:
+        wanted = self._masked_tags(wanted)
+        warnings = self._masking.warnings() or None
+
+        async def change(store: RecordStore, record: Record, at: int) -> Planned[TaggedMemory]:
+            tags = retagged(record.tags, wanted)
+            steps: list[Step] = []
+            if tags != record.tags:
+                steps.append(Update(record.id, taken_up(record, {"tags": tags}), record.version))
+            return steps, TaggedMemory(record.id, list(tags), warnings)
+
+        return await self._change(memory_id, change)
+
+    async def forget(self, memory_id: str, reason: str | None) -> ForgottenMemory:
+        """Soft, and a second time changes nothing."""
+        _, found = await self._stores.finding(memory_id)
+        if found.deleted_at is not None:
+            return ForgottenMemory(found.id, "forgotten", found.facets.get("forgotten_reason"))
+        reason = self._masking.optional(reason)
+        warnings = self._masking.warnings() or None
+
+        async def change(store: RecordStore, record: Record, at: int) -> Planned[ForgottenMemory]:
+            steps: list[Step] = [Delete(record.ref)]
+            if reason:
+                facets = {**record.facets, "forgotten_reason": reason}
+                steps.insert(0, Update(record.id, {"facets": facets}, record.version))
+            return steps, ForgottenMemory(record.id, "forgotten", reason or None, warnings)
+
+        return await self._change(memory_id, change)
+
+    def _masked(self, wanted: NewMemory) -> NewMemory:
+        if wanted.session is not None:
+            self._masking.check_id(wanted.session, "session_id")
+        return replace(
+            wanted,
+            content=self._masking.text(wanted.content),
+            tags=self._masking.texts(wanted.tags),
+            source=self._masking.source(wanted.source),
+            entities=self._masking.entities(wanted.entities),
+            author=self._masking.optional(wanted.author),
+        )
+
+    def _masked_amendment(self, amendment: Amendment) -> Amendment:
+        """Only what is added: what is removed may stand there from another time."""
+        if isinstance(amendment.tags, list):
+            amendment = replace(amendment, tags=self._masking.texts(amendment.tags))
+        elif amendment.tags is not None:
+            amendment = replace(amendment, tags=self._masked_tags(amendment.tags))
+        if amendment.entities is not None:
+            check_entities(amendment.entities.add or (), "related_entities.add")
+            added = self._masking.entities(amendment.entities.add or ())
+            amendment = replace(amendment, entities=replace(amendment.entities, add=added))
+        if amendment.metadata is not None:
+            amendment = replace(amendment, metadata=self._masking.object(amendment.metadata))
+        return replace(amendment, content=self._masking.optional(amendment.content))
+
+    def _masked_tags(self, change: TagChange) -> TagChange:
+        return replace(change, add=self._masking.texts(change.add or ()))
+
+    async def _change(self, memory_id: str, change: Change[T]) -> T:
+        try:
+            return await self._changed(memory_id, change)
+        except NotFound:
+            return await self._changed(memory_id, change)  # it may have moved since we looked
+
+    async def _changed(self, memory_id: str, change: Change[T]) -> T:
+        store, found = await self._holding(memory_id)
+
+        async def plan(store: RecordStore, at: int) -> Planned[T]:
+            return await change(store, await still_there(store, found.id), at)
+
+        answer = await self._stores.commit(store, plan)
+        self._indexing.wake(store)
+        return answer
+
+    async def _holding(self, memory_id: str) -> tuple[RecordStore, Record]:
+        """Where the memory lives, once a promotion that a crash cut short is completed."""
+        store, record = await self._stores.holding(memory_id)
+        if record.scope == "user":
+            project = await self._stores.project()
+            await settle(project, store, [record], self._stores.writer)
+        return store, record
+
+    async def _storing(
+        self,
+        store: RecordStore,
+        new: Record,
+        there: Record | None,
+        wanted: NewMemory,
+        replaced: str | None,
+    ) -> Planned[_Kept]:
+        record = there or new
+        if record.id == replaced:
+            raise InvalidInput(
+                f"`supersedes` names {record.id}, which has this very text.",
+                argument="supersedes",
+                value=replaced,
+            )
+        links = await link_steps(
+            store, record.id, wanted.entities, new.created_at, is_new=there is None
+        )
+        steps: list[Step] = [Insert(new)]
+        updated: list[str] = []
+        if there is not None:
+            steps, updated = topped_up(there, new, has_links=bool(links))
+        steps += links
+        if replaced is not None:
+            steps += await supersession(store, record.id, replaced, new.created_at)
+        if wanted.session is not None and wanted.scope != "user":
+            client = signed(self._stores.call.session.client)
+            steps += await session_steps(store, wanted.session, client, new.created_at)
+        unlike = [name for name in told_apart(record, new) if name not in updated]
+        return steps, _Kept(record, there is None, links_made(links), updated, unlike)
+
+    async def _replaced(self, wanted: NewMemory) -> str | None:
+        if wanted.supersedes is None:
+            return None
+        store, record = await self._holding(wanted.supersedes)
+        check_writable(store)  # it is marked once the new one is stored
+        return record.id
+
+    async def _mark_superseded(self, old: str, new: str) -> None:
+        """What was forgotten or promoted since we looked is found where it is now, if at all."""
+        try:
+            store, record = await self._stores.holding(old)
+        except NotFound:
+            return
+        if record.id != new:
+            await mark_superseded(self._stores.writer, store, record.id, new)
+
+    async def _crowding(self, wanted: NewMemory) -> list[Warned]:
+        """A session that stores without end is a hook gone wild."""
+        if wanted.session is None:
+            return []
+        limit = self._options.max_per_session
+        use = self._uses.of(wanted.session)
+        if use.stored is None:
+            stores = (await self._stores.project(), await self._stores.user())
+            use.stored = len(await stored_by(stores, wanted.session, limit))
+        if use.stored < limit:
+            return []
+        message = f'Session "{wanted.session}" holds {limit} memories already.'
+        if wanted.is_automatic:
+            raise Refused(
+                f"{message} Automatic ones are no longer stored.",
+                hint="reflect_and_consolidate sums them up; max_memories_per_session is the limit.",
+                session_id=wanted.session,
+                limit=limit,
+            )
+        return [Warned("session_full", message)]
+
+    def _count(self, store: RecordStore, session: str | None, kept: _Kept) -> None:
+        use = self._uses.of(session) if session is not None else None
+        if use is None:
+            return
+        if use.stored is not None:
+            use.stored += kept.is_new
+        if kept.record.scope != "user":
+            use.stores.add(store)
+
+    async def _resemblance(self, store: RecordStore, wanted: NewMemory) -> list[Alike]:
+        try:
+            return await alike(store, wanted.content, wanted.type, wanted.session or NO_SESSION)
+        except EverkeptError:  # the memory is stored, whatever a look around it says
+            return []
+
+    async def _stored(
+        self, store: RecordStore, kept: _Kept, warnings: list[Warned]
+    ) -> StoredMemory:
+        failure = self._failure()
+        is_pending = kept.is_new or await self._waits(store, kept.record.id)
+        if failure is not None:
+            warnings = [*warnings, Warned("embedding_failed", failure)]
+        return StoredMemory(
+            memory_id=kept.record.id,
+            embedding_generated=failure is None,
+            graph_edges_created=kept.links,
+            scope=kept.record.scope,
+            type=kept.record.type or "",
+            embedding="pending" if failure is None and is_pending else None,
+            searchable_by="keyword_only" if failure is not None else None,
+            existing=None if kept.is_new else True,
+            updated=kept.updated or None,
+            warnings=warnings or None,
+        )
+
+    async def _waits(self, store: RecordStore, memory_id: str) -> bool:
+        """Whether a memory that was there is still without its vector."""
+        embedder = self._indexing.embedder
+        return embedder is not None and not await store.vectors(embedder.name, [memory_id])
+
+    def _failure(self) -> str | None:
+        """Why the text gets no vector, if it gets none."""
+        if self._indexing.fault is not None:
+            return f"{self._indexing.fault.message} The memory is found by its words."
+        if self._indexing.embedder is None:
+            return "Search by meaning is switched off. The memory is found by its words."
+        return None
+
+
+async def _check_text(store: RecordStore, record: Record, values: Mapping[str, Any]) -> None:
+    if "name_key" not in values:
+        return
+    other = await same_text(store, replace(record, name_key=values["name_key"]))
+    if other is not None and other.id != record.id:
+        raise Conflict(
+            f"Memory {other.id} has this text already.",
+            hint="forget_memory takes away the one that is not needed.",
+            memory_id=other.id,
+        )
+
+
+async def _relinking(
+    store: RecordStore, record: Record, change: EntityChange | None, at: int
+) -> list[Step]:
+    if change is None:
+        return []
+    return [
+        *await unlink_steps(store, record.id, change.remove or ()),
+        *await link_steps(store, record.id, change.add or (), at),
+    ]
+
+
+def _told_of(kept: _Kept, resemblance: Sequence[Alike], replaced: str | None) -> list[Warned]:
+    if kept.is_new:
+        return [] if replaced else _resembling(resemblance, kept.record)
+    told: list[Warned] = []
+    if kept.told_apart:
+        message = f"It was there already, and keeps its own {' and '.join(kept.told_apart)}."
+        told.append(Warned("kept_as_it_was", message))
+    if (newer := kept.record.facets.get(SUPERSEDED_BY)) and not replaced:
+        message = f"It was replaced by {newer}. If it holds again, say `supersedes` with that."
+        told.append(Warned("superseded_memory", message))
+    return told
+
+
+def _resembling(resemblance: Sequence[Alike], new: Record) -> list[Warned]:
+    """The new one itself may be among what was found: it is stored by now."""
+    found = next((a for a in resemblance if not _is_unlike(a.record, new)), None)
+    if found is None:
+        return []
+    named = f'{found.record.id} ("{clipped(found.record.text, 200)}")'
+    if found.likeness == "superseded":
+        message = f"This may replace {named}. If it does, forget that one, or say `supersedes`."
+        return [Warned("likely_superseded", message)]
+    return [Warned("similar_memory", f"There is a similar memory: {named}.")]
+
+
+def _is_unlike(found: Record, new: Record) -> bool:
+    """Whether it is the new one itself, or an event of another moment."""
+    moments = [moment_of(record.type, record.occurred_at) for record in (found, new)]
+    return found.id == new.id or (None not in moments and moments[0] != moments[1])

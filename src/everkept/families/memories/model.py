@@ -1,0 +1,287 @@
+"""What the tools of the memories take and give, as it stands on the wire."""
+
+from collections.abc import Mapping
+from datetime import UTC, tzinfo
+from typing import Annotated, Any, Literal, cast
+
+from everkept.core.entities import NAME_LIMIT
+from everkept.core.ports import Access
+from everkept.core.records import Record, Weights
+from everkept.core.searching import SectionHit
+from everkept.core.times import iso
+from everkept.families.memories.kinds import MEMORY as MEMORY
+from everkept.families.memories.kinds import SESSION as SESSION
+from everkept.retrieval.profile import Profile, Shares
+from everkept.tools.schema import Field
+from everkept.tools.tool import Warned
+from everkept.values import Value
+
+DERIVED_FROM = "derived_from"  # verb of the link from a summary to what it was made of
+SUPERSEDES = "supersedes"  # verb of the link from a fact to the one it replaces, and facet
+SUPERSEDED_BY = "superseded_by"  # facet of the fact that was replaced
+MERGED_INTO = "merged_into"  # facet of what a promotion found there already
+AUTOMATIC = "automatic"  # facet of what nobody asked for
+
+Scope = Literal["session", "project", "user"]
+MemoryType = Literal["episodic", "semantic", "procedural", "working"]
+Strategy = Literal["vector", "keyword", "hybrid", "graph"]
+Promotable = Literal["project", "user"]
+SCOPES: tuple[Scope, ...] = ("session", "project", "user")  # each reaches further than the last
+
+CONTENT_LIMIT = 100_000  # characters
+TAG_LIMIT = 50  # tags of one memory
+TAG_LENGTH = 100  # characters
+ENTITIES_LIMIT = 100  # entities named in one call
+METADATA_LIMIT = 20_000  # characters of JSON
+REASON_LIMIT = 2_000  # characters
+PATH_LIMIT = 4_000  # characters
+DEFAULT_IMPORTANCE = 0.5
+
+MEMORIES = Profile(
+    kinds=(MEMORY,),
+    weights=Weights(context=0.5),  # what was said just before and after
+    reading="any",
+    strategy="hybrid",
+    shares=Shares(relevance=0.6, importance=0.2, recency=0.2),
+    half_lives={"working": 1 / 24, "episodic": 1.0, "semantic": 7.0, "procedural": 30.0},
+)
+
+Tag = Annotated[str, Field(max_length=TAG_LENGTH, blank=False)]
+SessionId = Annotated[str, Field("Default: current.", max_length=NAME_LIMIT, blank=False)]
+MemoryId = Annotated[str, Field("Memory id.", max_length=NAME_LIMIT, blank=False)]
+InProject = Annotated[str, Field("Project name.")]
+Content = Annotated[str, Field("Text of the memory.", max_length=CONTENT_LIMIT, blank=False)]
+Importance = Annotated[float, Field("0 to 1.", ge=0, le=1)]
+Tags = Annotated[list[Tag], Field("Labels.", max_items=TAG_LIMIT)]
+Reason = Annotated[str, Field("Why.", max_length=REASON_LIMIT)]
+Author = Annotated[str, Field("Who said it.", max_length=NAME_LIMIT, blank=False)]
+OccurredAt = Annotated[int, Field("When it happened.", moment=True)]
+Pinned = Annotated[bool, Field("Never fades.")]
+
+
+class Options(Value):
+    """What the program decides for all calls."""
+
+    mask_secrets: bool = True
+    max_per_session: int = 100
+    time_limit: float | None = 2.0  # seconds for a search
+    session_id: str | None = None  # of the one client of a process
+    started_at: int = 0
+    zone: tzinfo = UTC  # in which "yesterday" is meant
+
+
+class Source(Value):
+    """Where a memory comes from."""
+
+    tool: Annotated[str, Field(max_length=NAME_LIMIT)] | None = None
+    file: Annotated[str, Field(max_length=PATH_LIMIT)] | None = None
+    conversation_turn: int | None = None
+
+    def facts(self) -> dict[str, Any]:
+        given = {
+            "tool": self.tool,
+            "file": self.file,
+            "conversation_turn": self.conversation_turn,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class RelatedEntity(Value):
+    """An entity that a memory is about, and how."""
+
+    name: Annotated[str, Field(max_length=NAME_LIMIT, blank=False)]
+    type: Annotated[
+        str,
+        Field(
+            aliases=("entity_type", "entityType"),
+            max_length=NAME_LIMIT,
+            blank=False,
+        ),
+    ]
+    relationship: Annotated[
+        str,
+        Field(
+            aliases=("relation_type", "relationType"),
+            max_length=NAME_LIMIT,
+            blank=False,
+        ),
+    ]
+
+
+RelatedEntities = Annotated[
+    list[RelatedEntity],
+    Field(
+        "What it is about: type as file or person, relationship as uses.", max_items=ENTITIES_LIMIT
+    ),
+]
+
+
+class TagChange(Value):
+    add: Annotated[list[Tag], Field(max_items=TAG_LIMIT)] | None = None
+    remove: Annotated[list[Tag], Field(max_items=TAG_LIMIT)] | None = None
+
+
+class EntityChange(Value):
+    """`remove` has the names of entities."""
+
+    add: Annotated[list[RelatedEntity], Field(max_items=ENTITIES_LIMIT)] | None = None
+    remove: Annotated[list[str], Field(max_items=ENTITIES_LIMIT)] | None = None
+
+
+class TimeRange(Value):
+    after: Annotated[int, Field(moment=True)] | None = None
+    before: Annotated[int, Field(moment=True)] | None = None
+
+
+class StoredMemory(Value):
+    """`updated` names what a memory that was there already has got from this call."""
+
+    memory_id: str
+    embedding_generated: bool
+    graph_edges_created: int
+    scope: str
+    type: str
+    embedding: str | None = None
+    searchable_by: str | None = None
+    existing: bool | None = None
+    updated: list[str] | None = None
+    warnings: list[Warned] | None = None
+
+
+class MemoryView(Value):
+    """A memory as it is recalled; what it does not have stays away."""
+
+    id: str
+    content: str
+    type: str
+    scope: str
+    importance: float
+    relevance_score: float
+    tags: list[str]
+    created_at: str
+    access_count: int
+    source: Mapping[str, Any]
+    author: str | None = None
+    occurred_at: str | None = None
+    session_id: str | None = None
+    pinned: bool | None = None
+    automatic: bool | None = None
+    consolidated: bool | None = None
+    superseded_by: str | None = None
+    forgotten: bool | None = None
+    forgotten_reason: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    why: Mapping[str, float] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        record: Record,
+        score: float,
+        access: Access | None = None,
+        why: Mapping[str, float] | None = None,
+    ) -> "MemoryView":
+        facets = record.facets
+        return cls(
+            id=record.id,
+            content=record.text,
+            type=record.type or "",
+            scope=record.scope,
+            importance=DEFAULT_IMPORTANCE if record.importance is None else record.importance,
+            relevance_score=round(score, 4),
+            tags=list(record.tags),
+            created_at=iso(record.created_at),
+            access_count=access.count if access else 0,
+            source=cast(Mapping[str, Any], facets.get("source") or {}),
+            author=record.author,
+            occurred_at=None if record.occurred_at is None else iso(record.occurred_at),
+            session_id=record.session,
+            pinned=facets.get("pinned") or None,
+            automatic=facets.get(AUTOMATIC) or None,
+            consolidated=facets.get("consolidated") or None,
+            superseded_by=facets.get("superseded_by"),
+            forgotten=True if record.deleted_at is not None else None,
+            forgotten_reason=facets.get("forgotten_reason") if record.deleted_at else None,
+            metadata=facets.get("metadata") or None,
+            why=None if why is None else {part: round(value, 4) for part, value in why.items()},
+        )
+
+
+class RecalledMemories(Value):
+    """`total_matched` counts what the filters and the query leave, not what the answer holds.
+
+    `bank` has sections of the memory bank's files, where they were asked for.
+    """
+
+    memories: list[MemoryView]
+    total_matched: int
+    strategy_used: str
+    query_time_ms: float
+    bank: list[SectionHit] | None = None
+    warnings: list[Warned] | None = None
+
+
+class ForgottenMemory(Value):
+    memory_id: str
+    status: str
+    reason: str | None = None
+    warnings: list[Warned] | None = None
+
+
+class UpdatedMemory(Value):
+    memory_id: str
+    updated_fields: list[str]
+    re_embedded: bool
+    version: int
+    warnings: list[Warned] | None = None
+
+
+class TaggedMemory(Value):
+    memory_id: str
+    tags: list[str]
+    warnings: list[Warned] | None = None
+
+
+class PromotedMemory(Value):
+    """`merged` where the target scope had the same text: `memory_id` is that one's."""
+
+    memory_id: str
+    previous_scope: str
+    new_scope: str
+    reason: str | None = None
+    merged: bool | None = None
+    warnings: list[Warned] | None = None
+
+
+class MemoryContext(Value):
+    context_block: str
+    memories_used: int
+    tokens_used: int
+    truncated: bool
+    warnings: list[Warned] | None = None
+
+
+class Relationship(Value):
+    type: str
+    target: str
+    direction: str
+
+
+class GraphEntity(Value):
+    name: str
+    type: str
+    relationships: list[Relationship]
+    memory_count: int
+
+
+class GraphStats(Value):
+    entities_traversed: int
+    relationships_found: int
+    depth_reached: int
+
+
+class KnowledgeGraph(Value):
+    entities: list[GraphEntity]
+    memories: list[MemoryView]
+    graph_stats: GraphStats
+    warnings: list[Warned] | None = None

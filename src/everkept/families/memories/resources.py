@@ -1,0 +1,184 @@
+"""The four documents that show memories to whoever reads and does not ask."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+from everkept.core.entities import ENTITY, OBSERVATION
+from everkept.core.fencing import as_data
+from everkept.core.ports import RecordStore
+from everkept.core.records import Link, Where
+from everkept.core.searching import Search
+from everkept.core.text import clipped
+from everkept.core.times import iso
+from everkept.core.touching import touched
+from everkept.families.memories.fencing import fenced
+from everkept.families.memories.model import MEMORY
+from everkept.families.memories.sessions import NO_SESSION, Use, stored_by
+from everkept.families.memories.status import MemoryStatus
+from everkept.families.memories.topics import TYPES, key_topics
+from everkept.families.memories.walking import OVERVIEW, kept_by_others
+from everkept.tools.schema import to_json
+
+STATUS = "memory://status"
+SESSION_SUMMARY = "memory://session/summary"
+KNOWLEDGE_GRAPH = "memory://project/knowledge-graph"
+PREFERENCES = "memory://user/preferences"
+
+MOST_SUMMED_UP = 1_000  # memories, the newest
+MOST_PREFERENCES = 50
+MOST_SEARCHES = 10
+MOST_ENTITIES = 30
+MOST_VERBS = 20
+MOST_LINKS = 10_000  # from memories that are counted for their entities
+LINE = 300  # characters of a memory
+
+
+def status_text(status: MemoryStatus) -> str:
+    return json.dumps(to_json(status), ensure_ascii=False, indent=2)
+
+
+async def session_text(
+    project: RecordStore,
+    user: RecordStore,
+    session: str | None,
+    started_at: int,
+    use: Use,
+    searches: Sequence[Search] = (),
+) -> str:
+    """What the session has stored, recalled and searched for so far."""
+    if session is None:
+        return "## Session Memory Summary\nThis connection keeps no session.\n"
+    stores = (project, user)
+    stored = await stored_by(stores, session, MOST_SUMMED_UP)
+    touched([session, *(record.id for record in stored)])
+    counts = {kind: await _how_many(stores, session, (kind,)) for kind in TYPES}
+    listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    consolidated = sum("consolidated" in record.facets for record in stored)
+    topics = _short(", ".join(await asyncio.to_thread(key_topics, stored)))
+    return "\n".join(
+        [
+            "## Session Memory Summary",
+            f"**Session:** {_short(session)} | Started: {_minute(started_at)}",
+            f"**Memories stored:** {await _how_many(stores, session)}"
+            + (f" ({listed})" if listed else ""),
+            f"**Memories recalled:** {use.queries} queries, "
+            f"{len(use.served)} unique memories served",
+            f"**Memories consolidated:** {consolidated}",
+            fenced(f"**Key topics:** {topics}\n") if topics else "**Key topics:** none yet",
+            *_searched(searches),
+            "",
+        ]
+    )
+
+
+def _searched(searches: Sequence[Search]) -> list[str]:
+    """What was asked of past conversations, the newest first."""
+    if not searches:
+        return []
+    lines = [
+        f"- {search.tool}: {_short(search.query)}{_filters(search)}; "
+        f"{search.results} result{'' if search.results == 1 else 's'}\n"
+        for search in searches[:MOST_SEARCHES]
+    ]
+    return [f"**Past conversations searched:** {len(searches)} times", fenced("".join(lines))]
+
+
+def _filters(search: Search) -> str:
+    named = ", ".join(f"{name} {value}" for name, value in search.filters.items())
+    return f" ({_short(named)})" if named else ""
+
+
+async def graph_text(project: RecordStore, session: str | None = None) -> str:
+    """Entities, the kinds of their relations, and how closely they are knit.
+
+    Memories count that the session may see.
+    """
+    counts = await project.count()
+    entities = await project.scan(Where(kinds=(ENTITY,)), order="newest", limit=OVERVIEW)
+    by_id = {entity.id: entity for entity in entities}
+    links = await project.links(list(by_id), sources=(ENTITY,)) if by_id else []
+    relations = [link for link in links if link.source in by_id and link.target in by_id]
+    about = await _about(project, list(by_id), session or NO_SESSION) if by_id else []
+    degrees = Counter(end for link in relations for end in (link.source, link.target))
+    degrees.update(link.target for link in about)
+    total = counts.get(ENTITY, 0)
+    lines = [
+        "## Project Knowledge Graph",
+        f"**Entities:** {total}",
+        f"**Relationships:** {len(relations)}",
+        f"**Observations:** {counts.get(OBSERVATION, 0)}",
+        f"**Links from memories:** {len(about)}",
+        f"**Density:** {_density(len(relations), len(entities))}",
+    ]
+    if len(entities) < total:
+        lines.append(f"Relationships and links are those of the newest {len(entities):,} entities.")
+    body = _listed("Entity types", Counter(entity.type or "" for entity in entities))
+    body += _listed("Relationship types", Counter(link.verb for link in relations))
+    most = degrees.most_common(MOST_ENTITIES)
+    touched([*(entity for entity, _ in most), *by_id])
+    best = [
+        f"- {_short(by_id[entity].name)} ({_short(by_id[entity].type)}): {count} links\n"
+        for entity, count in most
+    ]
+    body += "".join(["### Best connected\n", *best]) if best else ""
+    return "\n".join([*lines, *(["", fenced(body)] if body else []), ""])
+
+
+async def preferences_text(user: RecordStore) -> str:
+    """The user's facts and procedures, the weightiest first."""
+    where = Where(kinds=(MEMORY,), scopes=("user",), types=("semantic", "procedural"))
+    current = [
+        record
+        for record in await user.scan(where, order="newest", limit=MOST_SUMMED_UP)
+        if "superseded_by" not in record.facets
+    ]
+    current.sort(key=lambda r: ("pinned" not in r.facets, -(r.importance or 0.0), -r.at))
+    lines = ["## User Preferences"]
+    if not current:
+        return "\n".join([*lines, "Nothing is remembered of the user yet.", ""])
+    body = ""
+    for title, kind in (("Facts and preferences", "semantic"), ("Procedures", "procedural")):
+        shown = [r for r in current[:MOST_PREFERENCES] if r.type == kind]
+        touched(record.id for record in shown)
+        body += f"\n### {title}\n" if shown else ""
+        body += "".join(
+            f"- {_short(r.text)} ({_minute(r.at)[:10]}; {as_data(r.id)})\n" for r in shown
+        )
+    return "\n".join([*lines, fenced(body), ""])
+
+
+async def _how_many(
+    stores: Sequence[RecordStore], session: str, types: tuple[str, ...] = ()
+) -> int:
+    where = Where(kinds=(MEMORY,), sessions=(session,), types=types)
+    return sum([await store.how_many(where) for store in stores])
+
+
+async def _about(project: RecordStore, entities: Sequence[str], session: str) -> list[Link]:
+    """The links from memories to the entities, but those of other sessions' own memories."""
+    links = await project.links(entities, direction="in", sources=(MEMORY,), limit=MOST_LINKS)
+    sources = list(dict.fromkeys(link.source for link in links))
+    unseen = await kept_by_others(project, sources, session)
+    return [link for link in links if link.source not in unseen]
+
+
+def _listed(title: str, counts: Counter[str]) -> str:
+    if not counts:
+        return ""
+    named = (f"{count} {_short(name)}" for name, count in counts.most_common(MOST_VERBS))
+    return f"**{title}:** {', '.join(named)}\n"
+
+
+def _short(text: str | None) -> str:
+    return as_data(clipped(text or "", LINE))
+
+
+def _density(relations: int, entities: int) -> str:
+    possible = entities * (entities - 1)
+    return f"{relations / possible:.4f}" if possible else "0"
+
+
+def _minute(at: int) -> str:
+    return iso(at)[:16].replace("T", " ")

@@ -1,0 +1,338 @@
+"""The first answers of a server over stdio, kept from its last start.
+
+A client first asks for the handshake and the list of tools, and waits for both while the program
+loads. They depend on what `path_for` and the kept files name and on nothing else, so a server gives
+those of its last start before it loads anything. `transports/answer_check.py` compares them with
+the real ones afterwards.
+
+Each import here is time that the client waits: `json`, `typing` and `hashlib` would double it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from _blake2 import blake2b  # `hashlib` loads OpenSSL
+from _json import encode_basestring, make_scanner  # `json` loads `re`
+
+from everkept import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from threading import Thread
+    from typing import Any
+
+FORMAT = 1
+PREFIX = "first-answers-"
+MAX_FILES = 32  # one for each folder that a client works in
+MAX_LINE_BYTES = 1 << 16  # of the first requests; clients send some hundred
+SWITCH_SECONDS = 0.0005  # how long the program may load on when a request has come
+
+# Environment variables that say what is offered. They may change with each session: `SESSIONS`.
+VARIABLE_PREFIXES = ("EVERKEPT_", "MEMORY_")
+VARIABLES = (
+    "APPDATA",
+    "CLAUDE_PROJECT_DIR",
+    "HOME",
+    "LOCALAPPDATA",
+    "USERPROFILE",
+    "XDG_CONFIG_HOME",
+)
+SESSIONS = ("EVERKEPT_SESSION_ID", "MEMORY_SESSION_ID")
+PASSWORD = "EVERKEPT_DATABASE_PASSWORD"
+
+INITIALIZED = "notifications/initialized"
+PACKAGE = os.path.dirname(__file__)
+
+
+class Kept:
+    """What a server answered: the handshake after its version, and the list of tools.
+
+    `flags` are its arguments as the command line understood them; None if they are not kept.
+    """
+
+    __slots__ = ("flags", "handshake", "tools", "versions")
+
+    def __init__(
+        self,
+        versions: list[str],
+        handshake: bytes,
+        tools: bytes,
+        flags: dict[str, Any] | None = None,
+    ) -> None:
+        self.versions = versions
+        self.handshake = handshake
+        self.tools = tools
+        self.flags = flags
+
+
+class Start:
+    """The start of one server: its requests that were answered, and the input after them."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self.kept = None if path is None else read(path)
+        self.flags: dict[str, Any] | None = None  # for the next start
+        self.answered: list[dict[str, Any]] = []
+        self.rest = b""
+
+    @classmethod
+    def of(cls, arguments: Iterable[str], environment: Mapping[str, str]) -> Start:
+        try:
+            folder = os.getcwd()
+        except OSError:  # it was removed
+            return cls(None)
+        # A person at a terminal gets an explanation.
+        return cls(None if os.isatty(0) else path_for(arguments, environment, folder))
+
+    def greet(self, load: Callable[[], object]) -> None:
+        """Answer what is kept while `load` runs in a thread; return when the server takes over."""
+        if self.kept is None:
+            return
+        loader = _Loader(load)
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_SECONDS)
+        try:
+            self._greet(self.kept, loader)
+        except OSError:  # the client is gone, and the server finds that out too
+            return
+        finally:
+            loader.join()
+            sys.setswitchinterval(interval)
+
+    def _greet(self, kept: Kept, loader: _Loader) -> None:
+        while len(self.answered) < 2:
+            line, end, later = self.rest.partition(b"\n")
+            if end:
+                said = self._answer(kept, line)
+                if said is None:
+                    return
+                self.rest = later
+                _write(said)
+            elif len(self.rest) > MAX_LINE_BYTES or not loader.wait_for_input():
+                return
+            elif data := os.read(0, MAX_LINE_BYTES):
+                self.rest += data
+            else:
+                return
+
+    def _answer(self, kept: Kept, line: bytes) -> bytes | None:
+        """Return the answer, empty for a notification, or None if it takes the real server."""
+        message = _parse(line)
+        if not _is_object(message):
+            return None
+        method: Any = message.get("method")
+        params: Any = message.get("params") or {}
+        if not _is_object(params) or "_meta" in params:  # as in the era without a handshake
+            return None
+        if "id" not in message:
+            return b"" if method == INITIALIZED and self.answered else None
+        number = _encode_id(message["id"])
+        if number is None:
+            return None
+        if method == "initialize" and not self.answered:
+            asked: Any = params.get("protocolVersion")
+            if not isinstance(asked, str):
+                return None
+            version = asked if asked in kept.versions else kept.versions[-1]
+            result = b'{"protocolVersion":"%b",%b' % (version.encode(), kept.handshake)
+        elif method == "tools/list" and self.answered and params.get("cursor") is None:
+            result = kept.tools
+        else:
+            return None
+        self.answered.append(message)
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (number, result)
+
+
+def path_for(arguments: Iterable[str], environment: Mapping[str, str], folder: str) -> str | None:
+    """Return where the answers of such a start are kept; None without a folder for caches."""
+    cache = cache_folder(environment)
+    if cache is None:
+        return None
+    variables = (
+        f"{name}={value}"
+        for name, value in sorted(environment.items())
+        if (name.startswith(VARIABLE_PREFIXES) or name in VARIABLES)
+        and name not in SESSIONS
+        and name != PASSWORD
+    )
+    known = (__version__, PACKAGE, sys.version, folder, *arguments, "", *variables)
+    return os.path.join(cache, PREFIX + _digest("\0".join(known).encode("utf-8", "surrogatepass")))
+
+
+def cache_folder(environment: Mapping[str, str]) -> str | None:
+    """Return our folder for what can be lost, as platformdirs names it."""
+    named = environment.get("XDG_CACHE_HOME", "").strip()
+    home, local = environment.get("HOME"), environment.get("LOCALAPPDATA")
+    if named:
+        folder = os.path.join(named, "everkept")
+    elif sys.platform == "win32":
+        folder = local and os.path.join(local, "everkept", "Cache")
+    elif sys.platform == "darwin":
+        folder = home and os.path.join(home, "Library", "Caches", "everkept")
+    else:
+        folder = home and os.path.join(home, ".cache", "everkept")
+    return folder if folder and os.path.isabs(folder) else None
+
+
+def read(path: str) -> Kept | None:
+    """Return what is kept there, if it is whole, ours, and nothing has changed since."""
+    try:
+        with open(path, "rb") as file:
+            if not _is_private(os.fstat(file.fileno())):
+                return None
+            digest, _, content = file.read().partition(b"\n")
+    except OSError:
+        return None
+    if digest != _digest(content).encode():
+        return None
+    facts, handshake, tools = content.split(b"\n")
+    known = _parse(facts)
+    if any(state_of(name) != state for name, state in known["files"].items()):
+        return None
+    return Kept(known["versions"], handshake, tools, known["flags"])
+
+
+def keep(path: str, kept: Kept, files: Iterable[str]) -> None:
+    """Keep answers for the next start, which depend on these files; raise OSError if it cannot."""
+    import json
+    import tempfile
+
+    names = (name.removeprefix(PACKAGE + os.sep) for name in files)
+    files = {name: state_of(name) for name in names}
+    facts = {"versions": kept.versions, "flags": kept.flags, "files": files}
+    content = b"\n".join((json.dumps(facts).encode(), kept.handshake, kept.tools))
+    folder = os.path.dirname(path)
+    os.makedirs(folder, 0o700, exist_ok=True)
+    _prune(folder)
+    descriptor, draft = tempfile.mkstemp(prefix=PREFIX, dir=folder)  # only the owner can read it
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(_digest(content).encode() + b"\n" + content)
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise
+
+
+def state_of(name: str) -> list[int] | None:
+    """Return what changes with a file's content; of a folder only that it exists.
+
+    A name that is not a whole path is one of the package.
+    """
+    try:
+        found = os.stat(os.path.join(PACKAGE, name))
+    except (OSError, ValueError):
+        return None
+    return [] if stat.S_ISDIR(found.st_mode) else [found.st_mtime_ns, found.st_size]
+
+
+def _prune(folder: str) -> None:
+    """Delete the oldest files, such as those of older versions and of writers that were killed."""
+    with os.scandir(folder) as entries:
+        ours = [
+            (each.stat().st_mtime, each.path) for each in entries if each.name.startswith(PREFIX)
+        ]
+    for _, path in sorted(ours, reverse=True)[MAX_FILES - 1 :]:
+        os.unlink(path)
+
+
+def _is_private(found: os.stat_result) -> bool:
+    """Return whether nobody but the owner can have written it: it is what an assistant reads."""
+    if sys.platform == "win32":
+        return True
+    return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+class _Loader:
+    """Loads the program in a thread, from the moment there is nothing to read."""
+
+    def __init__(self, load: Callable[[], object]) -> None:
+        self._load = load
+        self._thread: Thread | None = None
+        self._loaded = self._ends = -1  # a pipe, which ends with the thread
+
+    def wait_for_input(self) -> bool:
+        """Return False if the program is loaded before anything came."""
+        if sys.platform == "win32":  # has no way to wait for a pipe and something else
+            self._start()
+            return True
+        import select
+
+        if not select.select((0,), (), (), 0)[0]:
+            self._start()
+        waited = (0,) if self._thread is None else (0, self._loaded)
+        return 0 in select.select(waited, (), ())[0]
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            os.close(self._loaded)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            from threading import Thread
+
+            self._loaded, self._ends = os.pipe()
+            self._thread = Thread(target=self._run, daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._load()
+        except BaseException:  # noqa: BLE001 - the main thread meets it again, and reports it
+            pass
+        finally:
+            os.close(self._ends)
+
+
+def _write(data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(1, left) :]
+        except BlockingIOError:
+            import select
+
+            select.select((), (1,), ())
+
+
+def _parse(line: bytes) -> Any:
+    """Return the value of one line; None also if it is not JSON, or not written plainly."""
+    try:
+        text = line.decode()
+        value, end = _scan(text, 0)
+    except (ValueError, StopIteration, RecursionError):
+        return None
+    return None if text[end:].strip(" \t\r") else value
+
+
+class _Plain:
+    """How `json` reads by default."""
+
+    strict = True
+    object_hook = object_pairs_hook = array_hook = None
+    parse_int = int
+    parse_float = parse_constant = float
+
+
+_scan = make_scanner(_Plain())  # pyright: ignore[reportArgumentType]
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _encode_id(value: object) -> bytes | None:
+    if type(value) is int:
+        return b"%d" % value
+    try:
+        return encode_basestring(value).encode() if isinstance(value, str) else None
+    except UnicodeEncodeError:
+        return None
+
+
+def _digest(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()

@@ -1,0 +1,33 @@
+"""Where a hook looks: the folder of its own files, and the project of the folder it works in."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everkept.app.workspaces import DEFAULT_PROJECT, home_of
+from everkept.errors import NotFound
+from everkept.settings import AUTO, Settings
+
+if TYPE_CHECKING:
+    from everkept.core.projects import Project
+    from everkept.core.reading_room import ReadingRoom
+
+
+def hooks_folder(settings: Settings) -> Path:
+    """Ledgers, jobs, the lock of the one that works them off, and a log of what went wrong."""
+    return settings.data_dir / "hooks"
+
+
+async def project_of(
+    folder: Path | None, settings: Settings, room: "ReadingRoom"
+) -> "Project | None":
+    """The project that memories of this folder belong to, as servers have it; None before its
+    first memory."""
+    try:
+        if settings.project not in (None, AUTO):
+            return await room.project(settings.project)
+        home = None if folder is None else home_of(folder)
+        if home is not None:
+            return await room.project_of_workspace(home.key)
+        return await room.project(DEFAULT_PROJECT)
+    except NotFound:
+        return None

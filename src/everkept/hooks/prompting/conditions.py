@@ -1,0 +1,197 @@
+"""When a prompt looks as if a search of the past would help, in numbers."""
+
+import re
+from typing import Literal, NamedTuple
+
+from everkept.hooks.prompting.wording import Word, telling_words
+
+Reason = Literal["similar work", "how to", "similar error", "related feature"]
+
+SIMILAR = 0.7
+COMPLEX = 0.5
+SAME_ERROR = 0.6
+SAME_DOMAIN = 0.5
+
+LONG = 40  # words of a prompt that is as long as it can count
+MOST_ERROR_WORDS = 16
+LONGEST_ERROR = 300  # characters of a line that are read
+SHORTEST_ERROR = 16  # characters of one by which an error is known again
+FEWEST_TELLING = 2  # words of it
+MOST_ERROR_LINES = 6
+
+
+class Signals(NamedTuple):
+    """What is measured of a prompt; every number is from 0 to 1.
+
+    - `similarity_to_past`: the share of its telling words that one passage of a past record has,
+      rare words counting more, and less where they are few: three common words come together in
+      any text. A word that nobody has used yet counts against it as the rarest do.
+    - `asking_how_to`: it asks how something is done, or for the best way to do it.
+    - `complexity`: how much it holds: its length, names of code, files, and clauses.
+    - `debugging`: it tells of an error or a failure, or asks why something does not work.
+    - `error_similarity`: the same over the words of the error alone, against past records in which
+      something failed; 1 where one has the same line.
+    - `new_feature`: it wants something made that is not there yet.
+    - `domain_overlap`: the same over all passages of this project's past together that have at
+      least two of the words.
+    """
+
+    similarity_to_past: float = 0.0
+    asking_how_to: bool = False
+    complexity: float = 0.0
+    debugging: bool = False
+    error_similarity: float = 0.0
+    new_feature: bool = False
+    domain_overlap: float = 0.0
+
+
+def reason_to_suggest(signals: Signals) -> Reason | None:
+    """The first of the four reasons that holds."""
+    if signals.debugging and signals.error_similarity > SAME_ERROR:
+        return "similar error"
+    if signals.similarity_to_past > SIMILAR:
+        return "similar work"
+    if signals.asking_how_to and signals.complexity > COMPLEX:
+        return "how to"
+    if signals.new_feature and signals.domain_overlap > SAME_DOMAIN:
+        return "related feature"
+    return None
+
+
+def asks_how_to(prompt: str) -> bool:
+    """`How do I …`, `what is the best way to …`, `how to …`; not `how are you`."""
+    lowered = prompt.lower()
+    return ("how" in lowered or "way" in lowered) and _has(
+        r"\bhow (?:do|can|could|should|would|might|shall|must) (?:i|we|you|one)\b"
+        r"|\bhow to \w+|\bhow (?:is|are|does|do) [^.?!\n]{1,80} (?:work|works|implemented|handled"
+        r"|done|built|configured|wired|set up)\b"
+        r"|\b(?:best|right|cleanest|simplest|proper|recommended|idiomatic|easiest) way (?:to|of)\b"
+        r"|\bwhat(?:'s| is| would be) the way (?:to|of)\b|\bshow me how\b|\bany idea how\b",
+        prompt,
+    )
+
+
+def is_debugging(prompt: str) -> bool:
+    """An error, a failure, or a question why something does not work."""
+    return _may_fail(prompt) and (bool(_error_lines(prompt)) or _has(_FAILING, prompt))
+
+
+def wants_new_feature(prompt: str) -> bool:
+    """Something is to be added, built or supported; not fixed, renamed or explained."""
+    return _has(
+        r"(?:^|[.!?\n]\s*|\b(?:please|to|let's|let us|can you|could you|and|then|now|should)\s+)"
+        r"(?:implement|build|create|introduce|develop|scaffold|support|design|add)"
+        r"\s+(?:me\s+|us\s+)?(?:a|an|another|the|some|new|support|(?!it\b|this\b|that\b|them\b"
+        r"|sure\b|these\b|those\b)\w+)\s+\w"
+        r"|\bnew (?:feature|endpoint|page|command|screen|module|service|api|component|option"
+        r"|flag|tool|integration|importer|exporter|job|worker|table|form)\b",
+        prompt,
+    ) and not _has(r"^\W*(?:why|what|where|who|when|which|is|are|does|do|did)\b", prompt)
+
+
+def complexity(prompt: str) -> float:
+    """Up to two fifths for its length, three tenths each for names of code, for files and for
+    clauses; a prompt that has enough of them all is as complex as it can be."""
+    words = prompt.split()
+    bare = [word.strip("`'\"()[]{}<>,;:!?.") for word in words]
+    files = sum(_is_file(word) for word in bare)
+    names = sum(_is_name(word) for word in bare) - files
+    clauses = len(re.findall(_CLAUSE, prompt, re.IGNORECASE))
+    return min(
+        1.0,
+        0.4 * min(len(words) / LONG, 1)
+        + 0.1 * min(max(names, 0), 3)
+        + 0.15 * min(files, 2)
+        + 0.1 * min(clauses, 3),
+    )
+
+
+def error_words(prompt: str) -> tuple[Word, ...]:
+    """The telling words of the lines that name an error, or of the sentences that tell of a
+    failure where no line does; numbers and paths are left out."""
+    lines = _error_lines(prompt) or [
+        sentence for sentence in re.split(r"[.?!]\s|\n", prompt) if _has(_FAILING, sentence)
+    ]
+    read = [re.sub(_PLACE, " ", line[:LONGEST_ERROR]) for line in lines[-MOST_ERROR_LINES:]]
+    words = telling_words("\n".join(read))
+    return tuple(word for word in words if not word.text[0].isdigit())[:MOST_ERROR_WORDS]
+
+
+def error_lines(prompt: str) -> tuple[str, ...]:
+    """What the lines that name an error say from there on, as `plain_error` writes it; only what
+    tells one error from others, and no line of code that raises one."""
+    sign = re.compile(_ERROR_LINE, re.MULTILINE)
+    lines = [line for line in _error_lines(prompt) if not re.match(_CODE, line)]
+    found = [match for line in lines[-MOST_ERROR_LINES:] if (match := sign.search(line))]
+    said = [match.string[match.start() :][:LONGEST_ERROR] for match in found]
+    telling = [line for line in said if len(telling_words(line)) >= FEWEST_TELLING]
+    plain = [line for line in map(plain_error, telling) if len(line) >= SHORTEST_ERROR]
+    return tuple(dict.fromkeys(plain))
+
+
+def plain_error(text: str) -> str:
+    """Without what the same error has otherwise next time: addresses, lines, quotation marks."""
+    return " ".join(re.sub(r"0x[0-9a-f]+|\bline \d+|['\"`]", "", text.lower()).split())
+
+
+# Patterns are strings here, made when a prompt needs them; without one of these words none does.
+_FAILURE_WORDS = """
+    error exception err_ fail crash fault panic fatal debug trace deadlock regression time leak
+    hang flaky broken n't not unable why bug exit status http denied refused such unexpected memory
+"""
+_FAILURES = tuple(_FAILURE_WORDS.split())
+_FAILING = (
+    r"\b(?:debug(?:ging)?|stack ?trace|traceback|crash(?:es|ed|ing)?|segfaults?|deadlocks?"
+    r"|regression|timed out|times out|time ?outs?|hangs|flaky|broken|leak(?:s|ing)?)\b"
+    r"|\b(?:fails?|failed|failing)\b"
+    r"|\b(?:does|do|did|is|are|was|wo|ca|could)(?:n't| not) (?:work|start|compile|build|load"
+    r"|run|connect|respond|pass|find|open|resolve)(?:ing)?\b"
+    r"|\b(?:cannot|unable to) \w+|\bwhy (?:is|are|does|do|did|am|isn't|doesn't|don't) "
+    r"[^.?!\n]{0,80}(?:not|n't|error|wrong|slow|empty|missing|null|none|undefined|nan)\b"
+    r"|\b(?:an?|this|that|same|following|weird|strange|get|gets|getting|got|throws?|raises?)"
+    r" (?:errors?|exceptions?)\b(?! (?:page|handl|class|type|boundar|state|screen))"
+    r"|\b(?:a|the|this|that|weird) bug\b"
+    r"|\b(?:access|permission) denied\b|\b(?:connection|access) (?:was )?(?:refused|reset)\b"
+    r"|\bno such (?:file|table|column|module|host|command|directory)\b|\bout of memory\b"
+    r"|\b(?:command|module|package|host) not found\b|\bunexpected (?:token|end of|indent)\b"
+)
+# Clauses that say under which condition, beside what else, or to what end.
+_CLAUSE = (
+    r"\b(?:when|while|if|unless|without|because|so that|but|although|after|before|instead of"
+    r"|as well as|in case|whenever|until|and then|which|where)\b|[,;]\s"
+)
+_CODE = r"\W*(?:raise|throws?|except|catch|import|from|class|def|return|if|new|assert)\b"
+# Where something stands, which is another place tomorrow.
+_PLACE = r"(?:[A-Za-z]:)?(?:[\w.@+-]*[/\\]){1,}[\w.@+-]*|\bline \d+|0x[0-9a-fA-F]+|\b\d[\d.:,-]*"
+_ERROR_LINE = (
+    r"\b[A-Za-z]\w{0,80}?(?:Error|Exception|Fault|Panic)\b|\b(?:ERR|E)_?[A-Z]{3,}\w*|\bE\d{3,}\b"
+    r"|(?i:^[^\w\n]*(?:error|fatal|panic|exception|err!)\b[^\n]{0,20}:)|(?i:\berror: )"
+    r"|(?i:\b(?:exit (?:code|status)|status(?: code)?|http)\W{0,3}[1-9]\d*)|\bsegmentation fault\b"
+)
+
+
+def _may_fail(prompt: str) -> bool:
+    lowered = prompt.lower()
+    return any(word in lowered for word in _FAILURES)
+
+
+def _error_lines(prompt: str) -> list[str]:
+    sign = re.compile(_ERROR_LINE, re.MULTILINE)
+    return [line for line in prompt.splitlines() if sign.search(line)]
+
+
+def _is_file(word: str) -> bool:
+    name, dot, ending = word.rpartition(".")
+    has_ending = bool(dot and name) and ending.isalnum() and ending.islower() and len(ending) <= 5
+    return has_ending or (word.count("/") > 1 and "://" not in word)
+
+
+def _is_name(word: str) -> bool:
+    """Joined by underscores or humps, or called: no word that anybody writes in prose."""
+    inner = word[1:]
+    has_hump = word.isidentifier() and inner != inner.lower() and inner != inner.upper()
+    return has_hump or ("_" in word.strip("_") and word.isidentifier()) or word.endswith("(")
+
+
+def _has(pattern: str, text: str) -> bool:
+    return re.search(pattern, text.replace("’", "'").lower()) is not None

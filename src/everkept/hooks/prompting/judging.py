@@ -1,0 +1,169 @@
+"""How much a record has of what is asked, and whether this session may be told of it."""
+
+import re
+from typing import Literal, NamedTuple
+
+from everkept.core.records import Record
+from everkept.families.history.model import CODE, TURN
+from everkept.hooks.prompting.conditions import is_debugging, plain_error
+from everkept.hooks.prompting.rarity import Rarity
+from everkept.hooks.prompting.triggers import triggered
+from everkept.hooks.prompting.wording import Word
+from everkept.retrieval.excerpts import stems
+
+Shelf = Literal["project", "user", "history"]
+
+# As the memories and the transcripts have them, whose own modules take long to load.
+MEMORY = "memory"
+USER = "user"
+
+LONGEST_COMPARED = 3_600  # characters of a text
+PASSAGE, STEP = 1_200, 800  # characters; in a longer stretch any words come together
+RELATED = 2  # words of a prompt that a passage has which speaks of the same things
+SHORT_ANSWER = 80  # characters; such an answer says less than its question
+FEWEST_NEW = 3  # words of an old question that a new one does not have, for it to tell anything
+LONGEST_QUESTION = 400  # characters; who writes more tells something
+SAME_ERROR_LINE = 1.0  # how like an error is to one that has said the same
+
+
+class Asked(NamedTuple):
+    """What is looked for: the telling words of a prompt, and those of an error in it.
+
+    Where `words` are those of a topic, `around` are those of all the prompt: it says more of what
+    is meant, or something else. `kinds` are those of turns and code; memories are looked for
+    always. With `everywhere` other projects count where this one has nothing. What `is_foreign`
+    has words that nobody ever uses in the language of the past, and these count for nothing.
+    """
+
+    words: tuple[Word, ...]
+    around: tuple[Word, ...] = ()
+    error: tuple[Word, ...] = ()
+    error_lines: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = (TURN, CODE)
+    everywhere: bool = False
+    is_foreign: bool = False
+
+    @property
+    def every_word(self) -> tuple[Word, ...]:
+        return tuple(dict.fromkeys((*self.words, *self.around, *self.error)))
+
+    def known_to(self, rarity: Rarity) -> "Asked":
+        """What of it counts."""
+        if not self.is_foreign:
+            return self
+        words, around, error = (
+            tuple(filter(rarity.is_known, words)) for words in (self.words, self.around, self.error)
+        )
+        return self._replace(words=words, around=around, error=error)
+
+
+class Find(NamedTuple):
+    """A record, where it was found, and how much it has of what is asked.
+
+    `share` counts the words, `likeness` also whether they are many and rare.
+    """
+
+    record: Record
+    shelf: Shelf
+    share: float
+    likeness: float
+    shared: int  # words
+    title: str = ""  # of the conversation
+    error_likeness: float = 0.0
+    words: tuple[Word, ...] = ()  # that it has
+    is_elsewhere: bool = False  # in another project
+
+    @property
+    def is_memory(self) -> bool:
+        return self.record.kind == MEMORY
+
+
+class Judging:
+    """Who is asking and for what; `said` grows with the passages that speak of it."""
+
+    def __init__(self, session: str, asked: Asked, rarity: Rarity) -> None:
+        self.said: set[str] = set()
+        self._session = session
+        self.asked = asked.known_to(rarity)
+        self._every_word = self.asked.every_word
+        self.rarity = rarity
+
+    def may_be_told(self, record: Record) -> bool:
+        """Not what this session said itself, nor what something else stands for by now."""
+        facets = record.facets
+        if record.kind == MEMORY:
+            is_gone = facets.get("superseded_by") or facets.get("merged_into")
+            return not is_gone and not (facets.get("automatic") and record.session == self._session)
+        return self._session not in (record.session, facets.get("part_of"))
+
+    def find(self, record: Record, answer: Record | None, title: str, shelf: Shelf) -> Find | None:
+        """What the record is worth, or the answer to it where it is a question.
+
+        None where it says nothing of what is asked, whatever stands above it.
+        """
+        shown, own = record, self._best(record)
+        if record.kind == TURN and record.author == USER:
+            if _asks_for_the_past(record.text):
+                told = frozenset[str]() if answer is None else self._best(answer)
+                if answer is None or not self._speaks(told):
+                    return None
+                shown, own = answer, own | told
+            elif answer is not None and len(answer.text) >= SHORT_ANSWER:
+                shown, own = answer, own | self._best(answer)
+            elif self._is_told(own):
+                return None
+        if not self._speaks(own):
+            return None
+        said = own | stems(f"{shown.name or ''}\n{title}")
+        words = tuple(word for word in self.asked.words if word.is_in(said))
+        if len(words) >= RELATED:
+            self.said |= said
+        return Find(
+            shown,
+            shelf,
+            max(self.rarity.share(words, said) for words in (self.asked.words, self.asked.around)),
+            self.rarity.likeness(self.asked.words, said),
+            len(words),
+            title,
+            self._error_likeness(record, shown, said),
+            words,
+        )
+
+    def _error_likeness(self, record: Record, shown: Record, said: frozenset[str]) -> float:
+        if not self.asked.error:
+            return 0.0
+        told = [each.text[:LONGEST_COMPARED] for each in (record, shown)]
+        if self.asked.error_lines:
+            plain = [plain_error(text) for text in told]
+            if any(line in text for line in self.asked.error_lines for text in plain):
+                return SAME_ERROR_LINE
+        has_failed = record.facets.get("problem") or shown.facets.get("problem")
+        if not has_failed and not any(map(is_debugging, told)):
+            return 0.0
+        return self.rarity.likeness(self.asked.error, said)
+
+    def _best(self, record: Record) -> frozenset[str]:
+        """The stems of the passage that has most of what is asked."""
+        text = record.text[:LONGEST_COMPARED]
+        starts = range(0, max(len(text) - (PASSAGE - STEP), 1), STEP)
+        return max(
+            (stems(text[start : start + PASSAGE]) for start in starts),
+            key=lambda said: self.rarity.share(self._every_word, said),
+        )
+
+    def _speaks(self, said: frozenset[str]) -> bool:
+        """Whether it has anything of what is asked."""
+        return any(word.is_in(said) for word in self._every_word)
+
+    def _is_told(self, own: frozenset[str]) -> bool:
+        """Whether an old question says hardly more than the new one."""
+        return len(own - {each for word in self._every_word for each in word.stems}) < FEWEST_NEW
+
+
+def _asks_for_the_past(text: str) -> bool:
+    """Whether a turn is a question for what was before it, and tells hardly anything itself."""
+    if len(text) > LONGEST_QUESTION:
+        return False
+    sentences = re.split(r"(?<=[.?!])\s+|\n", text)
+    others = [sentence for sentence in sentences if triggered(sentence) is None]
+    return len(others) < len(sentences) and len(stems("\n".join(others))) < FEWEST_NEW

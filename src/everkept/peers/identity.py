@@ -1,0 +1,115 @@
+"""The certificate by which others know this server: made once, signed by nobody but itself."""
+
+import hashlib
+import os
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from everkept.core.disks import usable
+from everkept.errors import Conflict, InvalidInput, Unavailable
+from everkept.peers.book import OWNER_ONLY, write_private
+from everkept.values import Value
+
+CERTIFICATE, KEY = "peer-certificate.pem", "peer-key.pem"
+YEARS = 10
+LARGEST = 1024 * 1024  # bytes of a file with a certificate
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+
+class Identity(Value):
+    certificate: Path
+    key: Path
+    fingerprint: str
+    is_new: bool
+
+
+def identity(folder: Path) -> Identity:
+    """The one that is there, or a new one; it is never made again by itself, as others know it."""
+    certificate, key = folder / CERTIFICATE, folder / KEY
+    if certificate.exists() and key.exists():
+        return Identity(certificate, key, fingerprint_of(certificate), is_new=False)
+    if certificate.exists():
+        raise Conflict(
+            f"The certificate {certificate} is here without its key {key}.",
+            hint="Bring the key back, or remove the certificate: then a new one is made, and "
+            "others have to learn its fingerprint.",
+            path=str(certificate),
+        )
+    secret, public = _made()
+    with usable(key):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+            descriptor = os.open(key, flags, OWNER_ONLY)
+        except FileExistsError:
+            raise Conflict(
+                f"There is the key {key}, and no certificate beside it.",
+                hint="It is just being made, or something ended that. Try again, and if this "
+                "stays so, remove the key.",
+                path=str(key),
+            ) from None
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(secret)
+            stream.flush()
+            os.fsync(stream.fileno())
+        write_private(certificate, public)
+    return Identity(certificate, key, fingerprint_of(certificate), is_new=True)
+
+
+def fingerprint_of(file: Path) -> str:
+    """Of the first certificate of a file, PEM or DER; InvalidInput where there is none."""
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(LARGEST)
+    except OSError as error:
+        raise InvalidInput(
+            f"{file} cannot be read ({error.strerror}).", argument="certificate", value=str(file)
+        ) from None
+    text = content.decode("ascii", "replace")
+    try:
+        if _BEGIN in text:
+            block = text[text.index(_BEGIN) : text.index(_END) + len(_END)]
+            content = ssl.PEM_cert_to_DER_cert(block)
+        # A file that is none must not be taken for one: nobody would ever have that fingerprint.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content)
+    except (ValueError, ssl.SSLError):
+        raise InvalidInput(
+            f"{file} holds no certificate.",
+            hint="A certificate is a file in PEM or DER form.",
+            argument="certificate",
+            value=str(file),
+        ) from None
+    return hashlib.sha256(content).hexdigest()
+
+
+def _made() -> tuple[bytes, bytes]:
+    """Key and certificate in PEM. Those who know it look at nothing in it."""
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError:
+        from everkept.core.extras import install_hint
+
+        raise Unavailable(
+            "Making a certificate needs the package cryptography.",
+            hint=install_hint("peers"),
+        ) from None
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "everkept")])
+    begin = datetime.now(UTC) - timedelta(days=1)  # clocks are apart
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + timedelta(days=365 * YEARS + YEARS // 4))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return secret, certificate.public_bytes(serialization.Encoding.PEM)

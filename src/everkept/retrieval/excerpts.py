@@ -1,0 +1,115 @@
+"""What of a long text is shown: where it says most of what was asked."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import accumulate
+
+from everkept.core.folding import fold, tokens
+from everkept.core.stemming import stem
+from everkept.core.words import STOP_WORDS, index_text
+from everkept.values import Value
+
+MOST_TEXT = 600  # characters of a text in an answer
+LEAD = 4  # a fourth of what is shown may stand before the words, in a line that is too long
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_WORD = re.compile(r"\S+")
+_ROOT = 3  # characters of a stem with which each of its words begins
+_WITHOUT_JOINTS = str.maketrans("", "", "-_.'")
+_CUT = "\ufffd"  # half a character at the end of a stem
+
+
+class Excerpt(Value):
+    """`skipped` lines of the text stand before it."""
+
+    text: str
+    skipped: int = 0
+
+
+def excerpt(text: str, query: str, most: int = MOST_TEXT) -> Excerpt:
+    """The text, or as much as fits; it begins at the line that says most of what was asked."""
+    text = text.rstrip()
+    if len(text) <= most:
+        return Excerpt(text)
+    lines = _LINE.findall(text)
+    starts = [0, *accumulate(map(len, lines))]
+    asked = _sought(query)
+    best = _telling(lines, asked)
+    while best and len(text) - starts[best - 1] <= most:  # room for what stands before it
+        best -= 1
+    start = starts[best]
+    if len(lines[best]) > most:
+        start += _place_in(lines[best], asked, most)
+    end = start + most
+    shown = text[start:end].strip() + ("…" if end < len(text) else "")
+    return Excerpt(("… " if start else "") + shown, best)
+
+
+class Sought:
+    """Stems that are looked for in texts. Only words that may have one of them are stemmed."""
+
+    __slots__ = ("_roots", "stems")
+
+    def __init__(self, stems: frozenset[str]) -> None:
+        self.stems = stems
+        self._roots = tuple({root for stem in stems for root in _roots(stem)})
+
+    def may_be_in(self, text: str) -> bool:
+        """Tell by a glance, which takes a fraction of reading, whether a text may have any."""
+        if not text.isascii():
+            return True
+        plain = fold(text).lower().translate(_WITHOUT_JOINTS)
+        return any(root in plain for root in self._roots)
+
+    def said_in(self, text: str) -> frozenset[str]:
+        """Find those that a text has."""
+        if text.isascii():
+            text = " ".join(filter(self.may_be_in_chunk, text.split()))
+        if not text:
+            return frozenset()
+        words = (word for word in _words(text) if word.startswith(self._roots))
+        return frozenset(found for word in words if (found := stem(word)) in self.stems)
+
+    def may_be_in_chunk(self, chunk: str) -> bool:
+        """Tell a plain word by how it begins, and what may be several words by a glance."""
+        if chunk.startswith(self._roots):
+            return True
+        if chunk.isalpha() and chunk.islower() and chunk.isascii():
+            return False
+        return self.may_be_in(chunk)
+
+
+def stems(text: str) -> frozenset[str]:
+    """What a text says, as far as words tell: those of `refreshToken` too, and no stop words."""
+    return frozenset(map(stem, _words(text)))
+
+
+def _words(text: str) -> list[str]:
+    words = map(str.lower, tokens(index_text(text)))
+    return [word for word in words if word not in STOP_WORDS]
+
+
+def _roots(stem: str) -> list[str]:
+    """With what every word of a stem begins. A `y` at the end of a word is an `i` in its stem."""
+    root = stem[:_ROOT].partition(_CUT)[0]
+    return [root, f"{root[:-1]}y"] if stem == root and root.endswith("i") else [root]
+
+
+@lru_cache(8)
+def _sought(query: str) -> Sought:
+    return Sought(stems(query))
+
+
+def _telling(lines: Sequence[str], asked: Sought) -> int:
+    """The line with most of the words; the first one that is not blank where none has any."""
+    told = [len(asked.said_in(line)) if line.strip() else -1 for line in lines]
+    return max(range(len(lines)), key=lambda at: (told[at], -at))
+
+
+def _place_in(line: str, asked: Sought, most: int) -> int:
+    """Where to begin in a long line: shortly before the first word that was asked for."""
+    words = list(_WORD.finditer(line))
+    place = next((word.start() for word in words if asked.said_in(word[0])), 0)
+    earliest = min(place - most // LEAD, len(line) - most)
+    return next((word.start() for word in words if word.start() >= earliest), 0)

@@ -1,0 +1,102 @@
+"""What a search is asked and what it answers: places, profiles, hits."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from everkept.core.ports import RecordStore
+from everkept.core.records import Record, Weights, Where
+from everkept.values import Value, field
+
+Strategy = Literal["keyword", "vector", "hybrid", "graph"]
+Fusion = Literal["scores", "ranks"]
+Reading = Literal["tiers", "any"]
+Tier = Literal["expression", "all", "any", "substring"]
+
+EVERYTHING = Where()
+DEFAULT_WEIGHTS = Weights()
+
+
+class Place(Value):
+    """Where to search: a store, and which of its records are meant."""
+
+    store: RecordStore
+    where: Where = EVERYTHING
+
+
+class Parts(Value):
+    """What each sign of relevance counts against the others.
+
+    `neighbour` is the share of its best neighbour's relevance that a record gets on top.
+    """
+
+    keyword: float = 0.2
+    meaning: float = 0.4
+    author: float = 0.2
+    date: float = 0.3
+    neighbour: float = 0.4
+    closeness: float = 0.6  # of what the graph leads to
+
+
+class Shares(Value):
+    """What of a score is relevance, and what the record brings along."""
+
+    relevance: float = 1.0
+    importance: float = 0.0
+    recency: float = 0.0
+
+
+class Profile(Value):
+    """How one family searches: over which kinds, with what counting how much.
+
+    With the reading `tiers` the most literal reading of the words that finds anything is the
+    answer, in the order of the engine; everything else here but the weights is for `any`, where
+    one word is enough to be found and the order is ours.
+    """
+
+    kinds: tuple[str, ...]
+    weights: Weights = DEFAULT_WEIGHTS
+    merge_children: bool = False  # a hit in a child counts for its parent; for tiers alone
+    reading: Reading = "tiers"
+    strategy: Strategy = "keyword"
+    fusion: Fusion = "scores"
+    parts: Parts = Parts()
+    shares: Shares = Shares()
+    least_meaning: float = 0.0  # cosine that a record needs for which no word speaks
+    # Days after which a record of the type counts half as recent; other types do not fade.
+    half_lives: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+class Notice(Value):
+    """A warning that belongs into the answer."""
+
+    code: str
+    message: str
+
+
+class Hit(Value):
+    """A record with its score; `place` counts the places that were searched.
+
+    The values of `why` add up to the score; what took something from it is negative. `cosine` is
+    how near its meaning is, where that is known.
+    """
+
+    record: Record
+    score: float
+    why: Mapping[str, float] = field(default_factory=dict[str, float])
+    place: int = 0
+    cosine: float | None = None
+
+
+class Found(Value):
+    """A page of hits.
+
+    `total` counts what was ranked, `strategy` says what was used in the end, and `tier` how
+    literally the words were taken.
+    """
+
+    hits: list[Hit]
+    total: int = 0
+    strategy: Strategy | None = None
+    tier: Tier | None = None
+    next_cursor: str | None = None
+    notices: list[Notice] = field(default_factory=list[Notice])

@@ -1,0 +1,135 @@
+"""What was given for each setting: by flags, else by the environment, else in the config file."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from everkept.errors import InvalidInput
+from everkept.settings.places import located
+from everkept.settings.storage import OF_A_SERVER, completed
+from everkept.settings.values import Given
+
+PREFIX = "EVERKEPT_"
+
+# Variables beside ours, in their order: those of surrealdb-memory, and of the client.
+VARIABLES: dict[str, tuple[str, ...]] = {
+    "database_url": ("MEMORY_REMOTE_URL",),
+    "data_dir": ("MEMORY_DB_PATH",),
+    "deployment_mode": ("MEMORY_DEPLOYMENT_MODE",),
+    "log_level": ("MEMORY_LOG_LEVEL",),
+    "path": ("CLAUDE_PROJECT_DIR",),
+    "session_id": ("MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID"),
+}
+OTHER_VARIABLES = frozenset[str]().union(*VARIABLES.values())
+
+# Other names in a file: those of surrealdb-memory.
+REMOTE_KEYS = {
+    "remote_url": "database_url",
+    "remote_user": "database_user",
+    "remote_pass": "database_password",
+}
+KEYS = {"db_path": "data_dir", **REMOTE_KEYS}
+# The flags of settings whose names a file uses for something else.
+REMOTE_FLAGS = {
+    "ssh_user": "--remote-user",
+    "ssh_host": "--remote-host",
+    "ssh_path": "--remote-path",
+}
+NOT_IN_A_FILE = frozenset({"config"})
+LISTS = frozenset({"toolsets", "history_exclude"})
+# Keys that have only one value here, and why.
+FIXED = {"embedding_dimensions": ("384", "that is what all-MiniLM-L6-v2 gives")}
+
+
+class Gathered(NamedTuple):
+    """What counts for each setting, what was given beside, and the file that was read."""
+
+    settings: dict[str, Given]
+    others: list[Given]
+    file: Path | None
+
+
+def gather(
+    names: Collection[str], flags: Mapping[str, Any], environment: Mapping[str, str]
+) -> Gathered:
+    """Raises InvalidInput and Refused for what cannot be, and what does not go together."""
+    from_flags = {given.name: given for given in _from_flags(names, flags)}
+    config = from_flags.get("config")
+    path = located(None if config is None else str(config.value), environment)
+    at_top, in_body = ([], []) if path is None else _from_file(names, path)
+    from_environment = list(_from_environment(names, environment))
+    by_name = {given.name: given for given in (*at_top, *from_environment)} | from_flags
+    others = [given for name, given in by_name.items() if name not in names]
+    for given in others:
+        _check_fixed(given)
+    known = {name: given for name, given in by_name.items() if name in names}
+    settings, unused = completed(known, in_body)
+    return Gathered(settings, [*others, *unused], path)
+
+
+def _from_flags(names: Collection[str], flags: Mapping[str, Any]) -> Iterator[Given]:
+    for name, value in flags.items():
+        if name in names and value is not None:
+            flag = REMOTE_FLAGS.get(name, "--" + name.replace("_", "-"))
+            yield Given(name, value, flag, f"flag {flag}")
+
+
+def _from_environment(names: Collection[str], environment: Mapping[str, str]) -> Iterator[Given]:
+    """A variable that is empty counts as not set."""
+    candidates = {name: (PREFIX + name.upper(), *VARIABLES.get(name, ())) for name in names}
+    for name, variables in candidates.items():
+        for variable in variables:
+            if value := environment.get(variable):
+                yield Given(name, value, variable, f"environment {variable}")
+                break
+
+
+def _from_file(names: Collection[str], path: Path) -> tuple[list[Given], list[Given]]:
+    """What stands at the top of the file, and in its block for the remote mode."""
+    # Most starts have no file to read, and load no reader.
+    from everkept.settings.config_file import Entry, read
+
+    def given(entry: Entry) -> Given:
+        name, source = KEYS.get(entry.key, entry.key), f"config file {path} line {entry.line}"
+        return Given(name, entry.value, entry.key, source, path, entry.line)
+
+    found = read(path)
+    at_top = [given(entry) for entry in found.settings]
+    in_body = [given(entry) for entry in found.remote]
+    _check_keys(at_top, [*(name for name in names if name not in NOT_IN_A_FILE), *KEYS, *FIXED])
+    at_top = [item for item in at_top if item.value is not None]
+    _check_keys(in_body, [*REMOTE_KEYS, *OF_A_SERVER], at_top)
+    return at_top, [item for item in in_body if item.value is not None]
+
+
+def _check_keys(
+    entries: Sequence[Given], known: Sequence[str], before: Sequence[Given] = ()
+) -> None:
+    seen = {given.name: given for given in before}
+    for given in entries:
+        if given.key not in known:
+            raise _unknown(given, known)
+        if first := seen.get(given.name):
+            raise given.invalid(f"`{first.key}` in line {first.line} says something already.")
+        if isinstance(given.value, list) and given.name not in LISTS:
+            raise given.invalid("it must be one value, not a list.")
+        seen[given.name] = given
+
+
+def _unknown(given: Given, known: Sequence[str]) -> InvalidInput:
+    from difflib import get_close_matches
+
+    close = get_close_matches(given.key, known, n=1)
+    return InvalidInput(
+        f"There is no setting `{given.key}` ({given.file}, line {given.line}).",
+        hint=f"Did you mean `{close[0]}`?" if close else "`everkept config` shows them all.",
+        argument=given.key,
+        file=str(given.file),
+        line=given.line,
+    )
+
+
+def _check_fixed(given: Given) -> None:
+    only, reason = FIXED[given.name]
+    if str(given.value) != only:
+        raise given.refused(f"it can only be {only} here: {reason}.", (only,))

@@ -1,0 +1,164 @@
+"""A setting as somebody gave it, and its value; a bad one is told with where it stands."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
+
+from everkept.errors import EverkeptError, InvalidInput, Refused
+from everkept.patterns import compile_late
+
+# Smallest and largest value, where there is one.
+BOUNDS: dict[str, tuple[int, int | None]] = {
+    "port": (0, 65535),
+    "max_memories_per_session": (1, None),
+}
+# Other spellings that people know from elsewhere.
+ALIASES: dict[str, dict[str, str]] = {"log_level": {"warn": "warning"}}
+HIDDEN = "***"
+# What nobody may read anywhere.
+SECRETS = frozenset({"database_password"})
+
+# Up to the last "@": a password may hold one, and whatever else should not be in an address.
+_URL_PASSWORD = compile_late(r"(?<=://)([^\s/:@?#]*:).+(?=@)")
+_URL_PARAMETER = compile_late(
+    r"(?i)(?<=[?&])([^\s=&#]*(?:pass|pwd|password|passwd|secret|token|key)=)[^\s&#]+"
+)
+
+
+class Secret(str):
+    """A text that only whoever uses it sees: it hides where a value is shown as it is."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(HIDDEN)
+
+
+class Given(NamedTuple):
+    """What was given for a setting, under which key, and where."""
+
+    name: str
+    value: Any
+    key: str  # as its author knows it: `--port`, `EVERKEPT_PORT` or `port`
+    source: str
+    file: Path | None = None
+    line: int | None = None
+
+    @property
+    def is_flag(self) -> bool:
+        return self.source.startswith("flag")
+
+    @property
+    def told(self) -> Any:
+        """The value as others may read it."""
+        if self.name in SECRETS:
+            return HIDDEN
+        return _address(self.value) if self.name == "database_url" else shown(self.value)
+
+    def refused(self, reason: str, allowed: Sequence[str] = ()) -> EverkeptError:
+        return Refused(f"{self._stands()}; {reason}", **self._facts(allowed))
+
+    def invalid(self, reason: str, allowed: Sequence[str] = ()) -> InvalidInput:
+        return InvalidInput(f"{self._stands()}; {reason}", **self._facts(allowed))
+
+    def _stands(self) -> str:
+        where = "" if self.file is None else f" in {self.file}, line {self.line},"
+        return f"`{self.key}`{where} is {self.told!r}"
+
+    def _facts(self, allowed: Sequence[str]) -> dict[str, Any]:
+        facts: dict[str, Any] = {"argument": self.key, "value": self.told}
+        if self.file is not None:
+            facts |= {"file": str(self.file), "line": self.line}
+        return facts | ({"allowed": list(allowed)} if allowed else {})
+
+
+def shown(value: Any) -> Any:
+    """A value that others may read: without the passwords inside its addresses."""
+    if isinstance(value, Secret):
+        return HIDDEN
+    if not isinstance(value, str) or "://" not in value:
+        return value
+    return _URL_PARAMETER.sub(rf"\1{HIDDEN}", _URL_PASSWORD.sub(rf"\1{HIDDEN}", value))
+
+
+def _address(value: Any) -> Any:
+    """An address may be written so badly that what is secret in it is not where it belongs."""
+    told = shown(value)
+    if not isinstance(told, str) or told != value:
+        return told
+    start = told.rfind("@")
+    told = told if start < 0 else HIDDEN + told[start:]
+    return told if "://" in told or "?" not in told else told[: told.index("?") + 1] + HIDDEN
+
+
+def parsed(kind: Any, given: Given) -> Any:
+    """The value as the type of its setting."""
+    choices = choices_of(kind)
+    if choices:
+        return _choice(choices, given)
+    if kind is bool:
+        return given.value if isinstance(given.value, bool) else _boolean(given)
+    if kind is int:
+        return _number(given)
+    if kind is float:
+        return _seconds(given)
+    if Path in (kind, *get_args(kind)):
+        return _path(given)
+    return _text(given)
+
+
+def choices_of(kind: Any) -> tuple[str, ...]:
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def _choice(choices: tuple[str, ...], given: Given) -> str:
+    aliases = ALIASES.get(given.name, {})
+    value = aliases.get(str(given.value), str(given.value))
+    if value not in choices:
+        raise given.invalid(f"it must be one of {', '.join(choices)}.", choices)
+    return value
+
+
+def _boolean(given: Given) -> bool:
+    value = str(given.value).lower()
+    if value in {"1", "true", "yes", "on"}:
+        return True
+    if value in {"0", "false", "no", "off"}:
+        return False
+    raise given.invalid("it must be true or false.", ("true", "false"))
+
+
+def _number(given: Given) -> int:
+    try:
+        value = int(given.value)
+    except (TypeError, ValueError):
+        raise given.invalid("it must be a whole number.") from None
+    least, most = BOUNDS.get(given.name, (None, None))
+    if (least is not None and value < least) or (most is not None and value > most):
+        upper = "" if most is None else f" and {most} at most"
+        raise given.invalid(f"it must be {least} at least{upper}.")
+    return value
+
+
+def _seconds(given: Given) -> float:
+    try:
+        value = float(given.value)
+    except (TypeError, ValueError):
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise given.invalid("it must be a number above 0.")
+    return value
+
+
+def _path(given: Given) -> Path:
+    if given.value == "":
+        raise given.invalid("it must name a folder.")
+    path = Path(cast(str, given.value)).expanduser()
+    # In a file, a relative path means the same whoever reads it from where.
+    return path if given.file is None else given.file.parent / path
+
+
+def _text(given: Given) -> str:
+    if isinstance(given.value, list):
+        return ",".join(cast(list[str], given.value))
+    return Secret(given.value) if given.name in SECRETS else str(given.value)

@@ -1,0 +1,235 @@
+"""A tool is data: a name, two schemas, what it does to the world, and a coroutine to run."""
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from functools import cache
+from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
+
+from everkept.core.json_encoder import encode
+from everkept.core.sessions import Call
+from everkept.errors import InvalidInput
+from everkept.tools.schema import (
+    JSON,
+    REQUIRED,
+    Parameter,
+    Parse,
+    object_parser,
+    object_schema,
+    parameter,
+    to_json,
+    value_schema,
+)
+from everkept.values import Value, is_value_type, replace
+
+ERROR_SCHEMA: JSON = {
+    "type": "object",
+    "properties": {
+        "error": {"type": "string"},
+        "message": {"type": "string"},
+        "degraded": {"type": "boolean"},
+        "retry_possible": {"type": "boolean"},
+        "hint": {"type": "string"},
+    },
+    "required": ["error", "message", "degraded", "retry_possible"],
+}
+
+
+class Effect(Enum):
+    """What a call does to what is stored."""
+
+    READS = "reads"
+    SELECTS = "changes what the session remembers"
+    WRITES = "writes"
+    REPEATABLE = "writes, and a second time changes nothing"
+    DESTROYS = "removes or hides"
+    ERASES = "removes for good"
+    OUTSIDE = "is another server's affair"
+
+
+class Result:
+    """What a tool answers: facts, and a sentence if the contract asks for one.
+
+    A tool that has the JSON of its facts gives it as `encoded`, and no structure is built from
+    it unless a caller reads it. Otherwise the structure is encoded once, at the first need.
+    """
+
+    __slots__ = ("_encoded", "_structured", "sentence", "wire")
+
+    def __init__(
+        self,
+        structured: JSON | None = None,
+        sentence: str | None = None,
+        *,
+        encoded: str | None = None,
+        wire: JSON | None = None,
+    ) -> None:
+        self._structured = structured
+        self._encoded = encoded
+        self.sentence = sentence
+        self.wire = wire  # another server's answer, passed on unchanged
+
+    @classmethod
+    def of(cls, value: Any) -> "Result":
+        if isinstance(value, Result):
+            return value
+        return cls(to_json(value), getattr(value, "sentence", None))
+
+    @property
+    def structured(self) -> JSON:
+        if self._structured is None:
+            self._structured = cast(JSON, json.loads(self.encoded))
+        return self._structured
+
+    @property
+    def encoded(self) -> str:
+        """The facts as compact JSON."""
+        if self._encoded is None:
+            self._encoded = encode(self._structured)
+        return self._encoded
+
+    @property
+    def text(self) -> str:
+        """The sentence, or the facts as JSON."""
+        return self.encoded if self.sentence is None else self.sentence
+
+    @property
+    def is_error(self) -> bool:
+        return self.wire is not None and self.wire.get("isError") is True
+
+    def __repr__(self) -> str:
+        return f"Result({self.structured!r}, {self.sentence!r}, wire={self.wire!r})"
+
+
+class Warned(Value):
+    """Something that the caller should know although the call succeeded."""
+
+    code: str
+    message: str
+
+
+Run = Callable[[Call, Mapping[str, Any]], Awaitable[Result]]
+
+
+class Tool(Value):
+    """Everything that any surface needs to know. `run` validates before it acts."""
+
+    name: str
+    description: str
+    input_schema: JSON
+    run: Run
+    effect: Effect = Effect.READS
+    output_schema: JSON | None = None
+    parameters: tuple[Parameter, ...] = ()
+    adds_each_time: bool = False  # where the effect alone does not say so
+    aliases: tuple[str, ...] = ()  # names that calls may use, and no list shows
+    listing: JSON | None = None  # of another server's tool: all that tools/list says of it
+    said_to_read: bool = False  # of another server's tool: by somebody who is believed
+
+    @property
+    def only_reads(self) -> bool:
+        return self.effect in (Effect.READS, Effect.SELECTS) or self.said_to_read
+
+    @property
+    def annotations(self) -> JSON:
+        if self.listing is not None:
+            return cast(JSON, self.listing.get("annotations") or {})
+        reads = self.effect is Effect.READS
+        return {
+            "title": self.name.replace("_", " ").capitalize(),
+            "readOnlyHint": reads,
+            "destructiveHint": self.effect in (Effect.DESTROYS, Effect.ERASES),
+            "idempotentHint": self.effect is not Effect.WRITES and not self.adds_each_time,
+            "openWorldHint": False,
+        }
+
+
+class _Marking(Value):
+    """What a signature does not say of a tool."""
+
+    effect: Effect
+    adds_each_time: bool
+    aliases: tuple[str, ...]
+
+
+def tool(
+    effect: Effect = Effect.READS, *, adds_each_time: bool = False, aliases: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Marks a method as a tool. The method stays an ordinary method.
+
+    A tool that destroys or selects `adds_each_time` when the same call again leaves more behind.
+    """
+
+    def mark(method: Callable[..., Any]) -> Callable[..., Any]:
+        method.__tool__ = _Marking(effect, adds_each_time, aliases)  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class Family:
+    """A set of tools made from the marked methods of a class, in the order they stand in."""
+
+    def tools(self) -> list[Tool]:
+        marked = [
+            (name, cast(_Marking, attribute.__tool__))
+            for kind in reversed(type(self).__mro__)
+            for name, attribute in vars(kind).items()
+            if hasattr(attribute, "__tool__")
+        ]
+        return [
+            replace(
+                tool_from_method(getattr(self, name), marking.effect),
+                adds_each_time=marking.adds_each_time,
+                aliases=marking.aliases,
+            )
+            for name, marking in marked
+        ]
+
+
+def tool_from_method(method: Callable[..., Awaitable[Any]], effect: Effect) -> Tool:
+    """Name, description, schemas and validation, all from the signature."""
+    name: str = method.__name__
+    hints = get_type_hints(method, include_extras=True)
+    signature = inspect.signature(method)
+    wants_call = [p for p in signature.parameters if hints[p] is Call]
+    parameters = tuple(
+        parameter(p.name, hints[p.name], REQUIRED if p.default is p.empty else p.default)
+        for p in signature.parameters.values()
+        if p.name not in wants_call
+    )
+
+    @cache
+    def parser() -> Parse:
+        return object_parser(parameters)
+
+    async def run(call: Call, arguments: Mapping[str, Any]) -> Result:
+        values = parser()(_as_mapping(arguments), "")
+        values.update(dict.fromkeys(wants_call, call))
+        return Result.of(await method(**values))
+
+    return Tool(
+        name=name,
+        description=inspect.cleandoc(method.__doc__ or ""),
+        input_schema=object_schema(parameters),
+        output_schema=_output_schema(hints["return"]),
+        run=run,
+        effect=effect,
+        parameters=parameters,
+    )
+
+
+def _output_schema(returned: Any) -> JSON | None:
+    if get_origin(returned) is Annotated:  # Annotated[Result, X]: JSON that has the form of X
+        returned = get_args(returned)[1]
+    if not is_value_type(returned):
+        return None
+    # A failed call answers with the error envelope, and both must conform.
+    return {"type": "object", "anyOf": [value_schema(returned), ERROR_SCHEMA]}
+
+
+def _as_mapping(arguments: Any) -> Mapping[str, Any]:
+    if not isinstance(arguments, Mapping):
+        raise InvalidInput("The arguments must be an object.", value=type(arguments).__name__)
+    return arguments  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,143 @@
+"""The turn that is being read: what was said, and what was done meanwhile."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from everkept.core.transcripts import Snippet, Turn
+from everkept.transcripts.limits import (
+    LONGEST_NAME,
+    LONGEST_PATH,
+    LONGEST_TITLE,
+    MOST_CODE,
+    MOST_FAILURES,
+    MOST_KINDS,
+    MOST_REPLACED,
+    MOST_TEXT,
+    MOST_THINGS,
+)
+from everkept.transcripts.reading.decoding import WRONG_SHAPE
+from everkept.transcripts.reading.fields import string
+from everkept.values import replace
+
+CLIPPED = "rest of a very long turn"
+LONG_PATH = "path over 1,000 characters"
+OTHER = "other"
+_BETWEEN = "\n\n"
+_KIND = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+
+
+def unknown(skipped: Counter[str], what: str, kind: str) -> None:
+    """Counts one more of a kind that the transcript names, where it can be a name at all.
+
+    Anything may stand in its place, also what was said, and there may be any number of them.
+    """
+    named = f"unknown {what}: {kind}" if _KIND.fullmatch(kind) else f"unknown {what}"
+    if not kind:
+        named = WRONG_SHAPE
+    skipped[named if named in skipped or len(skipped) < MOST_KINDS else OTHER] += 1
+
+
+def name(value: Any) -> str:
+    """The value where it can be a name; else an empty one."""
+    text = string(value).strip()
+    return text if len(text) <= LONGEST_NAME else ""
+
+
+def folder(value: Any, skipped: Counter[str] | None = None) -> str:
+    """The value where it can be a path; else an empty one, which is counted."""
+    text = string(value)
+    if len(text) <= LONGEST_PATH:
+        return text
+    if skipped is not None:
+        skipped[LONG_PATH] += 1
+    return ""
+
+
+def title(value: Any) -> str:
+    """The value on one line."""
+    return " ".join(string(value).split())[:LONGEST_TITLE]
+
+
+class OpenTurn:
+    """Gathers a turn. What goes beyond its bounds is left out and counted."""
+
+    def __init__(self, turn: Turn, skipped: Counter[str]) -> None:
+        self._begun = turn
+        self._skipped = skipped
+        self._parts: list[str] = []
+        self._room = MOST_TEXT
+        self._code = 0
+        self._tools: dict[str, None] = {}
+        self._files: dict[str, None] = {}
+        self._snippets: list[tuple[str, Snippet]] = []
+        self._failures: list[str] = []
+
+    @property
+    def has_text(self) -> bool:
+        return bool(self._parts)
+
+    def say(self, text: str) -> None:
+        """Another part of the text; a blank line stands before it."""
+        part = self._fitted(text.strip(), self._room)
+        if part:
+            self._parts.append(part)
+            self._room = max(self._room - len(part) - len(_BETWEEN), 0)
+
+    def use(self, tool: str) -> None:
+        self._add(self._tools, tool)
+
+    def touch(self, files: Iterable[str]) -> None:
+        for file in files:
+            self._add(self._files, folder(file, self._skipped))
+
+    def write(self, call: str, snippets: Iterable[Snippet]) -> None:
+        """What the call of a tool wrote."""
+        for snippet in snippets:
+            room = MOST_CODE - self._code
+            if not room or len(self._snippets) == MOST_THINGS:
+                self._skipped[CLIPPED] += 1
+                return
+            text = self._fitted(snippet.text, room)
+            replaced = snippet.replaced and snippet.replaced[:MOST_REPLACED]
+            self._code += len(text)
+            file = folder(snippet.file, self._skipped) or None
+            fitted = Snippet(text, file, snippet.language, replaced)
+            self._snippets.append((call, fitted))
+
+    def fail(self, call: str, said: str) -> None:
+        """The call did not do what it was made for: it wrote nothing."""
+        self._snippets = [(by, snippet) for by, snippet in self._snippets if by != call or not call]
+        if said and len(self._failures) < MOST_FAILURES:
+            self._failures.append(said)
+
+    def turn(self, project: str | None) -> Turn:
+        """As it stands."""
+        return replace(
+            self._begun,
+            text=self._text(),
+            project=project,
+            files=tuple(self._files),
+            tools=tuple(self._tools),
+            snippets=tuple(snippet for _, snippet in self._snippets),
+            failures=tuple(self._failures),
+        )
+
+    def _text(self) -> str:
+        # It is asked for after each line, and seldom grows.
+        self._parts = [_BETWEEN.join(self._parts)] if self._parts else []
+        return "".join(self._parts)
+
+    def _add(self, things: dict[str, None], thing: str) -> None:
+        if not thing or thing in things:
+            return
+        if len(things) < MOST_THINGS:
+            things[thing] = None
+        else:
+            self._skipped[CLIPPED] += 1
+
+    def _fitted(self, text: str, room: int) -> str:
+        if len(text) > room:
+            self._skipped[CLIPPED] += 1
+        return text[:room]

@@ -1,0 +1,188 @@
+"""One client for as long as it is connected, and the notices that wait for it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from everkept.core.sessions import Session
+from everkept.errors import Refused
+from everkept.values import Value, field
+
+JSON = dict[str, Any]
+Notify = Callable[[str, JSON], Awaitable[None]]
+End = Callable[[], None]
+Follow = Callable[[Callable[[], None]], Callable[[], None]]
+
+TOOLS_CHANGED = "notifications/tools/list_changed"
+MOST_SUBSCRIPTIONS = 100  # of one connection, and of one stream
+
+
+class Notice(NamedTuple):
+    method: str
+    params: JSON
+
+
+class Notices:
+    """What has changed and waits to be told: each thing once, however often it changed.
+
+    Adding never waits, so that a client that does not read holds up nobody but itself.
+    """
+
+    def __init__(self) -> None:
+        self._changed: dict[str, Notice] = {}
+        self._news = asyncio.Event()
+        self._is_ended = False
+
+    async def add(self, uri: str) -> None:
+        """A resource has changed."""
+        self._add(uri, Notice("notifications/resources/updated", {"uri": uri}))
+
+    def add_tools(self) -> None:
+        """The list of tools has changed."""
+        self._add(TOOLS_CHANGED, Notice(TOOLS_CHANGED, {}))
+
+    def end(self) -> None:
+        self._is_ended = True
+        self._news.set()
+
+    async def next(self) -> Notice | None:
+        """The one that has waited longest, or None once there will be no more."""
+        await self._news.wait()
+        if not self._changed:
+            return None
+        notice = self._changed.pop(next(iter(self._changed)))
+        if not self._changed and not self._is_ended:
+            self._news.clear()
+        return notice
+
+    def _add(self, key: str, notice: Notice) -> None:
+        self._changed[key] = notice
+        self._news.set()
+
+
+class Turns:
+    """Calls of one client take effect in the order they came in.
+
+    A call that writes waits for all before it, one that reads for the writes before it: so what
+    was sent first is seen by what was sent next, and reads still run side by side.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[asyncio.Future[None], bool] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._running
+
+    def take(self, *, writes: bool) -> "Turn":
+        return Turn(self._running, writes)
+
+
+class Turn:
+    """One call's turn. Entering it waits for the calls before it."""
+
+    __slots__ = ("_done", "_running", "_writes")
+
+    def __init__(self, running: dict[asyncio.Future[None], bool], writes: bool) -> None:
+        self._running = running
+        self._writes = writes
+        self._done = asyncio.get_running_loop().create_future()
+
+    async def __aenter__(self) -> None:
+        writes = self._writes
+        earlier = [done for done, wrote in self._running.items() if wrote or writes]
+        self._running[self._done] = writes
+        if earlier:
+            try:
+                await asyncio.wait(earlier)
+            except BaseException:
+                self._end()
+                raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        del self._running[self._done]
+        self._done.set_result(None)
+
+
+class Connection(Value, frozen=False):
+    """A client's session and its subscriptions."""
+
+    session: Session
+    subscriptions: dict[str, End] = field(default_factory=dict[str, End])
+    notices: Notices = field(default_factory=Notices)
+    turns: Turns = field(default_factory=Turns)
+    _teller: asyncio.Task[None] | None = None
+    _leave_tools: Callable[[], None] | None = None
+
+    async def subscribe(self, uri: str, begin: Callable[[], Awaitable[End]]) -> None:
+        """Begins it where there is none yet: two ways to write an address are one."""
+        key = _normalised(uri)
+        if key in self.subscriptions:
+            return
+        self._check_room()
+        end = await begin()
+        # Other requests may have been quicker while this one waited.
+        if key in self.subscriptions:
+            end()
+            return
+        try:
+            self._check_room()
+        except Refused:
+            end()
+            raise
+        self.subscriptions[key] = end
+
+    def unsubscribe(self, uri: str) -> None:
+        end = self.subscriptions.pop(_normalised(uri), None)
+        if end is not None:
+            end()
+
+    def tell_by(self, announce: Notify) -> None:
+        """Starts to pass the notices on, if that has not begun."""
+        if self._teller is None:
+            self._teller = asyncio.create_task(self._tell(announce), name="notices")
+
+    def follow_tools(self, follow: Follow, announce: Notify) -> None:
+        """Tells the client from now on when the list of tools has changed."""
+        if self._leave_tools is None:
+            self._leave_tools = follow(self.notices.add_tools)
+            self.tell_by(announce)
+
+    def close(self) -> None:
+        if self._leave_tools is not None:
+            self._leave_tools()
+        for end in self.subscriptions.values():
+            end()
+        self.subscriptions.clear()
+        self.notices.end()
+        if self._teller is not None:
+            self._teller.cancel()
+
+    def _check_room(self) -> None:
+        if len(self.subscriptions) >= MOST_SUBSCRIPTIONS:
+            raise Refused(
+                f"A connection may have {MOST_SUBSCRIPTIONS} subscriptions at most.",
+                hint="resources/unsubscribe makes room.",
+            )
+
+    async def _tell(self, announce: Notify) -> None:
+        while (notice := await self.notices.next()) is not None:
+            await announce(notice.method, notice.params)
+
+
+def different_uris(uris: Sequence[object]) -> list[str]:
+    """Those that name different things, each as it was written first."""
+    first: dict[str, str] = {}
+    for uri in uris:
+        if isinstance(uri, str):
+            first.setdefault(_normalised(uri), uri)
+    return list(first.values())
+
+
+def _normalised(uri: str) -> str:
+    """The same for all the ways in which percent signs can write one address."""
+    return quote(unquote(uri), safe=":/", errors="surrogatepass")

@@ -1,0 +1,488 @@
+"""The protocol's methods over the application, one table for every transport and both eras."""
+
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, cast
+
+from everkept import __version__
+from everkept.app.app import App
+from everkept.core.accounts import Account, acting_as
+from everkept.core.json_encoder import encode_small, encode_utf8
+from everkept.core.protocol import HANDSHAKE_VERSIONS, META, STATELESS_VERSION
+from everkept.core.sessions import Report, Session
+from everkept.core.upstreams import GATEWAY_CLIENT
+from everkept.errors import EverkeptError, NotFound, Unavailable, visible
+from everkept.tools.tool import Effect, Result, Tool
+from everkept.tools.toolset import Toolset, combined
+from everkept.transports.connection import (
+    JSON,
+    MOST_SUBSCRIPTIONS,
+    TOOLS_CHANGED,
+    Connection,
+    Notices,
+    Notify,
+    different_uris,
+)
+from everkept.transports.listing import described, resource
+from everkept.transports.plain_errors import told_to
+from everkept.values import Value
+
+if TYPE_CHECKING:  # loaded when they are asked for
+    from everkept.app.gateway.gateway import Gateway
+
+Ask = Callable[[str, JSON], Awaitable[JSON]]
+
+PROTOCOL_VERSION = META + "protocolVersion"
+CLIENT_CAPABILITIES = META + "clientCapabilities"
+CLIENT_INFO = META + "clientInfo"
+SERVER_INFO = META + "serverInfo"
+SUBSCRIPTION_ID = META + "subscriptionId"
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+RESOURCE_NOT_FOUND = -32002  # handshake eras only
+UNSUPPORTED_VERSION = -32022
+
+# Methods that exist in one era only.
+_HANDSHAKE_ONLY = frozenset({"initialize", "ping", "resources/subscribe", "resources/unsubscribe"})
+_STATELESS_ONLY = frozenset({"server/discover", "subscriptions/listen"})
+_CACHEABLE = frozenset(
+    {
+        "server/discover",
+        "tools/list",
+        "prompts/list",
+        "resources/list",
+        "resources/templates/list",
+        "resources/read",
+    }
+)
+
+log = logging.getLogger(__name__)
+
+
+class ProtocolError(Exception):
+    """An answer with an error code: the request itself was wrong, or we failed."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def as_json(self) -> JSON:
+        body: JSON = {"code": self.code, "message": self.message}
+        return body if self.data is None else body | {"data": self.data}
+
+    def respond(self, request_id: str | int | None) -> bytes:
+        """Return the whole JSON-RPC message."""
+        return encode_small({"jsonrpc": "2.0", "id": request_id, "error": self.as_json()})
+
+
+class Answer:
+    """The result of one request: its fields, and those that come from a tool's result."""
+
+    __slots__ = ("fields", "result")
+
+    def __init__(self, fields: JSON, result: Result | None = None) -> None:
+        self.fields = fields
+        self.result = result
+
+    def as_json(self) -> JSON:
+        if self.result is None:
+            return self.fields
+        return {
+            "content": [{"type": "text", "text": self.result.text}],
+            "structuredContent": self.result.structured,
+            "isError": False,
+            **self.fields,
+        }
+
+    def as_bytes(self) -> bytes:
+        """Return the same as JSON. A tool's facts are encoded once, for both places."""
+        fields = encode_small(self.fields) if self.fields else b"{}"
+        if self.result is None:
+            return fields
+        return b"".join(
+            (
+                b'{"content":[{"type":"text","text":',
+                encode_utf8(self.result.text),
+                b'}],"structuredContent":',
+                self.result.encoded.encode(),
+                b',"isError":false',
+                b"," + fields[1:] if self.fields else b"}",
+            )
+        )
+
+    def respond(self, request_id: str | int) -> bytes:
+        """Return the whole JSON-RPC message: an error if the answer is not valid JSON."""
+        try:
+            result = self.as_bytes()
+        except (TypeError, ValueError, RecursionError):
+            log.exception("cannot write an answer")
+            failure = ProtocolError(INTERNAL_ERROR, "The answer cannot be written.")
+            return failure.respond(request_id)
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode_small(request_id), result)
+
+
+class Request(Value):
+    """One request: `notify` reaches the client beside the answer, `announce` at any later time.
+
+    `ask` puts a question to the client and waits for its answer, where the transport can;
+    `address` is the machine that it came from, where it came over a network.
+    """
+
+    id: str | int
+    params: JSON
+    connection: Connection
+    session: Session
+    is_stateless: bool
+    notify: Notify
+    announce: Notify
+    ask: Ask | None = None
+    address: str = ""
+
+
+Reply = JSON | Answer
+Handler = Callable[[Request], Awaitable[Reply]]
+
+
+class Dispatcher:
+    """Answers requests. `methods` and `more_tools` may be extended before the first one."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.methods: dict[str, Handler] = {
+            "initialize": self._initialize,
+            "ping": self._ping,
+            "server/discover": self._discover,
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "resources/subscribe": self._subscribe,
+            "resources/unsubscribe": self._unsubscribe,
+            "subscriptions/listen": self._listen,
+        }
+        self.more_tools: list[Tool] = []
+        self._streams: set[Notices] = set()
+        self._is_closing = False
+
+    async def handle(
+        self,
+        connection: Connection,
+        request_id: str | int,
+        method: str,
+        params: JSON,
+        *,
+        notify: Notify,
+        announce: Notify,
+        ask: Ask | None = None,
+        address: str = "",
+    ) -> Answer:
+        """Answer one request, or raise ProtocolError and nothing else."""
+        try:
+            stateless = is_stateless(params)
+            if stateless:
+                check_stateless(params)
+            handler = self._handler(method, stateless=stateless)
+            account = connection.session.account
+            session = _stateless_session(params, account) if stateless else connection.session
+            request = Request(
+                request_id, params, connection, session, stateless, notify, announce, ask, address
+            )
+            with acting_as(account):
+                reply = await handler(request)
+            answer = reply if isinstance(reply, Answer) else Answer(reply)
+            return self._finish(method, answer) if stateless else answer
+        except ProtocolError:
+            raise
+        except EverkeptError as error:
+            told = told_to(connection.session.account, error)
+            raise _protocol_error(told, params) from error
+        except Exception as error:
+            raise _bug(method, error) from error
+
+    def close(self) -> None:
+        """Ends the open subscription streams."""
+        self._is_closing = True
+        for stream in self._streams:
+            stream.end()
+
+    @property
+    def server_info(self) -> JSON:
+        return {"name": "everkept", "title": "Everkept", "version": __version__}
+
+    @property
+    def capabilities(self) -> JSON:
+        return {
+            "tools": {"listChanged": self.app.gateway is not None},
+            "resources": {"subscribe": True, "listChanged": False},
+        }
+
+    @property
+    def tools(self) -> Toolset:
+        return combined(self.app.tools, self.more_tools) if self.more_tools else self.app.tools
+
+    def _handler(self, method: str, *, stateless: bool) -> Handler:
+        handler = self.methods.get(method)
+        if handler is None or method in (_HANDSHAKE_ONLY if stateless else _STATELESS_ONLY):
+            raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method}", method)
+        return handler
+
+    async def _initialize(self, request: Request) -> JSON:
+        asked = request.params.get("protocolVersion")
+        if not isinstance(asked, str):
+            raise ProtocolError(INVALID_PARAMS, "initialize needs a `protocolVersion`.")
+        request.session.client = _client_name(request.params.get("clientInfo"))
+        request.session.started_at = self.app.clock()
+        if (gateway := self._gateway_for(request.session)) is not None:
+            request.connection.follow_tools(gateway.on_change, request.announce)
+        return {
+            "protocolVersion": asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
+            "capabilities": self.capabilities,
+            "serverInfo": self.server_info,
+            "instructions": self.app.instructions,
+        }
+
+    async def _ping(self, request: Request) -> JSON:
+        return {}
+
+    async def _discover(self, request: Request) -> JSON:
+        return {
+            "supportedVersions": [STATELESS_VERSION],
+            "capabilities": self.capabilities,
+            "instructions": self.app.instructions,
+        }
+
+    async def _list_tools(self, request: Request) -> JSON:
+        _refuse_cursor(request)
+        gateway = self._gateway_for(request.session)
+        if gateway is not None:
+            await self.app.fresh_tools()
+        return {"tools": [described(tool) for tool in self._tools_beside(gateway)]}
+
+    async def _call_tool(self, request: Request) -> Reply:
+        name = request.params.get("name")
+        arguments = request.params.get("arguments", {})
+        if not isinstance(name, str):
+            raise ProtocolError(INVALID_PARAMS, "tools/call needs the `name` of a tool.")
+        if arguments is None:
+            arguments = {}
+        if not isinstance(arguments, dict):
+            raise ProtocolError(INVALID_PARAMS, "`arguments` must be an object.")
+        try:
+            tool = await self._tool(request.session, name)
+            async with _turn(request, tool):
+                result = await self.app.run(
+                    request.session, tool, name, cast(JSON, arguments), progress_of(request)
+                )
+        except EverkeptError as error:
+            return failed(error, request.session.account)
+        if result.wire is not None:
+            return _passed_on(result.wire, request)
+        return Answer({}, result)
+
+    async def _tool(self, session: Session, name: str) -> Tool:
+        gateway = self._gateway_for(session)
+        if gateway is not None and name not in self.tools:
+            await gateway.refresh()  # it may have come since the client last asked
+            if name not in self.tools and (failure := gateway.failure_behind(name)) is not None:
+                raise failure
+        try:
+            return self._tools_beside(gateway).get(name)
+        except NotFound as error:
+            raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name}. {error.hint}") from error
+
+    def _tools_beside(self, gateway: "Gateway | None") -> Toolset:
+        """Those that are offered to a client that is offered this gateway, or none."""
+        if gateway is not None or self.app.gateway is None:
+            return self.tools
+        return combined(self.app.own_tools, self.more_tools)
+
+    def _gateway_for(self, session: Session) -> "Gateway | None":
+        """Another gateway is offered none of ours: the one behind might be the one in front."""
+        gateway = self.app.gateway
+        if gateway is None or session.client.split(" ")[0] == GATEWAY_CLIENT:
+            return None
+        gateway.welcome()
+        return gateway
+
+    async def _list_resources(self, request: Request) -> JSON:
+        _refuse_cursor(request)
+        listed = await self.app.resources.listed(request.session)
+        return {"resources": [resource(info, "uri") for info in listed]}
+
+    async def _list_templates(self, request: Request) -> JSON:
+        _refuse_cursor(request)
+        templates = self.app.resources.templates()
+        return {"resourceTemplates": [resource(info, "uriTemplate") for info in templates]}
+
+    async def _read_resource(self, request: Request) -> JSON:
+        uri = _uri(request.params)
+        document = await self.app.resources.read(request.session, uri)
+        content: JSON = {"uri": uri, "mimeType": document.mime_type, "text": document.text}
+        if document.is_degraded:
+            content["_meta"] = {"degraded": True}
+        return {"contents": [content]}
+
+    async def _subscribe(self, request: Request) -> JSON:
+        uri, connection = _uri(request.params), request.connection
+        subscribe = self.app.watcher.subscribe
+        await connection.subscribe(
+            uri, lambda: subscribe(request.session, uri, connection.notices.add)
+        )
+        connection.tell_by(request.announce)
+        return {}
+
+    async def _unsubscribe(self, request: Request) -> JSON:
+        request.connection.unsubscribe(_uri(request.params))
+        return {}
+
+    async def _listen(self, request: Request) -> JSON:
+        """A stream that stays open: the answer comes when it ends."""
+        wanted = request.params.get("notifications")
+        if not isinstance(wanted, dict):
+            raise ProtocolError(INVALID_PARAMS, "subscriptions/listen needs `notifications`.")
+        asked = cast(JSON, wanted).get("resourceSubscriptions")
+        uris = cast(list[Any], asked) if isinstance(asked, list) else []
+        gateway = self._gateway_for(request.session)
+        tag: JSON = {"_meta": {SUBSCRIPTION_ID: request.id}}
+        stream = Notices()
+        ends: dict[str, Callable[[], None]] = {}
+        self._streams.add(stream)
+        if self._is_closing:
+            stream.end()
+        try:
+            for uri in different_uris(uris)[:MOST_SUBSCRIPTIONS]:
+                try:
+                    ends[uri] = await self.app.watcher.subscribe(request.session, uri, stream.add)
+                except EverkeptError as error:
+                    log.info("not subscribed to %s: %s", visible(uri), visible(str(error)))
+            granted: JSON = {"resourceSubscriptions": list(ends)} if ends else {}
+            if gateway is not None and cast(JSON, wanted).get("toolsListChanged") is True:
+                ends[TOOLS_CHANGED] = gateway.on_change(stream.add_tools)
+                granted["toolsListChanged"] = True
+            await request.notify(
+                "notifications/subscriptions/acknowledged", {"notifications": granted} | tag
+            )
+            while (notice := await stream.next()) is not None:
+                await request.notify(notice.method, notice.params | tag)
+        finally:
+            self._streams.discard(stream)
+            for end in ends.values():
+                end()
+        return dict(tag)
+
+    def _finish(self, method: str, answer: Answer) -> Answer:
+        fields = answer.fields
+        meta = {**cast(JSON, fields.get("_meta", {})), SERVER_INFO: self.server_info}
+        caching: JSON = {"ttlMs": 0, "cacheScope": "private"} if method in _CACHEABLE else {}
+        fields = {"resultType": "complete", **caching, **fields, "_meta": meta}
+        return Answer(fields, answer.result)
+
+
+def is_stateless(params: Mapping[str, Any]) -> bool:
+    meta = params.get("_meta")
+    return isinstance(meta, dict) and PROTOCOL_VERSION in meta
+
+
+def check_stateless(params: Mapping[str, Any]) -> None:
+    meta = cast(JSON, params["_meta"])
+    version = meta[PROTOCOL_VERSION]
+    if version != STATELESS_VERSION:
+        raise ProtocolError(
+            UNSUPPORTED_VERSION,
+            "Unsupported protocol version",
+            {"supported": [STATELESS_VERSION], "requested": version},
+        )
+    if not isinstance(meta.get(CLIENT_CAPABILITIES), dict):
+        raise ProtocolError(INVALID_PARAMS, f"`_meta` lacks `{CLIENT_CAPABILITIES}`.")
+
+
+def _stateless_session(params: JSON, account: Account | None) -> Session:
+    meta = cast(JSON, params["_meta"])
+    client = _client_name(meta.get(CLIENT_INFO))
+    return Session(client=client, stateful=False, account=account)
+
+
+def _client_name(info: Any) -> str:
+    if not isinstance(info, dict):
+        return ""
+    parts = (cast(JSON, info).get("name"), cast(JSON, info).get("version"))
+    return " ".join(str(part) for part in parts if part)[:100]
+
+
+def progress_of(request: Request) -> Report | None:
+    """None where the client did not ask for it."""
+    meta = request.params.get("_meta")
+    token = cast(JSON, meta).get("progressToken") if isinstance(meta, dict) else None
+    if token is None:
+        return None
+
+    async def report(done: float, total: float | None, message: str | None) -> None:
+        body: JSON = {"progressToken": token, "progress": done}
+        if total is not None:
+            body["total"] = total
+        if message is not None:
+            body["message"] = message
+        await request.notify("notifications/progress", body)
+
+    return report
+
+
+def failed(error: EverkeptError, account: Account | None) -> JSON:
+    """What a tool answers that could not do what it was called for."""
+    told = told_to(account, error)
+    return {
+        "content": [{"type": "text", "text": str(told)}],
+        "structuredContent": told.envelope(),
+        "isError": True,
+    }
+
+
+def _passed_on(wire: JSON, request: Request) -> JSON:
+    """Another server's answer; what stands under our era's own key there is no part of it."""
+    kept = {key: value for key, value in wire.items() if key != "resultType"}
+    return kept if request.is_stateless and len(kept) < len(wire) else wire
+
+
+def _turn(request: Request, tool: Tool) -> AbstractAsyncContextManager[None]:
+    """Another server keeps its own order, and one that hangs must hold up nothing of ours."""
+    if tool.effect is Effect.OUTSIDE:
+        return nullcontext()
+    return request.connection.turns.take(writes=tool.effect is not Effect.READS)
+
+
+def _uri(params: JSON) -> str:
+    uri = params.get("uri")
+    if not isinstance(uri, str) or not uri:
+        raise ProtocolError(INVALID_PARAMS, "`uri` is required.")
+    return uri
+
+
+def _refuse_cursor(request: Request) -> None:
+    """Every list fits one page, so no cursor was ever given out."""
+    if request.params.get("cursor") is not None:
+        raise ProtocolError(INVALID_PARAMS, "Unknown cursor.")
+
+
+def _protocol_error(error: EverkeptError, params: JSON) -> ProtocolError:
+    if isinstance(error, NotFound):
+        code = INVALID_PARAMS if is_stateless(params) else RESOURCE_NOT_FOUND
+        return ProtocolError(code, str(error), {"uri": params.get("uri")})
+    code = INTERNAL_ERROR if isinstance(error, Unavailable) else INVALID_PARAMS
+    return ProtocolError(code, str(error), error.envelope())
+
+
+def _bug(method: str, error: Exception) -> ProtocolError:
+    fault = uuid.uuid4().hex[:8]
+    log.error("internal error %s in %s", fault, method, exc_info=error)
+    return ProtocolError(
+        INTERNAL_ERROR, f"Internal error {fault}; the server's log has the details."
+    )

@@ -1,0 +1,217 @@
+"""What a server counts of itself, in the text format of Prometheus (version 0.0.4).
+
+No name of a user or a project stands in it, and no label takes a value that a caller made up.
+"""
+
+import sys
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from everkept.core.conditions import Condition
+from everkept.transports.asgi import (
+    Message,
+    Receive,
+    Refusal,
+    Send,
+    account_in,
+    answer,
+    for_reading,
+    refuse,
+)
+from everkept.transports.connection import JSON
+from everkept.transports.dispatch import (
+    Answer,
+    Dispatcher,
+    Handler,
+    ProtocolError,
+    Reply,
+    Request,
+)
+from everkept.values import Value, field
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
+UNKNOWN_TOOL = "unknown"
+MOST_OUTCOMES = 64  # of all tools; codes of other servers' making must not fill the memory
+OTHER = "other"
+STATM = Path("/proc/self/statm")  # Linux: pages, the second number those that are resident
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class _Durations(Value, frozen=False):
+    """How long the calls of one tool took."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.total += seconds
+
+
+class Metrics:
+    """Counts from the start of a server to its end, and shows them to the owner."""
+
+    def __init__(self, condition: Callable[[], Condition]) -> None:
+        self.open_requests: Callable[[], int] = lambda: 0
+        self._condition = condition
+        self._calls: Counter[tuple[str, str]] = Counter()
+        self._durations: dict[str, _Durations] = {}
+        self._outcomes: set[str] = set()
+        self._refused: Counter[int] = Counter()
+        self._sessions = 0
+        self._started = time.time()
+        self.page = for_reading(self._page)
+
+    def watch(self, dispatcher: Dispatcher) -> None:
+        """Counts the calls of tools from now on."""
+        call = dispatcher.methods["tools/call"]
+        dispatcher.methods["tools/call"] = self._counted(dispatcher, call)
+
+    @contextmanager
+    def open_session(self) -> Generator[None, None, None]:
+        self._sessions += 1
+        try:
+            yield
+        finally:
+            self._sessions -= 1
+
+    def count_refusal(self, refusal: Refusal) -> None:
+        self._refused[refusal.status] += 1
+
+    def count_call(self, tool: str, outcome: str, seconds: float) -> None:
+        if outcome not in self._outcomes and len(self._outcomes) >= MOST_OUTCOMES:
+            outcome = OTHER
+        self._outcomes.add(outcome)
+        self._calls[tool, outcome] += 1
+        self._durations.setdefault(tool, _Durations()).add(seconds)
+
+    def text(self) -> str:
+        return "".join(f"{line}\n" for family in self._families() for line in family)
+
+    def _counted(self, dispatcher: Dispatcher, handler: Handler) -> Handler:
+        async def call(request: Request) -> Reply:
+            asked = request.params.get("name")
+            started = time.perf_counter()
+            outcome = "failed"
+            try:
+                result = await handler(request)
+                outcome = outcome_of(result)
+            except ProtocolError:
+                outcome = "invalid_request"
+                raise
+            else:
+                return result
+            finally:
+                tools = dispatcher.tools
+                is_known = isinstance(asked, str) and asked in tools
+                tool = tools.get(str(asked)).name if is_known else UNKNOWN_TOOL
+                self.count_call(tool, outcome, time.perf_counter() - started)
+
+        return call
+
+    async def _page(self, scope: Message, receive: Receive, send: Send) -> None:
+        if account_in(scope) is not None:
+            await refuse(send, Refusal(403, "Only a token of the owner may see the metrics."))
+        else:
+            await answer(send, 200, self.text().encode(), CONTENT_TYPE)
+
+    def _families(self) -> Iterator[Iterator[str]]:
+        condition = self._condition()
+        yield _family(
+            "calls_total",
+            "counter",
+            "Calls of tools, by outcome.",
+            [((("tool", tool), ("outcome", how)), n) for (tool, how), n in self._calls.items()],
+        )
+        yield self._histogram()
+        yield _gauge("open_requests", "Requests under way.", self.open_requests())
+        yield _gauge("open_sessions", "Sessions that are open.", self._sessions)
+        yield _family(
+            "refused_total",
+            "counter",
+            "Requests that did not come as far as the protocol, by status.",
+            [((("status", str(status)),), count) for status, count in self._refused.items()],
+        )
+        yield _gauge("journal_waiting", "Writes that wait for the database.", condition.waiting)
+        yield _gauge("journal_set_aside", "Writes that it would not take.", condition.set_aside)
+        is_degraded = int(condition.status != "connected")
+        yield _gauge("degraded", "Whether the database is away: 1.", is_degraded)
+        yield self._process()
+
+    def _histogram(self) -> Iterator[str]:
+        name = "everkept_call_duration_seconds"
+        yield from _head(name, "histogram", "How long calls of tools took.")
+        for tool, durations in self._durations.items():
+            count = 0
+            for bound, number in zip((*BUCKETS, "+Inf"), durations.counts, strict=True):
+                count += number
+                yield _line(f"{name}_bucket", (("tool", tool), ("le", str(bound))), count)
+            yield _line(f"{name}_sum", (("tool", tool),), durations.total)
+            yield _line(f"{name}_count", (("tool", tool),), count)
+
+    def _process(self) -> Iterator[str]:
+        started, resident = "process_start_time_seconds", "process_resident_memory_bytes"
+        yield from _head(started, "gauge", "When the process began.")
+        yield _line(started, (), self._started)
+        memory = resident_memory()
+        if memory is not None:
+            yield from _head(resident, "gauge", "Memory that the process holds.")
+            yield _line(resident, (), memory)
+
+
+def outcome_of(result: Reply) -> str:
+    """How a call of a tool ended: `ok`, or the code of its error."""
+    if isinstance(result, Answer) or result.get("isError") is not True:
+        return "ok"
+    structured: Any = result.get("structuredContent")
+    code = cast(JSON, structured).get("error") if isinstance(structured, dict) else None
+    # Another server's own error has a text of any kind here, or nothing.
+    return code if isinstance(code, str) and code.replace("_", "").isalnum() else "refused"
+
+
+def resident_memory() -> int | None:
+    """Bytes, on macOS the most there have been; None where only other programs could tell."""
+    if sys.platform == "linux":
+        import resource
+
+        pages = int(STATM.read_text(encoding="ascii").split()[1])
+        return pages * resource.getpagesize()
+    if sys.platform == "darwin":
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return None
+
+
+def _family(
+    name: str, kind: str, what: str, values: Sequence[tuple[Labels, float]]
+) -> Iterator[str]:
+    name = f"everkept_{name}"
+    yield from _head(name, kind, what)
+    for labels, value in values:
+        yield _line(name, labels, value)
+
+
+def _gauge(name: str, what: str, value: float) -> Iterator[str]:
+    return _family(name, "gauge", what, [((), value)])
+
+
+def _head(name: str, kind: str, what: str) -> Iterator[str]:
+    yield f"# HELP {name} {what}"
+    yield f"# TYPE {name} {kind}"
+
+
+def _line(name: str, labels: Labels, value: float) -> str:
+    told = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels)
+    return f"{name}{{{told}}} {value}" if told else f"{name} {value}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -1,1 +1,0 @@
-"""`recollect gateway`, and the gateway's tools as commands."""
