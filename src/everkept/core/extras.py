@@ -30,7 +30,7 @@ def _source() -> Path | None:
     """Return the folder or file that pip installed this program from, if it is still there."""
     try:
         text = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
-        url = cast(dict[str, Any], json.loads(text or "{}")).get("url", "")
+        url = str(cast(dict[str, Any], json.loads(text or "{}")).get("url", ""))
     except (metadata.PackageNotFoundError, ValueError):
         return None
     parts = urlsplit(url)
