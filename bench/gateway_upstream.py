@@ -86,8 +86,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
+class Server(ThreadingHTTPServer):
+    request_queue_size = 64  # connections that wait while the machine is busy
+
+
 def serve_http() -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with Server(("127.0.0.1", 0), Handler) as server:
         sys.stdout.write(f"http://127.0.0.1:{server.server_port}/mcp\n")
         sys.stdout.flush()
         server.serve_forever()
