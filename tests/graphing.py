@@ -12,10 +12,10 @@ from everkept.core.ports import Library, RecordStore
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.graph.calls import GraphMirror
 from everkept.families.bank.graph.doc_pointers import DocPointerTools
 from everkept.families.bank.graph.tools import GraphTools
 from everkept.families.bank.mirror.changes import Own
+from everkept.families.bank.mirror.mirror import Mirror
 from everkept.tools.tool import Warned
 
 
@@ -88,7 +88,7 @@ async def graph_in(
     await library.close()
 
 
-def offer(banking: Banking, records: Any, mirror: GraphMirror, *, mask: bool = True) -> None:
+def offer(banking: Banking, records: Any, mirror: Mirror, *, mask: bool = True) -> None:
     parts = (banking.banks, records, mirror, banking.clock)
     banking.offer(GraphTools(*parts, mask=mask), DocPointerTools(*parts, mask=mask))
 

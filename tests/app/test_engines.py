@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from everkept.core.extras import install_hint
 from everkept.app.engines import Left, left_elsewhere, make_library, standby_of, typed
+from everkept.core.extras import install_hint
 from everkept.core.times import now
 from everkept.engines.standby.journal.acts import SetNote
 from everkept.engines.standby.journal.journal import Journal

@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from everkept.core.accounts import acting_as
 from everkept.core.sessions import Call, Session
 from everkept.errors import EverkeptError
 from everkept.families.bank.banks import SSH, Bank, BankRecords, Banks, exists
-from everkept.tools.tool import Warned
+from everkept.families.bank.mirror.mirror import Mirror
 
 # Seconds without a change before what changed is looked for; the bank's own tools do it at once.
 BRIEF = 0.1
@@ -18,14 +18,6 @@ QUIET = 2.0  # seconds without a change before the readable view is written anew
 CLOSING = 2.0  # seconds that the end of the program may take for what is left
 
 log = logging.getLogger(__name__)
-
-
-class GraphFiles(Protocol):
-    async def follow(self, bank: Bank) -> list[Warned]: ...
-
-    async def keep_up(self, bank: Bank) -> bool: ...
-
-    async def refresh_view(self, bank: Bank) -> None: ...
 
 
 class BankCare:
@@ -37,7 +29,7 @@ class BankCare:
     it got.
     """
 
-    def __init__(self, banks: Banks, records: BankRecords, mirror: GraphFiles) -> None:
+    def __init__(self, banks: Banks, records: BankRecords, mirror: Mirror) -> None:
         self._banks = banks
         self._records = records
         self._mirror = mirror

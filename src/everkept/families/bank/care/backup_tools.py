@@ -28,8 +28,9 @@ from everkept.families.bank.care.backups import (
     problems_of,
     shelf_kept,
 )
-from everkept.families.bank.care.restoring import MirroredGraph, Restored, Restoring
+from everkept.families.bank.care.restoring import Restored, Restoring
 from everkept.families.bank.files import bank_files
+from everkept.families.bank.mirror.mirror import Mirror
 from everkept.families.bank.model import StoreId
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, Family, Warned, tool
@@ -101,9 +102,7 @@ class RestoredBackup(Value):
 class BackupTools(Family):
     """Copies of a whole bank, its graph included."""
 
-    def __init__(
-        self, banks: Banks, files: FileStores, mirror: MirroredGraph, clock: Clock
-    ) -> None:
+    def __init__(self, banks: Banks, files: FileStores, mirror: Mirror, clock: Clock) -> None:
         self._banks = banks
         self._files = files
         self._mirror = mirror

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from everkept.core.files import FileInfo
 from everkept.core.sessions import Call
@@ -24,6 +24,7 @@ from everkept.families.bank.care.backups import (
 from everkept.families.bank.files import bank_files
 from everkept.families.bank.mirror.events import INDEX, LOG, SNAPSHOT
 from everkept.families.bank.mirror.markdown import VIEW
+from everkept.families.bank.mirror.mirror import Mirror
 from everkept.families.bank.model import LEGACY_NAMES, TODAYS_NAMES
 from everkept.tools.tool import Warned
 from everkept.values import Value, field
@@ -31,22 +32,6 @@ from everkept.values import Value, field
 # Written by the mirror from the records alone: an older copy would contradict them.
 GRAPH_VIEWS = frozenset({SNAPSHOT, INDEX, VIEW})
 T = TypeVar("T")
-
-
-class MirroredGraph(Protocol):
-    """The file of the bank's graph, which stands for the records of its project."""
-
-    async def follow(self, bank: Bank) -> Sequence[Warned]:
-        """Makes the file current; a file that stands in the way of that is a warning."""
-        ...
-
-    def state_of(self, data: bytes) -> Any:
-        """The graph that such a file tells of."""
-        ...
-
-    async def set_state(self, bank: Bank, state: Any, call: Call) -> Any:
-        """Makes the records that graph, as one change, and then the file."""
-        ...
 
 
 class Restored(Value, frozen=False):
@@ -94,7 +79,7 @@ class Restoring:
     A crash in the middle leaves each file old or new, and the same call again finishes it.
     """
 
-    def __init__(self, mirror: MirroredGraph, clock: Clock) -> None:
+    def __init__(self, mirror: Mirror, clock: Clock) -> None:
         self._mirror = mirror
         self._clock = clock
 

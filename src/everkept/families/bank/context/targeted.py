@@ -19,9 +19,10 @@ from everkept.families.bank.context.excerpts import (
 )
 from everkept.families.bank.files.names import written_name
 from everkept.families.bank.files.texts import as_shown, searched_files
-from everkept.families.bank.graph.calls import GraphCalls, GraphMirror
+from everkept.families.bank.graph.calls import GraphCalls
 from everkept.families.bank.graph.reading import GraphReading
 from everkept.families.bank.graph_model import OpenedNodes
+from everkept.families.bank.mirror.mirror import Mirror
 from everkept.families.bank.model import CORE_FILES, StoreId
 from everkept.families.bank.search.ranking import BankSections
 from everkept.tools.schema import Field, to_json
@@ -103,7 +104,7 @@ class TargetedTools(Family):
         self,
         banks: Banks,
         records: BankRecords,
-        mirror: GraphMirror,
+        mirror: Mirror,
         sections: BankSections,
         clock: Clock,
         *,

@@ -1,9 +1,7 @@
 """What every call of the graph's tools begins and ends with: its bank, records and mirror."""
 
 from collections.abc import Iterable
-from typing import Protocol
 
-from everkept.core.ports import RecordStore
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
 from everkept.families.bank.banks import Bank, BankRecords, Banks
@@ -11,30 +9,9 @@ from everkept.families.bank.graph.lookup import Lookup
 from everkept.families.bank.graph.reading import GraphReading
 from everkept.families.bank.graph.writing import GraphEdits, NotingWriter
 from everkept.families.bank.graph_model import masking_warnings
-from everkept.families.bank.mirror.changes import Own
+from everkept.families.bank.mirror.mirror import Mirror
 from everkept.tools.tool import Warned
 from everkept.values import Value
-
-
-class GraphMirror(Protocol):
-    """The file of the bank that says the same as the records of its graph."""
-
-    async def meet(self, bank: Bank) -> list[Warned]:
-        """Takes in what the file has and the records lack."""
-        ...
-
-    async def follow(
-        self, bank: Bank, store: RecordStore | None = None, own: Own | None = None
-    ) -> list[Warned]:
-        """Adds to the file what changed in the records.
-
-        The caller may have these at hand, and know what it changed itself.
-        """
-        ...
-
-    def followed(self, bank: Bank) -> int | None:
-        """The number of the change up to which the file says all, where that is known."""
-        ...
 
 
 class Warnings(Value):
@@ -50,7 +27,7 @@ class GraphCalls:
     """Opens the graph that a call means."""
 
     def __init__(
-        self, banks: Banks, records: BankRecords, mirror: GraphMirror, clock: Clock, *, mask: bool
+        self, banks: Banks, records: BankRecords, mirror: Mirror, clock: Clock, *, mask: bool
     ) -> None:
         self._banks = banks
         self._records = records

@@ -7,8 +7,9 @@ from everkept.core.sessions import Call
 from everkept.core.times import Clock
 from everkept.families.bank.banks import BankRecords, Banks
 from everkept.families.bank.files.bank_files import found_name
-from everkept.families.bank.graph.calls import GraphCalls, GraphMirror
+from everkept.families.bank.graph.calls import GraphCalls
 from everkept.families.bank.graph_model import TEXT_LIMIT, DocPointer
+from everkept.families.bank.mirror.mirror import Mirror
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, Family, Warned, tool
 
@@ -17,7 +18,7 @@ class DocPointerTools(Family):
     """Pointers from entities to files, which get_targeted_context quotes from."""
 
     def __init__(
-        self, banks: Banks, records: BankRecords, mirror: GraphMirror, clock: Clock, *, mask: bool
+        self, banks: Banks, records: BankRecords, mirror: Mirror, clock: Clock, *, mask: bool
     ) -> None:
         self._graphs = GraphCalls(banks, records, mirror, clock, mask=mask)
 

@@ -7,7 +7,7 @@ from everkept.core.sessions import Call
 from everkept.core.times import Clock, iso
 from everkept.errors import InvalidInput
 from everkept.families.bank.banks import BankRecords, Banks
-from everkept.families.bank.graph.calls import GraphCalls, GraphMirror
+from everkept.families.bank.graph.calls import GraphCalls
 from everkept.families.bank.graph_model import (
     LIST_LIMIT,
     NODE_LIMIT,
@@ -29,6 +29,7 @@ from everkept.families.bank.graph_model import (
     Unlinked,
     UpsertedEntity,
 )
+from everkept.families.bank.mirror.mirror import Mirror
 from everkept.families.bank.model import StoreId
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, Family, Warned, tool
@@ -39,7 +40,7 @@ class GraphTools(Family):
     """Entities, observations and relations of the project that a bank belongs to."""
 
     def __init__(
-        self, banks: Banks, records: BankRecords, mirror: GraphMirror, clock: Clock, *, mask: bool
+        self, banks: Banks, records: BankRecords, mirror: Mirror, clock: Clock, *, mask: bool
     ) -> None:
         self._graphs = GraphCalls(banks, records, mirror, clock, mask=mask)
 
