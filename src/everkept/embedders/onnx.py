@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
 
-from everkept.core.freeing import return_freed_memory
+from everkept.core.freeing import keep_heaps_small, return_freed_memory
 from everkept.embedders.wordpiece import WordPiece
 from everkept.errors import ModelUnavailable
 from everkept.values import Value
@@ -95,6 +95,7 @@ class OnnxEmbedder:
     def _loaded(self) -> "_Model":
         with self._changing:
             if self._model is None:
+                keep_heaps_small()
                 self._model = _load(self._folder, self._threads)
                 return_freed_memory()
             return self._model
