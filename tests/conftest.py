@@ -1,7 +1,7 @@
 """What every test may use."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(scope="session")
-def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Compare a value with its golden record, or write the record with --renew-golden."""
 
-    def compare(name: str, value: Any) -> None:
+    def compare(name: str, value: Any, ignored: Collection[str] = ()) -> None:
+        """Items of a list that are `ignored` do not count."""
         path = RECORDS / f"{name}.json"
         if request.config.getoption("--renew-golden"):
             text = json.dumps(value, indent=1, ensure_ascii=False)
             path.write_text(f"{text}\n", encoding="utf-8")
-        assert json.loads(json.dumps(value)) == json.loads(path.read_text(encoding="utf-8"))
+        recorded = json.loads(path.read_text(encoding="utf-8"))
+        if ignored:
+            value, recorded = ([x for x in side if x not in ignored] for side in (value, recorded))
+        assert json.loads(json.dumps(value)) == recorded
 
     return compare
 

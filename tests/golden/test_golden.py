@@ -24,7 +24,7 @@ from fronting import actor, mapped, write
 from remembering import Assistant
 from serving import HANG, INITIALIZE, StdioServer, command, environment, stdio_server
 
-Golden = Callable[[str, Any], None]
+Golden = Callable[..., None]
 
 CODING = Path(__file__).parents[2] / "bench" / "data" / "coding.json"
 LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
@@ -57,6 +57,13 @@ CALL = {
     "params": {"name": "search_nodes", "arguments": {"query": "port"}},
 }
 STARTS = {"start": (HELLO,), "list": (HELLO, LIST), "call": (HELLO, LIST, CALL)}
+# Modules of Python that take long to load: they appear in no record by accident.
+DEAR = {
+    *("argparse", "ast", "asyncio", "dataclasses", "email", "hashlib", "http", "inspect"),
+    *("ipaddress", "logging", "multiprocessing", "pathlib", "pydoc", "sqlite3", "ssl"),
+    *("subprocess", "tempfile", "typing", "unittest", "urllib", "uuid", "xml", "zipfile"),
+}
+OF_ANOTHER_PYTHON = () if sys.version_info[:2] == (3, 11) else DEAR  # they differ by version
 IGNORED = {
     "_distutils_hack",
     "imported package",
@@ -147,7 +154,7 @@ def modules(process: "subprocess.Popen[bytes]", sent: bytes) -> list[str]:
     names = {line.rpartition("|")[2].strip() for line in told.decode().splitlines() if "|" in line}
     ours = {name for name in names if name.partition(".")[0] == "everkept"}
     tops = {name.partition(".")[0] for name in names - ours}
-    return sorted(ours | tops - sys.stdlib_module_names - IGNORED)
+    return sorted(ours | tops - sys.stdlib_module_names - IGNORED | tops & DEAR)
 
 
 @pytest.mark.parametrize("name", HOOKS)
@@ -160,7 +167,8 @@ def test_a_hook_loads_the_modules_that_are_recorded(
     asyncio.run(remember(hooks))
     event, facts = HOOKS[name]
     process = hooks.run("-X", "importtime", "-m", "everkept", "hook", event)
-    golden(f"modules-hook-{name}", modules(process, hooks.told(**facts).encode()))
+    found = modules(process, hooks.told(**facts).encode())
+    golden(f"modules-hook-{name}", found, OF_ANOTHER_PYTHON)
 
 
 @pytest.mark.parametrize("name", STARTS)
@@ -179,4 +187,4 @@ def test_a_start_loads_the_modules_that_are_recorded(
             stderr=subprocess.PIPE,
         )
         found = modules(process, sent)
-    golden(f"modules-{name}", found)
+    golden(f"modules-{name}", found, OF_ANOTHER_PYTHON)

@@ -51,6 +51,15 @@ async def test_the_log_forgets_the_oldest_events_of_all_streams() -> None:
     assert 4 <= len(await replay(two)) <= 6
 
 
+async def test_a_client_can_only_resume_where_nothing_is_missing() -> None:
+    streams = Streams(events=3)
+    stream = streams.open(1)
+    for _ in range(5):
+        stream.add(b"x" * 60)
+    kept = len(await replay(stream))
+    assert [stream.has_all_after(5 - kept - 1), stream.has_all_after(5 - kept)] == [False, True]
+
+
 async def test_an_event_that_is_larger_than_the_log_is_sent_and_not_kept() -> None:
     streams = Streams(events=1)
     stream = streams.open(1)

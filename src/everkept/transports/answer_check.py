@@ -13,7 +13,6 @@ from typing import cast
 
 from everkept.core.json_encoder import encode_small
 from everkept.core.protocol import HANDSHAKE_VERSIONS
-from everkept.errors import EverkeptError
 from everkept.first_answers import Kept, Start, keep
 from everkept.transports.connection import JSON, TOOLS_CHANGED
 from everkept.transports.dispatch import Dispatcher, Reply, Request
@@ -71,8 +70,8 @@ class _Check:
             await asyncio.sleep(CHECK_SECONDS)
         try:
             real = self._answers(await self._list_tools(request))
-        except EverkeptError as error:
-            log.info("the list of tools from the last start is wrong: %s", error)
+        except Exception:  # whatever is wrong, the client must not keep the list
+            log.exception("the list of tools from the last start is wrong")
             self._forget()
         else:
             if (real.handshake, real.tools) == (kept.handshake, kept.tools):

@@ -111,8 +111,12 @@ class EventStream:
     def is_read_by(self, reader: object) -> bool:
         return self._reader is reader
 
+    def has_all_after(self, number: int) -> bool:
+        """Return whether every event after this one is still kept."""
+        return number >= self._last - len(self._events)
+
     def resume_after(self, number: int) -> None:
-        """Send again everything after this event, as far as it is kept."""
+        """Send again everything after this event."""
         self._sent = min(number, self._last)
 
     async def next_events(self, reader: object) -> bytes:

@@ -80,7 +80,7 @@ class HttpSession:
         number, _, event = event_id.partition("-")
         is_ours = number.isdecimal() and event.isdecimal()
         stream = self._streams.get(int(number)) if is_ours else None
-        if stream is None:
+        if stream is None or not stream.has_all_after(int(event)):
             raise Rejected(Refusal(400, "The stream of this Last-Event-ID is no longer kept."))
         stream.resume_after(int(event))
         return stream

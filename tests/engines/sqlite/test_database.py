@@ -13,6 +13,10 @@ from everkept.engines.sqlite.sql import Connection
 from everkept.errors import Conflict, ReadOnly, Unavailable
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+# Few instructions, each of which takes long: what a search in large texts does.
+LARGE = ENDLESS.replace("FROM n)", "FROM n LIMIT 1000)").replace(
+    "count(*)", "count(lower(hex(zeroblob(50000 + x))))"
+)
 LONG = ENDLESS.replace("FROM n)", "FROM n LIMIT 100000)")
 
 
@@ -166,15 +170,18 @@ async def test_a_short_question_is_answered_in_the_callers_thread(path: Path) ->
     await database.close()
 
 
-async def test_a_question_that_turns_out_to_be_long_moves_to_its_thread(path: Path) -> None:
+@pytest.mark.parametrize(("statement", "answer"), [(LONG, 100_000), (LARGE, 1_000)])
+async def test_a_question_that_turns_out_to_be_long_moves_to_its_thread(
+    path: Path, statement: str, answer: int
+) -> None:
     database, threads = Database(path, PROJECT), list[int]()
 
     def long(db: Connection) -> int:
         threads.append(threading.get_ident())
-        return db.execute(LONG).get
+        return db.execute(statement).get
 
     await database.read(generation)
-    assert await database.read(long) == 100_000
+    assert await database.read(long) == answer
     assert threads[0] == threading.get_ident()
     assert threads[1:] != threads[:1]
     assert len(threads) == 2

@@ -4,6 +4,7 @@ A short question does not take its thread if that one is idle: half of its time 
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
@@ -29,8 +30,8 @@ from everkept.engines.sqlite.sizes import size_of
 from everkept.engines.sqlite.sql import Connection, Work
 
 INTERRUPT_INTERVAL = 0.01  # seconds
-SHORT_LOOKS = 10  # at a question in the caller's thread before it moves to its own
-STEPS_PER_LOOK = 10_000  # instructions of SQLite, some 0.5 ms
+SHORT_SECONDS = 0.005  # of the processor for a question before it moves to its own thread
+STEPS_PER_LOOK = 1_000  # instructions of SQLite between two looks at the clock
 FOLDED_PAGES = 1_000  # of the write-ahead log, after which it is folded into the file
 SHORT_IN_A_ROW = 32  # questions in the caller's thread before everything else gets its turn
 
@@ -45,7 +46,8 @@ class _Lane:
         self.busy = BusyHandler()
         self.connection: Connection | None = None
         self._calls: list[Future[Any]] = []  # that the thread may not have ended yet
-        self._looks = 0
+        self._began = 0.0  # seconds of the processor, when a question came in the caller's thread
+        self._is_stopped = False
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         call = self.thread.submit(work)
@@ -64,7 +66,7 @@ class _Lane:
 
         Only while the lane is idle.
         """
-        self._looks = 0
+        self._began, self._is_stopped = time.thread_time(), False
         self.busy.hurries = True
         connection.set_progress_handler(self._has_taken_long, STEPS_PER_LOOK)
         try:
@@ -74,8 +76,13 @@ class _Lane:
             self.busy.hurries = False
 
     def _has_taken_long(self) -> bool:
-        self._looks += 1
-        return self._looks == SHORT_LOOKS  # once: the statement that rolls back is not ended too
+        """Return whether to stop now: once, so that the statement that rolls back may end.
+
+        The processor's time counts: large texts take long in few instructions.
+        """
+        is_late = not self._is_stopped and time.thread_time() - self._began > SHORT_SECONDS
+        self._is_stopped |= is_late
+        return is_late
 
     def close(self) -> None:
         connection, self.connection = self.connection, None
