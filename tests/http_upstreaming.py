@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from everkept.core.upstreams import Endpoint, Reach
-from everkept.upstreams.http.connecting import connect_http
+from everkept.upstreams.http.link import connect_http
 from everkept.upstreams.links import Link
 from http_upstream_actors import PATH, App
 
@@ -89,13 +89,18 @@ class RawServer:
         self._writers: set[Writer] = set()
         self._answering: set[Writer] = set()
 
-    def hang_up(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
+    async def hang_up(self) -> None:
+        await self._abort(set(self._writers))
 
-    def hang_up_where_idle(self) -> None:
-        for writer in self._writers - self._answering:
+    async def hang_up_where_idle(self) -> None:
+        await self._abort(self._writers - self._answering)
+
+    async def _abort(self, writers: set[Writer]) -> None:
+        """Returns once the clients can see it."""
+        for writer in writers:
             writer.transport.abort()
+        while writers & self._writers:  # noqa: ASYNC110 - nothing tells of their end
+            await asyncio.sleep(0)
 
     async def serve(self, reader: asyncio.StreamReader, writer: Writer) -> None:
         self._writers.add(writer)

@@ -187,7 +187,7 @@ def stdio_scene(era: str) -> Staged:
 def http_scene(era: str) -> Staged:
     @asynccontextmanager
     async def staged(folder: Path) -> AsyncIterator[Scene]:
-        from everkept.upstreams.http.connecting import connect_http
+        from everkept.upstreams.http.link import connect_http
 
         servers: list[subprocess.Popen[bytes]] = []
 

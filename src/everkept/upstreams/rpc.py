@@ -36,10 +36,14 @@ class Call:
         self._progress: deque[Progress] = deque(maxlen=_PROGRESS_KEPT)
         self._news = asyncio.Event()
 
-    def stir(self, progress: Progress | None = None) -> None:
-        """Note progress, or that the answer is there."""
-        if progress is not None:
-            self._progress.append(progress)
+    def on_progress(self, progress: Progress) -> None:
+        self._progress.append(progress)
+        self._news.set()
+
+    def on_answer(self, answer: asyncio.Future[JSON]) -> None:
+        """Wake the caller. It may be cancelled before it looks, so the failure is read here."""
+        if not answer.cancelled():
+            answer.exception()
         self._news.set()
 
     async def answered(self) -> JSON:
@@ -85,7 +89,7 @@ class Rpc:
         done, message = _amount(params.get("progress")), params.get("message")
         if call is not None and done is not None:
             text = message if isinstance(message, str) else None
-            call.stir((done, _amount(params.get("total")), text))
+            call.on_progress((done, _amount(params.get("total")), text))
 
 
 def _reply_to(method: str) -> JSON:

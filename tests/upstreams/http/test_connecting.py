@@ -10,7 +10,7 @@ import pytest
 
 from everkept.core.upstreams import Endpoint
 from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
-from everkept.upstreams.http.connecting import connect_http
+from everkept.upstreams.http.link import connect_http
 from everkept.upstreams.links import Link, NotSent
 from http_upstream_actors import http_app
 from http_upstreaming import ERAS as RAW_ERAS

@@ -6,7 +6,7 @@ import pytest
 
 from everkept.core.upstreams import Endpoint
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.http.connecting import connect_http
+from everkept.upstreams.http.link import connect_http
 from everkept.upstreams.links import LinkEnded, NotSent
 from http_upstreaming import (
     HANG,
@@ -71,12 +71,12 @@ async def test_a_connection_that_is_refused_fails_that_call_alone(era: Era) -> N
         slow = asyncio.create_task(ask(link, "slow"))
         await server.asked.wait()
         server.listen_no_more()
-        server.raw.hang_up_where_idle()
+        await server.raw.hang_up_where_idle()
         with pytest.raises(UpstreamUnavailable, match="is refused"):
             await ask(link)
         server.may_go_on.set()
         assert await slow == {"content": []}
-        server.raw.hang_up()
+        await server.raw.hang_up()
         with pytest.raises(NotSent, match="is refused"):
             await ask(link)
 
@@ -101,7 +101,7 @@ async def test_a_server_that_dies_fails_every_call_that_it_had(era: Era) -> None
         calls = [asyncio.create_task(ask(link, "slow")) for _ in range(TOGETHER)]
         await until(lambda: len(calls_to(server.raw)) == TOGETHER)
         server.listen_no_more()
-        server.raw.hang_up()
+        await server.raw.hang_up()
         for failed in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(failed, LinkEnded)
             assert not isinstance(failed, NotSent)
@@ -190,7 +190,7 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_no_matter(era: E
     async with raw_server(era(by_tool())) as (url, raw), linked(url) as link:
         for _ in range(5):
             assert await ask(link) == {"content": []}
-            raw.hang_up_where_idle()
+            await raw.hang_up_where_idle()
     assert len(calls_to(raw)) == 5
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from everkept.core.upstreams import Endpoint
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.http.connecting import connect_http
 from everkept.upstreams.http.faults import Kind, of_exception
-from everkept.upstreams.http.posts import Body, Post
+from everkept.upstreams.http.link import connect_http
+from everkept.upstreams.http.wire import Post
 from everkept.upstreams.owned import OwnedUpstream
 from http_upstreaming import (
     HANG,
@@ -163,7 +163,7 @@ class Breaking:
         if self._fate == "goes":
             assert self._listener is not None
             self._listener.close()
-            self.raw.hang_up_where_idle()
+            await self.raw.hang_up_where_idle()
         self._cut.answer(received, writer)
 
 
@@ -226,11 +226,8 @@ async def test_an_error_about_headers_is_the_servers_where_it_read_the_call() ->
 
 
 async def test_a_call_counts_as_sent_from_its_body_on() -> None:
-    post = Post(1, "tools/call", {}, b"{}")
+    post = Post(1, "tools/call", {}, {})
     unreached = of_exception(httpx2.ConnectError(""), "here")
-    post.fail(unreached)
-    assert post.fault is not None
-    assert post.fault.kind is Kind.UNREACHED
-    assert [chunk async for chunk in Body(post)] == [b"{}"]
-    post.fail(unreached)
-    assert post.fault.kind is Kind.BROKEN
+    assert post.failed(unreached).fault.kind is Kind.UNREACHED
+    assert [chunk async for chunk in post] == [post.body]
+    assert post.failed(unreached).fault.kind is Kind.BROKEN

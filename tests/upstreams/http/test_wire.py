@@ -159,7 +159,7 @@ async def test_an_answer_that_breaks_off_with_the_server_ends_the_link(
         asking = asyncio.create_task(ask(link))
         await gone.wait()
         server.close()
-        raw.hang_up()
+        await raw.hang_up()
         with pytest.raises(LinkEnded, match="before its answer was complete"):
             await asking
         assert "cannot be reached" in await link.ended()

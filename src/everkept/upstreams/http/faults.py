@@ -45,13 +45,20 @@ class Fault(Value):
         return self.kind in (Kind.BROKEN, Kind.UNCLEAR)
 
 
+class NoAnswer(Exception):
+    """No answer came to a request, or one that cannot be passed on."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.reason)
+        self.fault = fault
+
+
 EXPIRED = Fault(
     Kind.EXPIRED,
     "no longer knows our session",
     "It answers other calls: try this one again.",
     may_pass=True,
 )
-SILENT = Fault(Kind.BROKEN, "gave no answer", may_pass=True)
 
 
 def of_exception(error: Exception, place: str) -> Fault:

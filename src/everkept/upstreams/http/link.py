@@ -1,44 +1,32 @@
-"""A connection over Streamable HTTP: the SDK's transport, and what we make of its answers."""
+"""A connection over Streamable HTTP, in the era that the server speaks."""
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from itertools import chain, count, repeat
 from typing import Any, cast
 
-import anyio
-import anyio.abc
-import httpx2
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.dispatcher import CallOptions, DispatchContext
-from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.shared.transport_context import TransportContext
-from mcp.types import HEADER_MISMATCH, METHOD_NOT_FOUND
-
-from everkept.core.protocol import MESSAGE_LIMIT, STATELESS_VERSION
+from everkept.core.protocol import STATELESS_VERSION
 from everkept.core.sessions import Report
-from everkept.core.upstreams import JSON, Reach
+from everkept.core.upstreams import JSON, Endpoint, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.greeting import Greeting, greet, stateless_meta, tells
 from everkept.upstreams.http.faults import (
     BAD_REQUEST,
     FAILED,
     FORBIDDEN,
-    SILENT,
     UNAUTHORIZED,
     Fault,
     Kind,
+    NoAnswer,
 )
 from everkept.upstreams.http.headers import StatelessHeaders
-from everkept.upstreams.http.places import Target
-from everkept.upstreams.http.posts import Post, current_post
-from everkept.upstreams.http.wire import Wire
+from everkept.upstreams.http.places import Target, target_of
+from everkept.upstreams.http.wire import Post, Wire
 from everkept.upstreams.links import NOT_KNOWN, Link, LinkEnded, NotSent
-from everkept.upstreams.messages import written
 from everkept.upstreams.results import answered, result_of
+from everkept.upstreams.rpc import Rpc
 
 DISCOVERY = 10.0  # seconds; a server of the older era may leave the question without an answer
 CONFIRMATION = 5.0  # seconds to find out whether a server is still there
@@ -46,89 +34,67 @@ MOMENT = 1.0  # seconds for other calls to find out what one has found out
 LISTEN_PAUSES = (1.0, 5.0, 30.0)  # seconds before listening anew; the last one again and again
 CALL, LISTEN = "tools/call", "subscriptions/listen"
 ANSWERED = (Kind.REFUSED, Kind.UNCLEAR, Kind.UNREADABLE)
+HEADER_MISMATCH = -32020
 MOST_PAGES = 100  # of tools/list, where only headers are looked for
-
-# They write whole messages, addresses and sessions; what matters of it is in our own errors.
-for noisy in ("httpx2", "httpcore2", "mcp.client.streamable_http"):
-    logging.getLogger(noisy).setLevel(logging.CRITICAL)
 
 log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def open_link(
-    reach: Reach, target: Target, on_tools_changed: Callable[[], None]
+async def connect_http(
+    reach: Reach, environment: Mapping[str, str], on_tools_changed: Callable[[], None]
 ) -> AsyncGenerator[Link, None]:
-    """Greets the server, and ends the session where there is one. Left by the task that entered."""
-    link = HttpLink(target, on_tools_changed)
-    client = httpx2.AsyncClient(
-        transport=link.wire,
-        headers=target.headers,
-        # Who asks knows how long to wait for an answer.
-        timeout=httpx2.Timeout(None, connect=reach.connect_timeout),
-        trust_env=False,
-    )
-    stopped: BaseException | None = None
+    """A links.Connect. Of `environment` are taken: variables that headers name, those that name
+    a proxy (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY), and SSL_CERT_FILE."""
+    target = target_of(cast(Endpoint, reach.way), environment, reach.label)
+    link = HttpLink(target, reach.connect_timeout, on_tools_changed)
     try:
-        async with (
-            client,
-            streamable_http_client(
-                target.url, http_client=client, max_sse_event_size=MESSAGE_LIMIT
-            ) as (incoming, outgoing),
-            anyio.create_task_group() as tasks,
-        ):
-            try:
-                await link.begin(JSONRPCDispatcher(incoming, outgoing), tasks)
-                yield link
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - raised below
-                stopped = error  # the groups would wrap it
-            finally:
-                link.end("was closed by Everkept")
-                tasks.cancel_scope.cancel()
-    except ExceptionGroup as group:
-        # While it is being left, tasks of the SDK find their streams closed, and that is all.
-        _, unexpected = group.split((anyio.ClosedResourceError, anyio.BrokenResourceError))
-        if unexpected is not None:
-            log.exception("%s: the connection failed", reach.label)
-            raise UpstreamUnavailable(reach.label, "lost its connection.") from stopped
-    if stopped is not None:
-        raise stopped
+        await link.open()
+        yield link
+    finally:
+        await link.close()
 
 
 class HttpLink:
-    """A links.Link. The SDK knows the wire, and sees neither what is asked nor what is answered:
-    its models would drop and refuse what they do not know."""
+    """A links.Link."""
 
-    def __init__(self, target: Target, on_tools_changed: Callable[[], None]) -> None:
-        self.wire = Wire(target, self._watch)
+    def __init__(
+        self, target: Target, connect_seconds: float, on_tools_changed: Callable[[], None]
+    ) -> None:
+        self._rpc = Rpc(self._on_notice, self._reply)
+        self._wire = Wire(target, connect_seconds, self._rpc.handle, self._watch)
         self._upstream = target.upstream
         self._tell = on_tools_changed
-        self._dispatcher: JSONRPCDispatcher[TransportContext] | None = None
-        self._tasks: anyio.abc.TaskGroup | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._ids = count(1)
         self._greeting: Greeting | None = None
-        self._version = ""  # of the handshake era
         self._stateless = StatelessHeaders(target.upstream)
+        self._open: set[Post] = set()
         self._waiting: set[Post] = set()  # calls, and nothing that we ask for ourselves
         self._confirming = asyncio.Lock()
         self._absent: Fault | None = None  # why the server cannot say anything by itself
         self._reason = ""
         self._has_ended = asyncio.Event()
 
-    async def begin(
-        self, dispatcher: JSONRPCDispatcher[TransportContext], tasks: anyio.abc.TaskGroup
-    ) -> None:
-        """Greets the server; UpstreamUnavailable where it does not answer in kind."""
-        self._dispatcher, self._tasks = dispatcher, tasks
-        await tasks.start(self._run, dispatcher)
+    async def open(self) -> None:
+        """Greet the server; raise UpstreamUnavailable if it does not answer in kind."""
         self._greeting = await self._greeted()
-        if self._greeting.is_stateless:
-            if self._greeting.tells_of_changes:
-                tasks.start_soon(self._listen)
-        else:
-            options: CallOptions = {"headers": self._headers("", {})}
-            await dispatcher.notify("notifications/initialized", None, options)
-        self.wire.tasks = tasks
+        if not self._is_stateless:
+            await self._wire.note({"method": "notifications/initialized"})
+            self._start(self._wire.hear())
+        elif self._greeting.tells_of_changes:
+            self._start(self._listen())
+
+    async def close(self) -> None:
+        """End every call, and the session if there is one."""
+        self.end("was closed by Everkept")
+        for post in self._open:
+            post.scope.reschedule(0.0)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._wire.close()
 
     def end(self, reason: str) -> None:
         if not self._has_ended.is_set():
@@ -144,19 +110,19 @@ class HttpLink:
     ) -> JSON:
         post = self._post(method, params, report)
         try:
-            return await self._request(post, report)
+            return await self._request(post)
         except UpstreamError as error:
             # With this status the server refused it unread.
             if post.status != BAD_REQUEST or not await self._has_learned(method, error):
                 raise
-        return await self._request(self._post(method, params, report), report)
+        return await self._request(self._post(method, params, report))
 
     async def probe(self) -> None:
         try:
             await self._send(self._post("server/discover" if self._is_stateless else "ping", {}))
         except UpstreamError:
             return  # that is an answer too
-        except _NoAnswerError as failed:
+        except NoAnswer as failed:
             fault = failed.fault
             is_answer = fault.kind in ANSWERED and (fault.status or 0) < FAILED
             if self._has_ended.is_set() or not is_answer:
@@ -167,88 +133,78 @@ class HttpLink:
     def _is_stateless(self) -> bool:
         return self._greeting is not None and self._greeting.is_stateless
 
-    async def _request(self, post: Post, report: Report | None) -> JSON:
+    async def _request(self, post: Post) -> JSON:
         if post.method != LISTEN:
             self._waiting.add(post)
         try:
-            result = await self._send(post, report)
-        except _NoAnswerError as failed:
+            result = await self._send(post)
+        except NoAnswer as failed:
             post.settled.set()
             raise await self._failure(post, failed.fault) from None
         finally:
             post.settled.set()
             self._waiting.discard(post)
             self._leave_if_absent()
-        return self._passed_on(post.method, result)
-
-    def _passed_on(self, method: str, result: JSON) -> JSON:
         if not self._is_stateless:
             return result
-        listing = method == "tools/list"
+        listing = post.method == "tools/list"
         return answered(self._stateless.learn(result) if listing else result, self._upstream)
 
     def _post(self, method: str, params: Mapping[str, Any], report: Report | None = None) -> Post:
-        """Raises InvalidInput for what cannot be sent."""
-        request_id = next(self._ids)
-        meta: JSON = {**cast(JSON, params.get("_meta") or {})}
+        """Raise InvalidInput for what cannot be sent."""
+        headers: dict[str, str] = {}
         if self._is_stateless:
-            meta |= stateless_meta()
-        if report is not None:
-            meta["progressToken"] = request_id
-        if meta:
-            params = {**params, "_meta": meta}
-        body = written({"id": request_id, "method": method, "params": params})
-        return Post(request_id, method, self._headers(method, params), body)
+            params = {**params, "_meta": {**(params.get("_meta") or {}), **stateless_meta()}}
+        if self._is_stateless or method == "server/discover":
+            headers = self._stateless.of(method, params)
+        return Post(next(self._ids), method, params, headers, report)
 
-    async def _send(self, post: Post, report: Report | None = None) -> JSON:
-        """The result; _NoAnswerError where none came, of whatever kind."""
-        assert self._dispatcher is not None
+    async def _send(self, post: Post) -> JSON:
+        """Return the result; raise NoAnswer if none came, of whatever kind."""
         if self._has_ended.is_set():
             raise NotSent(self._reason)
-        options: CallOptions = {
-            "request_id": post.request_id,
-            "headers": post.headers,
-            "cancel_on_abandon": False,  # _abandon does it, without making the caller wait
-        }
-        telling = None if report is None else _Telling(report)
-        if telling is not None:
-            options["on_progress"] = telling
-        outer = current_post.set(post)
+        self._open.add(post)
         try:
-            await self._dispatcher.send_raw_request(post.method, None, options)
-        except MCPError:
-            pass  # its words are the SDK's: what happened is in the post
+            async with post.scope:
+                answer = await self._exchanged(post)
+        except TimeoutError:
+            raise (LinkEnded if post.is_sent else NotSent)(self._reason) from None
         except asyncio.CancelledError:
             self._abandon(post)
             raise
         finally:
-            current_post.reset(outer)
-        if telling is not None:
-            await telling.done()
-        if post.answer is not None:
-            return result_of(post.answer, self._upstream)
-        raise self._no_answer(post)
+            self._open.discard(post)
+        return result_of(answer, self._upstream)
 
-    def _no_answer(self, post: Post) -> Exception:
-        if post.fault is None and self._has_ended.is_set():
-            return (LinkEnded if post.is_sent else NotSent)(self._reason)
-        return _NoAnswerError(post.fault or SILENT)
-
-    def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
-        if self._is_stateless or method == "server/discover":
-            return self._stateless.of(method, params)
-        return {MCP_PROTOCOL_VERSION_HEADER: self._version} if self._version else {}
+    async def _exchanged(self, post: Post) -> JSON:
+        if post.report is None:
+            return await self._wire.exchange(post)
+        self._rpc.calls[post.id] = post
+        post.answer = asyncio.create_task(self._wire.exchange(post))
+        post.answer.add_done_callback(post.on_answer)
+        try:
+            return await post.answered()
+        finally:
+            del self._rpc.calls[post.id]
+            post.answer.cancel()
 
     def _abandon(self, post: Post) -> None:
-        """Closes the exchange, which is how the stateless era cancels; the other wants a word."""
+        """Cancel the call at the server. In the stateless era the closed exchange says it."""
+        if post.is_sent and not self._is_stateless and self._greeting is not None:
+            said = {"requestId": post.id, "reason": "not needed"}
+            self._start(self._wire.note({"method": "notifications/cancelled", "params": said}))
+
+    def _reply(self, message: JSON) -> None:
+        self._start(self._wire.note(message))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it beside the calls, for as long as the connection is open."""
         if self._has_ended.is_set():
-            return  # all of them are being closed
-        post.give_up()
-        if self._greeting is not None and not self._greeting.is_stateless and post.is_sent:
-            assert self._tasks is not None
-            assert self._dispatcher is not None
-            said = {"requestId": post.request_id, "reason": "not needed"}
-            self._tasks.start_soon(self._dispatcher.notify, "notifications/cancelled", said)
+            work.close()
+            return
+        task = asyncio.create_task(work, name=f"beside the calls of {self._upstream}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _failure(self, post: Post, fault: Fault) -> Exception:
         """What the caller is told. One that meets with a server that is gone ends the connection
@@ -350,10 +306,10 @@ class HttpLink:
             result = await self._send(self._post(method, params))
         except LinkEnded as gone:
             raise UpstreamUnavailable(self._upstream, f"{gone}.") from None
-        except _NoAnswerError as failed:
+        except NoAnswer as failed:
             raise self._told(failed.fault, method) from None
         if method == "initialize":
-            self._version = str(result.get("protocolVersion", ""))
+            self._wire.version = str(result.get("protocolVersion", ""))
         return result
 
     async def _listen(self) -> None:
@@ -361,7 +317,7 @@ class HttpLink:
         wanted: JSON = {"notifications": {"toolsListChanged": True}}
         for pause in chain(LISTEN_PAUSES, repeat(LISTEN_PAUSES[-1])):
             try:
-                await self._request(self._post(LISTEN, wanted), None)
+                await self._request(self._post(LISTEN, wanted))
             except UpstreamUnavailable as error:
                 log.debug("%s does not tell of changes: %s", self._upstream, error.message)
             except (UpstreamError, LinkEnded):
@@ -369,53 +325,6 @@ class HttpLink:
             await asyncio.sleep(pause)
             self._tell()  # whatever changed meanwhile was not heard
 
-    async def _run(
-        self,
-        dispatcher: JSONRPCDispatcher[TransportContext],
-        *,
-        task_status: anyio.abc.TaskStatus[None],
-    ) -> None:
-        try:
-            await dispatcher.run(_answer, self._on_notice, task_status=task_status)
-        finally:
-            self.end("lost its connection")
-
-    async def _on_notice(
-        self, _: DispatchContext[TransportContext], method: str, _params: Mapping[str, Any] | None
-    ) -> None:
+    def _on_notice(self, method: str, _params: JSON) -> None:
         if method == "notifications/tools/list_changed":
             self._tell()
-
-
-class _Telling:
-    """Progress, one after the other: the SDK starts a task for each."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._turn = asyncio.Lock()
-
-    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
-        async with self._turn:
-            await self._report(progress, total, message)
-
-    async def done(self) -> None:
-        """Waits for those that came before the answer."""
-        async with self._turn:
-            return
-
-
-async def _answer(
-    _: DispatchContext[TransportContext], method: str, _params: Mapping[str, Any] | None
-) -> JSON:
-    """What a server gets that asks us something."""
-    if method == "ping":
-        return {}
-    raise MCPError(code=METHOD_NOT_FOUND, message=f"Method not found: {method}")
-
-
-class _NoAnswerError(Exception):
-    """No answer came, or one that is none."""
-
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.reason)
-        self.fault = fault

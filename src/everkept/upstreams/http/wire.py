@@ -1,21 +1,19 @@
-"""The HTTP below the SDK: failures stay with the request they belong to, and are remembered.
+"""HTTP with one server: each request is an exchange by itself, and so is its failure."""
 
-The SDK ends the whole connection, and every call on it, when one exchange fails in a way that it
-does not expect. So nothing is raised through it: an exchange that fails is an empty answer to the
-SDK, and the reason is kept for whoever sent the request.
-"""
-
+import asyncio
+import logging
 import ssl
-from collections.abc import Callable
-from typing import cast
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from typing import Any, cast
 
 import httpx2
-from anyio.abc import TaskGroup
 
+from everkept import __version__
 from everkept.core.protocol import MESSAGE_LIMIT
-from everkept.core.upstreams import JSON
+from everkept.core.sessions import Report
+from everkept.core.upstreams import GATEWAY_CLIENT, JSON
 from everkept.errors import UpstreamUnavailable
-from everkept.upstreams.http.events import AnswerEvents, Notices, is_answer
 from everkept.upstreams.http.faults import (
     BAD_REQUEST,
     BUSY,
@@ -25,200 +23,332 @@ from everkept.upstreams.http.faults import (
     NOT_FOUND,
     UNAUTHORIZED,
     Fault,
+    Kind,
+    NoAnswer,
     not_resumed,
     of_content,
+    of_end,
     of_exception,
     of_redirect,
     of_status,
     overlong,
     unreadable,
 )
+from everkept.upstreams.http.headers import VERSION
 from everkept.upstreams.http.places import Target
-from everkept.upstreams.http.posts import Body, Post, current_post
-from everkept.upstreams.messages import Unreadable, read
+from everkept.upstreams.messages import Unreadable, read, written
+from everkept.upstreams.rpc import METHOD_NOT_FOUND, Call
+from everkept.values import replace
 
 REFUSAL_LIMIT = 64 * 1024  # bytes of an answer that is an error
-IDLE = 3.0  # seconds; servers close a connection after 5, and it must not be used just then
-NOTE_PATIENCE = 2.0  # seconds for what nobody waits for, a farewell among it
+IDLE_SECONDS = 3.0  # servers close a connection after 5, and it must not be used just then
+NOTE_SECONDS = 2.0  # for what no call waits for, such as a farewell
+RESUME_SECONDS = (0.1, 60.0)  # before a stream is resumed, whatever the server wishes
+RESUME_PAUSE = 1.0  # seconds, if the server has no wish
+MAX_RESUMES = 2  # in vain, one after the other
+MAX_REDIRECTS = 20
 
 ACCEPTED = 202
-MOVED = (307, 308)
-OF_US = (UNAUTHORIZED, FORBIDDEN, BUSY)  # who asks, and not what is asked
-UNAVAILABLE = 503  # what the SDK is told in place of an exception
-METHOD_NOT_FOUND = -32601
+KEEPS_METHOD = (307, 308)
+OF_US = (UNAUTHORIZED, FORBIDDEN, BUSY)  # about who asks, not about the question
 UNREAD = (-32000, -32600)  # codes of servers that refuse a session they do not know
 SESSION = "mcp-session-id"
 PROXIES = ("http", "https")
 EVENTS, PLAIN = "text/event-stream", "application/json"
 
-Watch = Callable[[Fault | None], None]
+# It logs headers and addresses; our own errors have what matters of them.
+logging.getLogger("httpcore2").setLevel(logging.CRITICAL)
 
 
-class Wire(httpx2.AsyncBaseTransport):
-    """The way to one server. `watch` is told whether it is there to say something by itself."""
+class Post(Call, httpx2.AsyncByteStream):
+    """One call over HTTP, which notes when its body is sent: headers alone have no effect."""
 
-    def __init__(self, target: Target, watch: Watch) -> None:
+    def __init__(
+        self,
+        call_id: int,
+        method: str,
+        params: Mapping[str, Any],
+        headers: Mapping[str, str],
+        report: Report | None = None,
+    ) -> None:
+        super().__init__(call_id, method, params, report)
+        self.headers = headers
+        self.status: int | None = None
+        self.is_sent = False  # the server may have begun with it
+        self.settled = asyncio.Event()  # set once it is known what became of it
+        self.scope = asyncio.timeout(None)  # ends with the connection
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self.is_sent = True
+        yield self.body
+
+    def failed(self, fault: Fault) -> NoAnswer:
+        """Never take what has been sent as unsent, whatever an exception is called."""
+        is_sent = self.is_sent and fault.kind is Kind.UNREACHED
+        return NoAnswer(replace(fault, kind=Kind.BROKEN) if is_sent else fault)
+
+
+class Wire:
+    """The way to one server. `handle` gets messages, and returns False for an answer; `watch` is
+    told why the server cannot say anything by itself, or None if it can."""
+
+    def __init__(
+        self,
+        target: Target,
+        connect_seconds: float,
+        handle: Callable[[JSON], bool],
+        watch: Callable[[Fault | None], None],
+    ) -> None:
+        self.session = ""
+        self.version = ""  # of the handshake era
         self._shown = target.shown
+        self._handle = handle
         self._watch = watch
-        self._inner = httpx2.AsyncHTTPTransport(
+        self._url = httpx2.URL(target.url)
+        self._headers = {
+            "host": self._url.netloc.decode("ascii"),
+            "user-agent": f"{GATEWAY_CLIENT}/{__version__}",
+            "accept-encoding": "gzip, deflate",
+            **{name.lower(): value for name, value in target.headers.items()},
+            "accept": f"{PLAIN}, {EVENTS}",
+            "content-type": PLAIN,
+        }
+        # The caller knows how long to wait for an answer.
+        self._extensions = {"timeout": {"connect": connect_seconds}}
+        self._transport = httpx2.AsyncHTTPTransport(
             verify=_trusted(target),
             proxy=_proxy(target),
             # No most: a call must not wait until another one ends.
             limits=httpx2.Limits(
-                max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE
+                max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS
             ),
             trust_env=False,
         )
-        self.tasks: TaskGroup | None = None  # given once the greeting is over
 
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        post = current_post.get()
-        if post is not None and post.takes(request):
-            return await self._exchange(request, post)
-        if request.method == "GET":
-            return await self._wait_for_notices(request)
-        if request.method == "POST" and self.tasks is not None:
-            # The SDK sends one note after the other, and requests only then: a server that is
-            # slow to take one must not hold up calls.
-            self.tasks.start_soon(self._send_note, request)
-            return httpx2.Response(ACCEPTED)
-        return await self._send_briefly(request)
-
-    async def _exchange(self, request: httpx2.Request, post: Post) -> httpx2.Response:
-        if request.method == "GET":
-            return await self._resume(request, post)
-        request.stream = Body(post)
-        request.headers["content-length"] = str(len(post.body))
+    async def exchange(self, post: Post) -> JSON:
+        """Send a call, and return the message that answers it; raise NoAnswer if none does."""
+        response = await self._sent(post)
         try:
-            response = await post.step(lambda: self._inner.handle_async_request(request))
-        except FAILURES as error:
-            post.fail(of_exception(error, self._shown))
-            return httpx2.Response(UNAVAILABLE)
-        response.request = request
-        post.status = response.status_code
-        if 300 <= post.status < 400:
-            post.fault = of_redirect(post.status, _location(request, response), self._shown)
-            return await _without_body(response)
-        post.fault = None
-        if post.status >= 400:
-            return await self._refused(request, response, post)
-        kind = response.headers.get("content-type", "").lower()
-        if post.status != ACCEPTED and kind.startswith(EVENTS):
-            return self._events(response, post)
-        if post.status != ACCEPTED and kind.startswith(PLAIN):
-            return await self._plain(response, post)
-        post.fault = of_content("" if post.status == ACCEPTED else kind, self._shown)
-        await response.aclose()
-        return httpx2.Response(UNAVAILABLE)
-
-    async def _resume(self, request: httpx2.Request, post: Post) -> httpx2.Response:
-        """The rest of a stream that broke off. The server had the request, so nothing that it
-        answers here is about that, and nothing means that it may be sent again."""
-        try:
-            response = await post.step(lambda: self._inner.handle_async_request(request))
-        except FAILURES as error:
-            post.fault = not_resumed(of_exception(error, self._shown))
-            return httpx2.Response(UNAVAILABLE)
-        response.request = request
-        post.status = status = response.status_code
-        kind = response.headers.get("content-type", "").lower()
-        if response.is_success and kind.startswith(EVENTS):
-            post.fault = None
-            return self._events(response, post)
-        if 300 <= status < 400:
-            why = of_redirect(status, _location(request, response), self._shown)
-        else:
-            is_said = status >= BAD_REQUEST
-            why = of_status(status, self._shown) if is_said else of_content(kind, self._shown)
-        post.fault = not_resumed(why)
-        bare = await _without_body(response)
-        return httpx2.Response(UNAVAILABLE) if bare.is_success else bare
-
-    def _events(self, response: httpx2.Response, post: Post) -> httpx2.Response:
-        events = AnswerEvents(response, post, self._shown)
-        return httpx2.Response(200, headers=_headers(EVENTS, response), stream=events)
-
-    async def _refused(
-        self, request: httpx2.Request, response: httpx2.Response, post: Post
-    ) -> httpx2.Response:
-        """A status that is an error: an answer where the server says more in JSON-RPC."""
-        status = response.status_code
-        message = await self._message(response, post, REFUSAL_LIMIT)
-        has_session = SESSION in request.headers
-        error = message.get("error") if message is not None else None
-        if message is None or not isinstance(error, dict) or status in OF_US:
-            is_expired = status == NOT_FOUND and has_session
-            kind = response.headers.get("content-type", "").lower()
-            post.fault = EXPIRED if is_expired else of_status(status, self._shown, kind)
-            return httpx2.Response(UNAVAILABLE)
-        code = cast(JSON, error).get("code")
-        is_unknown = status == NOT_FOUND and code != METHOD_NOT_FOUND
-        is_unread = status == BAD_REQUEST and message.get("id") is None and code in UNREAD
-        if has_session and is_unknown and message.get("id") == post.request_id:
-            # It may have read the request: the session is made anew, and the request not sent anew.
-            self._watch(EXPIRED)
-        elif has_session and (is_unknown or is_unread):
-            post.fault = EXPIRED
-            return httpx2.Response(UNAVAILABLE)
-        post.fault, post.answer = None, message
-        return httpx2.Response(200, headers={"content-type": PLAIN}, content=post.stand_in)
-
-    async def _plain(self, response: httpx2.Response, post: Post) -> httpx2.Response:
-        """An answer that is a single message. Whatever id the server wrote: there is no other
-        request that it could answer."""
-        message = await self._message(response, post, MESSAGE_LIMIT)
-        if not is_answer(message):
-            post.fault = post.fault or unreadable("it is no message of JSON-RPC")
-            return httpx2.Response(UNAVAILABLE)
-        post.answer = message
-        headers = _headers(PLAIN, response)
-        return httpx2.Response(200, headers=headers, content=post.stand_in)
-
-    async def _message(self, response: httpx2.Response, post: Post, limit: int) -> JSON | None:
-        """The body, where it is an object; what cannot be read is a fault."""
-        try:
-            message = read(await post.step(lambda: _body(response, limit)))
-        except FAILURES as error:
-            post.fail(of_exception(error, self._shown))
-        except Unreadable as error:
-            post.fault = unreadable(str(error))
-        except _OverlongError:
-            post.fault = overlong(limit)
-        else:
-            return cast(JSON, message) if isinstance(message, dict) else None
+            post.status = status = response.status_code
+            if status >= BAD_REQUEST:
+                return await self._refusal(response, post)
+            if post.method == "initialize":
+                self.session = response.headers.get(SESSION, "")
+            kind = _kind(response) if status != ACCEPTED else ""
+            if kind.startswith(EVENTS):
+                return await self._streamed(response, post)
+            if kind.startswith(PLAIN):
+                # Whatever id the server wrote: there is no other request that it could answer.
+                return _answer(await self._message(response, post, MESSAGE_LIMIT))
+            raise NoAnswer(of_content(kind, self._shown))
         finally:
             await response.aclose()
-        return None
 
-    async def _wait_for_notices(self, request: httpx2.Request) -> httpx2.Response:
+    async def hear(self) -> None:
+        """Read what the server says by itself in a session, as long as the server lets us."""
+        last, pause, failures = "", RESUME_PAUSE, 0
+        while self.session and failures < MAX_RESUMES:
+            failures += 1
+            try:
+                response = await self._followed(self._request("GET", _resuming(last)))
+            except FAILURES as error:
+                self._watch(of_exception(error, self._shown))
+            except NoAnswer:
+                return  # it is elsewhere
+            else:
+                self._watch(EXPIRED if response.status_code == NOT_FOUND else None)
+                if _has_events(response):
+                    failures = 0
+                try:
+                    async for event in _events(response):
+                        last, pause = event.id or last, _pause(event, pause)
+                        with suppress(NoAnswer):
+                            self._answer_in(event)
+                except httpx2.SSEError:
+                    failures += 1  # it is not a stream, or has an event that is too long
+                except FAILURES:
+                    pass
+                finally:
+                    await response.aclose()
+            await asyncio.sleep(pause)
+
+    async def note(self, message: JSON) -> None:
+        """Send what has no answer."""
+        await self._send_briefly(self._request("POST", {}, written(message)))
+
+    async def close(self) -> None:
+        """Take leave of the server."""
         try:
-            response = await self._inner.handle_async_request(request)
+            if self.session:
+                await self._send_briefly(self._request("DELETE", {}))
+        finally:
+            await self._transport.aclose()
+
+    async def _sent(self, post: Post) -> httpx2.Response:
+        request = self._request("POST", post.headers, post.body)
+        request.stream = post
+        try:
+            return await self._followed(request)
         except FAILURES as error:
-            self._watch(of_exception(error, self._shown))
-            return httpx2.Response(UNAVAILABLE)
-        is_expired = response.status_code == NOT_FOUND and SESSION in request.headers
-        self._watch(EXPIRED if is_expired else None)
-        if not response.is_success:
-            return await _without_body(response)
-        response.request = request
-        headers = {"content-type": response.headers.get("content-type", "")}
-        return httpx2.Response(response.status_code, headers=headers, stream=Notices(response))
+            raise post.failed(of_exception(error, self._shown)) from None
 
-    async def _send_note(self, request: httpx2.Request) -> None:
-        response = await self._send_briefly(request)
-        if response.status_code in MOVED and (moved := _moved(request, response)) is not None:
-            await self._send_briefly(moved)
-
-    async def _send_briefly(self, request: httpx2.Request) -> httpx2.Response:
-        limits = dict.fromkeys(("connect", "read", "write", "pool"), NOTE_PATIENCE)
-        request.extensions = {**request.extensions, "timeout": limits}
+    async def _refusal(self, response: httpx2.Response, post: Post) -> JSON:
+        """Return what the server says in JSON-RPC with a status that is an error."""
+        status, has_session = response.status_code, SESSION in response.request.headers
         try:
-            return await _without_body(await self._inner.handle_async_request(request))
-        except FAILURES:
-            return httpx2.Response(UNAVAILABLE)
+            message = await self._message(response, post, REFUSAL_LIMIT)
+        except NoAnswer:
+            message = None
+        error = cast(JSON, message).get("error") if isinstance(message, dict) else None
+        if not isinstance(error, dict) or status in OF_US:
+            is_expired = status == NOT_FOUND and has_session
+            raise NoAnswer(
+                EXPIRED if is_expired else of_status(status, self._shown, _kind(response))
+            )
+        answer, code = cast(JSON, message), cast(JSON, error).get("code")
+        is_unknown = status == NOT_FOUND and code != METHOD_NOT_FOUND
+        is_unread = status == BAD_REQUEST and answer.get("id") is None and code in UNREAD
+        if has_session and is_unknown and answer.get("id") == post.id:
+            # It may have read the call: the session is opened again, and the call not sent again.
+            self._watch(EXPIRED)
+        elif has_session and (is_unknown or is_unread):
+            raise NoAnswer(EXPIRED)
+        return answer
+
+    async def _message(self, response: httpx2.Response, post: Post, limit: int) -> Any:
+        size, chunks = 0, list[bytes]()
+        try:
+            async for chunk in response.aiter_bytes():
+                size += len(chunk)
+                if size > limit:
+                    raise NoAnswer(overlong(limit))
+                chunks.append(chunk)
+            return read(b"".join(chunks))
+        except FAILURES as error:
+            raise post.failed(of_exception(error, self._shown)) from None
+        except Unreadable as error:
+            raise NoAnswer(unreadable(str(error))) from None
+
+    async def _streamed(self, response: httpx2.Response, post: Post) -> JSON:
+        """Return the answer in a stream, which is resumed if it breaks off and says from where."""
+        last, pause = "", RESUME_PAUSE
+        while True:
+            try:
+                async for event in _events(response):
+                    last, pause = event.id or last, _pause(event, pause)
+                    if (answer := self._answer_in(event)) is not None:
+                        return answer
+                fault = of_end(self._shown)
+            except httpx2.SSEError:
+                raise NoAnswer(overlong(MESSAGE_LIMIT)) from None
+            except FAILURES as error:
+                fault = post.failed(of_exception(error, self._shown)).fault
+            finally:
+                await response.aclose()
+            if not last:
+                raise NoAnswer(fault)
+            response = await self._resumed(post, last, pause)
+
+    def _answer_in(self, event: httpx2.ServerSentEvent) -> JSON | None:
+        if event.event != "message" or not event.data:
+            return None
+        try:
+            message = read(event.data)
+        except Unreadable as error:
+            raise NoAnswer(unreadable(str(error))) from None
+        if isinstance(message, dict) and self._handle(cast(JSON, message)):
+            return None
+        return _answer(message)
+
+    async def _resumed(self, post: Post, last: str, pause: float) -> httpx2.Response:
+        """Return the rest of a stream. The server had the call, so nothing that it answers here
+        is about that, and nothing means that the call may be sent again."""
+        fault = of_end(self._shown)
+        for _ in range(MAX_RESUMES):
+            await asyncio.sleep(pause)
+            try:
+                response = await self._followed(self._request("GET", _resuming(last)))
+            except FAILURES as error:
+                fault = of_exception(error, self._shown)
+                continue
+            except NoAnswer as failed:
+                fault = failed.fault
+                continue
+            post.status = status = response.status_code
+            if _has_events(response):
+                return response
+            await response.aclose()
+            is_said = status >= BAD_REQUEST
+            kind = _kind(response)
+            fault = of_status(status, self._shown) if is_said else of_content(kind, self._shown)
+        raise NoAnswer(not_resumed(fault))
+
+    async def _send_briefly(self, request: httpx2.Request) -> None:
+        with suppress(NoAnswer, *FAILURES):  # TimeoutError among them
+            async with asyncio.timeout(NOTE_SECONDS):
+                await (await self._followed(request)).aclose()
+
+    async def _followed(self, request: httpx2.Request) -> httpx2.Response:
+        """Send it, and again if the server moves it to another place of its own."""
+        for _ in range(MAX_REDIRECTS):
+            response = await self._transport.handle_async_request(request)
+            response.request = request
+            if not 300 <= response.status_code < 400:
+                return response
+            await response.aclose()  # unread: its body may never come
+            if (moved := _moved(request, response)) is None:
+                break
+            if isinstance(request.stream, Post):
+                request.stream.is_sent = False  # who sends it elsewhere has done nothing with it
+            request = moved
+        status = response.status_code
+        raise NoAnswer(of_redirect(status, _location(request, response), self._shown))
+
+    def _request(
+        self, method: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> httpx2.Request:
+        whole = {**self._headers, "content-length": str(len(body))}
+        if self.session:
+            whole[SESSION] = self.session
+        if self.version:
+            whole[VERSION] = self.version
+        return httpx2.Request(
+            method,
+            self._url,
+            headers=httpx2.Headers({**whole, **headers}, encoding="utf-8"),
+            stream=httpx2.ByteStream(body),
+            extensions=self._extensions,
+        )
+
+
+def _answer(message: Any) -> JSON:
+    if isinstance(message, dict) and ("result" in message or "error" in message):
+        return cast(JSON, message)
+    raise NoAnswer(unreadable("it is no message of JSON-RPC"))
+
+
+def _events(response: httpx2.Response) -> AsyncIterator[httpx2.ServerSentEvent]:
+    return aiter(httpx2.EventSource(response, max_event_size=MESSAGE_LIMIT))
+
+
+def _has_events(response: httpx2.Response) -> bool:
+    return response.is_success and _kind(response).startswith(EVENTS)
+
+
+def _kind(response: httpx2.Response) -> str:
+    return response.headers.get("content-type", "").lower()
+
+
+def _resuming(last: str) -> dict[str, str]:
+    return {"last-event-id": last} if last else {}
+
+
+def _pause(event: httpx2.ServerSentEvent, pause: float) -> float:
+    """Return the seconds that the server wishes for, within bounds."""
+    if event.retry is None:
+        return pause
+    least, most = RESUME_SECONDS
+    return max(least, min(event.retry, most * 1000) / 1000)
 
 
 def _trusted(target: Target) -> ssl.SSLContext:
@@ -264,47 +394,28 @@ def _location(request: httpx2.Request, response: httpx2.Response) -> str:
 
 
 def _moved(request: httpx2.Request, response: httpx2.Response) -> httpx2.Request | None:
-    """The same for the place that a redirect names, where it is on the same server."""
+    """Return the same request for the place that a redirect names, if it is on the same server,
+    or the same host with TLS."""
+    keeps_method = request.method == "GET" or response.status_code in KEEPS_METHOD
     here, there = request.url, _next(request, response)
-    if there is None or there.userinfo or _server(there) != _server(here):
+    if there is None or there.userinfo or not keeps_method:
         return None
-    return httpx2.Request("POST", there, headers=request.headers, content=request.content)
+    is_here = (there.scheme, there.host, there.port) == (here.scheme, here.host, here.port)
+    upgrade = ("http", "https", here.host, None, None)
+    is_upgrade = (here.scheme, there.scheme, there.host, here.port, there.port) == upgrade
+    if not (is_here or is_upgrade):
+        return None
+    return httpx2.Request(
+        request.method,
+        there,
+        headers=request.headers,
+        stream=request.stream,
+        extensions=request.extensions,
+    )
 
 
 def _next(request: httpx2.Request, response: httpx2.Response) -> httpx2.URL | None:
     try:
-        return request.url.join(response.headers.get("location", ""))
-    except httpx2.InvalidURL:
+        return request.url.join(response.headers["location"])
+    except (KeyError, httpx2.InvalidURL):
         return None
-
-
-def _server(url: httpx2.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port
-
-
-async def _without_body(response: httpx2.Response) -> httpx2.Response:
-    """Its status, and where it leads. The SDK would read whatever comes, for ever."""
-    await response.aclose()
-    location = response.headers.get("location")
-    headers = {} if location is None else {"location": location}
-    return httpx2.Response(response.status_code, headers=headers)
-
-
-def _headers(content_type: str, response: httpx2.Response) -> dict[str, str]:
-    """Those that the SDK looks at."""
-    session = response.headers.get(SESSION)
-    return {"content-type": content_type} | ({SESSION: session} if session else {})
-
-
-async def _body(response: httpx2.Response, limit: int) -> bytes:
-    size, chunks = 0, list[bytes]()
-    async for chunk in response.aiter_bytes():
-        size += len(chunk)
-        if size > limit:
-            raise _OverlongError
-        chunks.append(chunk)
-    return b"".join(chunks)
-
-
-class _OverlongError(Exception):
-    """A body that has more bytes than are read."""

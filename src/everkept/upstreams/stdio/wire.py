@@ -155,10 +155,9 @@ def _settle(call: Call, answer: JSON | Exception) -> None:
         return
     if isinstance(answer, Exception):
         call.answer.set_exception(answer)
-        call.answer.exception()  # the caller may be cancelled before it looks
     else:
         call.answer.set_result(answer)
-    call.stir()
+    call.on_answer(call.answer)
 
 
 def _line(message: JSON) -> bytes:
