@@ -12,8 +12,8 @@ import pytest
 import uvicorn
 
 from everkept.core.upstreams import Endpoint, Reach
-from everkept.upstreams.http.link import connect_http
-from everkept.upstreams.links import Link
+from everkept.upstreams.http import connect_http
+from everkept.upstreams.link import Link
 from http_upstream_actors import PATH, App
 
 JSON = dict[str, Any]

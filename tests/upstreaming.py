@@ -16,8 +16,8 @@ import pytest
 
 from everkept.core.upstreams import JSON, Endpoint, Launch, Reach, Upstream
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.links import Connect
-from everkept.upstreams.owned import OwnedUpstream
+from everkept.upstreams.link import Connect
+from everkept.upstreams.upstream import OwnedUpstream
 from gatewaying import Asked, MemoryUpstream
 from upstream_tools import Actor, Call, RpcError
 
@@ -54,7 +54,7 @@ async def owned(
 @asynccontextmanager
 async def started(*options: object, **choices: Any) -> AsyncGenerator[OwnedUpstream, None]:
     """The test server behind pipes."""
-    from everkept.upstreams.stdio.link import connect_stdio
+    from everkept.upstreams.stdio import connect_stdio
 
     async with owned(actor(*options), connect_stdio, **choices) as upstream:
         yield upstream
@@ -187,7 +187,7 @@ def stdio_scene(era: str) -> Staged:
 def http_scene(era: str) -> Staged:
     @asynccontextmanager
     async def staged(folder: Path) -> AsyncIterator[Scene]:
-        from everkept.upstreams.http.link import connect_http
+        from everkept.upstreams.http import connect_http
 
         servers: list[subprocess.Popen[bytes]] = []
 

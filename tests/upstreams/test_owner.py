@@ -11,7 +11,7 @@ import pytest
 
 from everkept.core.upstreams import Launch, Reach
 from everkept.errors import UpstreamUnavailable
-from everkept.upstreams.links import Link
+from everkept.upstreams.link import Link
 from everkept.upstreams.owner import Owner
 from upstreaming import Clock
 

@@ -8,8 +8,7 @@ from contextlib import AsyncExitStack
 
 from everkept.core.upstreams import Reach
 from everkept.errors import UpstreamUnavailable, visible
-from everkept.upstreams.links import Connect, Link, LinkEnded
-from everkept.upstreams.variables import hiding
+from everkept.upstreams.link import Connect, Link, LinkEnded, hiding
 
 PAUSES = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)  # seconds between attempts; the last again and again
 WORTH_WAITING = 3.0  # seconds that a call waits for the next attempt

@@ -1,17 +1,67 @@
-"""JSON-RPC with one server, whatever carries it: calls that wait, and messages that come."""
+"""JSON-RPC with one server, whatever carries it: messages, calls that wait, and results."""
 
 import asyncio
+import json
+import math
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from everkept.core.protocol import META
 from everkept.core.sessions import Report
 from everkept.core.upstreams import JSON
-from everkept.errors import visible
-from everkept.upstreams.messages import written
+from everkept.errors import InvalidInput, UpstreamError, visible
+
+_QUOTED_DIGITS = 50  # characters
+
+
+class Unreadable(ValueError):
+    """What came is no JSON that could be passed on; the message says why, without a full stop."""
+
+
+def written(message: JSON) -> bytes:
+    """In ASCII: half a character is no UTF-8, and can be said all the same."""
+    try:
+        text = json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            "The arguments cannot be sent: they hold NaN or Infinity, which are no JSON, or are "
+            "nested too deep."
+        ) from error
+    return text.encode("ascii")
+
+
+def read(text: bytes | str) -> Any:
+    """Raises Unreadable, also for numbers that Python knows and JSON does not."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+    except Unreadable:
+        raise
+    except json.JSONDecodeError as error:
+        raise Unreadable(str(error)) from error
+    except UnicodeDecodeError as error:
+        raise Unreadable("it is not encoded in UTF-8") from error
+    except RecursionError as error:
+        raise Unreadable("it is nested too deep") from error
+    except ValueError as error:
+        digits = f"{sys.get_int_max_str_digits():,}"
+        raise Unreadable(f"it holds a number of more than {digits} digits") from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise Unreadable(f"{name} is no number of JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):  # we could not write it again
+        short = digits if len(digits) <= _QUOTED_DIGITS else digits[:_QUOTED_DIGITS] + "…"
+        raise Unreadable(f"{visible(short)} is too large for a number")
+    return number
+
 
 METHOD_NOT_FOUND = -32601
-_LONGEST_QUOTE = 200  # characters of what a server wrote
 _PROGRESS_KEPT = 100  # of one call, while its client does not listen
 _LARGEST_AMOUNT = 1e300  # of progress; not every reader knows larger numbers
 
@@ -95,8 +145,7 @@ class Rpc:
 def _reply_to(method: str) -> JSON:
     if method == "ping":
         return {"result": {}}
-    short = method if len(method) <= _LONGEST_QUOTE else method[:_LONGEST_QUOTE] + "…"
-    refusal = f"Method not found: {visible(short)}"
+    refusal = f"Method not found: {_quoted(method)}"
     return {"error": {"code": METHOD_NOT_FOUND, "message": refusal}}
 
 
@@ -110,3 +159,77 @@ def number(value: Any) -> int | None:
 def _amount(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and abs(value) < _LARGEST_AMOUNT else None
+
+
+COMPLETE = "complete"
+
+_QUOTED = 200  # characters of what a server wrote
+_MOST_DATA = 4096  # bytes of JSON that an error may bring along
+
+# Others of the protocol's keys are about the result: that of a task that it belongs to, say.
+_OF_THE_ERA = frozenset(
+    META + key
+    for key in (
+        "clientCapabilities",
+        "clientInfo",
+        "logLevel",
+        "protocolVersion",
+        "serverInfo",
+        "subscriptionId",
+    )
+)
+
+
+def result_of(message: JSON, upstream: str) -> JSON:
+    """The result of an answer; UpstreamError in the server's own words where it is an error."""
+    error, result = message.get("error"), message.get("result")
+    if error is not None:
+        raise _refusal(error, upstream)
+    if isinstance(result, dict):
+        return cast(JSON, result)
+    wrong = "an answer without a result" if result is None else "a result that is no object"
+    raise UpstreamError(f"{upstream} gave {wrong}.", upstream=upstream)
+
+
+def _refusal(error: Any, upstream: str) -> UpstreamError:
+    body = cast(JSON, error) if isinstance(error, dict) else {"message": error}
+    said, code = body.get("message"), body.get("code")
+    is_number = isinstance(code, int) and not isinstance(code, bool)
+    return UpstreamError(
+        said if isinstance(said, str) and said.strip() else f"error {_quoted(str(body))}",
+        upstream=upstream,
+        upstream_code=code if is_number else None,
+        upstream_data=body.get("data") if _is_small(body.get("data")) else None,
+    )
+
+
+def _is_small(data: Any) -> bool:
+    try:
+        return len(json.dumps(data)) <= _MOST_DATA
+    except RecursionError:
+        return False
+
+
+def _quoted(text: str) -> str:
+    return visible(text if len(text) <= _QUOTED else text[:_QUOTED] + "…")
+
+
+def answered(result: JSON, upstream: str) -> JSON:
+    """The result without what the stateless era adds to it; all else as it came."""
+    kind = result.get("resultType", COMPLETE)
+    if kind != COMPLETE:
+        wanted = _quoted(repr(kind))
+        raise UpstreamError(
+            f"It wants more before it answers ({wanted}), and a gateway has nothing to give.",
+            upstream=upstream,
+        )
+    kept = {key: value for key, value in result.items() if key != "resultType"}
+    meta = kept.get("_meta")
+    if isinstance(meta, dict):
+        named = cast(dict[str, Any], meta)
+        others = {key: value for key, value in named.items() if key not in _OF_THE_ERA}
+        if len(others) < len(named):
+            kept["_meta"] = others
+            if not others:
+                del kept["_meta"]
+    return kept

@@ -21,6 +21,6 @@ def build_gateway(
 
 
 def _open(reach: Reach) -> Upstream:
-    from everkept.upstreams.opening import open_upstream
+    from everkept.upstreams.upstream import open_upstream
 
     return open_upstream(reach, upstream_environment())

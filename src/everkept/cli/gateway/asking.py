@@ -11,7 +11,7 @@ import click
 
 from everkept.core.upstreams import Reach, Upstream
 from everkept.settings import Settings, upstream_environment
-from everkept.upstreams.opening import open_upstream
+from everkept.upstreams.upstream import open_upstream
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ import pytest
 
 from everkept.core.upstreams import Endpoint
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.http.faults import Kind, of_exception
-from everkept.upstreams.http.link import connect_http
-from everkept.upstreams.http.wire import Post
-from everkept.upstreams.owned import OwnedUpstream
+from everkept.upstreams.http import connect_http
+from everkept.upstreams.http_faults import Kind, of_exception
+from everkept.upstreams.http_wire import Post
+from everkept.upstreams.upstream import OwnedUpstream
 from http_upstreaming import (
     HANG,
     HELLO,

@@ -8,7 +8,7 @@ import pytest
 
 from everkept.core.upstreams import Launch
 from everkept.errors import UpstreamUnavailable
-from everkept.upstreams.stdio.launching import INHERITED, Program, program
+from everkept.upstreams.program import INHERITED, Program, program
 
 HOME = "USERPROFILE" if sys.platform == "win32" else "HOME"
 OURS = {"PATH": os.environ["PATH"], "TOKEN": "secret", "EVERKEPT_DATA_DIR": "/data"}

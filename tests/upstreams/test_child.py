@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from everkept.upstreams.stdio.remarks import LOGGED, MOST_LINES, Remarks
+from everkept.upstreams.child import LOGGED, MOST_LINES, Remarks
 from upstreaming import Clock
 
 

@@ -1,12 +1,17 @@
 """No program that we start, and none that it starts, is left when we are gone."""
 
 import asyncio
+import logging
 import os
 import signal
+import subprocess
+import sys
+from typing import Any
 
 import psutil
 import pytest
 
+from everkept.upstreams.process_group import Process
 from processes import acting
 from upstreaming import PATIENCE, PROGRAM, gone, lives, pid_of, started, until
 
@@ -15,7 +20,7 @@ ENDS = pytest.mark.parametrize(
 )
 
 
-ROUNDS = 8
+ROUNDS_OF_ENDS = 8
 
 
 def our_children() -> set[int]:
@@ -50,7 +55,7 @@ async def test_they_end_when_we_are_killed(options: tuple[str, ...]) -> None:
 
 async def test_it_ends_when_we_are_killed_while_it_begins() -> None:
     programs: set[int] = set()
-    for _ in range(ROUNDS):
+    for _ in range(ROUNDS_OF_ENDS):
         with acting("upstreaming:begin", "--stays", "--silent") as holder:
             process = psutil.Process(holder.process.pid)
             begun: set[int] = set()
@@ -89,3 +94,68 @@ async def test_a_start_that_is_given_up_leaves_nothing() -> None:
         new = our_children() - before
         await upstream.close()
         await gone(*new)
+
+
+PIPES: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+COMMAND = (sys.executable, "-ISc", "input()")
+ROUNDS = 40
+
+
+async def ended(process: Process) -> None:
+    async with asyncio.timeout(PATIENCE):
+        await process.exited.wait()
+    await asyncio.sleep(0)
+
+
+async def test_the_end_of_a_process_that_was_let_go_just_then_is_known(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    for _ in range(ROUNDS):
+        process = Process()
+        await process.start(*COMMAND, **PIPES)
+        system = psutil.Process(process.pid)
+        os.kill(process.pid, signal.SIGTERM)
+        while is_running(system):  # without a turn of the loop: it does not know yet
+            pass
+        process.let_go()
+        await ended(process)
+    assert caplog.messages == []
+
+
+def is_running(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def test_a_process_that_is_let_go_loses_its_input() -> None:
+    process = Process()
+    await process.start(*COMMAND, **PIPES)
+    process.let_go()
+    await ended(process)
+    await gone(process.pid)
+    process.let_go()
+
+
+@pytest.mark.parametrize("turns", [1, 2])  # of the loop
+async def test_a_start_that_is_cancelled_is_known_to_have_begun(turns: int) -> None:
+    process = Process()
+    starting = asyncio.create_task(process.start(*COMMAND, **PIPES))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait({starting})
+    assert starting.cancelled()
+    assert process.pid
+    process.let_go()
+    await ended(process)
+
+
+async def test_what_cannot_be_started_is_raised() -> None:
+    process = Process()
+    with pytest.raises(OSError, match="no-such-program"):
+        await process.start("no-such-program", **PIPES)
+    process.let_go()
+    assert not process.pid

@@ -5,7 +5,7 @@ import httpx2
 import pytest
 
 from everkept.errors import UpstreamUnavailable
-from everkept.upstreams.http.faults import Kind, of_exception, of_status
+from everkept.upstreams.http_faults import Kind, of_exception, of_status
 from http_upstreaming import (
     Era,
     Received,

@@ -1,6 +1,10 @@
-"""What an upstream makes of the answers and the ends of a link."""
+"""An upstream as the gateway sees it, and one that is chosen by its entry."""
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,11 +13,10 @@ import pytest
 
 from everkept.core.upstreams import Endpoint, Launch, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.links import Link, LinkEnded, NotSent
-from everkept.upstreams.owned import OwnedUpstream
-from upstreaming import Clock
+from everkept.upstreams.link import Link, LinkEnded, NotSent
+from everkept.upstreams.upstream import OwnedUpstream, open_upstream
+from upstreaming import PATIENCE, Clock, actor
 
-PATIENCE = 30
 JSON = dict[str, Any]
 Answer = Callable[[str, JSON], Awaitable[JSON]]
 
@@ -313,3 +316,41 @@ async def test_no_progress_gives_a_call_time_for_ever(
         assert len(told) == min(steps, 14)  # 1.4 seconds each
         await asyncio.sleep(0)
         assert server.probes == (0 if steps else 1)
+
+
+WEIGHED = """
+import json, sys
+from everkept.core.upstreams import Endpoint, Launch, Reach
+from everkept.upstreams.upstream import open_upstream
+open_upstream(Reach("a", Launch("x")), {})
+open_upstream(Reach("b", Endpoint("http://127.0.0.1:1/mcp")), {})
+heavy = {"mcp", "httpx2", "jsonschema", "pydantic", "ctypes", "everkept.upstreams.stdio"}
+print(json.dumps(sorted(heavy & set(sys.modules))))
+"""
+
+
+async def test_a_program_is_started() -> None:
+    upstream = open_upstream(Reach("notes", actor()), dict(os.environ))
+    try:
+        assert (await upstream.call("name", {}))["structuredContent"] == {"name": "actor"}
+        assert upstream.name == "notes"
+    finally:
+        await upstream.close()
+
+
+@pytest.mark.parametrize("way", [Launch("no-such-program"), Endpoint("http://127.0.0.1:1/mcp")])
+async def test_what_cannot_be_reached_is_unavailable(way: Launch | Endpoint) -> None:
+    upstream = open_upstream(Reach("notes", way), dict(os.environ))
+    try:
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(UpstreamUnavailable):
+                await upstream.tools()
+    finally:
+        await upstream.close()
+
+
+def test_an_upstream_that_is_not_used_loads_nothing() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", WEIGHED], capture_output=True, check=True, timeout=PATIENCE
+    )
+    assert json.loads(said.stdout) == []

@@ -1,14 +1,14 @@
-"""The port Upstream over any way to connect."""
+"""An upstream of the gateway: opened by what its entry says, over a connection with an owner."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 from everkept.core.sessions import Report
-from everkept.core.upstreams import JSON, MOST_RENEWALS, Launch, Reach
+from everkept.core.upstreams import JSON, MOST_RENEWALS, Launch, Reach, Upstream
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.links import NOT_KNOWN, Connect, Link, LinkEnded, NotSent
+from everkept.upstreams.link import NOT_KNOWN, Connect, Link, LinkEnded, NotSent
 from everkept.upstreams.owner import PAUSES, Owner
 
 PROBE = 5.0  # seconds for a server to answer anything at all
@@ -187,3 +187,31 @@ class _Patience:
         if self.scope.when() == self._last:
             return f"within {self._seconds * MOST_RENEWALS:g} s, in spite of its progress"
         return f"within {self._seconds:g} s after its last word of progress"
+
+
+def open_upstream(reach: Reach, environment: Mapping[str, str]) -> Upstream:
+    """An upstream that has not been started yet: nothing is loaded for it before its first use."""
+    return OwnedUpstream(reach, environment, _connect)
+
+
+@asynccontextmanager
+async def _connect(
+    reach: Reach, environment: Mapping[str, str], tools_changed: Callable[[], None]
+) -> AsyncGenerator[Link, None]:
+    # An HTTP client takes a while to import: others are served meanwhile.
+    load = _stdio if isinstance(reach.way, Launch) else _http
+    connect = await asyncio.to_thread(load)
+    async with connect(reach, environment, tools_changed) as link:
+        yield link
+
+
+def _stdio() -> Connect:
+    from everkept.upstreams.stdio import connect_stdio
+
+    return connect_stdio
+
+
+def _http() -> Connect:
+    from everkept.upstreams.http import connect_http
+
+    return connect_http

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from typing import Any, cast
@@ -13,8 +12,7 @@ from everkept import __version__
 from everkept.core.protocol import MESSAGE_LIMIT
 from everkept.core.sessions import Report
 from everkept.core.upstreams import GATEWAY_CLIENT, JSON
-from everkept.errors import UpstreamUnavailable
-from everkept.upstreams.http.faults import (
+from everkept.upstreams.http_faults import (
     BAD_REQUEST,
     BUSY,
     EXPIRED,
@@ -34,14 +32,11 @@ from everkept.upstreams.http.faults import (
     overlong,
     unreadable,
 )
-from everkept.upstreams.http.headers import VERSION
-from everkept.upstreams.http.places import Target
-from everkept.upstreams.messages import Unreadable, read, written
-from everkept.upstreams.rpc import METHOD_NOT_FOUND, Call
+from everkept.upstreams.http_target import VERSION, Target, transport_to
+from everkept.upstreams.rpc import METHOD_NOT_FOUND, Call, Unreadable, read, written
 from everkept.values import replace
 
 REFUSAL_LIMIT = 64 * 1024  # bytes of an answer that is an error
-IDLE_SECONDS = 3.0  # servers close a connection after 5, and it must not be used just then
 NOTE_SECONDS = 2.0  # for what no call waits for, such as a farewell
 RESUME_SECONDS = (0.1, 60.0)  # before a stream is resumed, whatever the server wishes
 RESUME_PAUSE = 1.0  # seconds, if the server has no wish
@@ -53,7 +48,6 @@ KEEPS_METHOD = (307, 308)
 OF_US = (UNAUTHORIZED, FORBIDDEN, BUSY)  # about who asks, not about the question
 UNREAD = (-32000, -32600)  # codes of servers that refuse a session they do not know
 SESSION = "mcp-session-id"
-PROXIES = ("http", "https")
 EVENTS, PLAIN = "text/event-stream", "application/json"
 
 # It logs headers and addresses; our own errors have what matters of them.
@@ -115,15 +109,7 @@ class Wire:
         }
         # The caller knows how long to wait for an answer.
         self._extensions = {"timeout": {"connect": connect_seconds}}
-        self._transport = httpx2.AsyncHTTPTransport(
-            verify=_trusted(target),
-            proxy=_proxy(target),
-            # No most: a call must not wait until another one ends.
-            limits=httpx2.Limits(
-                max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS
-            ),
-            trust_env=False,
-        )
+        self._transport = transport_to(target)
 
     async def exchange(self, post: Post) -> JSON:
         """Send a call, and return the message that answers it; raise NoAnswer if none does."""
@@ -349,40 +335,6 @@ def _pause(event: httpx2.ServerSentEvent, pause: float) -> float:
         return pause
     least, most = RESUME_SECONDS
     return max(least, min(event.retry, most * 1000) / 1000)
-
-
-def _trusted(target: Target) -> ssl.SSLContext:
-    if target.certificates is None:
-        return httpx2.create_ssl_context(trust_env=False)
-    try:
-        return ssl.create_default_context(cafile=target.certificates)
-    except OSError as error:
-        raise UpstreamUnavailable(
-            target.upstream,
-            f"cannot be reached: SSL_CERT_FILE is {target.certificates}, which cannot be used "
-            f"({error.strerror or error}).",
-            hint="It must be a file of certificates in PEM.",
-            retry_possible=False,
-        ) from error
-
-
-def _proxy(target: Target) -> httpx2.Proxy | None:
-    if target.proxy is None:
-        return None
-    wrong = "is no address"
-    try:
-        proxy = httpx2.Proxy(target.proxy)
-        if proxy.url.scheme in PROXIES:
-            return proxy
-        wrong = f"speaks {proxy.url.scheme}, which is not supported"
-    except (ValueError, httpx2.InvalidURL):
-        pass
-    raise UpstreamUnavailable(
-        target.upstream,
-        f"cannot be reached: the proxy that the environment names {wrong}.",
-        hint="HTTPS_PROXY, HTTP_PROXY and ALL_PROXY name it, NO_PROXY the exceptions.",
-        retry_possible=False,
-    )
 
 
 def _location(request: httpx2.Request, response: httpx2.Response) -> str:

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from everkept.core.protocol import HANDSHAKE_VERSIONS
+from everkept.core.upstreams import Endpoint, Launch, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.greeting import Greeting, greet
+from everkept.upstreams.link import Greeting, filled, greet, hiding
 
 JSON = dict[str, Any]
 TELLS = {"capabilities": {"tools": {"listChanged": True}}}
@@ -75,3 +76,45 @@ async def test_a_version_that_we_do_not_speak_is_named(version: Any) -> None:
 async def test_only_a_plain_yes_is_a_promise_to_tell_of_changes(capabilities: Any) -> None:
     answer = {"protocolVersion": "2025-06-18", "capabilities": capabilities}
     assert not (await Server(initialize=answer).greeted()).tells_of_changes
+
+
+def test_variables_are_replaced_once_and_wherever_they_stand() -> None:
+    ours = {"A": "${B}", "B": "$x\\1"}
+    values = {"one": "${A}-${B}", "two": "$A {B} ${}", "three": ""}
+    assert filled(values, ours, "notes") == {
+        "one": "${B}-$x\\1",
+        "two": "$A {B} ${}",
+        "three": "",
+    }
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    with pytest.raises(UpstreamUnavailable) as caught:
+        filled({"Authorization": "Bearer ${TOKEN}"}, {"OTHER": "x"}, "notes")
+    assert "TOKEN" in caught.value.message
+    assert caught.value.facts["upstream"] == "notes"
+    assert not caught.value.retry_possible
+
+
+def test_a_variable_that_is_empty_is_set() -> None:
+    assert filled({"a": "<${E}>"}, {"E": ""}, "notes") == {"a": "<>"}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        Launch("x", env={"A": "Bearer ${TOKEN}", "B": "${LONGER}-${HOME}-${MISSING}-${SHORT}"}),
+        Endpoint("http://x", {"A": "Bearer ${TOKEN}", "B": "${LONGER}-${HOME}-${SHORT}"}),
+    ],
+)
+def test_what_was_filled_in_is_hidden_in_what_a_server_says(way: Launch | Endpoint) -> None:
+    ours = {"TOKEN": "s3cret", "LONGER": "s3cret-er", "HOME": "/home/ada", "SHORT": "on"}
+    hide = hiding(Reach("notes", way), ours | {"OTHER": "plain words"})
+    assert hide("got s3cret and s3cret-er in /home/ada, plain words only") == (
+        "got [masked: variable] and [masked: variable] in /home/ada, plain words only"
+    )
+
+
+def test_what_looks_like_a_secret_is_hidden_too() -> None:
+    hide = hiding(Reach("notes", Launch("x")), {})
+    assert "Tr0ub4dor&3xyz" not in hide("login failed: password=Tr0ub4dor&3xyz")

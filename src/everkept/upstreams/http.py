@@ -11,8 +11,7 @@ from everkept.core.protocol import STATELESS_VERSION
 from everkept.core.sessions import Report
 from everkept.core.upstreams import JSON, Endpoint, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.greeting import Greeting, greet, stateless_meta, tells
-from everkept.upstreams.http.faults import (
+from everkept.upstreams.http_faults import (
     BAD_REQUEST,
     FAILED,
     FORBIDDEN,
@@ -21,12 +20,19 @@ from everkept.upstreams.http.faults import (
     Kind,
     NoAnswer,
 )
-from everkept.upstreams.http.headers import StatelessHeaders
-from everkept.upstreams.http.places import Target, target_of
-from everkept.upstreams.http.wire import Post, Wire
-from everkept.upstreams.links import NOT_KNOWN, Link, LinkEnded, NotSent
-from everkept.upstreams.results import answered, result_of
-from everkept.upstreams.rpc import Rpc
+from everkept.upstreams.http_target import StatelessHeaders, Target, target_of
+from everkept.upstreams.http_wire import Post, Wire
+from everkept.upstreams.link import (
+    NOT_KNOWN,
+    Greeting,
+    Link,
+    LinkEnded,
+    NotSent,
+    greet,
+    stateless_meta,
+    tells,
+)
+from everkept.upstreams.rpc import Rpc, answered, result_of
 
 DISCOVERY = 10.0  # seconds; a server of the older era may leave the question without an answer
 CONFIRMATION = 5.0  # seconds to find out whether a server is still there

@@ -1,4 +1,4 @@
-"""Which program is to be started, where, and with which environment."""
+"""The program that is started for a server: which, where, and with which environment."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from everkept.core.upstreams import Launch
 from everkept.errors import UpstreamUnavailable
-from everkept.upstreams.variables import filled
+from everkept.upstreams.link import filled
 from everkept.values import Value
 
 # What the official clients let a server inherit: enough to run, and no secrets.

@@ -1,1 +1,0 @@
-"""Servers that have an address, spoken to over Streamable HTTP."""

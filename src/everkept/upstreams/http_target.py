@@ -1,0 +1,300 @@
+"""A server over HTTP: its address, the way there, and the headers that its requests need."""
+
+import logging
+import re
+import ssl
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address, ip_network
+from typing import Any, cast
+from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+
+import httpx2
+
+from everkept.core.protocol import STATELESS_VERSION
+from everkept.core.upstreams import JSON, Endpoint
+from everkept.errors import InvalidInput, UpstreamUnavailable
+from everkept.upstreams.link import filled
+from everkept.values import Value, field
+
+PORTS = {"http": 80, "https": 443}
+PROXIES = ("http", "https")
+IDLE_SECONDS = 3.0  # servers close a connection after 5, and it must not be used just then
+
+
+class Target(Value):
+    """A server, ready to be spoken to. `shown` is for messages; address, headers and proxy may
+    hold secrets."""
+
+    upstream: str  # its name
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(repr=False)
+    shown: str
+    proxy: str | None = field(repr=False)
+    certificates: str | None  # a file to trust in place of the system's
+
+
+def target_of(endpoint: Endpoint, environment: Mapping[str, str], upstream: str) -> Target:
+    """Raises UpstreamUnavailable where the address or a header cannot be used."""
+    parts = _split(endpoint.url, upstream)
+    headers = filled(endpoint.headers, environment, upstream)
+    for name, value in headers.items():
+        # A secret read from a file often brings a line break along.
+        headers[name] = value.strip()
+        if not (headers[name].isascii() and headers[name].isprintable()):
+            raise UpstreamUnavailable(
+                upstream,
+                f"cannot be sent the header {name}: its value holds what no header can.",
+                hint="Only ASCII characters that can be seen are allowed.",
+                retry_possible=False,
+            )
+    if parts.username is not None and not any(name.lower() == "authorization" for name in headers):
+        headers["Authorization"] = _basic(parts.username, parts.password or "")
+    place = parts.netloc.rpartition("@")[2]
+    proxy = proxy_for(parts.scheme, parts.hostname or "", parts.port, environment)
+    return Target(
+        upstream=upstream,
+        url=urlunsplit(parts._replace(netloc=place, fragment="")),
+        headers=headers,
+        shown=place if proxy is None else f"{place} (by the proxy {_without_secrets(proxy)})",
+        proxy=proxy,
+        certificates=environment.get("SSL_CERT_FILE") or None,
+    )
+
+
+def _split(url: str, upstream: str) -> SplitResult:
+    try:
+        parts = urlsplit(url.strip())
+        is_usable = parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_usable, parts = False, urlsplit("")
+    if not is_usable:
+        raise UpstreamUnavailable(
+            upstream,
+            "has a `url` that is no address.",
+            hint="Write it like https://example.org/mcp.",
+            retry_possible=False,
+        )
+    return parts
+
+
+def _without_secrets(proxy: str) -> str:
+    return proxy.partition("://")[2].rpartition("@")[2].partition("/")[0]
+
+
+def _basic(user: str, password: str) -> str:
+    # In a header of its own it stays out of what libraries log about addresses.
+    pair = f"{unquote(user)}:{unquote(password)}"
+    return f"Basic {b64encode(pair.encode()).decode()}"
+
+
+def proxy_for(
+    scheme: str, host: str, port: int | None, environment: Mapping[str, str]
+) -> str | None:
+    """The proxy that the usual variables name, or None. This machine is never reached by one."""
+    if _is_here(host) or _is_excepted(host, port or PORTS[scheme], _value("no_proxy", environment)):
+        return None
+    proxy = _value(f"{scheme}_proxy", environment) or _value("all_proxy", environment)
+    return proxy if not proxy or "://" in proxy else f"http://{proxy}"
+
+
+def _value(name: str, environment: Mapping[str, str]) -> str | None:
+    return environment.get(name) or environment.get(name.upper()) or None
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_excepted(host: str, port: int, exceptions: str | None) -> bool:
+    return any(
+        _excepts(entry.strip().lower(), host.lower(), port)
+        for entry in (exceptions or "").split(",")
+    )
+
+
+def _excepts(entry: str, host: str, port: int) -> bool:
+    if not entry or entry == "*":
+        return entry == "*"
+    name, separator, digits = entry.rpartition(":")
+    if separator and digits.isdecimal() and ":" not in name.strip("[]"):
+        return int(digits) == port and _excepts(name, host, port)
+    try:
+        return ip_address(host) in ip_network(entry.strip("[]"), strict=False)
+    except ValueError:
+        name = entry.removeprefix("*").removeprefix(".")
+        return host == name or host.endswith(f".{name}")
+
+
+def transport_to(target: Target) -> httpx2.AsyncHTTPTransport:
+    """Raise UpstreamUnavailable for certificates or a proxy that cannot be used."""
+    return httpx2.AsyncHTTPTransport(
+        verify=_trusted(target),
+        proxy=_proxy(target),
+        # No most: a call must not wait until another one ends.
+        limits=httpx2.Limits(
+            max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS
+        ),
+        trust_env=False,
+    )
+
+
+def _trusted(target: Target) -> ssl.SSLContext:
+    if target.certificates is None:
+        return httpx2.create_ssl_context(trust_env=False)
+    try:
+        return ssl.create_default_context(cafile=target.certificates)
+    except OSError as error:
+        raise UpstreamUnavailable(
+            target.upstream,
+            f"cannot be reached: SSL_CERT_FILE is {target.certificates}, which cannot be used "
+            f"({error.strerror or error}).",
+            hint="It must be a file of certificates in PEM.",
+            retry_possible=False,
+        ) from error
+
+
+def _proxy(target: Target) -> httpx2.Proxy | None:
+    if target.proxy is None:
+        return None
+    wrong = "is no address"
+    try:
+        proxy = httpx2.Proxy(target.proxy)
+        if proxy.url.scheme in PROXIES:
+            return proxy
+        wrong = f"speaks {proxy.url.scheme}, which is not supported"
+    except (ValueError, httpx2.InvalidURL):
+        pass
+    raise UpstreamUnavailable(
+        target.upstream,
+        f"cannot be reached: the proxy that the environment names {wrong}.",
+        hint="HTTPS_PROXY, HTTP_PROXY and ALL_PROXY name it, NO_PROXY the exceptions.",
+        retry_possible=False,
+    )
+
+
+VERSION = "mcp-protocol-version"
+
+_NAMES = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # by method
+_MARK = "x-mcp-header"  # in the schema of an argument: the name of its header
+_TYPES = ("string", "integer", "boolean")  # no number: not everyone writes a float in the same way
+_PLAIN = re.compile(r"[\x20-\x7E]*")
+_ENCODED = re.compile(r"=\?base64\?.*\?=")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110, 5.6.2
+
+_DATA = ("const", "default", "enum", "examples")  # keywords of a schema whose values are none
+
+Path = tuple[str, ...]
+
+log = logging.getLogger(__name__)
+
+
+class StatelessHeaders:
+    """Knows which arguments of which tools a server wants in headers, once it has listed them."""
+
+    def __init__(self, upstream: str) -> None:
+        self._upstream = upstream
+        self._wanted: dict[str, dict[Path, str]] = {}  # by tool: the header of each argument
+
+    def of(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
+        """Raise InvalidInput for values that JSON has, and no header."""
+        headers = {VERSION: STATELESS_VERSION, "mcp-method": method}
+        named = params.get(_NAMES.get(method, ""))
+        if not isinstance(named, str):
+            return headers
+        try:
+            headers["mcp-name"] = _encoded(named)
+            for path, token in (
+                self._wanted.get(named, {}).items() if method == "tools/call" else ()
+            ):
+                if (value := _written(params.get("arguments"), path)) is not None:
+                    headers[f"mcp-param-{token}"] = _encoded(value)
+        except UnicodeEncodeError as error:
+            raise InvalidInput(
+                f"The arguments cannot be sent: {self._upstream} wants one of them in a header, "
+                "and it holds half a character."
+            ) from error
+        return headers
+
+    def learn(self, listing: JSON) -> JSON:
+        """Read a page of tools/list; return it without tools whose headers cannot be written,
+        which the protocol forbids to use."""
+        listed: Any = listing.get("tools")
+        if not isinstance(listed, list):
+            return listing
+        kept = [tool for tool in cast(list[Any], listed) if self._is_usable(tool)]
+        return listing if len(kept) == len(cast(list[Any], listed)) else listing | {"tools": kept}
+
+    def _is_usable(self, tool: Any) -> bool:
+        described = cast(JSON, tool) if isinstance(tool, dict) else {}
+        name = described.get("name")
+        if not isinstance(name, str):
+            return True
+        self._wanted.pop(name, None)
+        try:
+            self._wanted[name] = _wanted(described.get("inputSchema"))
+        except ValueError as error:
+            log.warning("%s: the tool %s is left out: %s", self._upstream, name, error)
+            return False
+        return True
+
+
+def _encoded(value: str) -> str:
+    is_plain = _PLAIN.fullmatch(value) and value == value.strip() and not _ENCODED.fullmatch(value)
+    return value if is_plain else f"=?base64?{b64encode(value.encode()).decode()}?="
+
+
+def _written(arguments: Any, path: Path) -> str | None:
+    """Return the argument as text; None if there is none, or no text for it."""
+    value = arguments
+    for key in path:
+        value = cast(JSON, value).get(key) if isinstance(value, dict) else None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    try:
+        return str(value) if isinstance(value, str | int | float) else None
+    except ValueError:  # too many digits
+        return None
+
+
+def _wanted(schema: Any) -> dict[Path, str]:
+    """Return the header of each argument that has one; raise ValueError for what is forbidden."""
+    found: dict[Path, str] = {}
+    for path, described in _schemas(schema):
+        if _MARK not in described:
+            continue
+        token, kind = described[_MARK], described.get("type")
+        where = ".".join(path or ())
+        if not path:
+            raise ValueError(f"{_MARK} is not on an argument")
+        if not (isinstance(token, str) and _TOKEN.fullmatch(token)):
+            raise ValueError(f"{_MARK} of {where!r} is not the name of a header")
+        if kind not in _TYPES:
+            raise ValueError(f"{where!r} has {_MARK}, and is not a {', '.join(_TYPES)}")
+        if token.lower() in (other.lower() for other in found.values()):
+            raise ValueError(f"two arguments have the {_MARK} {token!r}")
+        found[path] = token
+    return found
+
+
+def _schemas(root: Any) -> Iterator[tuple[Path | None, JSON]]:
+    """Each schema inside a schema, with the path of the argument it describes, if any."""
+    waiting: list[tuple[Path | None, Any]] = [((), root)]
+    while waiting:
+        path, node = waiting.pop()
+        if not isinstance(node, dict):
+            continue
+        schema = cast(JSON, node)
+        yield path, schema
+        for keyword, value in schema.items():
+            if keyword == "properties" and isinstance(value, dict):
+                for name, inner in cast(JSON, value).items():
+                    waiting.append((None if path is None else (*path, name), inner))
+            elif keyword not in _DATA:
+                inside = cast(list[Any], value) if isinstance(value, list) else [value]
+                waiting.extend((None, inner) for inner in inside)

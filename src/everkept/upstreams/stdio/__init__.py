@@ -1,1 +1,0 @@
-"""Servers that are programs, spoken to over their standard input and output."""
