@@ -228,6 +228,6 @@ async def test_an_error_about_headers_is_the_servers_where_it_read_the_call() ->
 async def test_a_call_counts_as_sent_from_its_body_on() -> None:
     post = Post(1, "tools/call", {}, {})
     unreached = of_exception(httpx2.ConnectError(""), "here")
-    assert post.failed(unreached).fault.kind is Kind.UNREACHED
+    assert post.fault_of(unreached).kind is Kind.UNREACHED
     assert [chunk async for chunk in post] == [post.body]
-    assert post.failed(unreached).fault.kind is Kind.BROKEN
+    assert post.fault_of(unreached).kind is Kind.BROKEN

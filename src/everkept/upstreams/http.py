@@ -41,6 +41,7 @@ LISTEN_PAUSES = (1.0, 5.0, 30.0)  # seconds before listening anew; the last one 
 CALL, LISTEN = "tools/call", "subscriptions/listen"
 ANSWERED = (Kind.REFUSED, Kind.UNCLEAR, Kind.UNREADABLE)
 HEADER_MISMATCH = -32020
+MAX_REPLIES = 100  # under way at the same time
 MOST_PAGES = 100  # of tools/list, where only headers are looked for
 
 log = logging.getLogger(__name__)
@@ -145,10 +146,8 @@ class HttpLink:
         try:
             result = await self._send(post)
         except NoAnswer as failed:
-            post.settled.set()
             raise await self._failure(post, failed.fault) from None
         finally:
-            post.settled.set()
             self._waiting.discard(post)
             self._leave_if_absent()
         if not self._is_stateless:
@@ -179,6 +178,7 @@ class HttpLink:
             self._abandon(post)
             raise
         finally:
+            post.settled.set()
             self._open.discard(post)
         return result_of(answer, self._upstream)
 
@@ -201,7 +201,9 @@ class HttpLink:
             self._start(self._wire.note({"method": "notifications/cancelled", "params": said}))
 
     def _reply(self, message: JSON) -> None:
-        self._start(self._wire.note(message))
+        # A server that asks and asks, and is slow to read, gets no more answers.
+        if len(self._tasks) < MAX_REPLIES:
+            self._start(self._wire.note(message))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Do it beside the calls, for as long as the connection is open."""
@@ -303,7 +305,7 @@ class HttpLink:
             offered = found.get("supportedVersions")
             if isinstance(offered, list) and STATELESS_VERSION in cast(list[Any], offered):
                 return Greeting(is_stateless=True, tells_of_changes=tells(found))
-        # The word that ends a handshake is sent in `begin`: what follows must not overtake it.
+        # The word that ends a handshake is sent in `open`: what follows must not overtake it.
         return await greet(self._upstream, self._ask, lambda _method, _params: None)
 
     async def _ask(self, method: str, params: JSON) -> JSON:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from itertools import count
 from typing import Any, cast
 
 import httpx2
@@ -76,10 +77,10 @@ class Post(Call, httpx2.AsyncByteStream):
         self.is_sent = True
         yield self.body
 
-    def failed(self, fault: Fault) -> NoAnswer:
+    def fault_of(self, fault: Fault) -> Fault:
         """Never take what has been sent as unsent, whatever an exception is called."""
         is_sent = self.is_sent and fault.kind is Kind.UNREACHED
-        return NoAnswer(replace(fault, kind=Kind.BROKEN) if is_sent else fault)
+        return replace(fault, kind=Kind.BROKEN) if is_sent else fault
 
 
 class Wire:
@@ -113,45 +114,40 @@ class Wire:
 
     async def exchange(self, post: Post) -> JSON:
         """Send a call, and return the message that answers it; raise NoAnswer if none does."""
-        response = await self._sent(post)
+        request = self._request("POST", post.headers, post.body)
+        request.stream = post
         try:
-            post.status = status = response.status_code
-            if status >= BAD_REQUEST:
-                return await self._refusal(response, post)
-            if post.method == "initialize":
-                self.session = response.headers.get(SESSION, "")
-            kind = _kind(response) if status != ACCEPTED else ""
-            if kind.startswith(EVENTS):
-                return await self._streamed(response, post)
-            if kind.startswith(PLAIN):
-                # Whatever id the server wrote: there is no other request that it could answer.
-                return _answer(await self._message(response, post, MESSAGE_LIMIT))
-            raise NoAnswer(of_content(kind, self._shown))
-        finally:
-            await response.aclose()
+            response = await self._followed(request)
+            try:
+                return await self._answer(response, post)
+            finally:
+                await response.aclose()
+        except FAILURES as error:
+            raise NoAnswer(post.fault_of(of_exception(error, self._shown))) from None
+        except Unreadable as error:
+            raise NoAnswer(unreadable(str(error))) from None
 
     async def hear(self) -> None:
         """Read what the server says by itself in a session, as long as the server lets us."""
         last, pause, failures = "", RESUME_PAUSE, 0
         while self.session and failures < MAX_RESUMES:
-            failures += 1
             try:
-                response = await self._followed(self._request("GET", _resuming(last)))
-            except FAILURES as error:
-                self._watch(of_exception(error, self._shown))
-            except NoAnswer:
-                return  # it is elsewhere
+                response = await self._stream(last)
+            except NoAnswer as failed:
+                failures += 1
+                is_absent = failed.fault.kind in (Kind.UNREACHED, Kind.BROKEN)
+                is_expired = failed.fault.status == NOT_FOUND
+                self._watch(EXPIRED if is_expired else failed.fault if is_absent else None)
             else:
-                self._watch(EXPIRED if response.status_code == NOT_FOUND else None)
-                if _has_events(response):
-                    failures = 0
+                failures = 0
+                self._watch(None)
                 try:
                     async for event in _events(response):
                         last, pause = event.id or last, _pause(event, pause)
-                        with suppress(NoAnswer):
+                        with suppress(NoAnswer, Unreadable):
                             self._answer_in(event)
                 except httpx2.SSEError:
-                    failures += 1  # it is not a stream, or has an event that is too long
+                    return  # an event is too long, and would come again
                 except FAILURES:
                     pass
                 finally:
@@ -170,20 +166,26 @@ class Wire:
         finally:
             await self._transport.aclose()
 
-    async def _sent(self, post: Post) -> httpx2.Response:
-        request = self._request("POST", post.headers, post.body)
-        request.stream = post
-        try:
-            return await self._followed(request)
-        except FAILURES as error:
-            raise post.failed(of_exception(error, self._shown)) from None
+    async def _answer(self, response: httpx2.Response, post: Post) -> JSON:
+        post.status = status = response.status_code
+        if status >= BAD_REQUEST:
+            return await self._refusal(response, post)
+        if post.method == "initialize":
+            self.session = response.headers.get(SESSION, "")
+        kind = _kind(response) if status != ACCEPTED else ""
+        if kind.startswith(EVENTS):
+            return await self._streamed(response, post)
+        if kind.startswith(PLAIN):
+            # Whatever id the server wrote: there is no other request that it could answer.
+            return _answering(await _read(response, MESSAGE_LIMIT))
+        raise NoAnswer(of_content(kind, self._shown))
 
     async def _refusal(self, response: httpx2.Response, post: Post) -> JSON:
         """Return what the server says in JSON-RPC with a status that is an error."""
         status, has_session = response.status_code, SESSION in response.request.headers
         try:
-            message = await self._message(response, post, REFUSAL_LIMIT)
-        except NoAnswer:
+            message = await _read(response, REFUSAL_LIMIT)
+        except (NoAnswer, Unreadable, *FAILURES):
             message = None
         error = cast(JSON, message).get("error") if isinstance(message, dict) else None
         if not isinstance(error, dict) or status in OF_US:
@@ -201,20 +203,6 @@ class Wire:
             raise NoAnswer(EXPIRED)
         return answer
 
-    async def _message(self, response: httpx2.Response, post: Post, limit: int) -> Any:
-        size, chunks = 0, list[bytes]()
-        try:
-            async for chunk in response.aiter_bytes():
-                size += len(chunk)
-                if size > limit:
-                    raise NoAnswer(overlong(limit))
-                chunks.append(chunk)
-            return read(b"".join(chunks))
-        except FAILURES as error:
-            raise post.failed(of_exception(error, self._shown)) from None
-        except Unreadable as error:
-            raise NoAnswer(unreadable(str(error))) from None
-
     async def _streamed(self, response: httpx2.Response, post: Post) -> JSON:
         """Return the answer in a stream, which is resumed if it breaks off and says from where."""
         last, pause = "", RESUME_PAUSE
@@ -228,46 +216,48 @@ class Wire:
             except httpx2.SSEError:
                 raise NoAnswer(overlong(MESSAGE_LIMIT)) from None
             except FAILURES as error:
-                fault = post.failed(of_exception(error, self._shown)).fault
+                fault = post.fault_of(of_exception(error, self._shown))
             finally:
                 await response.aclose()
             if not last:
                 raise NoAnswer(fault)
-            response = await self._resumed(post, last, pause)
+            response = await self._resumed(last, pause)
 
     def _answer_in(self, event: httpx2.ServerSentEvent) -> JSON | None:
         if event.event != "message" or not event.data:
             return None
-        try:
-            message = read(event.data)
-        except Unreadable as error:
-            raise NoAnswer(unreadable(str(error))) from None
+        message = read(event.data)
         if isinstance(message, dict) and self._handle(cast(JSON, message)):
             return None
-        return _answer(message)
+        return _answering(message)
 
-    async def _resumed(self, post: Post, last: str, pause: float) -> httpx2.Response:
+    async def _resumed(self, last: str, pause: float) -> httpx2.Response:
         """Return the rest of a stream. The server had the call, so nothing that it answers here
         is about that, and nothing means that the call may be sent again."""
-        fault = of_end(self._shown)
+        fault = EXPIRED
         for _ in range(MAX_RESUMES):
             await asyncio.sleep(pause)
             try:
-                response = await self._followed(self._request("GET", _resuming(last)))
-            except FAILURES as error:
-                fault = of_exception(error, self._shown)
-                continue
+                return await self._stream(last)
             except NoAnswer as failed:
                 fault = failed.fault
-                continue
-            post.status = status = response.status_code
-            if _has_events(response):
-                return response
-            await response.aclose()
-            is_said = status >= BAD_REQUEST
-            kind = _kind(response)
-            fault = of_status(status, self._shown) if is_said else of_content(kind, self._shown)
         raise NoAnswer(not_resumed(fault))
+
+    async def _stream(self, last: str) -> httpx2.Response:
+        """Return a stream of events, those after the one with the id `last`."""
+        request = self._request("GET", {"last-event-id": last} if last else {})
+        try:
+            response = await self._followed(request)
+        except FAILURES as error:
+            raise NoAnswer(of_exception(error, self._shown)) from None
+        status, kind = response.status_code, _kind(response)
+        if response.is_success and kind.startswith(EVENTS):
+            return response
+        await response.aclose()
+        is_status = status >= BAD_REQUEST
+        raise NoAnswer(
+            of_status(status, self._shown) if is_status else of_content(kind, self._shown)
+        )
 
     async def _send_briefly(self, request: httpx2.Request) -> None:
         with suppress(NoAnswer, *FAILURES):  # TimeoutError among them
@@ -276,19 +266,22 @@ class Wire:
 
     async def _followed(self, request: httpx2.Request) -> httpx2.Response:
         """Send it, and again if the server moves it to another place of its own."""
-        for _ in range(MAX_REDIRECTS):
+        for moves in count():
             response = await self._transport.handle_async_request(request)
             response.request = request
-            if not 300 <= response.status_code < 400:
+            status = response.status_code
+            if not 300 <= status < 400:
                 return response
             await response.aclose()  # unread: its body may never come
-            if (moved := _moved(request, response)) is None:
-                break
+            moved = _moved(request.url, response.headers.get("location"))
+            keeps_method = request.method == "GET" or status in KEEPS_METHOD
+            is_followed = keeps_method and moves < MAX_REDIRECTS
+            if moved is None or not (is_followed and _is_same_server(request.url, moved)):
+                raise NoAnswer(of_redirect(status, _without_secrets(moved), self._shown))
             if isinstance(request.stream, Post):
-                request.stream.is_sent = False  # who sends it elsewhere has done nothing with it
-            request = moved
-        status = response.status_code
-        raise NoAnswer(of_redirect(status, _location(request, response), self._shown))
+                request.stream.is_sent = False  # a server that moves a call has not done it
+            request.url = moved
+        raise AssertionError
 
     def _request(
         self, method: str, headers: Mapping[str, str], body: bytes = b""
@@ -307,7 +300,17 @@ class Wire:
         )
 
 
-def _answer(message: Any) -> JSON:
+async def _read(response: httpx2.Response, limit: int) -> Any:
+    size, chunks = 0, list[bytes]()
+    async for chunk in response.aiter_bytes():
+        size += len(chunk)
+        if size > limit:
+            raise NoAnswer(overlong(limit))
+        chunks.append(chunk)
+    return read(b"".join(chunks))
+
+
+def _answering(message: Any) -> JSON:
     if isinstance(message, dict) and ("result" in message or "error" in message):
         return cast(JSON, message)
     raise NoAnswer(unreadable("it is no message of JSON-RPC"))
@@ -317,16 +320,8 @@ def _events(response: httpx2.Response) -> AsyncIterator[httpx2.ServerSentEvent]:
     return aiter(httpx2.EventSource(response, max_event_size=MESSAGE_LIMIT))
 
 
-def _has_events(response: httpx2.Response) -> bool:
-    return response.is_success and _kind(response).startswith(EVENTS)
-
-
 def _kind(response: httpx2.Response) -> str:
     return response.headers.get("content-type", "").lower()
-
-
-def _resuming(last: str) -> dict[str, str]:
-    return {"last-event-id": last} if last else {}
 
 
 def _pause(event: httpx2.ServerSentEvent, pause: float) -> float:
@@ -337,37 +332,22 @@ def _pause(event: httpx2.ServerSentEvent, pause: float) -> float:
     return max(least, min(event.retry, most * 1000) / 1000)
 
 
-def _location(request: httpx2.Request, response: httpx2.Response) -> str:
-    """Where a redirect leads, without what may be secret in it."""
-    url = _next(request, response)
+def _moved(here: httpx2.URL, location: str | None) -> httpx2.URL | None:
+    try:
+        return None if location is None else here.join(location)
+    except httpx2.InvalidURL:
+        return None
+
+
+def _is_same_server(here: httpx2.URL, there: httpx2.URL) -> bool:
+    """Also if it is the same host with TLS."""
+    if there.userinfo or there.host != here.host:
+        return False
+    is_upgrade = (here.scheme, there.scheme, here.port, there.port) == ("http", "https", None, None)
+    return is_upgrade or (there.scheme, there.port) == (here.scheme, here.port)
+
+
+def _without_secrets(url: httpx2.URL | None) -> str:
     if url is None:
         return "an address that is none"
     return str(url.copy_with(userinfo=b"", query=None, fragment=None))
-
-
-def _moved(request: httpx2.Request, response: httpx2.Response) -> httpx2.Request | None:
-    """Return the same request for the place that a redirect names, if it is on the same server,
-    or the same host with TLS."""
-    keeps_method = request.method == "GET" or response.status_code in KEEPS_METHOD
-    here, there = request.url, _next(request, response)
-    if there is None or there.userinfo or not keeps_method:
-        return None
-    is_here = (there.scheme, there.host, there.port) == (here.scheme, here.host, here.port)
-    upgrade = ("http", "https", here.host, None, None)
-    is_upgrade = (here.scheme, there.scheme, there.host, here.port, there.port) == upgrade
-    if not (is_here or is_upgrade):
-        return None
-    return httpx2.Request(
-        request.method,
-        there,
-        headers=request.headers,
-        stream=request.stream,
-        extensions=request.extensions,
-    )
-
-
-def _next(request: httpx2.Request, response: httpx2.Response) -> httpx2.URL | None:
-    try:
-        return request.url.join(response.headers["location"])
-    except (KeyError, httpx2.InvalidURL):
-        return None
