@@ -1,11 +1,134 @@
-"""What programs write to stderr, and what of it reaches the log."""
+"""Which program is started, where and with what environment; and what it writes to stderr."""
 
 import logging
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
-from everkept.upstreams.child import LOGGED, MOST_LINES, Remarks
+from everkept.core.upstreams import Launch
+from everkept.errors import UpstreamUnavailable
+from everkept.upstreams.child import INHERITED, LOGGED, MOST_LINES, Program, Remarks, program
 from upstreaming import Clock
+
+HOME = "USERPROFILE" if sys.platform == "win32" else "HOME"
+OURS = {"PATH": os.environ["PATH"], "TOKEN": "secret", "EVERKEPT_DATA_DIR": "/data"}
+
+
+def launched(launch: Launch, **ours: str) -> Program:
+    return program("notes", launch, OURS | ours)
+
+
+def refused(launch: Launch) -> UpstreamUnavailable:
+    with pytest.raises(UpstreamUnavailable) as error:
+        launched(launch)
+    assert not error.value.retry_possible
+    return error.value
+
+
+def script(path: Path) -> Path:
+    path.write_text("#!/bin/sh\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_program_inherits_a_short_list_and_what_is_named() -> None:
+    launch = Launch(sys.executable, env={"KEY": "${TOKEN}", "PLAIN": "$TOKEN"})
+    names = dict.fromkeys(INHERITED, "x") | {"PATH": OURS["PATH"]}
+    given = launched(launch, **names).environment
+    assert given == names | {"KEY": "secret", "PLAIN": "$TOKEN"}
+
+
+def test_a_function_of_a_shell_is_not_inherited() -> None:
+    given = launched(Launch(sys.executable), TERM="() { :; }").environment
+    assert "TERM" not in given
+
+
+def test_a_variable_that_is_not_set_is_named() -> None:
+    error = refused(Launch(sys.executable, env={"KEY": "Bearer ${MISSING}"}))
+    assert "MISSING" in error.message
+
+
+def test_a_program_is_found_by_the_path_that_it_gets(tmp_path: Path) -> None:
+    found = script(tmp_path / "server.cmd")
+    launch = Launch("server.cmd", ("-y", "x"), env={"PATH": str(tmp_path)})
+    assert launched(launch).command == (str(found), "-y", "x")
+
+
+def test_a_program_with_a_folder_in_its_name_lies_beside_where_it_will_be(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    found = script(tmp_path / "bin" / "server.cmd")
+    started = launched(Launch("bin/server.cmd", cwd=str(tmp_path)))
+    assert started.command == (str(found),)
+    assert started.folder == str(tmp_path)
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    error = refused(Launch("no-such-program"))
+    assert error.message == (
+        "notes cannot be started: there is no program no-such-program in the folders of PATH."
+    )
+    assert error.hint
+
+
+@pytest.mark.parametrize("line", ["python3 /x/flex.py", "npx -y notes"])
+def test_a_whole_line_as_a_program_is_told_where_the_rest_belongs(line: str) -> None:
+    error = refused(Launch(line))
+    assert f'"{line}"' in error.message
+    assert "`args`" in (error.hint or "")
+    assert "hush" not in refused(Launch(f"{line} --password hush-hush-22")).message
+
+
+def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
+    (tmp_path / "server.txt").touch()
+    assert "may be run" in refused(Launch(str(tmp_path / "server.txt"))).message
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    error = refused(Launch(sys.executable, cwd=str(tmp_path / "away")))
+    assert "away" in error.message
+
+
+def test_without_a_folder_it_is_the_home_folder_and_never_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = tmp_path / "home"
+    home.mkdir()
+    assert launched(Launch(sys.executable), **{HOME: str(home)}).folder == str(home)
+    for other in ("", ".", "home", str(tmp_path / "away")):
+        folder = launched(Launch(sys.executable), **{HOME: other}).folder
+        assert folder == Path(sys.executable).anchor
+
+
+def test_a_program_is_not_looked_for_where_we_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script(tmp_path / "server.cmd")
+    (tmp_path / "bin").mkdir()
+    script(tmp_path / "bin" / "server.cmd")
+    for path in ("", ".", "bin", os.pathsep.join(("", ".", "bin", ""))):
+        refused(Launch("server.cmd", env={"PATH": path}))
+    with pytest.raises(UpstreamUnavailable):
+        launched(Launch("bin/server.cmd"), **{HOME: ""})
+
+
+def test_on_windows_a_program_is_known_by_its_ending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("npx", "npx.cmd", "npx.txt"):
+        script(tmp_path / name)
+    monkeypatch.setattr(sys, "platform", "win32")
+    env = {"PATH": str(tmp_path), "PATHEXT": ".exe;.cmd;"}
+    for wanted in ("npx", "npx.cmd", str(tmp_path / "npx")):
+        assert launched(Launch(wanted, env=env)).command == (str(tmp_path / "npx.cmd"),)
+    assert "may be run" in refused(Launch(str(tmp_path / "npx.txt"), env=env)).message
+
+
+def test_a_folder_that_is_not_absolute_is_refused() -> None:
+    refused(Launch(sys.executable, cwd="."))
 
 
 @pytest.fixture(autouse=True)

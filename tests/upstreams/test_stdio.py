@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
@@ -16,8 +16,9 @@ import pytest
 from everkept.core.lines import Overlong
 from everkept.core.upstreams import ONLY, Launch, Reach, Upstream
 from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
+from everkept.upstreams.child import Child
 from everkept.upstreams.link import Link, LinkEnded, NotSent
-from everkept.upstreams.stdio import Wire, connect_stdio
+from everkept.upstreams.stdio import StdioLink, connect_stdio
 from upstreaming import PATIENCE, actor, gone, owned, pid_of, started, there, until
 
 JSON = dict[str, Any]
@@ -47,25 +48,28 @@ class Paper:
 
 
 class Talk:
-    """A wire, its pipe, and what the server said by itself."""
+    """A link, its pipe, and what the server said by itself."""
 
     def __init__(self) -> None:
         self.paper = Paper()
-        self.notices: list[tuple[str, JSON]] = []
+        self.changes: list[str] = []  # of the tools
         self.strays: list[bytes] = []
-        self.wire = Wire(
-            "notes", self.paper, lambda *notice: self.notices.append(notice), self.strays.append
+        self.link = StdioLink(
+            "notes",
+            cast(Child, self.paper),
+            lambda: self.changes.append("told"),
+            self.strays.append,
         )
 
     def comes(self, message: Any) -> None:
-        self.wire.on_line(message if isinstance(message, bytes) else json.dumps(message).encode())
+        self.link.on_line(message if isinstance(message, bytes) else json.dumps(message).encode())
 
     def answer(self, request_id: Any, **body: Any) -> None:
         self.comes({"jsonrpc": "2.0", "id": request_id, **body})
 
     async def asked(self, count: int = 1) -> list[asyncio.Task[JSON]]:
         """So many requests that wait for their answers."""
-        tasks = [asyncio.create_task(self.wire.request("m", {"n": n})) for n in range(count)]
+        tasks = [asyncio.create_task(self.link.request("m", {"n": n})) for n in range(count)]
         await asyncio.sleep(0)
         return tasks
 
@@ -158,7 +162,7 @@ async def test_a_line_that_is_too_long_fails_the_request_that_it_answers(
     talk: Talk, line: Overlong
 ) -> None:
     bad, good = await talk.asked(2)
-    talk.wire.on_line(line)
+    talk.link.on_line(line)
     talk.answer(2, result={})
     assert "16,777,216 bytes" in (await failure(bad)).args[0]
     assert await good == {}
@@ -166,13 +170,13 @@ async def test_a_line_that_is_too_long_fails_the_request_that_it_answers(
 
 async def test_a_line_that_is_too_long_fails_the_only_request_there_is(talk: Talk) -> None:
     [task] = await talk.asked()
-    talk.wire.on_line(Overlong(b'{"result": "xxx', b"xxx"))
+    talk.link.on_line(Overlong(b'{"result": "xxx', b"xxx"))
     assert "bytes" in (await failure(task)).args[0]
 
 
 async def test_one_that_may_belong_to_several_fails_none(talk: Talk) -> None:
     tasks = await talk.asked(2)
-    talk.wire.on_line(Overlong(b"xxx", b'xxx "id":1}'))
+    talk.link.on_line(Overlong(b"xxx", b'xxx "id":1}'))
     for number in (1, 2):
         talk.answer(number, result={})
     assert await asyncio.gather(*tasks) == [{}, {}]
@@ -212,7 +216,7 @@ async def test_progress_is_asked_for_where_somebody_listens(talk: Talk) -> None:
         told.append(progress)
 
     params = {"_meta": {"kept": 1}}
-    task = asyncio.create_task(talk.wire.request("m", params, report))
+    task = asyncio.create_task(talk.link.request("m", params, report))
     await asyncio.sleep(0)
     assert talk.paper.sent[0]["params"]["_meta"] == {"kept": 1, "progressToken": 1}
     odd = ({"progressToken": 1}, {"progressToken": 2, "progress": 1}, {"progressToken": []})
@@ -247,20 +251,20 @@ async def test_the_end_reaches_all_who_wait_and_all_who_come_later(talk: Talk) -
     waiting = await talk.asked(2)
     talk.paper.may_write.clear()
     [unwritten] = await talk.asked()
-    talk.wire.end("ended with status 1")
+    talk.link.end("ended with status 1")
     talk.paper.may_write.set()
     for task in waiting:
         error = await failure(task)
         assert not isinstance(error, NotSent)
         assert str(error) == "ended with status 1"
-    for late in (unwritten, talk.wire.request("m", {})):
+    for late in (unwritten, talk.link.request("m", {})):
         assert isinstance(await failure(late), NotSent)
 
 
 async def test_what_nobody_would_read_is_not_sent(talk: Talk) -> None:
     [before] = await talk.asked()
     talk.paper.deafness = "ended with status 1"
-    error = await failure(talk.wire.request("m", {}))
+    error = await failure(talk.link.request("m", {}))
     assert isinstance(error, NotSent)
     assert str(error) == "ended with status 1"
     assert len(talk.paper.sent) == 1
@@ -273,7 +277,7 @@ async def test_what_could_not_be_written_was_not_sent(talk: Talk) -> None:
         talk.paper.deafness = "closed its input or output"
 
     talk.paper.write = write
-    assert isinstance(await failure(talk.wire.request("m", {})), NotSent)
+    assert isinstance(await failure(talk.link.request("m", {})), NotSent)
 
 
 async def test_a_server_may_ask_whether_we_live_and_nothing_else(talk: Talk) -> None:
@@ -287,20 +291,19 @@ async def test_a_server_may_ask_whether_we_live_and_nothing_else(talk: Talk) -> 
     assert len(talk.paper.sent) == 2
 
 
-async def test_notices_are_passed_on(talk: Talk) -> None:
-    talk.comes({"method": "notifications/tools/list_changed"})
+async def test_changed_tools_are_told_and_other_notices_are_no_matter(talk: Talk) -> None:
     talk.comes({"method": "notifications/other", "params": {"x": 1}})
-    assert talk.notices == [
-        ("notifications/tools/list_changed", {}),
-        ("notifications/other", {"x": 1}),
-    ]
+    assert talk.changes == []
+    talk.comes({"method": "notifications/tools/list_changed"})
+    assert talk.changes == ["told"]
+    assert talk.strays == []
 
 
 async def test_a_request_whose_listener_fails_is_cancelled_there(talk: Talk) -> None:
     async def report(*_: Any) -> None:
         raise ConnectionError
 
-    task = asyncio.create_task(talk.wire.request("m", {}, report))
+    task = asyncio.create_task(talk.link.request("m", {}, report))
     await asyncio.sleep(0)
     progress = {"progressToken": 1, "progress": 1}
     talk.comes({"method": "notifications/progress", "params": progress})
@@ -324,12 +327,12 @@ async def test_what_is_no_json_is_not_sent(talk: Talk) -> None:
         deep = [deep]
     for value in (float("nan"), float("inf"), deep):
         with pytest.raises(InvalidInput):
-            await talk.wire.request("m", {"x": value})
+            await talk.link.request("m", {"x": value})
     assert talk.paper.sent == []
 
 
 async def test_half_a_character_goes_as_it_is(talk: Talk) -> None:
-    task = asyncio.create_task(talk.wire.request("m", {"x": "\ud800"}))
+    task = asyncio.create_task(talk.link.request("m", {"x": "\ud800"}))
     await asyncio.sleep(0)
     assert talk.paper.sent[0]["params"] == {"x": "\ud800"}
     talk.comes(b'{"id":1,"result":{"x":"\\ud800"}}')

@@ -68,13 +68,13 @@ class HttpLink:
     def __init__(
         self, target: Target, connect_seconds: float, on_tools_changed: Callable[[], None]
     ) -> None:
-        self._rpc = Rpc(self._on_notice, self._reply)
+        self._rpc = Rpc(on_tools_changed, self._reply)
         self._wire = Wire(target, connect_seconds, self._rpc.handle, self._watch)
         self._upstream = target.upstream
         self._tell = on_tools_changed
         self._tasks: set[asyncio.Task[None]] = set()
         self._ids = count(1)
-        self._greeting: Greeting | None = None
+        self._is_stateless = False  # until the greeting says so
         self._stateless = StatelessHeaders(target.upstream)
         self._open: set[Post] = set()
         self._waiting: set[Post] = set()  # calls, and nothing that we ask for ourselves
@@ -85,11 +85,12 @@ class HttpLink:
 
     async def open(self) -> None:
         """Greet the server; raise UpstreamUnavailable if it does not answer in kind."""
-        self._greeting = await self._greeted()
+        greeting = await self._greeted()
+        self._is_stateless = greeting.is_stateless
         if not self._is_stateless:
             await self._wire.note({"method": "notifications/initialized"})
             self._start(self._wire.hear())
-        elif self._greeting.tells_of_changes:
+        elif greeting.tells_of_changes:
             self._start(self._listen())
 
     async def close(self) -> None:
@@ -135,10 +136,6 @@ class HttpLink:
             if self._has_ended.is_set() or not is_answer:
                 self.end(fault.reason)
                 raise LinkEnded(self._reason) from None
-
-    @property
-    def _is_stateless(self) -> bool:
-        return self._greeting is not None and self._greeting.is_stateless
 
     async def _request(self, post: Post) -> JSON:
         if post.method != LISTEN:
@@ -196,7 +193,7 @@ class HttpLink:
 
     def _abandon(self, post: Post) -> None:
         """Cancel the call at the server. In the stateless era the closed exchange says it."""
-        if post.is_sent and not self._is_stateless and self._greeting is not None:
+        if post.is_sent and self._wire.version:
             said = {"requestId": post.id, "reason": "not needed"}
             self._start(self._wire.note({"method": "notifications/cancelled", "params": said}))
 
@@ -332,7 +329,3 @@ class HttpLink:
                 return
             await asyncio.sleep(pause)
             self._tell()  # whatever changed meanwhile was not heard
-
-    def _on_notice(self, method: str, _params: JSON) -> None:
-        if method == "notifications/tools/list_changed":
-            self._tell()

@@ -110,14 +110,11 @@ class Call:
 
 
 class Rpc:
-    """Calls that wait for an answer, by id. `notified` gets the server's notifications, and
-    `reply` sends our answers to what the server asks."""
+    """Calls that wait for an answer, by id. `reply` sends our answers to what the server asks."""
 
-    def __init__(
-        self, notified: Callable[[str, JSON], None], reply: Callable[[JSON], None]
-    ) -> None:
+    def __init__(self, tools_changed: Callable[[], None], reply: Callable[[JSON], None]) -> None:
         self.calls: dict[int, Call] = {}
-        self._notified = notified
+        self._tools_changed = tools_changed
         self._reply = reply
 
     def handle(self, message: JSON) -> bool:
@@ -130,8 +127,8 @@ class Rpc:
             self._reply({"id": message["id"], **_reply_to(method)})
         elif method == "notifications/progress":
             self._on_progress(named)
-        else:
-            self._notified(method, named)
+        elif method == "notifications/tools/list_changed":
+            self._tools_changed()
         return True
 
     def _on_progress(self, params: JSON) -> None:

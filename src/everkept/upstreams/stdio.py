@@ -4,16 +4,15 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from itertools import count
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from everkept.core.lines import Overlong, id_in
 from everkept.core.protocol import MESSAGE_LIMIT
 from everkept.core.sessions import Report
 from everkept.core.upstreams import JSON, Launch, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable
-from everkept.upstreams.child import Child, Remarks, running
+from everkept.upstreams.child import Child, Remarks, program, running
 from everkept.upstreams.link import (
-    Greeting,
     Link,
     LinkEnded,
     NotSent,
@@ -21,63 +20,88 @@ from everkept.upstreams.link import (
     hiding,
     stateless_meta,
 )
-from everkept.upstreams.program import program
 from everkept.upstreams.rpc import Call, Rpc, Unreadable, answered, number, read, result_of, written
 
 
-class Pipe(Protocol):
-    """Where lines go."""
+@asynccontextmanager
+async def connect_stdio(
+    reach: Reach, environment: Mapping[str, str], tools_changed: Callable[[], None]
+) -> AsyncGenerator[Link, None]:
+    """A link.Connect for a Launch."""
+    label = reach.label
+    remarks = Remarks(label, hiding(reach, environment))
+    child = Child(label, MESSAGE_LIMIT, remarks)
+    link = StdioLink(label, child, tools_changed, remarks.stray)
+    child.on_line = link.on_line
+    child.ended.add_done_callback(lambda ended: link.end(ended.result()))
+    async with running(child, program(label, cast(Launch, reach.way), environment)):
+        try:
+            await link.open()
+            yield link
+        finally:
+            await link.close()  # first: the end of the program takes its time
 
-    def write(self, line: bytes) -> None: ...
 
-    async def drained(self) -> None:
-        """Waits until the other side has read most of it."""
-        ...
-
-    @property
-    def deafness(self) -> str | None:
-        """Why the other side will not read what is written now; None where it may."""
-        ...
-
-    @property
-    def is_full(self) -> bool:
-        """Whether far too much waits there."""
-        ...
-
-
-class Wire:
-    """What is sent, and what comes back; `notified` is told what the server says by itself, and
-    `strayed` of the lines that are no messages."""
+class StdioLink:
+    """A link.Link. `strayed` gets the lines that are no messages."""
 
     def __init__(
         self,
         upstream: str,
-        pipe: Pipe,
-        notified: Callable[[str, JSON], None],
+        child: Child,
+        tools_changed: Callable[[], None],
         strayed: Callable[[bytes], None],
     ) -> None:
         self.upstream = upstream
-        self._pipe = pipe
+        self._child = child
         self._strayed = strayed
         self._ids = count(1)
-        self._rpc = Rpc(notified, self._reply)
+        self._rpc = Rpc(tools_changed, self._reply)
         self._calls = self._rpc.calls
+        self._is_stateless = False  # until the greeting says so
+        self._listening: asyncio.Task[None] | None = None
         self._end: str | None = None
+
+    async def open(self) -> None:
+        """Greet the server. If it says nothing unasked, ask it to tell when its tools change."""
+        try:
+            greeting = await greet(self.upstream, self.request, self.notify)
+        except LinkEnded as ended:
+            raise UpstreamUnavailable(
+                self.upstream, f"{ended}.", hint="It must speak MCP on its standard output."
+            ) from ended
+        except asyncio.CancelledError as given_up:
+            if said := self._child.last_words:
+                given_up.add_note(said)
+            raise
+        self._is_stateless = greeting.is_stateless
+        if greeting.is_stateless and greeting.tells_of_changes:
+            name = f"changes of the tools of {self.upstream}"
+            self._listening = asyncio.create_task(self._listen(), name=name)
+
+    async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait({self._listening})
+        self.end("was closed by Everkept")
 
     async def request(
         self, method: str, params: Mapping[str, Any], report: Report | None = None
     ) -> JSON:
-        """The result as it came; progress is asked for where there is someone to tell."""
+        is_stateless = self._is_stateless
+        if is_stateless:
+            params = {**params, "_meta": stateless_meta()}
         self._check_open()
         call = Call(next(self._ids), method, params, report)
-        await self._pipe.drained()
+        await self._child.drained()
         self._check_open()
         call.answer = asyncio.get_running_loop().create_future()
         self._calls[call.id] = call
-        self._pipe.write(call.body + b"\n")
+        self._child.write(call.body + b"\n")
         try:
             self._check_open()  # the program may have gone unnoticed
-            return await call.answered()
+            result = await call.answered()
+            return answered(result, self.upstream) if is_stateless else result
         finally:
             del self._calls[call.id]
             if not call.answer.done() or call.answer.cancelled():
@@ -85,9 +109,26 @@ class Wire:
                 self.notify("notifications/cancelled", given_up)
             call.answer.cancel()
 
+    async def probe(self) -> None:
+        """A busy server may not come to answer; whatever it writes meanwhile is a sign of life."""
+        self._child.stirred.clear()
+        stirring = asyncio.create_task(self._child.stirred.wait())
+        asking = asyncio.create_task(self._asked_anything())
+        try:
+            await asyncio.wait({stirring, asking}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                await asking
+        finally:
+            stirring.cancel()
+            asking.cancel()
+            await asyncio.wait({stirring, asking})
+
+    async def ended(self) -> str:
+        return await asyncio.shield(self._child.ended)
+
     def notify(self, method: str, params: JSON) -> None:
         if self._end is None:
-            self._pipe.write(_line({"method": method, "params": params}))
+            self._child.write(_line({"method": method, "params": params}))
 
     def end(self, reason: str) -> None:
         """Every request that waits, and every later one, is told that no answer will come."""
@@ -115,11 +156,11 @@ class Wire:
         """Whether it was a message at all."""
         if self._rpc.handle(message):
             return True
-        answered = number(message.get("id"))
-        if message.get("method") is not None or answered is None:
+        call_id = number(message.get("id"))
+        if message.get("method") is not None or call_id is None:
             return False
         # An answer that no call waits for came too late.
-        if call := self._calls.get(answered):
+        if call := self._calls.get(call_id):
             try:
                 _settle(call, result_of(message, self.upstream))
             except UpstreamError as error:
@@ -128,8 +169,8 @@ class Wire:
 
     def _reply(self, message: JSON) -> None:
         # A server that asks and asks, and never reads, gets no more answers.
-        if self._end is None and not self._pipe.is_full:
-            self._pipe.write(_line(message))
+        if self._end is None and not self._child.is_full:
+            self._child.write(_line(message))
 
     def _fault(self, text: str) -> UpstreamError:
         return UpstreamError(text, upstream=self.upstream)
@@ -155,8 +196,17 @@ class Wire:
         return self._calls.get(found) if isinstance(found, int) else None
 
     def _check_open(self) -> None:
-        if reason := self._end or self._pipe.deafness:
+        if reason := self._end or self._child.deafness:
             raise NotSent(reason)
+
+    async def _asked_anything(self) -> None:
+        with suppress(UpstreamError):  # that is an answer too
+            await self.request("server/discover" if self._is_stateless else "ping", {})
+
+    async def _listen(self) -> None:
+        with suppress(UpstreamError, LinkEnded):  # it works without
+            wanted = {"notifications": {"toolsListChanged": True}}
+            await self.request("subscriptions/listen", wanted)
 
 
 def _settle(call: Call, answer: JSON | Exception) -> None:
@@ -171,101 +221,3 @@ def _settle(call: Call, answer: JSON | Exception) -> None:
 
 def _line(message: JSON) -> bytes:
     return written(message) + b"\n"
-
-
-_TOOLS_CHANGED = "notifications/tools/list_changed"
-
-
-@asynccontextmanager
-async def connect_stdio(
-    reach: Reach, environment: Mapping[str, str], tools_changed: Callable[[], None]
-) -> AsyncGenerator[Link, None]:
-    """A links.Connect for a Launch."""
-
-    def notified(method: str, _: JSON) -> None:
-        if method == _TOOLS_CHANGED:
-            tools_changed()
-
-    label = reach.label
-    remarks = Remarks(label, hiding(reach, environment))
-    child = Child(label, MESSAGE_LIMIT, remarks)
-    wire = Wire(label, child, notified, remarks.stray)
-    child.on_line = wire.on_line
-    child.ended.add_done_callback(lambda ended: wire.end(ended.result()))
-    async with running(child, program(label, cast(Launch, reach.way), environment)):
-        try:
-            greeting = await _greeted(wire, child)
-            async with _listening(wire, greeting):
-                yield _StdioLink(wire, child, greeting)
-        finally:
-            wire.end("was closed by Everkept")  # at once: the end of the program takes its time
-
-
-class _StdioLink:
-    def __init__(self, wire: Wire, child: Child, greeting: Greeting) -> None:
-        self._wire = wire
-        self._child = child
-        self._is_stateless = greeting.is_stateless
-
-    async def request(
-        self, method: str, params: Mapping[str, Any], report: Report | None = None
-    ) -> JSON:
-        if not self._is_stateless:
-            return await self._wire.request(method, params, report)
-        result = await self._wire.request(method, {**params, "_meta": stateless_meta()}, report)
-        return answered(result, self._wire.upstream)
-
-    async def probe(self) -> None:
-        """A busy server may not come to answer; whatever it writes meanwhile is a sign of life."""
-        self._child.stirred.clear()
-        stirring = asyncio.create_task(self._child.stirred.wait())
-        asking = asyncio.create_task(self._asked_anything())
-        try:
-            await asyncio.wait({stirring, asking}, return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                await asking
-        finally:
-            stirring.cancel()
-            asking.cancel()
-            await asyncio.wait({stirring, asking})
-
-    async def _asked_anything(self) -> None:
-        method = "server/discover" if self._is_stateless else "ping"
-        with suppress(UpstreamError):  # that is an answer too
-            await self.request(method, {})
-
-    async def ended(self) -> str:
-        return await asyncio.shield(self._child.ended)
-
-
-async def _greeted(wire: Wire, child: Child) -> Greeting:
-    try:
-        return await greet(wire.upstream, wire.request, wire.notify)
-    except LinkEnded as ended:
-        raise UpstreamUnavailable(
-            wire.upstream, f"{ended}.", hint="It must speak MCP on its standard output."
-        ) from ended
-    except asyncio.CancelledError as given_up:
-        if said := child.last_words:
-            given_up.add_note(said)
-        raise
-
-
-@asynccontextmanager
-async def _listening(wire: Wire, greeting: Greeting) -> AsyncGenerator[None, None]:
-    """Where nothing is told unasked, asks to be told when the tools change."""
-    if not (greeting.is_stateless and greeting.tells_of_changes):
-        yield
-        return
-    wanted = {"notifications": {"toolsListChanged": True}, "_meta": stateless_meta()}
-
-    async def listen() -> None:
-        with suppress(UpstreamError, LinkEnded):  # it works without
-            await wire.request("subscriptions/listen", wanted)
-
-    task = asyncio.create_task(listen(), name=f"changes of the tools of {wire.upstream}")
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
