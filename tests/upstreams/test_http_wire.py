@@ -28,6 +28,7 @@ from http_upstreaming import (
     raw_server,
     send,
     send_events,
+    send_result,
 )
 
 JSON = dict[str, Any]
@@ -385,6 +386,64 @@ async def test_an_answer_that_the_server_wants_fetched_later_is_fetched() -> Non
 
     async with raw_server(resuming) as (url, _), linked(url) as link:
         assert await ask(link) == {"content": ["late"]}
+
+
+async def test_notices_go_on_after_the_last_one_that_was_heard() -> None:
+    changed = asyncio.Event()
+    shaking, asked = in_handshake_era(by_tool()), list[str | None]()
+
+    async def talking(received: Received, writer: Writer) -> None:
+        if received.method != "GET":
+            await shaking(received, writer)
+            return
+        asked.append(received.headers.get("last-event-id"))
+        if len(asked) == 1:
+            send(writer, 200, "id: é1\nretry: 1\ndata:\n\n".encode(), "text/event-stream")
+        else:
+            send_events(writer, {"method": "notifications/tools/list_changed"})
+            await asyncio.Event().wait()
+
+    async with raw_server(talking) as (url, _), linked(url, tell=changed.set):
+        async with asyncio.timeout(HANG):
+            await changed.wait()
+    assert asked == [None, "é1".encode().decode("latin-1")]
+
+
+async def test_progress_of_a_call_is_told_on_whichever_stream_it_comes() -> None:
+    token: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    heard: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+
+    async def report(done: float, total: float | None, message: str | None) -> None:
+        heard.set_result(done)
+
+    async def answer(received: Received, writer: Writer) -> None:
+        token.set_result(received.body["params"]["_meta"]["progressToken"])
+        await heard
+        send_result(writer, received, {"content": []})
+
+    shaking = in_handshake_era(answer)
+
+    async def talking(received: Received, writer: Writer) -> None:
+        if received.method != "GET":
+            await shaking(received, writer)
+            return
+        params = {"progressToken": await token, "progress": 7}
+        send_events(writer, {"method": "notifications/progress", "params": params})
+        await asyncio.Event().wait()
+
+    async with raw_server(talking) as (url, _), linked(url) as link, asyncio.timeout(HANG):
+        assert await link.request("tools/call", {"name": "a"}, report) == {"content": []}
+    assert heard.result() == 7
+
+
+async def test_a_redirect_that_never_ends_is_not_followed_for_ever() -> None:
+    def again(received: Received, writer: Writer) -> None:
+        send(writer, 307, Location=received.path)
+
+    async with raw_server(in_stateless_era(by_tool(again=again))) as (url, _), linked(url) as link:
+        with pytest.raises(UpstreamUnavailable, match="not followed"):
+            await ask(link, "again")
+        assert await ask(link) == {"content": []}
 
 
 async def test_a_proxy_of_the_environment_is_used() -> None:
