@@ -81,7 +81,17 @@ def test_a_value_that_no_header_can_hold_is_refused_without_showing_it(value: st
 
 
 @pytest.mark.parametrize(
-    "url", ["", "example.org/mcp", "ftp://example.org", "http://", "http://[::1", "http://x:99999/"]
+    "url",
+    [
+        "",
+        "example.org/mcp",
+        "ftp://example.org",
+        "http://",
+        "http://[::1",
+        "http://x:99999/",
+        "http://x/\x01",
+        "http://\u200b.org/",
+    ],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(UpstreamUnavailable, match="no address"):
@@ -114,6 +124,12 @@ async def test_this_machine_is_reached_without_the_proxy_that_others_need() -> N
         nowhere = {"HTTP_PROXY": "http://127.0.0.1:1", "ALL_PROXY": "socks5://127.0.0.1:1"}
         async with linked(url, environment=nowhere) as link:
             assert await ask(link) == {"content": []}
+
+
+async def test_a_name_that_no_host_can_have_is_told() -> None:
+    with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
+        async with linked("http://a..b/mcp"):
+            pass
 
 
 @pytest.mark.parametrize(

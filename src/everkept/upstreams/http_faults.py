@@ -15,7 +15,8 @@ BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, NOT_ALLOWED, BUSY = 400, 401, 4
 SEE_OTHER, FAILED, NOT_IMPLEMENTED = 303, 500, 501
 PAGE = "text/html"
 
-FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError)
+# UnicodeError: a host whose name cannot be looked up.
+FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, UnicodeError)
 CHECK_URL = "Check its `url`: it must be the address of the MCP endpoint, path included."
 IS_RUNNING = "Is it running, and the way to it open?"
 
@@ -69,7 +70,7 @@ def of_exception(error: Exception, place: str) -> Fault:
         return _unreached(place, "it accepts no connection", IS_RUNNING, may_pass=True)
     if isinstance(error, httpx2.ConnectError):
         return _of_connecting(error, place)
-    if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
+    if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError | UnicodeError):
         return _unreached(place, "its address or headers cannot be sent", None)
     if isinstance(error, httpx2.TimeoutException):
         return _broken(f"stopped reading or writing at {place}")

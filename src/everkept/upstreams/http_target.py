@@ -66,7 +66,8 @@ def _split(url: str, upstream: str) -> SplitResult:
     try:
         parts = urlsplit(url.strip())
         is_usable = parts.scheme in PORTS and bool(parts.hostname) and parts.port != 0
-    except ValueError:
+        httpx2.URL(url.strip())  # it is more exact
+    except (ValueError, httpx2.InvalidURL):
         is_usable, parts = False, urlsplit("")
     if not is_usable:
         raise UpstreamUnavailable(
