@@ -36,13 +36,13 @@ from everkept.upstreams.rpc import Rpc, answered, result_of
 
 DISCOVERY = 10.0  # seconds; a server of the older era may leave the question without an answer
 CONFIRMATION = 5.0  # seconds to find out whether a server is still there
-MOMENT = 1.0  # seconds for other calls to find out what one has found out
-LISTEN_PAUSES = (1.0, 5.0, 30.0)  # seconds before listening anew; the last one again and again
+MOMENT = 1.0  # seconds for other calls to find out the same
+LISTEN_PAUSES = (1.0, 5.0, 30.0)  # seconds before listening again; the last one repeats
 CALL, LISTEN = "tools/call", "subscriptions/listen"
 ANSWERED = (Kind.REFUSED, Kind.UNCLEAR, Kind.UNREADABLE)
 HEADER_MISMATCH = -32020
 MAX_REPLIES = 100  # under way at the same time
-MOST_PAGES = 100  # of tools/list, where only headers are looked for
+MAX_PAGES = 100  # of tools/list, when it is read for its headers
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +51,8 @@ log = logging.getLogger(__name__)
 async def connect_http(
     reach: Reach, environment: Mapping[str, str], on_tools_changed: Callable[[], None]
 ) -> AsyncGenerator[Link, None]:
-    """A links.Connect. Of `environment` are taken: variables that headers name, those that name
-    a proxy (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY), and SSL_CERT_FILE."""
+    """A link.Connect for an Endpoint. It reads these of `environment`: variables that headers
+    name, HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY, and SSL_CERT_FILE."""
     target = target_of(cast(Endpoint, reach.way), environment, reach.label)
     link = HttpLink(target, reach.connect_timeout, on_tools_changed)
     try:
@@ -63,7 +63,7 @@ async def connect_http(
 
 
 class HttpLink:
-    """A links.Link."""
+    """A link.Link."""
 
     def __init__(
         self, target: Target, connect_seconds: float, on_tools_changed: Callable[[], None]
@@ -212,8 +212,8 @@ class HttpLink:
         task.add_done_callback(self._tasks.discard)
 
     async def _failure(self, post: Post, fault: Fault) -> Exception:
-        """What the caller is told. One that meets with a server that is gone ends the connection
-        only where no other waits for an answer: that may be on its way."""
+        """Return what the caller gets. If the server is gone, the call ends the connection, but
+        not while another waits for an answer: that may be on its way."""
         if fault.kind in ANSWERED:
             return self._told(fault, post.method)
         is_alone = await self._is_left_alone(post)
@@ -230,7 +230,7 @@ class HttpLink:
                 return self._told(fault, post.method)
 
     async def _is_left_alone(self, post: Post) -> bool:
-        """Whether no other call waits, or they all wait for nothing as this one did."""
+        """Return whether no other call waits, or all of them end within a moment."""
         try:
             async with asyncio.timeout(MOMENT):
                 while others := [
@@ -242,7 +242,7 @@ class HttpLink:
         return True
 
     async def _is_gone(self) -> bool:
-        """Whether it was the server that broke, or this one exchange."""
+        """Return whether it was the server that broke, and not just this exchange."""
         try:
             async with asyncio.timeout(CONFIRMATION), self._confirming:
                 await self.probe()
@@ -257,7 +257,7 @@ class HttpLink:
         self._leave_if_absent()
 
     def _leave_if_absent(self) -> None:
-        """Where nobody could say that the tools have changed, the connection is made anew; but
+        """End a connection on which the server could not say that its tools have changed, but
         not before the calls on it have their answers."""
         if self._absent is not None and not self._waiting:
             self.end(self._absent.reason)
@@ -276,12 +276,12 @@ class HttpLink:
         )
 
     async def _has_learned(self, method: str, error: UpstreamError) -> bool:
-        """Lists the tools where a call lacked headers that only a listing tells of."""
+        """List the tools if a call lacked headers that only a listing names."""
         is_headers = error.facts.get("upstream_code") == HEADER_MISMATCH
         if not (is_headers and method == CALL and self._is_stateless):
             return False
         params: JSON = {}
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             page = await self.request("tools/list", params)
             if not isinstance(cursor := page.get("nextCursor"), str):
                 return True
@@ -289,7 +289,7 @@ class HttpLink:
         return False
 
     async def _greeted(self) -> Greeting:
-        """Asks in the way that needs no session first."""
+        """Ask in the way that needs no session first."""
         try:
             async with asyncio.timeout(DISCOVERY):
                 found = await self._ask("server/discover", {"_meta": stateless_meta()})
@@ -306,7 +306,7 @@ class HttpLink:
         return await greet(self._upstream, self._ask, lambda _method, _params: None)
 
     async def _ask(self, method: str, params: JSON) -> JSON:
-        """A request of the greeting: nothing that it meets is the end of a connection yet."""
+        """Send a request of the greeting, whose failure does not end a connection yet."""
         try:
             result = await self._send(self._post(method, params))
         except LinkEnded as gone:
@@ -318,14 +318,14 @@ class HttpLink:
         return result
 
     async def _listen(self) -> None:
-        """Hears of changed tools in the stateless era, as long as the server lets us."""
+        """Subscribe to changes of the tools in the stateless era, as long as the server lets us."""
         wanted: JSON = {"notifications": {"toolsListChanged": True}}
         for pause in chain(LISTEN_PAUSES, repeat(LISTEN_PAUSES[-1])):
             try:
                 await self._request(self._post(LISTEN, wanted))
             except UpstreamUnavailable as error:
-                log.debug("%s does not tell of changes: %s", self._upstream, error.message)
+                log.debug("%s does not report changes: %s", self._upstream, error.message)
             except (UpstreamError, LinkEnded):
                 return
             await asyncio.sleep(pause)
-            self._tell()  # whatever changed meanwhile was not heard
+            self._tell()  # a change during the pause was not heard

@@ -242,5 +242,5 @@ class Owner:
 
 
 def _notes(given_up: BaseException | None) -> str:
-    """What a server had written when its connection was given up: see links.Connect."""
+    """What a server had written when its connection was given up: see link.Connect."""
     return " / ".join(getattr(given_up, "__notes__", []))

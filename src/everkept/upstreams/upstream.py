@@ -198,17 +198,12 @@ def open_upstream(reach: Reach, environment: Mapping[str, str]) -> Upstream:
 async def _connect(
     reach: Reach, environment: Mapping[str, str], tools_changed: Callable[[], None]
 ) -> AsyncGenerator[Link, None]:
-    # An HTTP client takes a while to import: others are served meanwhile.
-    load = _stdio if isinstance(reach.way, Launch) else _http
-    connect = await asyncio.to_thread(load)
+    if isinstance(reach.way, Launch):
+        from everkept.upstreams.stdio import connect_stdio as connect
+    else:
+        connect = await asyncio.to_thread(_http)  # it takes a while to import
     async with connect(reach, environment, tools_changed) as link:
         yield link
-
-
-def _stdio() -> Connect:
-    from everkept.upstreams.stdio import connect_stdio
-
-    return connect_stdio
 
 
 def _http() -> Connect:
