@@ -19,11 +19,11 @@ from everkept.first_answers import (
     Kept,
     Start,
     cache_folder,
-    keep,
     path_for,
     read,
 )
 from everkept.settings.sources import OTHER_VARIABLES
+from everkept.transports.answer_check import keep
 from serving import HANG, INITIALIZE, META, StdioServer, command, environment, stdio_server
 
 MODERN_LIST = {"jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": {"_meta": META}}
@@ -112,7 +112,7 @@ class Place:
         """Keeps other answers, as an older server would have left them."""
         kept = self.content()
         tools = json.loads(kept.tools) | changes
-        keep(str(self.file), Kept(kept.versions, kept.handshake, json.dumps(tools).encode()), [])
+        keep(self.file, Kept(kept.versions, kept.handshake, json.dumps(tools).encode()), [])
 
     def start(self) -> Any:
         return stdio_server(self.data, **self.variables)
@@ -313,7 +313,7 @@ def test_a_list_that_is_asked_for_late_is_compared_too(kept: Place) -> None:
 
 def test_a_handshake_that_has_changed_is_kept(kept: Place) -> None:
     real = kept.content()
-    keep(str(kept.file), Kept(real.versions, real.handshake[:-1] + b',"x":1}', b'{"tools":[]}'), [])
+    keep(kept.file, Kept(real.versions, real.handshake[:-1] + b',"x":1}', b'{"tools":[]}'), [])
     with kept.start() as server:
         ask_until_changed(server)
     assert kept.content().handshake == real.handshake
@@ -385,9 +385,11 @@ def test_servers_that_start_together_keep_one_whole_file(place: Place) -> None:
 
 DIE = """
 import os, signal, sys
-from everkept.first_answers import Kept, keep
+from pathlib import Path
+from everkept.first_answers import Kept
+from everkept.transports.answer_check import keep
 os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-keep(sys.argv[1], Kept(["1"], b"{}", b"{}"), [])
+keep(Path(sys.argv[1]), Kept(["1"], b"{}", b"{}"), [])
 """
 
 
@@ -406,7 +408,7 @@ def test_old_files_and_no_others_are_deleted(tmp_path: Path) -> None:
     (tmp_path / "another").touch()
     for number in range(2 * MAX_FILES):
         path = tmp_path / f"{PREFIX}{number}"
-        keep(str(path), Kept(["1"], b"{}", b"{}"), [])
+        keep(path, Kept(["1"], b"{}", b"{}"), [])
         os.utime(path, (number, number))
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"another", *(f"{PREFIX}{n}" for n in range(MAX_FILES, 2 * MAX_FILES))}
@@ -418,7 +420,7 @@ def test_a_file_that_they_depend_on_is_looked_at(tmp_path: Path) -> None:
     answers = Kept(["1"], b"{}", b"{}")
 
     def keep_again() -> None:
-        keep(path, answers, [str(file), str(missing), str(tmp_path), "core/words.py"])
+        keep(Path(path), answers, [str(file), str(missing), str(tmp_path), "core/words.py"])
         assert read(path) is not None
 
     keep_again()

@@ -195,26 +195,15 @@ def read(path: str) -> Kept | None:
     return Kept(known["versions"], handshake, tools, known["flags"])
 
 
-def keep(path: str, kept: Kept, files: Iterable[str]) -> None:
-    """Keep answers for the next start, which depend on these files; raise OSError if it cannot."""
+def packed(kept: Kept, files: Iterable[str]) -> bytes:
+    """Return answers as `read` expects them, which depend on these files."""
     import json
-    import tempfile
 
     names = (name.removeprefix(PACKAGE + os.sep) for name in files)
     files = {name: state_of(name) for name in names}
     facts = {"versions": kept.versions, "flags": kept.flags, "files": files}
     content = b"\n".join((json.dumps(facts).encode(), kept.handshake, kept.tools))
-    folder = os.path.dirname(path)
-    os.makedirs(folder, 0o700, exist_ok=True)
-    _prune(folder)
-    descriptor, draft = tempfile.mkstemp(prefix=PREFIX, dir=folder)  # only the owner can read it
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(_digest(content).encode() + b"\n" + content)
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
+    return _digest(content).encode() + b"\n" + content
 
 
 def state_of(name: str) -> list[int] | None:
@@ -229,7 +218,7 @@ def state_of(name: str) -> list[int] | None:
     return [] if stat.S_ISDIR(found.st_mode) else [found.st_mtime_ns, found.st_size]
 
 
-def _prune(folder: str) -> None:
+def prune(folder: str) -> None:
     """Delete the oldest files, such as those of older versions and of writers that were killed."""
     with os.scandir(folder) as entries:
         ours = [

@@ -11,9 +11,9 @@ import pytest
 from everkept.app.app import App
 from everkept.core.sessions import Session
 from everkept.errors import Refused
-from everkept.first_answers import Kept, Start, keep, read
+from everkept.first_answers import Kept, Start, read
 from everkept.settings import Settings
-from everkept.transports.answer_check import CHECK_SECONDS, check_answers
+from everkept.transports.answer_check import CHECK_SECONDS, check_answers, keep
 from everkept.transports.connection import TOOLS_CHANGED, Connection
 from everkept.transports.dispatch import Dispatcher, Request
 from serving import HANG, INITIALIZE, META
@@ -53,7 +53,7 @@ async def dispatcher(tmp_path: Path) -> AsyncIterator[Dispatcher]:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    keep(str(tmp_path / "kept"), OLD, [])
+    keep(tmp_path / "kept", OLD, [])
     return tmp_path / "kept"
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from everkept.core.accounts import OWNER
+from everkept.core.disk import make_folder, open_private
 from everkept.core.locking import locked, unlock
 from everkept.core.projects import Project
 from everkept.core.times import Clock, iso, parsed
@@ -38,7 +39,6 @@ LISTENING = "listening"  # of a stream that is open, which gives out no record
 _CURRENT = "access.jsonl"
 _EARLIER = "access-*.jsonl"
 _LOCK = "access.lock"
-_AS_IT_IS = getattr(os, "O_BINARY", 0)  # Windows would write other ends of lines
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class AccessLog:
     @contextmanager
     def _alone(self) -> Generator[None, None, None]:
         """Not every system adds to the end of a file in one step, nor renames an open one."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self._folder)
         if not self._here.acquire(timeout=PATIENCE):
             raise TimeoutError(errno.ETIMEDOUT, "another call is writing")
         try:
@@ -145,8 +145,7 @@ class AccessLog:
             self._here.release()
 
     def _append(self, line: bytes) -> int:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _AS_IT_IS
-        file = os.open(self._folder / _CURRENT, flags, 0o600)
+        file = open_private(self._folder / _CURRENT, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             size = os.lseek(file, 0, os.SEEK_END)
             if size and not _ends_line(file, size):

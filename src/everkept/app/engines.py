@@ -13,9 +13,9 @@ from everkept.app.migrating.addresses import address_in, name_of
 from everkept.app.migrating.unfinished import finished
 from everkept.app.numbered import Numbered
 from everkept.core.conditions import Condition
+from everkept.core.disk import make_folder, replace
 from everkept.core.ports import Library
 from everkept.core.times import Clock
-from everkept.engines.private import make_private
 from everkept.errors import Unavailable
 from everkept.settings import (
     REPLICA,
@@ -134,10 +134,8 @@ class Standby(Value):
         if self._label == (address, user):
             return
         with suppress(OSError):  # a help, and no reason to refuse anything
-            make_private(self.folder)
-            (self.folder / ADDRESS).write_text(
-                f"{address}\n{user}".rstrip() + "\n", encoding="utf-8"
-            )
+            make_folder(self.folder)
+            replace(self.folder / ADDRESS, f"{address}\n{user}".rstrip().encode() + b"\n")
 
     async def counts(self) -> tuple[int, int]:
         """How many writes wait, and how many are set aside; nothing is made for it."""

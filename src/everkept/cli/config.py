@@ -1,6 +1,5 @@
 """`everkept config`: the settings, where they come from, and the file that holds them."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ from rich.text import Text
 from everkept.cli.options import common
 from everkept.cli.render import console
 from everkept.cli.running import print_json
+from everkept.core import disk
 from everkept.errors import Conflict, InvalidInput
 from everkept.settings import Settings, config_paths, explained, load, warnings_of
 from everkept.settings.template import template
-
-OWNER_ONLY = 0o600  # the file may come to hold a password
 
 
 @click.group(invoke_without_command=True)
@@ -80,19 +78,14 @@ def _known(own: Path | None) -> Path:
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:
-    """Readable by its owner alone from the first byte on."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    target = file.with_name(f".{file.name}.{os.getpid()}") if force else file
+    """Write it for its owner only: the file may come to hold a password."""
+    disk.make_folder(file.parent)
     try:
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWNER_ONLY)
+        (disk.replace if force else disk.create)(file, text.encode("utf-8"))
     except FileExistsError:
         raise Conflict(
-            f"{target} is there already.", hint="--force overwrites it.", file=str(target)
+            f"{file} is there already.", hint="--force overwrites it.", file=str(file)
         ) from None
-    with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-        stream.write(text)
-    if force:
-        target.replace(file)
 
 
 def _merged(context: click.Context, flags: dict[str, Any]) -> dict[str, Any]:

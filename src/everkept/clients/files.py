@@ -4,14 +4,13 @@ import errno
 import hashlib
 import os
 import stat
-from contextlib import suppress
 from pathlib import Path
 
+from everkept.core import disk
 from everkept.errors import EverkeptError, ReadOnly, Refused, StorageFull, Unavailable, visible
 from everkept.values import Value
 
 BACKUP = ".everkept-backup-"
-_OWNER_ONLY = 0o600
 _ANYONE_READS = 0o644
 _MARK = "\ufeff"  # which some editors of Windows put before a text
 
@@ -67,8 +66,14 @@ def replace(file: Path, content: bytes, *, is_shared: bool = False) -> None:
         if is_shared:
             target.parent.mkdir(parents=True, exist_ok=True)
         else:
-            _make_folder(target.parent)
-        _written(target, content, about, _ANYONE_READS if is_shared else _OWNER_ONLY)
+            disk.make_folder(target.parent)
+        if about is None:
+            mode = _ANYONE_READS if is_shared else disk.PRIVATE_FILE
+            disk.replace(target, content, mode=mode)
+        else:
+            # Under sudo the file would belong to root, and its client could not write it again.
+            owner = about.st_uid, about.st_gid
+            disk.replace(target, content, mode=stat.S_IMODE(about.st_mode), owner=owner)
     except OSError as error:
         raise _failure(error, file, "written") from error
 
@@ -88,14 +93,14 @@ def back_up(file: Path, content: bytes, moment: str, copies: Path | None = None)
     """
     folder = _folder_of_copies(file, copies)
     try:
-        mode = _OWNER_ONLY if copies else stat.S_IMODE(file.stat().st_mode)
-        _make_folder(folder)
+        mode = disk.PRIVATE_FILE if copies else stat.S_IMODE(file.stat().st_mode)
+        disk.make_folder(folder)
         number = 1
         while True:
             name = f"{file.name}{BACKUP}{moment}" + (f"-{number}" if number > 1 else "")
             copy = folder / name
             try:
-                _made(copy, content, mode)
+                disk.create(copy, content, mode=mode)
             except FileExistsError:
                 number += 1
             else:
@@ -122,45 +127,6 @@ def _folder_of_copies(file: Path, copies: Path | None) -> Path:
     origin = os.path.realpath(file.parent)
     digest = hashlib.sha256(os.fsencode(origin)).hexdigest()[:12]
     return copies / f"{Path(origin).name.strip('.')[:40]}-{digest}"
-
-
-def _make_folder(folder: Path) -> None:
-    """Its user's alone, as are those above it that were missing."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    for each in reversed(missing):
-        each.mkdir(mode=0o700, exist_ok=True)
-
-
-def _written(target: Path, content: bytes, about: os.stat_result | None, new_mode: int) -> None:
-    draft = target.with_name(f".{target.name}.everkept-{os.getpid()}")
-    mode = stat.S_IMODE(about.st_mode) if about else new_mode
-    try:
-        with suppress(FileNotFoundError):
-            draft.unlink()
-        _made(draft, content, mode)
-        if about is not None and hasattr(os, "chown"):
-            # Under sudo the file would belong to root, and its client could not write it again.
-            with suppress(PermissionError):
-                os.chown(draft, about.st_uid, about.st_gid)
-        draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
-
-
-def _made(path: Path, content: bytes, mode: int) -> None:
-    """Its owner's alone until it is whole; nothing of it stays where it cannot become that."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    stream = os.fdopen(os.open(path, flags, _OWNER_ONLY), "wb")
-    try:
-        with stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        path.chmod(mode)
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
 
 
 def _about(path: Path) -> os.stat_result | None:

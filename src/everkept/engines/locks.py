@@ -8,8 +8,7 @@ from typing import cast
 
 import apsw
 
-from everkept.core.disks import usable
-from everkept.engines.private import make_private
+from everkept.core.disk import make_folder, usable
 from everkept.engines.sqlite.connections import BUSY_DEADLINE, BusyHandler, translated
 from everkept.engines.sqlite.sql import Connection
 from everkept.errors import StoreBusy
@@ -75,7 +74,7 @@ class Lock:
 
     def _take(self, busy: BusyHandler) -> Connection:
         with usable(self._path):
-            make_private(self._path.parent)
+            make_folder(self._path.parent)
             is_new = not self._path.exists()
         with translated(self._path, title=self._title):
             connection = cast(Connection, apsw.Connection(str(self._path)))

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from everkept.core.disk import sync_folder
 from everkept.errors import (
     Conflict,
     EverkeptError,
@@ -252,24 +253,6 @@ def _true_name(where: Spot, name: str, found: os.stat_result) -> str:
 def scanned(folder: int | str) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
         return list(entries)
-
-
-def sync(file: int) -> None:
-    """On the platter, not only in the drive's memory, when this returns."""
-    if sys.platform == "darwin":
-        import fcntl
-
-        with suppress(OSError):  # not every file system offers it
-            fcntl.fcntl(file, fcntl.F_FULLFSYNC)
-            return
-    os.fsync(file)
-
-
-def sync_folder(folder: int | None) -> None:
-    """So that a new name survives a power cut; Windows does that by itself."""
-    if folder is not None:
-        with suppress(OSError):  # some network folders cannot
-            os.fsync(folder)
 
 
 def retried(step: Callable[[], T]) -> T:

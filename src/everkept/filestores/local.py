@@ -11,6 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
+from everkept.core.disk import sync, sync_folder
 from everkept.core.driving import driven
 from everkept.core.files import FileInfo, FileWork, FolderSurvey, is_name
 from everkept.errors import (
@@ -157,7 +158,7 @@ class LocalFiles:
             for path, draft in drafts.items():
                 self._translated(draft.put_in_place, path, True)
             for folder in folders.values():
-                disk.sync_folder(folder)
+                sync_folder(folder)
 
     @contextmanager
     def _drafted(self, path: str, parts: Parts, data: bytes) -> "Generator[_Draft, None, None]":
@@ -262,7 +263,7 @@ class LocalFiles:
                 hidden = where.beside(temporary("removed"))
                 disk.rename_over(where, hidden)
                 shutil.rmtree(hidden.name, dir_fd=hidden.folder)
-            disk.sync_folder(where.folder)
+            sync_folder(where.folder)
 
     def _rename(self, parts: Parts, to: Parts) -> None:
         if to[: len(parts)] == parts and to != parts:
@@ -273,12 +274,12 @@ class LocalFiles:
                 with self._target(parts, to) as target:
                     move = disk.rename_over if _is_respelled(source, target) else disk.rename_new
                     move(source, target)
-                    disk.sync_folder(target.folder)
+                    sync_folder(target.folder)
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
                 raise Conflict(
                     f'"{visible("/".join(to))}", or a file on the way, exists.'
                 ) from None
-            disk.sync_folder(source.folder)
+            sync_folder(source.folder)
 
     @contextmanager
     def _target(self, parts: Parts, to: Parts) -> Generator[Spot, None, None]:
@@ -298,7 +299,7 @@ class LocalFiles:
         with spot(self._root, parts, make=True) as where:
             if where.found is None:
                 os.mkdir(where.name, dir_fd=where.folder)
-                disk.sync_folder(where.folder)
+                sync_folder(where.folder)
             elif not where.is_folder:
                 raise Conflict(f'"{visible("/".join(parts))}" is a file, not a folder.')
 
@@ -401,7 +402,7 @@ class _Draft:
         _write_all(self._file, data)
 
     def flush(self) -> None:
-        disk.sync(self._file)
+        sync(self._file)
         self._close()  # Windows does not rename an open file
 
     def put_in_place(self) -> None:

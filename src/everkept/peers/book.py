@@ -5,11 +5,10 @@ import os
 import stat
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from everkept.core.disks import usable
+from everkept.core.disk import make_folder, replace, usable
 from everkept.core.peers import (
     LONGEST_LIMIT,
     MOST_PEERS,
@@ -26,7 +25,6 @@ from everkept.values import Value
 
 FILE = "peers.json"
 LARGEST = 1024 * 1024  # bytes
-OWNER_ONLY = 0o600
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -80,7 +78,8 @@ class PeerBook:
         rows = {peer.name: _row(peer) for peer in sorted(peers, key=lambda peer: peer.name)}
         text = json.dumps({"version": 1, "peers": rows}, indent=2) + "\n"
         with usable(self.path):
-            write_private(self.path, text.encode("utf-8"))
+            make_folder(self.path.parent)
+            replace(self.path, text.encode("utf-8"))
 
     def _parsed(self, content: bytes) -> tuple[Peer, ...]:
         if len(content) > LARGEST:
@@ -115,24 +114,6 @@ class PeerBook:
             f"Others on this machine may read {self.path}, which holds tokens: `chmod 600` it, "
             "and let the peers make new ones."
         )
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """All of it or nothing, for its owner alone."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        draft.unlink()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    try:
-        with os.fdopen(os.open(draft, flags, OWNER_ONLY), "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def _is_open(mode: int) -> bool:

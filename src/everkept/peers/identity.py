@@ -1,14 +1,12 @@
 """The certificate by which others know this server: made once, signed by nobody but itself."""
 
 import hashlib
-import os
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from everkept.core.disks import usable
+from everkept.core.disk import create, make_folder, replace, usable
 from everkept.errors import Conflict, InvalidInput, Unavailable
-from everkept.peers.book import OWNER_ONLY, write_private
 from everkept.values import Value
 
 CERTIFICATE, KEY = "peer-certificate.pem", "peer-key.pem"
@@ -38,10 +36,9 @@ def identity(folder: Path) -> Identity:
         )
     secret, public = _made()
     with usable(key):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-            descriptor = os.open(key, flags, OWNER_ONLY)
+            create(key, secret)
         except FileExistsError:
             raise Conflict(
                 f"There is the key {key}, and no certificate beside it.",
@@ -49,11 +46,7 @@ def identity(folder: Path) -> Identity:
                 "stays so, remove the key.",
                 path=str(key),
             ) from None
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(secret)
-            stream.flush()
-            os.fsync(stream.fileno())
-        write_private(certificate, public)
+        replace(certificate, public)
     return Identity(certificate, key, fingerprint_of(certificate), is_new=True)
 
 

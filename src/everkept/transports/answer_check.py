@@ -13,7 +13,7 @@ from typing import cast
 
 from everkept.core.json_encoder import encode_small
 from everkept.core.protocol import HANDSHAKE_VERSIONS
-from everkept.first_answers import Kept, Start, keep
+from everkept.first_answers import Kept, Start, packed, prune
 from everkept.transports.connection import JSON, TOOLS_CHANGED
 from everkept.transports.dispatch import Dispatcher, Reply, Request
 
@@ -29,6 +29,16 @@ def check_answers(dispatcher: Dispatcher, start: Start, files: DecisiveFiles) ->
     """From now on keep first answers, and compare those that were given."""
     check = _Check(dispatcher, start, files)
     dispatcher.methods |= {"initialize": check.initialize, "tools/list": check.list_tools}
+
+
+def keep(path: Path, answers: Kept, files: Iterable[str]) -> None:
+    """Keep answers for the next start, which depend on these files; raise OSError if it cannot."""
+    # Imported here: only a start whose answers are new needs it.
+    from everkept.core import disk
+
+    disk.make_folder(path.parent)
+    prune(str(path.parent))
+    disk.replace(path, packed(answers, files), is_synced=False)
 
 
 class _Check:
@@ -91,7 +101,7 @@ class _Check:
             self._forget()
             return
         try:
-            keep(self._path, answers, files)
+            keep(Path(self._path), answers, files)
         except OSError as error:
             log.debug("cannot keep the first answers for the next start: %s", error)
 

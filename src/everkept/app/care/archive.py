@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from everkept.core.care import Care, Facts, Owner
-from everkept.core.disks import usable
+from everkept.core.disk import make_folder, open_private, usable
 from everkept.core.homes import is_home
 from everkept.core.projects import Status
 from everkept.errors import InvalidInput, StorageFull, StoreDamaged, StoreTooNew
@@ -173,9 +173,12 @@ def take_out_one(
     care: Care, archive: zipfile.ZipFile, file: Path, copied: Copied, target: Path
 ) -> None:
     with usable(target):
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        target.touch(mode=0o600)
-        with _intact(file), archive.open(copied.name) as source, target.open("wb") as written:
+        make_folder(target.parent)
+        with (
+            _intact(file),
+            archive.open(copied.name) as source,
+            open(target, "wb", opener=open_private) as written,
+        ):
             checksum = _passed_on(source, written, at_most=copied.size)
     facts = Facts(copied.schema_version, copied.newest_change, copied.rows)
     if checksum != copied.sha256 or care.facts(target, copied.name) != facts:

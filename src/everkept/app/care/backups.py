@@ -1,6 +1,5 @@
 """`everkept backup`: everything that is stored, as it was at one moment, in one file."""
 
-import os
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from everkept import __version__
 from everkept.app.care import archive
 from everkept.app.care.archive import Copied, Manifest
 from everkept.core.care import Care, Moment, Progress, Unsettled, refuse_if_unfinished
-from everkept.core.disks import usable
+from everkept.core.disk import new_file, usable
 from everkept.core.times import Clock, iso
 from everkept.errors import Conflict, InvalidInput, NotFound, StoreDamaged
 from everkept.values import Value
@@ -175,15 +174,13 @@ def _too_damaged(error: StoreDamaged) -> StoreDamaged:
 @contextmanager
 def _new(draft: Path) -> Generator[zipfile.ZipFile, None, None]:
     """A zip that only its owner may read, on the disk when the block has ended."""
-    descriptor = os.open(
-        draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | getattr(os, "O_BINARY", 0), 0o600
-    )
-    with os.fdopen(descriptor, "w+b") as file:
-        compression = zipfile.ZIP_DEFLATED
-        with zipfile.ZipFile(file, "w", compression, compresslevel=archive.COMPRESSION) as target:
-            yield target
-        file.flush()
-        os.fsync(file.fileno())
+    with (
+        new_file(draft) as file,
+        zipfile.ZipFile(
+            file, "w", zipfile.ZIP_DEFLATED, compresslevel=archive.COMPRESSION
+        ) as target,
+    ):
+        yield target
 
 
 def _publish(draft: Path, file: Path, *, force: bool) -> None:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from everkept.core.disk import make_folder, open_private
 from everkept.errors import InvalidInput
 from everkept.families.bank.model import INDEXED_FILE, SECTION
 from everkept.families.history.importing.gate import GATE
@@ -118,10 +119,6 @@ def file_name(name: str) -> str:
     return shown
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 class Drafts:
     """Files under other names until all are written, so that a crash leaves the old ones."""
 
@@ -132,15 +129,14 @@ class Drafts:
     def path(self, name: str) -> Path:
         """Where to write what is to be the file of this name."""
         target = self._folder / name
-        for parent in reversed(target.relative_to(self._folder).parents):
-            (self._folder / parent).mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(target.parent)
         draft = target.with_name(f".{target.name}.{os.getpid()}{DRAFT}")
         self._drafts[name] = draft
         return draft
 
     def open(self, name: str) -> TextIO:
         """Readable by its owner alone, as all that is remembered."""
-        return open(self.path(name), "w", encoding="utf-8", newline="\n", opener=_private)
+        return open(self.path(name), "w", encoding="utf-8", newline="\n", opener=open_private)
 
     def sweep(self) -> None:
         """Takes away what an export has left that was killed; one that runs now is younger."""

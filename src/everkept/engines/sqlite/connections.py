@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import apsw
 
+from everkept.core import disk
 from everkept.engines.sqlite.schema import PROJECT, Schema
 from everkept.engines.sqlite.sizes import is_full, log_of, no_room
 from everkept.engines.sqlite.sql import Connection
@@ -155,8 +156,7 @@ def create(path: Path, schema: Schema, facts: Mapping[str, str] | None = None) -
 
     The facts are what a project's file tells of its project.
     """
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    os.close(descriptor)
+    disk.create(path, is_synced=False)
     with translated(path):
         connection = _open(path, read_only=False)
         try:

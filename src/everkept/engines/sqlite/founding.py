@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import apsw
 
+from everkept.core.disk import make_folder
 from everkept.core.times import Clock, iso
-from everkept.engines.private import make_private
 from everkept.engines.sqlite.connections import (
     BusyHandler,
     connect,
@@ -47,7 +47,7 @@ class _Found(Value):
 def make_library(folder: Path, clock: Clock) -> None:
     """Makes the folder and its `_meta.db`; of several that do so at once, one wins."""
     for place in (folder, folder / "projects", folder / "archive"):
-        make_private(place)
+        make_folder(place)
     with _drafted(folder / "_meta.db") as draft:
         create(draft, LIBRARY)
         if list_files(folder, draft, clock):

@@ -4,7 +4,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from everkept.core import disks
+from everkept.core import disk
 from everkept.errors import StorageFull
 
 _NO_ROOM = 1_000_000  # bytes; with fewer on its disk, a file that cannot be used has no room
@@ -52,7 +52,7 @@ def no_room(path: Path, title: str) -> StorageFull:
 def usable(path: Path) -> Generator[None, None, None]:
     """As that of the core, and says how large things are where there is no room."""
     try:
-        with disks.usable(path):
+        with disk.usable(path):
             yield
     except StorageFull as error:
         raise (error if "current_size" in error.facts else no_room(path, str(path))) from error

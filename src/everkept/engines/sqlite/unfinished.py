@@ -1,11 +1,11 @@
 """What tells of a restore that has begun to change files, for as long as it is not at its end."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
 from everkept.core.care import Unfinished
+from everkept.core.disk import replace
 
 STAGE = "restoring-"  # begins the name of the folder that copies are verified in
 ABOUT = "about.json"  # in it from the first change on: what is restored, and the safety copy
@@ -14,13 +14,7 @@ ABOUT = "about.json"  # in it from the first change on: what is restored, and th
 def begin(stage: Path, backup: Path, safety: Path | None) -> None:
     """On the disk before anything is changed."""
     told = {"backup": str(backup), "safety": str(safety) if safety else None}
-    draft = stage / f"{ABOUT}.new"
-    descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(told, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(stage / ABOUT)
+    replace(stage / ABOUT, json.dumps(told).encode("utf-8"))
 
 
 def end(folder: Path) -> None:

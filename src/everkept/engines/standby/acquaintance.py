@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from everkept.engines.private import make_private
+from everkept.core.disk import make_folder
 
 MARK = "reached"  # the file that says so
 
@@ -27,5 +27,5 @@ class Acquaintance:
         if not self.is_made:
             self._is_made = True
             with suppress(OSError):  # a help, and no reason to refuse anything
-                make_private(self._file.parent)
+                make_folder(self._file.parent)
                 self._file.touch()

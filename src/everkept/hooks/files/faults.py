@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from everkept.core import disk
 from everkept.errors import EverkeptError
-from everkept.hooks.files import writing
 
 FILE = "faults.log"  # inside the folder of the hooks
 MOST_BYTES = 200_000  # the older half goes then
@@ -38,7 +38,7 @@ def record(
     with suppress(OSError):
         if folder is not None and folder.parent.is_dir():
             _shorten(folder / FILE)
-            writing.append(folder / FILE, f"{fault.at} {fault.event} {fault.reason}\n")
+            disk.append(folder / FILE, f"{fault.at} {fault.event} {fault.reason}\n")
 
 
 def recent(folder: Path, limit: int = 20) -> list[Fault]:
@@ -58,7 +58,7 @@ def _shorten(path: Path) -> None:
     except FileNotFoundError:
         return
     _, _, newer = path.read_bytes()[-MOST_BYTES // 2 :].partition(b"\n")
-    writing.replace(path, newer)
+    disk.replace(path, newer, is_synced=False)
 
 
 def _reason(cause: BaseException | str) -> str:

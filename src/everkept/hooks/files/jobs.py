@@ -8,7 +8,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, cast
 
-from everkept.hooks.files import writing
+from everkept.core import disk
 from everkept.hooks.files.marks import mark
 from everkept.values import Value, as_dict, field, replace
 
@@ -66,7 +66,7 @@ class Jobs:
 
     def add(self, job: Job) -> int:
         """Says how many of the oldest had to go for it."""
-        writing.made(self._folder)
+        disk.make_folder(self._folder)
         oldest = self.names()[: -MOST_WAITING + 1]
         for name in oldest:
             self._remove(name)
@@ -140,12 +140,12 @@ class Jobs:
             if number < len(aside) - MOST_ASIDE or _age(path, now) > ASIDE_FOR:
                 path.unlink(missing_ok=True)
         for folder in (self._folder, self._aside):
-            for path in _listed(folder, writing.UNFINISHED):
+            for path in _listed(folder, disk.DRAFT):
                 if _age(path, now) > LEFT_OVER:
                     path.unlink(missing_ok=True)
 
     def _put_aside(self, name: str, values: Mapping[str, Any]) -> None:
-        writing.made(self._aside)
+        disk.make_folder(self._aside)
         _write(self._aside / name, values)
         self._remove(name)
 
@@ -185,7 +185,7 @@ def _reasoned(path: Path) -> Mapping[str, Any]:
 
 
 def _write(path: Path, values: Mapping[str, Any]) -> None:
-    writing.replace(path, json.dumps(values).encode("ascii"))
+    disk.replace(path, json.dumps(values).encode("ascii"), is_synced=False)
 
 
 def _listed(folder: Path, ending: str = _ENDING) -> list[Path]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from everkept.hooks.files import writing
+from everkept.core import disk
 from everkept.hooks.files.marks import mark
 
 FOLDER = "sessions"  # inside the folder of the hooks
@@ -36,7 +36,7 @@ def sweep(folder: Path, now: int) -> None:
         if stamp.stat().st_mtime > now / 1e6 - DAY:
             return
     if stamp.parent.is_dir():
-        stamp.touch(mode=writing.PRIVATE_FILE)
+        stamp.touch(mode=disk.PRIVATE_FILE)
         prune(folder, now)
 
 
@@ -62,15 +62,14 @@ class Ledger:
         wanted = {each for each in ids if each not in given}
         if self._path is None or not wanted:
             return wanted
-        lines = writing.lines(f"{each} {self._nonce}" for each in sorted(wanted))
-        writing.append(self._path, lines)
+        disk.append_lines(self._path, (f"{each} {self._nonce}" for each in sorted(wanted)))
         owners = self._owners()
         return {each for each in wanted if owners.get(each) == self._nonce}
 
     def reset(self) -> None:
         """The session has lost its context: everything may be given again."""
         if self._path is not None and self._path.exists():
-            writing.append(self._path, writing.lines([_RESET]))
+            disk.append_lines(self._path, [_RESET])
 
     def _owners(self) -> dict[str, str]:
         if self._path is None:

@@ -5,7 +5,7 @@ A file of lines beside the session's ledger. It has marks of commands, not the c
 
 from pathlib import Path
 
-from everkept.hooks.files import writing
+from everkept.core import disk
 from everkept.hooks.files.ledger import FOLDER
 from everkept.hooks.files.marks import mark
 
@@ -67,7 +67,7 @@ class Trail:
         self._add(_FULL, "")
 
     def _add(self, what: str, value: str) -> None:
-        writing.append(self._path, writing.lines([f"{what} {value}"]))
+        disk.append_lines(self._path, [f"{what} {value}"])
         self._lines.append((what, value))
 
     def _failed_at(self, command: str) -> int | None:

@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import apsw
 
+from everkept.core import disk
 from everkept.core.care import Progress, Unsettled
 from everkept.core.homes import is_home
 from everkept.core.projects import Status
@@ -101,7 +102,7 @@ def catalogue(meta: Connection) -> list[Kept]:
 
 def copy_to(source: Connection, path: Path, report: Progress) -> None:
     """A new file with the same pages, readable by its owner alone."""
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    disk.create(path, is_synced=False)
     with translated(path), closing(_written(path)) as target:
         # A copy that a crash cuts short is of no use to anybody: nothing has to be waited for.
         for pragma in ("journal_mode=OFF", "synchronous=OFF"):

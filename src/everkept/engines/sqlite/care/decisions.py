@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from everkept.core.accounts import NOTES
+from everkept.core.disk import make_folder
 from everkept.core.homes import is_anothers
 from everkept.core.switching import Switching
 from everkept.engines.sqlite import listing
@@ -165,7 +166,7 @@ def _make_anew(db: Connection, stage: Path, switched: _Switched) -> None:
     """Without anything in it: the folders that were off have a project that is."""
     path = f"projects/{switched.id}.db"
     name = str(switched.name)
-    (stage / path).parent.mkdir(mode=0o700, exist_ok=True)
+    make_folder((stage / path).parent)
     facts = {
         "name": name,
         "description": switched.description,

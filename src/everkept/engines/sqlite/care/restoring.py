@@ -5,6 +5,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from everkept.core.care import Added, Prepared, Progress
+from everkept.core.disk import make_folder
 from everkept.core.times import Clock
 from everkept.engines.sqlite import unfinished
 from everkept.engines.sqlite.care.copying import HISTORY, META, USER, Kept, catalogue
@@ -95,7 +96,7 @@ def found(folder: Path, clock: Clock) -> None:
     """Makes the files that every data folder has, where they are missing."""
     with usable(folder):
         for part in ("projects", "archive"):
-            (folder / part).mkdir(mode=0o700, exist_ok=True)
+            make_folder(folder / part)
         if not (folder / META).exists():
             make_library(folder, clock)
         for name in (USER, HISTORY):
@@ -107,7 +108,7 @@ def found(folder: Path, clock: Clock) -> None:
 def staged(folder: Path) -> Generator[Path, None, None]:
     """Where copies are verified; it stays only where a restore was cut short."""
     with usable(folder):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
     with scratch(folder, unfinished.STAGE, unfinished.is_unfinished) as stage:
         yield stage
 

@@ -5,7 +5,6 @@ well. What the copy has beyond it was acknowledged, and may be all that is left 
 """
 
 import logging
-import os
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -14,11 +13,10 @@ from pathlib import Path
 from uuid import uuid4
 
 from everkept.core.copies import Holdings
-from everkept.core.disks import usable
+from everkept.core.disk import make_folder, sync, usable
 from everkept.core.ports import Library
 from everkept.core.text import counted
 from everkept.core.times import iso
-from everkept.engines.private import make_private
 from everkept.engines.standby.journal.journal import Journal
 from everkept.errors import EverkeptError, StoreAway
 
@@ -97,7 +95,7 @@ def keep_aside(folder: Path, at: int) -> Path:
         shutil.rmtree(draft, ignore_errors=True)
         moment = stack.enter_context(held(folder, lenient=True))
         for name, source in moment.databases.items():
-            make_private((draft / name).parent)
+            make_folder((draft / name).parent)
             copy_to(source, draft / name, _quietly)
             _on_disk(draft / name)
         draft.rename(target)
@@ -113,7 +111,7 @@ def _place_beside(folder: Path, at: int) -> Path:
 def _on_disk(path: Path) -> None:
     """What is to outlive the copy must not be lost with it."""
     with path.open("rb+") as file:
-        os.fsync(file.fileno())
+        sync(file.fileno())
 
 
 def _quietly(_done: int, _pages: int) -> None:

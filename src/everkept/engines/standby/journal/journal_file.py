@@ -2,15 +2,13 @@
 
 import asyncio
 import logging
-import os
-import sys
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
-from everkept.core.disks import usable
+from everkept.core.disk import sync_folder, usable
 from everkept.engines.locks import Lock
 from everkept.engines.sqlite.connections import (
     BusyHandler,
@@ -186,7 +184,7 @@ def _make(path: Path) -> None:
     finally:
         draft.unlink(missing_ok=True)
         unlink_logs(draft)
-    _settle_names(path.parent)
+    sync_folder(path.parent)
 
 
 def _moved(path: Path) -> Path:
@@ -197,18 +195,6 @@ def _moved(path: Path) -> Path:
         if beside.exists():
             beside.rename(aside.with_name(aside.name + suffix))
     return aside
-
-
-def _settle_names(folder: Path) -> None:
-    """So that a new name outlives a power cut; Windows does that by itself."""
-    if sys.platform == "win32":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network folders cannot
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _inode_of(path: Path) -> int | None:

@@ -3,9 +3,8 @@
 import os
 from pathlib import Path
 
-from everkept.core.disks import usable
+from everkept.core.disk import make_folder, usable
 from everkept.core.locking import locked, unlock
-from everkept.engines.private import make_private
 from everkept.engines.surreal.connecting.failures import NO_ROOM, no_room, opening
 from everkept.errors import (
     EverkeptError,
@@ -34,7 +33,7 @@ class Folder:
 
     def take(self) -> None:
         with usable(self._path):
-            make_private(self._path)
+            make_folder(self._path)
             descriptor = os.open(self._path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         if not locked(descriptor):
             os.close(descriptor)
