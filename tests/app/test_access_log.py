@@ -23,7 +23,7 @@ from everkept.app.access_log import (
     clipped_name,
     noted_of_owner,
 )
-from everkept.core.locking import locked, unlock
+from everkept.core.locks import FileLock
 from everkept.errors import Conflict, StorageFull, Unavailable
 from everkept.values import replace
 from making import DAY_ONE, MILLISECOND
@@ -168,25 +168,26 @@ def test_whatever_a_caller_names_a_line_stays_short(tmp_path: Path, text: str) -
 
 def test_a_line_waits_for_whoever_is_writing(tmp_path: Path) -> None:
     AccessLog(tmp_path).write(READ)
-    with (tmp_path / "access.lock").open("r+b") as held:
-        assert locked(held.fileno())
-        writing = threading.Thread(target=AccessLog(tmp_path).write, args=(READ,))
-        writing.start()
-        writing.join(0.05)
-        assert writing.is_alive()
-        assert calls(AccessLog(tmp_path)) == ["1"]
-        unlock(held.fileno())
-        writing.join(20)
+    lock = FileLock(tmp_path / "access.lock")
+    assert lock.take()
+    writing = threading.Thread(target=AccessLog(tmp_path).write, args=(READ,))
+    writing.start()
+    writing.join(0.05)
+    assert writing.is_alive()
+    assert calls(AccessLog(tmp_path)) == ["1"]
+    lock.release()
+    writing.join(20)
     assert calls(AccessLog(tmp_path)) == ["1", "1"]
 
 
 def test_who_never_gets_a_turn_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_log, "PATIENCE", 0.01)
     AccessLog(tmp_path).write(READ)
-    with (tmp_path / "access.lock").open("r+b") as held:
-        assert locked(held.fileno())
-        with pytest.raises(Unavailable):
-            AccessLog(tmp_path).write(READ)
+    lock = FileLock(tmp_path / "access.lock")
+    assert lock.take()
+    with pytest.raises(Unavailable):
+        AccessLog(tmp_path).write(READ)
+    lock.release()
     assert calls(AccessLog(tmp_path)) == ["1"]
 
 

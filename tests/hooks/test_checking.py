@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from everkept.app.care.findings import Finding, Patient, mended
+from everkept.core.locks import FileLock
 from everkept.core.times import now
 from everkept.hooks.checking import check_hooks
 from everkept.hooks.files.faults import record
 from everkept.hooks.files.jobs import Job, Jobs
 from everkept.hooks.files.ledger import Ledger
-from everkept.hooks.files.locks import Lock
 from everkept.settings import load
 from everkept.values import replace
 from parting import at_home, wait_for_workers
@@ -93,7 +93,7 @@ def test_what_waits_for_long_while_nobody_is_at_it_is_taken_up(
     assert worst(patient) == []  # somebody may just be starting
     [name] = jobs.names()
     os.utime(folder / "jobs" / name, LONG_AGO)
-    lock = Lock(folder / "worker.lock")
+    lock = FileLock(folder / "worker.lock")
     assert lock.take()
     assert worst(patient) == []  # somebody is at it
     lock.release()

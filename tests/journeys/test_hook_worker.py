@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 from everkept.app.app import App
+from everkept.core.locks import FileLock
 from everkept.core.records import Where
 from everkept.core.sessions import Session
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.hooks.files.faults import recent
 from everkept.hooks.files.jobs import Job, Jobs
-from everkept.hooks.files.locks import Lock
 from everkept.hooks.leaving.waking import lock_path
 from everkept.hooks.leaving.worker import MOST_MEMORY
 from everkept.settings import load
@@ -219,7 +219,7 @@ def test_a_worker_that_does_not_end_in_time_is_ended(home: Path, data: Path) -> 
     # not wait for the interpreter, so that it may also be ended in the middle of something.
     assert limited(home, data, 0.01, 0.01) != 0
     assert len(jobs.names()) == 1
-    lock = Lock(lock_path(load({"data_dir": data})))
+    lock = FileLock(lock_path(load({"data_dir": data})))
     assert lock.take()
     lock.release()
 

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import threading
-import time
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 from everkept.core.accounts import OWNER
 from everkept.core.disk import make_folder, open_private
-from everkept.core.locking import locked, unlock
+from everkept.core.locks import FileLock
 from everkept.core.projects import Project
 from everkept.core.times import Clock, iso, parsed
 from everkept.errors import EverkeptError, StorageFull, Unavailable
@@ -32,7 +31,6 @@ MOST_IDS = 500  # that one line names; how many there were is said anyway
 LONGEST = 100  # characters of what a caller named
 LONGEST_ID = 40
 PATIENCE = 5.0  # seconds that another process may keep the file
-PAUSE = 0.002
 BEGUN = "begun"  # the outcome of a call that may change something, before it is made
 LISTENING = "listening"  # of a stream that is open, which gives out no record
 
@@ -134,13 +132,13 @@ class AccessLog:
         if not self._here.acquire(timeout=PATIENCE):
             raise TimeoutError(errno.ETIMEDOUT, "another call is writing")
         try:
-            file = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            lock = FileLock(self._folder / _LOCK)
+            if not lock.wait(PATIENCE):
+                raise TimeoutError(errno.ETIMEDOUT, "another process is writing")
             try:
-                _await_turn(file)
                 yield
             finally:
-                unlock(file)
-                os.close(file)
+                lock.release()
         finally:
             self._here.release()
 
@@ -268,15 +266,6 @@ def clipped_ids(ids: Iterable[str]) -> tuple[str, ...]:
     """As many as a line may hold, each no longer than one of ours when it is written."""
     some = islice(ids, MOST_IDS)
     return tuple((each if each.isascii() else ascii(each)[1:-1])[:LONGEST_ID] for each in some)
-
-
-def _await_turn(file: int) -> None:
-    """A process that died has given it back."""
-    until = time.monotonic() + PATIENCE
-    while not locked(file):
-        if time.monotonic() > until:
-            raise TimeoutError(errno.ETIMEDOUT, "another process is writing")
-        time.sleep(PAUSE)
 
 
 def _ends_line(file: int, size: int) -> bool:

@@ -315,7 +315,7 @@ def _standing_by(settings: Settings, clock: Clock, primary: Library, waiting: "W
 
 
 def _served(settings: Settings, clock: Clock) -> Library:
-    from everkept.engines.locks import Lock
+    from everkept.core.locks import WaitingLock
     from everkept.engines.surreal.connecting.sockets import Credentials, SocketConnection
     from everkept.engines.surreal.library import SurrealLibrary
 
@@ -327,7 +327,7 @@ def _served(settings: Settings, clock: Clock) -> Library:
         Credentials(settings.database_user or "", settings.database_password or ""),
         time_limit=settings.database_timeout,
         ca=settings.database_ca,
-        turns=Lock(folder / "server.lock", "A write", WRITING_PATIENCE).exclusive,
+        turns=WaitingLock(folder / "server.lock", "A write", WRITING_PATIENCE).exclusive,
     )
     return SurrealLibrary(
         connection,

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from everkept.app.care.findings import DOCTOR_FIX, Finding, Patient
+from everkept.core.locks import FileLock
 from everkept.core.text import clipped, counted
 from everkept.core.times import parsed
 from everkept.hooks.files.faults import recent
 from everkept.hooks.files.jobs import Jobs
 from everkept.hooks.files.ledger import FOLDER, KEPT_DAYS, prune
-from everkept.hooks.files.locks import Lock
 from everkept.hooks.leaving.waking import lock_path, wake
 from everkept.hooks.places import hooks_folder
 
@@ -73,7 +73,7 @@ def _is_at_work(patient: Patient) -> bool:
     path = lock_path(patient.settings)
     if not path.exists():
         return False
-    lock = Lock(path)
+    lock = FileLock(path)
     if not lock.take():
         return True
     lock.release()

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from everkept.core.driving import driven
+from everkept.core.locks import FileLock
 from everkept.hooks.files import faults
 from everkept.hooks.files.jobs import MOST_WAITING, Job, Jobs
 from everkept.hooks.files.ledger import Ledger
-from everkept.hooks.files.locks import Lock
 from everkept.hooks.leaving.handling import leaving
 from everkept.hooks.leaving.waking import lock_path
 from everkept.hooks.model import Around, HookEvent
@@ -42,7 +42,7 @@ def settings(tmp_path: Path, home: Path) -> Settings:
 def at_work(settings: Settings) -> Iterator[None]:
     """A worker seems to be at work, so that none is started."""
     hooks_folder(settings).mkdir(parents=True)
-    lock = Lock(lock_path(settings))
+    lock = FileLock(lock_path(settings))
     assert lock.take()
     yield
     lock.release()

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.locks import IS_INHERITED, FileLock
 from everkept.hooks.files.jobs import Job, Jobs
-from everkept.hooks.files.locks import IS_INHERITED, Lock
 from everkept.hooks.leaving.waking import lock_path, turn_to_start, wake
 from everkept.hooks.places import hooks_folder
 from everkept.settings import Settings, load
@@ -91,7 +91,7 @@ def test_where_something_waits_a_worker_comes_and_goes(settings: Settings) -> No
 
 def test_nobody_is_started_while_another_one_is_at_work(settings: Settings) -> None:
     add(settings)
-    lock = Lock(lock_path(settings))
+    lock = FileLock(lock_path(settings))
     assert lock.take()
     assert not wake(settings)
     lock.release()
@@ -104,7 +104,7 @@ def test_a_worker_that_cannot_be_started_leaves_the_lock_free(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no python"))
     with pytest.raises(OSError):
         wake(settings)
-    lock = Lock(lock_path(settings))
+    lock = FileLock(lock_path(settings))
     assert lock.take()
     lock.release()
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from everkept.core.locks import WaitingLock
 from everkept.core.peers import Peer, checked_name
-from everkept.engines.locks import Lock
 from everkept.peers.book import Listed, PeerBook
 
 LOCK = "peers.lock"
@@ -14,7 +14,7 @@ class Roster:
 
     def __init__(self, folder: Path) -> None:
         self._book = PeerBook(folder)
-        self._lock = Lock(folder / LOCK, "A change of the peers")
+        self._lock = WaitingLock(folder / LOCK, "A change of the peers")
 
     def listed(self) -> Listed:
         return self._book.listed()

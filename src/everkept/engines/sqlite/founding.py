@@ -8,15 +8,11 @@ import time
 from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import cast
 from uuid import uuid4
-
-import apsw
 
 from everkept.core.disk import make_folder
 from everkept.core.times import Clock, iso
 from everkept.engines.sqlite.connections import (
-    BusyHandler,
     connect,
     create,
     transaction,
@@ -26,7 +22,7 @@ from everkept.engines.sqlite.connections import (
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT
 from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.store import DELETED_GENERATION, generation_of
-from everkept.errors import StoreDamaged, Unavailable
+from everkept.errors import ReadOnly, StoreDamaged, Unavailable
 from everkept.values import Value
 
 log = logging.getLogger(__name__)
@@ -84,25 +80,22 @@ def _drafted(target: Path) -> Generator[Path]:
 
 def _publish(draft: Path, target: Path) -> None:
     """Under a lock that goes with its process: not every file system has hard links."""
+    # Imported here: most starts find every file.
+    from everkept.core.locks import WaitingLock
+
     lock = target.with_name(f"{target.stem}.lock")
     try:
-        with translated(lock), closing(_typed(lock)) as connection:
-            connection.set_busy_handler(BusyHandler())
-            connection.execute("BEGIN EXCLUSIVE")
+        with WaitingLock(lock, f"The creation of {target.name}").held():
+            # The process that removed the lock in the meantime has published before.
             if not target.exists():
                 # The log of a file that was moved away would be taken for the new one's.
                 unlink_logs(target)
                 draft.replace(target)
-    except Unavailable:
-        # Whoever removed the lock meanwhile has put the target in its place before.
+    except (ReadOnly, Unavailable):  # Windows opens no file that is just being removed
         if not target.exists():
             raise
     with suppress(OSError):
         lock.unlink()
-
-
-def _typed(path: Path) -> Connection:
-    return cast(Connection, apsw.Connection(str(path)))
 
 
 def list_files(folder: Path, meta_path: Path, clock: Clock) -> bool:

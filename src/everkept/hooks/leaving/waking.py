@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
+from everkept.core.locks import IS_INHERITED, FileLock, Turn
 from everkept.hooks.files.jobs import Jobs
-from everkept.hooks.files.locks import IS_INHERITED, Lock, Turn
 from everkept.hooks.places import hooks_folder
 from everkept.settings import NO_FILE, Settings, engine_flags, environment_of_hook
 
@@ -36,7 +36,7 @@ def wake(settings: Settings) -> bool:
 
 def _start_with_lock(settings: Settings) -> bool:
     """The worker is born with the lock, so there is no moment in which nobody has it."""
-    lock = Lock(lock_path(settings))
+    lock = FileLock(lock_path(settings))
     if not lock.take():
         return False
     try:
@@ -48,7 +48,7 @@ def _start_with_lock(settings: Settings) -> bool:
 
 def _start_in_turn(settings: Settings) -> bool:
     """The worker takes the lock itself; until then nobody else touches it."""
-    turn, lock = turn_to_start(settings), Lock(lock_path(settings))
+    turn, lock = turn_to_start(settings), FileLock(lock_path(settings))
     if not turn.take():
         return False
     has_started = False

@@ -10,13 +10,13 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everkept.core.locks import FileLock
 from everkept.core.times import now
 from everkept.errors import EverkeptError, InvalidInput, NotFound
 from everkept.hooks.ending import end_after
 from everkept.hooks.files import faults
 from everkept.hooks.files.jobs import Job, Jobs
 from everkept.hooks.files.ledger import prune as prune_ledgers
-from everkept.hooks.files.locks import Lock
 from everkept.hooks.leaving.handling import SESSION_END, WISHES
 from everkept.hooks.leaving.waking import lock_path, turn_to_start
 from everkept.hooks.places import hooks_folder
@@ -42,7 +42,7 @@ MOST_STARTS = 10  # that bring a job no further: whatever it is that kills the w
 def main(settings: Settings, *, time_limit: float = TIME_LIMIT, grace: float = GRACE) -> None:
     """Works until nothing waits or the time is up; ends at once where another one is at work."""
     folder = hooks_folder(settings)
-    lock = Lock.handed_over(lock_path(settings))
+    lock = FileLock.handed_over(lock_path(settings))
     if settings.read_only or not folder.is_dir() or not lock.take():
         return
     turn_to_start(settings).end()

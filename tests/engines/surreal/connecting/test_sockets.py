@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from certifying import certificate
-from everkept.engines.locks import Lock
+from everkept.core.locks import WaitingLock
 from everkept.engines.surreal.connecting.connection import Contended, Thrown
 from everkept.engines.surreal.connecting.sockets import Credentials, SocketConnection
 from everkept.errors import InvalidInput, QueryTimeout, Refused, StoreAway, Unavailable
@@ -97,7 +97,7 @@ async def test_of_what_one_connection_writes_at_once_nothing_is_lost(
 async def test_programs_that_share_their_turns_write_one_after_the_other(
     server: Server, tmp_path: Path
 ) -> None:
-    turns = [Lock(tmp_path / "server.lock", "A write", 60).exclusive for _ in range(3)]
+    turns = [WaitingLock(tmp_path / "server.lock", "A write", 60).exclusive for _ in range(3)]
     connections = [server.connection(NS, turns=turn) for turn in turns]
     await connections[0].run(DB, "UPSERT c:1 SET n = 0")
     adding = "BEGIN; LET $n = (SELECT VALUE n FROM ONLY c:1); UPDATE c:1 SET n = $n + 1; COMMIT"
@@ -119,7 +119,7 @@ async def test_a_turn_lasts_until_the_server_has_answered_though_its_asker_has_g
     server: Server, tmp_path: Path
 ) -> None:
     async with proxied(server) as proxy:
-        turns = Lock(tmp_path / "server.lock", "A write", PATIENCE).exclusive
+        turns = WaitingLock(tmp_path / "server.lock", "A write", PATIENCE).exclusive
         connection = proxy.connection(NS, turns=turns)
         other = proxy.connection(NS, turns=turns)
         for each in (connection, other):
@@ -144,11 +144,11 @@ async def test_a_program_that_keeps_its_turn_makes_the_server_one_that_is_away(
     def turns() -> AbstractAsyncContextManager[None]:
         nonlocal asked
         asked += 1
-        return Lock(tmp_path / "server.lock", "A write", 0.2).exclusive()
+        return WaitingLock(tmp_path / "server.lock", "A write", 0.2).exclusive()
 
     async with served(2) as server:
         connection = server.connection(NS, turns=turns)
-        async with Lock(tmp_path / "server.lock", "A write", PATIENCE).exclusive():
+        async with WaitingLock(tmp_path / "server.lock", "A write", PATIENCE).exclusive():
             calls = (connection.run(DB, "CREATE a") for _ in range(5))
             for end in await asyncio.gather(*calls, return_exceptions=True):
                 assert isinstance(end, StoreAway)
@@ -187,7 +187,7 @@ async def test_who_waits_in_vain_for_its_turn_has_written_nothing(server: Server
 async def test_closing_gives_back_the_turn_of_what_is_under_way(tmp_path: Path) -> None:
     path = tmp_path / "server.lock"
     async with served(2) as server:
-        connection = server.connection(NS, turns=Lock(path, "A write", PATIENCE).exclusive)
+        connection = server.connection(NS, turns=WaitingLock(path, "A write", PATIENCE).exclusive)
         await connection.open()
         calls = [asyncio.ensure_future(connection.run(DB, "SLEEP 1m; CREATE a")) for _ in range(2)]
         await asyncio.sleep(0)
@@ -195,7 +195,7 @@ async def test_closing_gives_back_the_turn_of_what_is_under_way(tmp_path: Path) 
         for call in calls:
             with pytest.raises(StoreAway):
                 await call
-        async with Lock(path, "A write", PATIENCE).exclusive():
+        async with WaitingLock(path, "A write", PATIENCE).exclusive():
             pass
 
 

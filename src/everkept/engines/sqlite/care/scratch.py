@@ -3,16 +3,13 @@
 import shutil
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import cast
 from uuid import uuid4
 
-import apsw
-
-from everkept.engines.sqlite.connections import translated
+from everkept.core.disk import create
+from everkept.core.locks import FileLock
 from everkept.engines.sqlite.sizes import usable
-from everkept.engines.sqlite.sql import Connection
 
 MARK = "in-use.lock"  # locked by the process that works there: the lock goes with it
 FRESH = 2.0  # seconds in which somebody may have made the mark, and not locked it yet
@@ -33,8 +30,11 @@ def scratch(
         folder = place / f"{prefix}{uuid4().hex}"
         folder.mkdir(mode=0o700)
     try:
-        with closing(_mark(folder)):
+        lock = _mark(folder)
+        try:
             yield folder
+        finally:
+            lock.release()
     finally:
         _remove(folder, is_kept)
 
@@ -44,14 +44,14 @@ def abandoned(place: Path, prefix: str) -> list[Path]:
     return [folder for folder in sorted(place.glob(f"{prefix}*")) if _is_abandoned(folder)]
 
 
-def _mark(folder: Path) -> Connection:
+def _mark(folder: Path) -> FileLock:
     mark = folder / MARK
-    with usable(mark), translated(mark):
-        mark.touch(mode=0o600)
-        connection = _opened(mark)
-    with suppress(apsw.Error):  # a file system without locks: there the folder's age has to tell
-        connection.execute("BEGIN EXCLUSIVE")
-    return connection
+    with usable(mark):
+        create(mark, is_synced=False)
+    lock = FileLock(mark)
+    with suppress(OSError):  # a file system without locks: only the age of the folder tells
+        lock.take()
+    return lock
 
 
 def _is_abandoned(folder: Path) -> bool:
@@ -61,17 +61,12 @@ def _is_abandoned(folder: Path) -> bool:
             return _age(folder) > STALE
         if _age(mark) < FRESH:
             return False
-        with closing(_opened(mark)) as connection:
-            connection.execute("BEGIN EXCLUSIVE")
-            return True
-    except apsw.BusyError:
-        return False
-    except (apsw.Error, OSError):
+        lock = FileLock(mark)
+        is_free = lock.take()
+        lock.release()
+    except OSError:
         return folder.exists() and _age(folder) > STALE
-
-
-def _opened(mark: Path) -> Connection:
-    return cast(Connection, apsw.Connection(str(mark), flags=apsw.SQLITE_OPEN_READWRITE))
+    return is_free
 
 
 def _age(path: Path) -> float:

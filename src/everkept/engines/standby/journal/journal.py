@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+from everkept.core.locks import WaitingLock
 from everkept.core.records import Ref
 from everkept.core.times import Clock, now
-from everkept.engines.locks import Lock
 from everkept.engines.sqlite.connections import BUSY_DEADLINE
 from everkept.engines.sqlite.sql import Connection, Row
 from everkept.engines.standby.journal import forgetting, numbers
@@ -95,8 +95,10 @@ class Journal:
         self._limit_bytes = limit_bytes
         self._limit_entries = limit_entries
         self._clock = clock
-        self._replaying = Lock(path.with_suffix(".lock"), "The replay of the journal", patience)
-        self._writing = Lock(path.with_suffix(".writing"), "The local copy", patience)
+        self._replaying = WaitingLock(
+            path.with_suffix(".lock"), "The replay of the journal", patience
+        )
+        self._writing = WaitingLock(path.with_suffix(".writing"), "The local copy", patience)
         self._file = JournalFile(path)
         self._last_counts = Counts(0, 0)
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from everkept.core.disk import sync_folder, usable
-from everkept.engines.locks import Lock
+from everkept.core.locks import WaitingLock
 from everkept.engines.sqlite.connections import (
     BusyHandler,
     check_version,
@@ -43,7 +43,7 @@ class JournalFile:
 
     def __init__(self, path: Path) -> None:
         self._first = path
-        self._founding = Lock(path.with_suffix(".founding"), "The making of the journal")
+        self._founding = WaitingLock(path.with_suffix(".founding"), "The making of the journal")
         self._worker = Worker(f"journal {path.name}", self._open)
         self._inode: int | None = None  # of what the worker has open
         self._is_suspect = False

@@ -1,10 +1,9 @@
 """The folder of an embedded SurrealDB: whose it is, and why it cannot be used."""
 
-import os
 from pathlib import Path
 
 from everkept.core.disk import make_folder, usable
-from everkept.core.locking import locked, unlock
+from everkept.core.locks import FileLock
 from everkept.engines.surreal.connecting.failures import NO_ROOM, no_room, opening
 from everkept.errors import (
     EverkeptError,
@@ -25,7 +24,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self._path = path.absolute()
-        self._descriptor: int | None = None
+        self._lock = FileLock(self._path / LOCK)
 
     @property
     def url(self) -> str:
@@ -34,16 +33,14 @@ class Folder:
     def take(self) -> None:
         with usable(self._path):
             make_folder(self._path)
-            descriptor = os.open(self._path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        if not locked(descriptor):
-            os.close(descriptor)
+            is_ours = self._lock.take()
+        if not is_ours:
             raise StoreBusy(
                 f"The SurrealDB in {self._path} is in use by another process.",
                 hint="Embedded, it belongs to one process at a time. End that one, or let several "
                 "share a server with deployment_mode local-server.",
                 path=str(self._path),
             )
-        self._descriptor = descriptor
         if self._is_of_version_3():
             self.release()
             raise StoreTooNew(
@@ -54,10 +51,7 @@ class Folder:
             )
 
     def release(self) -> None:
-        if self._descriptor is not None:
-            unlock(self._descriptor)
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._lock.release()
 
     def why_not(self, message: str) -> EverkeptError:
         """Why the engine would not open it."""

@@ -1,3 +1,4 @@
+import asyncio
 import os
 import subprocess
 import sys
@@ -6,21 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from everkept.hooks.files.locks import IS_INHERITED, Lock, Turn
+from everkept.core.locks import IS_INHERITED, FileLock, Turn, WaitingLock
+from everkept.errors import StoreBusy
 
 HOLD = """
 import sys
 from pathlib import Path
-from everkept.hooks.files.locks import Lock
-lock = Lock(Path(sys.argv[1]))
+from everkept.core.locks import FileLock
+lock = FileLock(Path(sys.argv[1]))
 print(lock.take(), flush=True)
 sys.stdin.read()
 """
 TAKE_OVER = """
 import sys
 from pathlib import Path
-from everkept.hooks.files.locks import Lock
-lock = Lock.handed_over(Path(sys.argv[1]))
+from everkept.core.locks import FileLock
+lock = FileLock.handed_over(Path(sys.argv[1]))
 print(lock.take(), sys.stdin.read() == "", flush=True)
 sys.stdin = None
 while not Path(sys.argv[2]).exists():
@@ -41,7 +43,7 @@ def holder(path: Path) -> "subprocess.Popen[str]":
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
-    first, second = Lock(tmp_path / "lock"), Lock(tmp_path / "lock")
+    first, second = FileLock(tmp_path / "lock"), FileLock(tmp_path / "lock")
     assert first.take()
     assert not second.take()
     first.release()
@@ -51,7 +53,7 @@ def test_one_holder_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_lock_can_be_taken_again_and_released_twice(tmp_path: Path) -> None:
-    lock = Lock(tmp_path / "lock")
+    lock = FileLock(tmp_path / "lock")
     for _ in range(2):
         assert lock.take()
         lock.release()
@@ -59,7 +61,7 @@ def test_a_lock_can_be_taken_again_and_released_twice(tmp_path: Path) -> None:
 
 
 def test_the_lock_of_a_process_that_is_killed_is_free(tmp_path: Path) -> None:
-    lock = Lock(tmp_path / "lock")
+    lock = FileLock(tmp_path / "lock")
     with holder(tmp_path / "lock") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "True\n"
@@ -74,7 +76,7 @@ def test_the_lock_of_a_process_that_is_killed_is_free(tmp_path: Path) -> None:
 def test_a_child_is_born_with_the_lock_that_it_was_handed(tmp_path: Path, is_held: bool) -> None:
     """Where the system hands no lock over, it takes one that is free."""
     path, signal = tmp_path / "lock", tmp_path / "signal"
-    lock = Lock(path)
+    lock = FileLock(path)
     handed = is_held and IS_INHERITED
     if handed:
         assert lock.take()
@@ -103,7 +105,7 @@ def test_a_child_is_born_with_the_lock_that_it_was_handed(tmp_path: Path, is_hel
 
 def test_nobody_is_handed_a_lock_that_is_not_held(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
-        _ = Lock(tmp_path / "lock").descriptor
+        _ = FileLock(tmp_path / "lock").descriptor
 
 
 def test_of_those_who_come_at_once_one_gets_the_turn(tmp_path: Path) -> None:
@@ -120,3 +122,59 @@ def test_a_turn_ends_with_its_time(tmp_path: Path) -> None:
     os.utime(tmp_path / "turn", (0, 0))
     assert Turn(tmp_path / "turn", 60.0).take()
     assert not Turn(tmp_path / "turn", 60.0).take()
+
+
+def test_one_thread_at_a_time_is_past_a_lock_that_it_waits_for(tmp_path: Path) -> None:
+    inside: list[int] = []
+
+    def work(number: int) -> None:
+        with WaitingLock(tmp_path / "new" / "lock", "The work").held():
+            inside.append(number)
+            assert inside == [number]
+            inside.remove(number)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(40)))
+
+
+async def test_one_task_at_a_time_is_past_a_lock_that_it_waits_for(tmp_path: Path) -> None:
+    inside: list[int] = []
+    locks = [WaitingLock(tmp_path / "lock", "The work") for _ in range(3)]
+
+    async def work(number: int) -> None:
+        async with locks[number % 3].exclusive():
+            inside.append(number)
+            await asyncio.sleep(0)
+            assert inside == [number]
+            inside.remove(number)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(30):
+            group.create_task(work(number))
+
+
+async def test_who_waits_too_long_for_a_lock_is_refused(tmp_path: Path) -> None:
+    lock, other = (WaitingLock(tmp_path / "lock", "The work", 0.01) for _ in "ab")
+    with lock.held():
+        for late in (lock, other):
+            with pytest.raises(StoreBusy):
+                await late.exclusive().__aenter__()
+        with pytest.raises(StoreBusy):
+            other.held().__enter__()
+    async with lock.exclusive():
+        with pytest.raises(StoreBusy):
+            await lock.exclusive().__aenter__()
+    async with other.exclusive():
+        pass
+
+
+async def test_a_task_that_is_cancelled_while_it_waits_leaves_the_lock_free(tmp_path: Path) -> None:
+    lock = WaitingLock(tmp_path / "lock", "The work")
+    with lock.held():
+        waiting = asyncio.create_task(lock.exclusive().__aenter__())
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    async with WaitingLock(tmp_path / "lock", "The work", 0.01).exclusive():
+        pass

@@ -1,0 +1,211 @@
+"""Locks among the processes of a machine, which the system releases if their holder dies.
+
+Hooks load this module: it imports nothing that takes long.
+"""
+
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everkept.core.disk import create, make_folder, open_private, usable
+from everkept.errors import StoreBusy
+
+if TYPE_CHECKING:
+    import asyncio
+
+# Whether a process can be born with the lock that its parent took.
+IS_INHERITED = sys.platform != "win32"
+PATIENCE_SECONDS = 10.0
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(descriptor: int) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        return True
+
+    def _unlock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _unlock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+class FileLock:
+    """A lock that one object of one process holds, or the process that inherits its descriptor.
+
+    The file stays. Each method raises OSError if the file system has no locks.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    @classmethod
+    def handed_over(cls, path: Path) -> "FileLock":
+        """Return the lock that the parent gave as standard input, otherwise one that is free.
+
+        Nothing else reads standard input there, and no argument has to name the descriptor.
+        """
+        lock = cls(path)
+        if IS_INHERITED and _is_standard_input(path):
+            lock._descriptor = os.dup(0)
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(nothing, 0)
+            os.close(nothing)
+        return lock
+
+    @property
+    def descriptor(self) -> int:
+        """For the standard input of a child, which then has the lock too."""
+        if self._descriptor is None:
+            raise RuntimeError(f"{self._path} is not held")
+        return self._descriptor
+
+    def take(self) -> bool:
+        """Return False, without waiting, if another object or process holds the lock."""
+        if self._descriptor is None:
+            self._descriptor = open_private(self._path, os.O_RDWR | os.O_CREAT)
+        is_ours = False
+        try:
+            is_ours = _lock(self._descriptor)
+        finally:
+            if not is_ours:
+                self.leave()
+        return is_ours
+
+    def wait(self, seconds: float) -> bool:
+        """Return False if the lock is not free in time."""
+        until = time.monotonic() + seconds
+        while not self.take():
+            if time.monotonic() > until:
+                return False
+            time.sleep(_nap())
+        return True
+
+    def release(self) -> None:
+        """Let another one take the lock, even if a child inherited it."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                _unlock(self._descriptor)
+            self.leave()
+
+    def leave(self) -> None:
+        """End only our hold: a child that inherited the lock keeps it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class WaitingLock:
+    """A lock that threads, tasks and processes wait for; `title` names the work for an error."""
+
+    def __init__(self, path: Path, title: str, patience: float = PATIENCE_SECONDS) -> None:
+        self._path = path
+        self._title = title
+        self._patience = patience
+        self._turn: asyncio.Lock | None = None  # among the tasks of this process
+
+    @contextmanager
+    def held(self) -> Generator[None, None, None]:
+        """Wait in the calling thread; raise StoreBusy if the lock is not free in time."""
+        lock = self._made()
+        with usable(self._path):
+            is_ours = lock.wait(self._patience)
+        if not is_ours:
+            raise self._busy()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @asynccontextmanager
+    async def exclusive(self) -> AsyncGenerator[None, None]:
+        """Wait in a task; raise StoreBusy if the lock is not free in time."""
+        import asyncio  # a hook never waits, and would pay for it
+
+        lock = self._made()
+        turn = self._turn = self._turn or asyncio.Lock()
+        try:
+            async with asyncio.timeout(self._patience):
+                await turn.acquire()
+        except TimeoutError:
+            raise self._busy() from None
+        try:
+            until = time.monotonic() + self._patience
+            while not self._take(lock):
+                if time.monotonic() > until:
+                    raise self._busy()
+                await asyncio.sleep(_nap())
+            yield
+        finally:
+            lock.release()
+            turn.release()
+
+    def _made(self) -> FileLock:
+        with usable(self._path):
+            make_folder(self._path.parent)
+        return FileLock(self._path)
+
+    def _take(self, lock: FileLock) -> bool:
+        with usable(self._path):
+            return lock.take()
+
+    def _busy(self) -> StoreBusy:
+        return StoreBusy(
+            f"{self._title} is locked by another process.",
+            hint="Try again; an import or a stopped Everkept process may be holding it.",
+            path=str(self._path),
+        )
+
+
+class Turn:
+    """The right to do something that takes a moment; it ends with its time if its owner died."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self._path = path
+        self._seconds = seconds
+
+    def take(self) -> bool:
+        """Return True to one of those that call at the same time."""
+        with suppress(OSError):
+            if time.time() - self._path.stat().st_mtime > self._seconds:
+                self._path.unlink()
+        try:
+            create(self._path, is_synced=False)
+        except (FileExistsError, PermissionError):  # Windows: another process just removes it
+            return False
+        return True
+
+    def end(self) -> None:
+        with suppress(OSError):
+            self._path.unlink()
+
+
+def _nap() -> float:
+    """Return 0.5 to 2 ms: whoever waits longer starves beside a process that never pauses."""
+    return 0.0005 + os.urandom(1)[0] / 170_000
+
+
+def _is_standard_input(path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(0), path.stat())
+    except (OSError, ValueError):
+        return False
