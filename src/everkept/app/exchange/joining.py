@@ -10,6 +10,7 @@ from everkept.app.exchange.reading import Section, read_export
 from everkept.app.workspaces import key_of_workspace
 from everkept.core.accounts import USERS, account_id, checked_account_name
 from everkept.core.entities import OBSERVATION
+from everkept.core.paths import Exclusion
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import (
     AMENDABLE,
@@ -26,7 +27,6 @@ from everkept.core.secrets import masked
 from everkept.core.text import digest
 from everkept.core.times import Clock
 from everkept.errors import Conflict, NotFound
-from everkept.families.history.importing.exclusion import Exclusion
 from everkept.families.history.importing.graves import grave_id
 from everkept.families.history.importing.quiet import Quiet
 from everkept.families.history.model import SYMBOL, TURN

@@ -1,16 +1,13 @@
 """Which folders of past conversations belong to projects: those alone are shared with them."""
 
 import asyncio
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
 
 from everkept.app.workspaces import key_of_workspace
+from everkept.core.paths import is_windows, is_within
 from everkept.core.ports import Library
 from everkept.core.projects import Project
-from everkept.families.history.importing.exclusion import is_within
-
-_WINDOWS = re.compile(r"[A-Za-z]:[\\/]|\\\\")
 
 
 async def folders_of_projects(
@@ -44,7 +41,7 @@ class _Owners:
         self._known: dict[str, Project | None] = {}
 
     async def of(self, folder: str) -> Project | None:
-        path: PurePath = (PureWindowsPath if _WINDOWS.match(folder) else PurePosixPath)(folder)
+        path: PurePath = (PureWindowsPath if is_windows(folder) else PurePosixPath)(folder)
         for place in (path, *path.parents):
             key = str(place)
             if key not in self._known:

@@ -3,11 +3,11 @@
 import random
 from pathlib import Path
 
+from everkept.core.paths import Exclusion
 from everkept.core.transcripts import Rewound, Snippet, Turn
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.history.importing.checkpoints import Checkpoint
-from everkept.families.history.importing.exclusion import Exclusion
 from making import DAY_ONE
 from processes import acting
 from transcribing import MINUTE, Written, contents, importer, to_json, turn

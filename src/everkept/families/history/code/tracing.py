@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from everkept.core.paths import ends_with, loose_parts, names_in
 from everkept.core.ports import RecordStore
 from everkept.core.records import Link, Record, Weights, Where
 from everkept.families.history.model import CALLS, CODE, DEFINES, EXTENDS, IMPORTS, SYMBOL
@@ -24,7 +25,6 @@ SYMBOLS = Profile(kinds=(SYMBOL,), reading="tiers")
 FILES = Profile(kinds=(CODE,), reading="tiers", weights=Weights(name=4.0, text=0.0, context=0.0))
 
 _FILE = re.compile(r"[/\\]|\.[A-Za-z0-9+]{1,6}$")
-_SEPARATORS = re.compile(r"[/\\]+")
 
 
 class Relation(Value):
@@ -221,11 +221,4 @@ def _last(name: str) -> str:
 
 def _is_file(own: str | None, name: str) -> bool:
     """Whether a path is the one asked for, or ends with it."""
-    if own is None:
-        return False
-    parts, asked = _parts(own), _parts(name)
-    return parts[-len(asked) :] == asked
-
-
-def _parts(path: str) -> list[str]:
-    return [part for part in _SEPARATORS.split(path.lower()) if part not in ("", ".")]
+    return own is not None and ends_with(loose_parts(own), names_in(loose_parts(name)))

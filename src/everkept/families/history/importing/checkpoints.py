@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from everkept.core.paths import Exclusion
 from everkept.core.records import Insert, Record, Step, Update
 from everkept.core.transcripts import Mark, Transcript
-from everkept.families.history.importing.exclusion import Exclusion
 from everkept.families.history.model import TRANSCRIPT, transcript_id
 from everkept.values import Value, replace
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from everkept.core.paths import is_within
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Record, Ref, Step, Update, Where
 from everkept.core.times import Clock
@@ -18,7 +19,6 @@ from everkept.families.history.importing.conversations import (
     left_out_of,
     part_tag,
 )
-from everkept.families.history.importing.exclusion import is_within
 from everkept.families.history.importing.graves import buried, grave_id
 from everkept.families.history.importing.growing import SEALED, grown_tag
 from everkept.families.history.importing.retrying import unopposed

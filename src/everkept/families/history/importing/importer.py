@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from everkept.core.finishing import finished
+from everkept.core.paths import Exclusion
 from everkept.core.ports import RecordStore
 from everkept.core.projects import Silence
 from everkept.core.records import Record, Step, Where
@@ -17,7 +18,6 @@ from everkept.families.history.importing import forgetting, ordering, plan, rest
 from everkept.families.history.importing.checkpoints import Checkpoint
 from everkept.families.history.importing.conversations import PURGING, UNSORTED
 from everkept.families.history.importing.counts import Counts, Failure, Imported
-from everkept.families.history.importing.exclusion import Exclusion
 from everkept.families.history.importing.gate import GATE, gate_of, passed
 from everkept.families.history.importing.graves import grave_id
 from everkept.families.history.importing.plan import Known, Plan, Prepared, Rules

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from everkept.core.paths import Exclusion
 from everkept.core.records import Record
 from everkept.core.transcripts import Marked, Rewound, Titled
 from everkept.families.history.importing.checkpoints import Checkpoint, Previous, transcript_of
@@ -12,7 +13,6 @@ from everkept.families.history.importing.conversations import (
     left_out_of,
     part_tag,
 )
-from everkept.families.history.importing.exclusion import Exclusion
 from everkept.families.history.importing.growing import SEALED
 from everkept.families.history.importing.quiet import Quiet
 from everkept.families.history.importing.slots import Slot

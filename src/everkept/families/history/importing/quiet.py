@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
+from everkept.core.paths import is_within
 from everkept.core.projects import Silence
-from everkept.families.history.importing.exclusion import is_within
 
 # The folder that a project knows this one by, as with a worktree; None where nobody can tell.
 Workspace = Callable[[str], str | None]

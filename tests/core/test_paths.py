@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.families.history.importing.exclusion import Exclusion, is_within
+from everkept.core.paths import Exclusion, Parts, exact_parts, is_within, loose_parts
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,28 @@ def test_it_can_be_asked_which_pattern_it_was() -> None:
 )
 def test_a_folder_is_within_another(folder: str | None, other: str, is_it: bool) -> None:
     assert is_within(folder, [other]) == is_it
+
+
+@pytest.mark.parametrize(
+    ("path", "exact", "loose"),
+    [
+        ("/home/Ann//shop/", ("/", "home", "Ann", "shop"), ("/", "home", "ann", "shop")),
+        ("C:\\Users\\Ann", ("c:", "users", "ann"), ("c:", "users", "ann")),
+        ("\\\\host\\Work", ("//", "host", "work"), ("/", "host", "work")),
+        ("~/Shop", ("~", "Shop"), ("shop",)),
+        ("./a\\b", (".", "a\\b"), ("a", "b")),
+        ("/", ("/",), ()),
+        ("", (), ()),
+    ],
+)
+def test_a_path_is_compared_as_its_machine_does_or_loosely(
+    path: str, exact: Parts, loose: Parts
+) -> None:
+    assert exact_parts(path) == exact
+    assert loose_parts(path) == loose
+
+
+def test_nothing_is_within_the_root() -> None:
+    assert not is_within("/srv", ["/"])
+    assert not is_within("/", ["/"])
+    assert not is_within("\\\\srv\\a", ["/srv"])

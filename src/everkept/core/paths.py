@@ -1,0 +1,144 @@
+"""Comparison of paths as text, whatever machine they are from, and rules that name folders."""
+
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+Parts = tuple[str, ...]  # the names in a path, after `/` if it begins at the root
+
+
+def is_windows(path: str) -> bool:
+    """Return whether a path begins with a drive or a server of Windows."""
+    has_drive = path[1:3] in (":\\", ":/") and path[0].isascii() and path[0].isalpha()
+    return has_drive or path.startswith("\\\\")
+
+
+def is_absolute(path: str) -> bool:
+    return path.startswith("/") or is_windows(path)
+
+
+def exact_parts(path: str, *, as_windows: bool | None = None) -> Parts:
+    """Return the parts of a path as its machine compares them: on Windows without case.
+
+    `as_windows` is for a name that does not say which machine it is from.
+    """
+    root = "//" if path.startswith("\\\\") else "/"
+    if is_windows(path) if as_windows is None else as_windows:
+        path = path.replace("\\", "/").lower()
+    names = tuple(name for name in path.split("/") if name)
+    return (root, *names) if path.startswith("/") else names
+
+
+def loose_parts(path: str) -> Parts:
+    """Return the parts of a path for a search, whatever its case and its separators.
+
+    `~` stands for a folder that is unknown here, so the names after it must do.
+    """
+    plain = path.strip().lower().replace("\\", "/")
+    names = tuple(name for name in plain.split("/") if name not in ("", "."))
+    if plain.startswith("/"):
+        return ("/", *names) if names else ()
+    return names[1:] if names[:1] == ("~",) else names
+
+
+def names_in(parts: Parts) -> Parts:
+    """Return parts without the root."""
+    return parts[1:] if parts[:1] in (("/",), ("//",)) else parts
+
+
+def is_whole(parts: Parts) -> bool:
+    """Return whether loose parts begin at the root or at a drive."""
+    first = parts[0]
+    return first == "/" or (len(first) == 2 and first[1] == ":" and "a" <= first[0] <= "z")
+
+
+def starts_with(parts: Parts, above: Parts) -> bool:
+    """Return whether parts are those of a folder or of something below it."""
+    return bool(above) and parts[: len(above)] == above
+
+
+def ends_with(parts: Parts, last: Parts) -> bool:
+    return bool(last) and parts[-len(last) :] == last
+
+
+def is_within(folder: str | None, others: Iterable[str]) -> bool:
+    """Return whether a folder is one of the others or below one; no character is a wildcard.
+
+    The root names no folder, so nothing is within it.
+    """
+    parts = exact_parts(folder or "")
+    return any(names_in(above) and starts_with(parts, above) for above in map(exact_parts, others))
+
+
+class Exclusion:
+    """Folders that are left out, with all below them.
+
+    A pattern is a folder, in which `*` and `?` stand for any characters of one name and `**` for
+    any names; `~` is the home folder. One that does not begin at the root means folders of that
+    name anywhere.
+    """
+
+    def __init__(self, patterns: Sequence[str], *, home: Path | None = None) -> None:
+        self.patterns = tuple(dict.fromkeys(p.strip() for p in patterns if p.strip()))
+        self._forms = [(p, _at_home(p, home)) for p in self.patterns]
+        self.pattern_of = lru_cache(4_096)(self._pattern_of)
+
+    def _pattern_of(self, folder: str) -> str | None:
+        """The pattern that leaves a folder out; one that nobody knows stays in."""
+        if not folder:
+            return None
+        path, on_windows = _plain(folder), is_windows(folder)
+        return next(
+            (pattern for pattern, form in self._forms if _regex(form, on_windows).match(path)), None
+        )
+
+    def leaves_out(self, folder: str | None) -> bool:
+        return self.pattern_of(folder or "") is not None
+
+    def pattern_of_files(self, files: Iterable[str], project: str | None) -> str | None:
+        """The pattern that leaves out the folder of one of these files."""
+        if not self.patterns:
+            return None
+        found = (self.pattern_of(_folder_of(file, project or "")) for file in files)
+        return next(filter(None, found), None)
+
+
+def _folder_of(file: str, project: str) -> str:
+    """Where a file lies; one that is not named from the root lies below its project."""
+    path = _at_home(file.removeprefix("file://"), None)
+    on_windows = is_windows(path) or is_windows(project)
+    if not is_absolute(path):
+        path = f"{project.rstrip('/')}/{path}"
+    if on_windows:
+        path = path.replace("\\", "/")
+    return posixpath.normpath(path).rpartition("/")[0]
+
+
+def _at_home(pattern: str, home: Path | None) -> str:
+    if pattern != "~" and not pattern.startswith(("~/", "~\\")):
+        return pattern
+    return str(home or Path.home()) + pattern[1:]
+
+
+def _plain(folder: str) -> str:
+    """With slashes alone; on Windows, whose file names know no case, without it."""
+    if is_windows(folder):
+        folder = folder.replace("\\", "/").lower()
+    return folder.rstrip("/") or "/"
+
+
+@lru_cache(1_024)
+def _regex(pattern: str, on_windows: bool) -> re.Pattern[str]:
+    path = _plain(pattern)
+    anywhere = "" if is_absolute(pattern) else r"(?:.*/)?"
+    below = ".*" if path == "/" else r"(?:/.*)?\Z"
+    flags = re.DOTALL | (re.IGNORECASE if on_windows else 0)
+    return re.compile(f"{anywhere}{_translated(path)}{below}", flags)
+
+
+def _translated(path: str) -> str:
+    signs = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*+|\*|\?)", path)
+    return "".join(signs.get(part[:2], re.escape(part)) for part in parts)
