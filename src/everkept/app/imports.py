@@ -64,7 +64,7 @@ async def import_server_memory(
         progress(done, total)
         await asyncio.sleep(PAUSE)
     outcome.unreadable.sort(key=lambda item: item.line)
-    outcome.masked = list(graph.masked_kinds)
+    outcome.masked = list(graph.masking.kinds)
     return outcome
 
 
@@ -78,7 +78,7 @@ async def _import_entities(
         outcome.entities += made.is_new
         outcome.observations += len(made.observations)
     for item in wanted:
-        kept = graph.kept(item.name), normalised(graph.kept(item.entity_type))
+        kept = graph.masking.text(item.name), normalised(graph.masking.text(item.entity_type))
         ids.setdefault(item.name, by_key[kept])
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum
 from functools import cache
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
@@ -107,6 +107,12 @@ class Warned(Value):
 
     code: str
     message: str
+
+
+def masking_warnings(kinds: Iterable[str]) -> list[Warned]:
+    """Return the warning about secrets that were masked before they were stored, if any were."""
+    found = ", ".join(kinds)
+    return [Warned("secret_masked", f"Masked before storing: {found}.")] if found else []
 
 
 Run = Callable[[Call, Mapping[str, Any]], Awaitable[Result]]

@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 
 from everkept.core.ports import Library
+from everkept.core.records import Where
 from everkept.core.sessions import Session
 from everkept.embedders.hashing import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
@@ -281,3 +282,104 @@ async def test_a_context_block_takes_one_search_and_few_scans(assistant: Assista
     assert made["memories_used"] == 4
     # One scan for what is pinned, and one for the session.
     assert choice.asked == Counter(authors=1, match=1, near=1, get=1, scan=2)
+
+
+KEY = "AKIAIOSFODNN7EXAMPLE"
+API = {"name": "API", "type": "component", "relationship": "about"}
+
+
+async def test_secrets_are_masked_before_storing(assistant: Assistant) -> None:
+    stored = await assistant.store("The key is AKIAIOSFODNN7EXAMPLE, said Ada")
+    assert codes(stored) == ["secret_masked"]
+    (found,) = await assistant.recall("key")
+    assert "AKIAIOSFODNN7EXAMPLE" not in found["content"]
+    changed = await assistant(
+        "update_memory",
+        memory_id=stored["memory_id"],
+        metadata={"password": "hunter2-is-not-enough", "notes": [{"by": "Ada"}]},
+    )
+    assert codes(changed) == ["secret_masked"]
+    (found,) = await assistant.recall("key")
+    assert "hunter2" not in str(found["metadata"])
+    assert found["metadata"]["notes"] == [{"by": "Ada"}]
+
+
+async def everything_stored(assistant: Assistant) -> str:
+    """All that both stores hold and held."""
+    told: list[str] = []
+    for store in (await assistant.project_store(), await assistant.library.user()):
+        records = await store.scan(Where(deleted=None))
+        links = await store.scan_links(deleted=None)
+        refs = [thing.ref for thing in (*records, *links)]
+        told.append(str((records, links, await store.history(refs))))
+    return "".join(told)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"content": f"The key is {KEY}"},
+        {"tags": ["a", KEY]},
+        {"author": f"Ada {KEY}"},
+        {"source": {"tool": KEY}},
+        {"source": {"file": f"https://bob:{KEY}@host/a"}},
+        {"related_entities": [API | {"name": f"The {KEY}"}]},
+        {"related_entities": [API | {"type": KEY}]},
+        {"related_entities": [API | {"relationship": KEY}]},
+    ],
+)
+@pytest.mark.parametrize("scope", ["project", "user"])
+async def test_a_secret_is_masked_in_whatever_is_stored(
+    assistant: Assistant, field: dict[str, Any], scope: str
+) -> None:
+    stored = await assistant(
+        "store_memory", **({"content": "A thought", "type": "semantic"} | field), scope=scope
+    )
+    assert codes(stored) == ["secret_masked"]
+    told = await everything_stored(assistant)
+    assert KEY not in told
+    assert "[masked: " in told
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("update_memory", {"content": f"The key is {KEY}"}),
+        ("update_memory", {"tags": [KEY]}),
+        ("update_memory", {"tags": {"add": [KEY]}}),
+        ("update_memory", {"metadata": {"note": [{"key": KEY}]}}),
+        ("update_memory", {"metadata": {f"of {KEY}": "Port 8080"}}),
+        ("update_memory", {"related_entities": {"add": [API | {"name": KEY}]}}),
+        ("tag_memory", {"add": [KEY]}),
+        ("forget_memory", {"reason": f"It held {KEY}"}),
+        ("promote_memory", {"target_scope": "user", "reason": f"It held {KEY}"}),
+    ],
+)
+async def test_a_secret_is_masked_in_whatever_is_changed(
+    assistant: Assistant, tool: str, arguments: dict[str, Any]
+) -> None:
+    memory = await assistant.stored("A thought", tags=["a"])
+    assert codes(await assistant(tool, memory_id=memory, **arguments)) == ["secret_masked"]
+    told = await everything_stored(assistant)
+    assert KEY not in told
+    assert "[masked: " in told
+
+
+async def test_a_masked_name_of_metadata_leaves_its_value_alone(assistant: Assistant) -> None:
+    memory = await assistant.stored("A thought")
+    await assistant("update_memory", memory_id=memory, metadata={f"of {KEY}": "Port 8080"})
+    (found,) = await assistant.recall("thought")
+    assert list(found["metadata"].values()) == ["Port 8080"]
+
+
+async def test_a_session_id_with_a_secret_is_refused(assistant: Assistant) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        await assistant.store("A thought", "session", session_id=f"of {KEY}")
+    assert KEY not in str(caught.value.envelope())
+    assert KEY not in await everything_stored(assistant)
+
+
+async def test_masking_can_be_switched_off(library: Library) -> None:
+    assistant = Assistant(library, options=Options(mask_secrets=False, time_limit=None))
+    await assistant.store("The key is AKIAIOSFODNN7EXAMPLE")
+    assert await assistant.texts("key") == ["The key is AKIAIOSFODNN7EXAMPLE"]

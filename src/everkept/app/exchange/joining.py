@@ -10,6 +10,7 @@ from everkept.app.exchange.reading import Section, read_export
 from everkept.app.workspaces import key_of_workspace
 from everkept.core.accounts import USERS, account_id, checked_account_name
 from everkept.core.entities import OBSERVATION
+from everkept.core.masks import Masking
 from everkept.core.paths import Exclusion
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import (
@@ -23,7 +24,6 @@ from everkept.core.records import (
     Update,
     Where,
 )
-from everkept.core.secrets import masked
 from everkept.core.text import digest
 from everkept.core.times import Clock
 from everkept.errors import Conflict, NotFound
@@ -185,7 +185,7 @@ class _Joining:
         self._store = store
         self._clock = clock
         self._outcome = outcome
-        self._mask = mask
+        self._masking = Masking(enabled=mask)
         self._rules = rules
         self._here: dict[str, str | None] = {}  # ids of the export that are others here, or none
 
@@ -377,9 +377,8 @@ class _Joining:
     def _prepared(self, record: Record) -> Record:
         """Without secrets, which an export that somebody else has made may hold, and under the key
         that its text has, which somebody may have edited."""
-        text, kinds = masked(record.text) if self._mask and record.text else (record.text, ())
-        if kinds:
-            self._outcome.masked = sorted({*self._outcome.masked, *kinds})
+        text = self._masking.text(record.text)
+        self._outcome.masked = sorted({*self._outcome.masked, *self._masking.kinds})
         if record.kind == MEMORY:
             return replace(record, text=text, name_key=text_key(text))
         if record.kind == OBSERVATION and record.name_key == digest(record.text):

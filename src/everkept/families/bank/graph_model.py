@@ -1,6 +1,6 @@
 """What the graph's tools take and give, as it stands on the wire."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
 from everkept.core.entities import NAME_LIMIT
@@ -245,9 +245,3 @@ def source_named(word: str) -> Source:
 def source_facets(source: Source) -> dict[str, Any]:
     ref = {} if source.ref is None else {"ref": source.ref}
     return {SOURCE: {"kind": source.kind, **ref}}
-
-
-def masking_warnings(kinds: Iterable[str]) -> list[Warned]:
-    """What is said where secrets were kept out of what is stored."""
-    found = ", ".join(kinds)
-    return [Warned("secret_masked", f"Masked before storing: {found}.")] if found else []

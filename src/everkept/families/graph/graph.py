@@ -13,6 +13,7 @@ from everkept.core.entities import (
     is_stub,
     new_entity,
 )
+from everkept.core.masks import Masking
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Delete, Insert, Link, Record, Step, Where
 from everkept.core.secrets import masked
@@ -61,8 +62,7 @@ class Graph:
         self._call = call
         self._clock = clock
         self._identity = identity
-        self._mask = mask
-        self.masked_kinds: dict[str, None] = {}  # of the secrets that were kept out, in order
+        self.masking = Masking(enabled=mask)
 
     async def create_entities(self, wanted: Sequence[NewEntity]) -> list[Made]:
         """Each entity once, with only those observations that it did not have."""
@@ -72,9 +72,9 @@ class Graph:
             check_name(item.entity_type, f"entities[{i}].entity_type")
         wanted = [
             NewEntity(
-                self.kept(item.name),
-                self.kept(item.entity_type),
-                [self.kept(text) for text in item.observations],
+                self.masking.text(item.name),
+                self.masking.text(item.entity_type),
+                self.masking.texts(item.observations),
             )
             for item in wanted
         ]
@@ -109,7 +109,7 @@ class Graph:
     async def add_observations(self, wanted: Sequence[NewObservations]) -> list[Made]:
         """What was added to each entity that was named."""
         _check_size(sum(len(item.contents) for item in wanted), "observations")
-        wanted = [replace(i, contents=[self.kept(text) for text in i.contents]) for i in wanted]
+        wanted = [replace(i, contents=self.masking.texts(i.contents)) for i in wanted]
 
         async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
             found = await self._resolve(store, [item.entity_name for item in wanted])
@@ -132,7 +132,9 @@ class Graph:
         """
         for i, item in enumerate(wanted):
             check_name(item.relation_type, f"relations[{i}].relation_type")
-        wanted = [replace(item, relation_type=self.kept(item.relation_type)) for item in wanted]
+        wanted = [
+            replace(item, relation_type=self.masking.text(item.relation_type)) for item in wanted
+        ]
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[list[Link], dict[str, str]]]:
             names = [name for item in wanted for name in (item.from_, item.to)]
@@ -208,14 +210,6 @@ class Graph:
 
         return await self._commit(plan)
 
-    def kept(self, text: str) -> str:
-        """A text as it may be stored."""
-        if not self._mask:
-            return text
-        text, kinds = masked(text)
-        self.masked_kinds |= dict.fromkeys(kinds)
-        return text
-
     async def _resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
         return await self._identity.resolve(store, list(dict.fromkeys(names)))
 
@@ -244,11 +238,11 @@ class Graph:
         made: dict[str, Record] = {}
         for name in names:
             check_name(name, "relations")
-            kept = self.kept(name)
+            kept = self.masking.text(name)
             if kept not in made:
                 stub = self._new_entity(kept, UNKNOWN_TYPE, at)
                 made[kept] = replace(stub, facets={"stub": True})
-        return {name: made[self.kept(name)] for name in names}
+        return {name: made[self.masking.text(name)] for name in names}
 
     def _new_entity(self, name: str, entity_type: str, at: int) -> Record:
         name, entity_type = self._identity.spelled(name), entity_type.strip()

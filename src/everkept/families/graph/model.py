@@ -1,6 +1,5 @@
 """What the graph's tools take and give, as it stands on the wire."""
 
-from collections.abc import Iterable
 from typing import Annotated
 
 from everkept.core.entities import NAME_LIMIT
@@ -187,12 +186,6 @@ class CreatedEntity(Value):
     observations: list[ObservationView]
     created_at: str
     updated_at: str
-
-
-def masking_warnings(kinds: Iterable[str]) -> list[Warned] | None:
-    """What is said where secrets were kept out of what is stored."""
-    found = ", ".join(kinds)
-    return [Warned("secret_masked", f"Masked before storing: {found}.")] if found else None
 
 
 class CreatedEntities(Value):

@@ -247,8 +247,8 @@ class ServerMemoryTools(Family):
 
 def _log_masking(graph: Graph) -> None:
     # The shape of that server's answers has no place for a warning.
-    if graph.masked_kinds:
-        log.warning("masked before storing: %s", ", ".join(graph.masked_kinds))
+    if graph.masking.kinds:
+        log.warning("masked before storing: %s", ", ".join(graph.masking.kinds))
 
 
 async def whole_graph(store: RecordStore) -> JSON:

@@ -29,14 +29,13 @@ from everkept.families.graph.model import (
     ProjectView,
     RelationSpec,
     RelationView,
-    masking_warnings,
 )
 from everkept.families.graph.naming import ByNameAndType
 from everkept.families.graph.views import JSON, graph_page, with_relations
 from everkept.retrieval.search import Place, Profile
 from everkept.retrieval.words import page_by_tiers
 from everkept.tools.schema import Field
-from everkept.tools.tool import Effect, Family, Result, tool
+from everkept.tools.tool import Effect, Family, Result, masking_warnings, tool
 
 SEARCH = Profile(kinds=(ENTITY, OBSERVATION), merge_children=True)
 NO_PROJECT = "No project is currently active. Use switch_project to select one."
@@ -156,7 +155,7 @@ class GraphTools(Family):
                 )
                 for entry in made
             ],
-            masking_warnings(graph.masked_kinds),
+            masking_warnings(graph.masking.kinds) or None,
         )
 
     @tool(Effect.REPEATABLE)
@@ -171,7 +170,9 @@ class GraphTools(Family):
         made = await graph.add_observations(observations)
         added = [ObservationView.of(record) for entry in made for record in entry.observations]
         given = sum(len(item.contents) for item in observations)
-        return AddedObservations(added, given - len(added), masking_warnings(graph.masked_kinds))
+        return AddedObservations(
+            added, given - len(added), masking_warnings(graph.masking.kinds) or None
+        )
 
     @tool(Effect.REPEATABLE)
     async def create_relations(
@@ -185,7 +186,7 @@ class GraphTools(Family):
         links, names = await graph.create_relations(relations)
         new = [RelationView.of(link, names) for link in links]
         existed = len(relations) - len(new)
-        return CreatedRelations(new, existed, masking_warnings(graph.masked_kinds))
+        return CreatedRelations(new, existed, masking_warnings(graph.masking.kinds) or None)
 
     @tool()
     async def search_nodes(

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from everkept.core.accounts import signed
+from everkept.core.masks import Masking
 from everkept.core.ports import Indexing, RecordStore
 from everkept.core.records import Delete, Insert, Record, Step, Update
 from everkept.core.text import clipped
@@ -26,12 +27,12 @@ from everkept.families.memories.linking import (
     relinked,
     unlink_steps,
 )
-from everkept.families.memories.masking import Masking
 from everkept.families.memories.model import (
     SUPERSEDED_BY,
     EntityChange,
     ForgottenMemory,
     Options,
+    RelatedEntity,
     StoredMemory,
     TagChange,
     TaggedMemory,
@@ -43,7 +44,7 @@ from everkept.families.memories.promotion import settle
 from everkept.families.memories.sessions import NO_SESSION, Uses, session_steps, stored_by
 from everkept.families.memories.stores import Stores, still_there
 from everkept.families.memories.superseding import mark_superseded, supersession
-from everkept.tools.tool import Warned
+from everkept.tools.tool import Warned, masking_warnings
 from everkept.values import Value, replace
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ class Memories:
     async def store(self, wanted: NewMemory) -> StoredMemory:
         """The same text again in the same scope is the memory that is there."""
         wanted = checked(self._masked(wanted))
-        warnings = [*self._masking.warnings(), *await self._crowding(wanted)]
+        warnings = [*masking_warnings(self._masking.kinds), *await self._crowding(wanted)]
         replaced = await self._replaced(wanted)
 
         tries = 0
@@ -107,7 +108,7 @@ class Memories:
                 hint="Pass content, importance, tags, metadata or related_entities.",
             )
         amendment = self._masked_amendment(amendment)
-        warnings = self._masking.warnings()
+        warnings = masking_warnings(self._masking.kinds)
 
         async def change(store: RecordStore, record: Record, at: int) -> Planned[UpdatedMemory]:
             changed = amended(record, amendment)
@@ -132,7 +133,7 @@ class Memories:
 
     async def tag(self, memory_id: str, wanted: TagChange) -> TaggedMemory:
         wanted = self._masked_tags(wanted)
-        warnings = self._masking.warnings() or None
+        warnings = masking_warnings(self._masking.kinds) or None
 
         async def change(store: RecordStore, record: Record, at: int) -> Planned[TaggedMemory]:
             tags = retagged(record.tags, wanted)
@@ -149,7 +150,7 @@ class Memories:
         if found.deleted_at is not None:
             return ForgottenMemory(found.id, "forgotten", found.facets.get("forgotten_reason"))
         reason = self._masking.optional(reason)
-        warnings = self._masking.warnings() or None
+        warnings = masking_warnings(self._masking.kinds) or None
 
         async def change(store: RecordStore, record: Record, at: int) -> Planned[ForgottenMemory]:
             steps: list[Step] = [Delete(record.ref)]
@@ -167,8 +168,12 @@ class Memories:
             wanted,
             content=self._masking.text(wanted.content),
             tags=self._masking.texts(wanted.tags),
-            source=self._masking.source(wanted.source),
-            entities=self._masking.entities(wanted.entities),
+            source=replace(
+                wanted.source,
+                tool=self._masking.optional(wanted.source.tool),
+                file=self._masking.optional(wanted.source.file),
+            ),
+            entities=self._masked_entities(wanted.entities),
             author=self._masking.optional(wanted.author),
         )
 
@@ -180,11 +185,15 @@ class Memories:
             amendment = replace(amendment, tags=self._masked_tags(amendment.tags))
         if amendment.entities is not None:
             check_entities(amendment.entities.add or (), "related_entities.add")
-            added = self._masking.entities(amendment.entities.add or ())
+            added = self._masked_entities(amendment.entities.add or ())
             amendment = replace(amendment, entities=replace(amendment.entities, add=added))
         if amendment.metadata is not None:
-            amendment = replace(amendment, metadata=self._masking.object(amendment.metadata))
+            amendment = replace(amendment, metadata=self._masking.json(amendment.metadata))
         return replace(amendment, content=self._masking.optional(amendment.content))
+
+    def _masked_entities(self, entities: Sequence[RelatedEntity]) -> list[RelatedEntity]:
+        mask = self._masking.text
+        return [RelatedEntity(mask(e.name), mask(e.type), mask(e.relationship)) for e in entities]
 
     def _masked_tags(self, change: TagChange) -> TagChange:
         return replace(change, add=self._masking.texts(change.add or ()))

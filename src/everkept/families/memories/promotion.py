@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from everkept.core.accounts import check_own
+from everkept.core.masks import Masking
 from everkept.core.ports import AccessBook, Indexing, RecordStore
 from everkept.core.records import Record, Update, Where
 from everkept.core.times import Clock
 from everkept.core.writing import Planned, Writer, check_writable
 from everkept.errors import Conflict, InvalidInput, NotFound, ReadOnly
-from everkept.families.memories.masking import Masking
 from everkept.families.memories.model import (
     MEMORY,
     SCOPES,
@@ -28,7 +28,7 @@ from everkept.families.memories.moving import (
     tombstone,
 )
 from everkept.families.memories.stores import Stores, still_there
-from everkept.tools.tool import Warned
+from everkept.tools.tool import Warned, masking_warnings
 
 FINISHING = "promote_memory"  # what the log calls it
 PAGE = 1_000  # of the user's memories, looked at together
@@ -47,7 +47,7 @@ class Promotion:
 
     async def promote(self, memory_id: str, target: str, reason: str | None) -> PromotedMemory:
         reason = self._masking.optional(reason)
-        warnings = self._masking.warnings()
+        warnings = masking_warnings(self._masking.kinds)
         source, found = await self._stores.holding(memory_id)
         if target == "user" and await self._is_resumed(found):
             previous = _note(found).get("from_scope", "project")

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from everkept.core.accounts import signed
 from everkept.core.entities import NAME_LIMIT
+from everkept.core.masks import Masking
 from everkept.core.ports import AccessBook, Indexing, Library, ProjectChoice
 from everkept.core.records import SESSION_SCOPE
 from everkept.core.searching import SectionSearch
@@ -13,7 +14,6 @@ from everkept.families.memories.amending import Amendment
 from everkept.families.memories.consolidation import ReflectStrategy
 from everkept.families.memories.context import HEADINGS, Section, context_block
 from everkept.families.memories.gathering import gather
-from everkept.families.memories.masking import Masking
 from everkept.families.memories.memories import Memories
 from everkept.families.memories.model import (
     DEFAULT_IMPORTANCE,

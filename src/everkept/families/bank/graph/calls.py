@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable
 
+from everkept.core.masks import Masking
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
 from everkept.families.bank.banks import Bank, BankRecords, Banks
 from everkept.families.bank.graph.lookup import Lookup
 from everkept.families.bank.graph.reading import GraphReading
 from everkept.families.bank.graph.writing import GraphEdits, NotingWriter
-from everkept.families.bank.graph_model import masking_warnings
 from everkept.families.bank.mirror.mirror import Mirror
-from everkept.tools.tool import Warned
+from everkept.tools.tool import Warned, masking_warnings
 from everkept.values import Value
 
 
@@ -45,7 +45,9 @@ class GraphCalls:
         store = await self._records.to_write(bank)
         writer = NotingWriter(self._clock, call.tool, call.session.client)
         told = self._mirror.followed(bank)
-        return GraphEdits(bank, store, self._lookup, writer, self._mask, told), warnings
+        return GraphEdits(
+            bank, store, self._lookup, writer, Masking(enabled=self._mask), told
+        ), warnings
 
     async def written(self, edits: GraphEdits, warnings: Warnings) -> list[Warned] | None:
         """Ends a call that wrote; gives all that is to be said besides the answer."""
@@ -53,7 +55,7 @@ class GraphCalls:
         # What stood in the way before the write may stand there still.
         codes = {warning.code for warning in followed}
         met = Warnings([warning for warning in warnings.found if warning.code not in codes])
-        return met.and_more([*masking_warnings(edits.masked_kinds), *followed])
+        return met.and_more([*masking_warnings(edits.masking.kinds), *followed])
 
     async def _met(self, call: Call, store_id: str | None) -> tuple[Bank, Warnings]:
         bank = await self._banks.existing(call, store_id)

@@ -12,6 +12,7 @@ from everkept.core.entities import (
     is_stub,
     new_entity,
 )
+from everkept.core.masks import Masking
 from everkept.core.ports import RecordStore
 from everkept.core.records import (
     Batch,
@@ -24,7 +25,7 @@ from everkept.core.records import (
     Update,
     Where,
 )
-from everkept.core.secrets import masked, masked_json
+from everkept.core.secrets import masked
 from everkept.core.text import digest, normalised
 from everkept.core.writing import Planned, Writer
 from everkept.errors import NotFound
@@ -58,15 +59,14 @@ class NotingWriter(Writer):
 
 
 class GraphEdits(Value):
-    """The edits of one call. Secrets stay out of what is stored; their kinds are remembered."""
+    """The edits of one call; secrets in them are masked."""
 
     bank: Bank
     store: RecordStore
     lookup: Lookup
     writer: NotingWriter
-    mask: bool
+    masking: Masking
     told: int | None = None  # the change up to which the mirror had followed before the call
-    masked_kinds: dict[str, None] = field(default_factory=dict[str, None])
     _around: list[Record] = field(default_factory=list[Record])  # as the last plan saw them
 
     def own(self) -> Own | None:
@@ -98,8 +98,8 @@ class GraphEdits(Value):
         """The entity of that name and type, with these attributes and no others."""
         check_name(name, "name")
         check_name(entity_type, "entityType")
-        name, entity_type = self._kept(name).strip(), self._kept(entity_type).strip()
-        attrs = self._kept_json(attrs)
+        name, entity_type = self.masking.text(name).strip(), self.masking.text(entity_type).strip()
+        attrs = self.masking.json(attrs)
 
         async def plan(store: RecordStore, at: int) -> Planned[Record]:
             same_name = Where(kinds=(ENTITY,), name_keys=(normalised(name),))
@@ -118,8 +118,8 @@ class GraphEdits(Value):
         self, entity: str, text: str, source: str, occurred_at: int | None
     ) -> tuple[Record, Record]:
         """The observation and its entity; a text that the entity has already stays as it was."""
-        text = self._kept(text)
-        facets = source_facets(source_named(self._kept(source)))
+        text = self.masking.text(text)
+        facets = source_facets(source_named(self.masking.text(source)))
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[Record, Record]]:
             owner = await self._required(store, entity, CREATE)
@@ -134,7 +134,7 @@ class GraphEdits(Value):
     async def link(self, source: str, verb: str, target: str) -> tuple[Link, Record, Record]:
         """The relation, new or as it was, and its two ends."""
         check_name(verb, "relationType")
-        verb = self._kept(verb).strip()
+        verb = self.masking.text(verb).strip()
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[Link, Record, Record]]:
             self._around[:] = ends = await self._ends(store, source, target)
@@ -189,8 +189,10 @@ class GraphEdits(Value):
         self, entity: str, doc_path: str, heading: str | None, note: str | None
     ) -> tuple[Record, list[str]]:
         """Ties an entity to a file; says what that changed."""
-        pointer = {"docPath": doc_path} | ({"heading": self._kept(heading)} if heading else {})
-        text = _pointer_text(doc_path, pointer.get("heading"), self._kept(note or ""))
+        pointer = {"docPath": doc_path} | (
+            {"heading": self.masking.text(heading)} if heading else {}
+        )
+        text = _pointer_text(doc_path, pointer.get("heading"), self.masking.text(note or ""))
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[Record, list[str]]]:
             owner = await self._required(store, entity, CREATE)
@@ -218,21 +220,6 @@ class GraphEdits(Value):
                 message = f'{side} entity not found: "{name}".'
                 raise NotFound(ENTITY, name, message=message, hint=CREATE)
         return cast(Record, found[source]), cast(Record, found[target])
-
-    def _kept(self, text: str) -> str:
-        """A text as it may be stored."""
-        if not self.mask:
-            return text
-        text, kinds = masked(text)
-        self.masked_kinds.update(dict.fromkeys(kinds))
-        return text
-
-    def _kept_json(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not self.mask:
-            return values
-        kept, kinds = masked_json(values)
-        self.masked_kinds.update(dict.fromkeys(kinds))
-        return cast(Mapping[str, Any], kept)
 
 
 def _same(namesakes: Sequence[Record], name: str, entity_type: str) -> Record | None:

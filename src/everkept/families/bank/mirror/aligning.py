@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
+from everkept.core.masks import Masking
 from everkept.families.bank.graph_ids import entity_id, relation_id
-from everkept.families.bank.mirror.placing import Masking
+from everkept.families.bank.mirror.placing import key_of
 from everkept.families.bank.mirror.state import (
     EntityState,
     Event,
@@ -64,7 +65,9 @@ def _align_entities(
     entities = result.state.entities
     for key, entity in then.entities.items():
         own = entity_id(entity.name, entity.type)
-        target = key if key in now.entities else named.get(own) or named.get(masking.key(entity))
+        target = (
+            key if key in now.entities else named.get(own) or named.get(key_of(entity, masking))
+        )
         ids[key] = target or key
         _keep(result, key, target)
         # Of several that are one in the records, the one with the same id is compared.
@@ -88,7 +91,7 @@ def _says_the_same(
 
 def _masked(entity: EntityState, masking: Masking) -> EntityState:
     name, kind = masking.text(entity.name).strip(), masking.text(entity.type).strip()
-    return replace(entity, name=name, type=kind, attrs=masking.attrs(entity.attrs))
+    return replace(entity, name=name, type=kind, attrs=masking.json(entity.attrs))
 
 
 def _keep(result: Aligned, key: str, target: str | None) -> None:

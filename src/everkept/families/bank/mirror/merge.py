@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from everkept.core.masks import Masking
 from everkept.core.ports import RecordStore
 from everkept.core.records import Edit, Link, Record, Ref
 from everkept.core.times import iso
 from everkept.families.bank.graph_ids import entity_id, observation_id, relation_id
 from everkept.families.bank.graph_model import observation_public_id, public_id
-from everkept.families.bank.mirror.placing import MILLISECOND, Index, Masking, Placing
+from everkept.families.bank.mirror.placing import MILLISECOND, Index, Placing, key_of
 from everkept.families.bank.mirror.records import attrs_among
 from everkept.families.bank.mirror.state import (
     EntityState,
@@ -138,7 +139,7 @@ class Merge:
     def _own_key(self, entity: EntityState) -> str:
         # What stands in the records as it is needs no looking for secrets.
         key = entity_id(entity.name, entity.type)
-        return key if key in self._index.live else self._masking.key(entity)
+        return key if key in self._index.live else key_of(entity, self._masking)
 
     def _place(self, observation: ObservationState, at: int) -> tuple[str, str]:
         place = (self._key(observation.entity_id, at), observation.text)
@@ -165,7 +166,7 @@ class Merge:
             before = self._base.entities.get(key) if self._base else None
             if not records or (before is not None and before.attrs == entity.attrs):
                 continue
-            if attrs_among(records) != self._masking.attrs(entity.attrs):
+            if attrs_among(records) != self._masking.json(entity.attrs):
                 found.append((entity, records))
         return found
 
@@ -316,7 +317,7 @@ def restoring(state: GraphState, index: Index, masking: Masking) -> Placing:
     """The steps that make the records tell exactly this state."""
     # A stub that the state lacks goes; it does not become another entity.
     placing = Placing(index, masking, {index.ids[stub.id] for stub in index.stubs.values()})
-    keys = {key: masking.key(entity) for key, entity in state.entities.items()}
+    keys = {key: key_of(entity, masking) for key, entity in state.entities.items()}
     for key, entity in state.entities.items():
         if index.live.get(keys[key]):
             placing.describe(entity, keys[key])

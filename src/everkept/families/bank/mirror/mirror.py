@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from everkept.core.files import FileInfo
+from everkept.core.masks import Masking
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch
 from everkept.core.sessions import Call, Report
@@ -20,7 +21,7 @@ from everkept.families.bank.mirror.events import (
 from everkept.families.bank.mirror.log_file import LOCK, Cursor, noted_banks, whole_log
 from everkept.families.bank.mirror.markdown import summary
 from everkept.families.bank.mirror.merge import restoring
-from everkept.families.bank.mirror.placing import Index, Masking, Taken
+from everkept.families.bank.mirror.placing import Index, Taken
 from everkept.families.bank.mirror.records import GraphRecords, loaded
 from everkept.families.bank.mirror.state import GraphState, replayed
 from everkept.families.bank.mirror.sync import ATTEMPTS, Ahead, Sync, Synced, has_graph
@@ -322,7 +323,7 @@ class Mirror:
         while True:
             attempt += 1
             graph = await loaded(store)
-            placing = restoring(state, Index(graph), Masking(self._mask))
+            placing = restoring(state, Index(graph), Masking(enabled=self._mask))
             if not placing.steps:
                 return placing.taken
             batch = Batch(

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 from everkept.core.entities import OBSERVATION, UNKNOWN_TYPE, describe_stub, is_stub, new_entity
+from everkept.core.masks import Masking
 from everkept.core.records import Delete, Insert, Link, Record, Restore, Step, Update
-from everkept.core.secrets import masked, masked_json
 from everkept.core.text import digest, normalised
 from everkept.core.times import iso
 from everkept.families.bank.graph_ids import entity_id, observation_id, relation_id
@@ -22,7 +22,7 @@ from everkept.families.bank.graph_model import (
 )
 from everkept.families.bank.mirror.records import GraphRecords
 from everkept.families.bank.mirror.state import EntityState, ObservationState, RelationState
-from everkept.values import Value, field, replace
+from everkept.values import Value, replace
 
 MILLISECOND = 1_000  # the format knows times no closer
 
@@ -157,29 +157,9 @@ def _later(known: Record | None, record: Record) -> Record:
     return known
 
 
-class Masking(Value, frozen=False):
-    """Secrets stay out of what is stored; `kinds` says which were found."""
-
-    enabled: bool
-    kinds: dict[str, None] = field(default_factory=dict[str, None])
-
-    def text(self, text: str) -> str:
-        if not self.enabled:
-            return text
-        text, found = masked(text)
-        self.kinds |= dict.fromkeys(found)
-        return text
-
-    def key(self, entity: EntityState) -> str:
-        """The id it has here, which a log may compute in another way."""
-        return entity_id(self.text(entity.name), self.text(entity.type))
-
-    def attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
-        if not self.enabled:
-            return dict(attrs)
-        cleaned, found = masked_json(attrs)
-        self.kinds |= dict.fromkeys(found)
-        return cast(dict[str, Any], cleaned)
+def key_of(entity: EntityState, masking: Masking) -> str:
+    """Return the id that an entity has here, which a log may compute in another way."""
+    return entity_id(masking.text(entity.name), masking.text(entity.type))
 
 
 class Placing:
@@ -207,9 +187,9 @@ class Placing:
         elif (dead := self.index.dead.get(key)) and not self.index.is_taken(dead):
             self._placed[key] = dead.id
             self.steps.append(Restore(dead.ref))
-            facets = with_attrs(dead.facets, self._masking.attrs(entity.attrs))
+            facets = with_attrs(dead.facets, self._masking.json(entity.attrs))
             # One that was renamed here has an id of ours.
-            given = entity.id if self._masking.key(entity) == key else key
+            given = entity.id if key_of(entity, self._masking) == key else key
             self._amend(dead, self._with_id(facets, key, given))
             self.taken.entities += 1
         else:
@@ -222,7 +202,7 @@ class Placing:
         records = self.index.live[key]
         holder = next((record for record in records if attrs_of(record)), records[0])
         facets = self._facets(holder)
-        if self._amend(holder, with_attrs(facets, self._masking.attrs(entity.attrs))):
+        if self._amend(holder, with_attrs(facets, self._masking.json(entity.attrs))):
             self.taken.entities += 1
 
     def name(self, record: Record, own: str, given: str) -> None:
@@ -243,7 +223,7 @@ class Placing:
                 values = {"occurred_at": observation.at, "facets": facets}
                 self.steps.append(Update(dead.id, values, dead.version))
             return replace(dead, id="", occurred_at=observation.at)
-        source = {SOURCE: self._masking.attrs(observation.source)} if observation.source else {}
+        source = {SOURCE: self._masking.json(observation.source)} if observation.source else {}
         record = Record(
             id=str(uuid4()),
             kind=OBSERVATION,
@@ -295,7 +275,7 @@ class Placing:
 
     def _made(self, entity: EntityState) -> str:
         name, kind = (self._masking.text(part).strip() for part in (entity.name, entity.type))
-        attrs = self._masking.attrs(entity.attrs)
+        attrs = self._masking.json(entity.attrs)
         fresh = new_entity(name, kind, normalised(kind), entity.created_at)
         is_unknown = normalised(kind) == UNKNOWN_TYPE and not attrs
         facets = {"stub": True} if is_unknown else with_attrs({}, attrs)

@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from everkept.core.entities import ENTITY
+from everkept.core.masks import Masking
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Step
 from everkept.core.sessions import Report
 from everkept.core.times import Clock
 from everkept.errors import Conflict, MarkerMismatch
 from everkept.families.bank.banks import Bank, BankRecords
-from everkept.families.bank.graph_model import masking_warnings
 from everkept.families.bank.mirror.aligning import aligned
 from everkept.families.bank.mirror.changes import Moved, erased_since, former_ids, mark_at, moved
 from everkept.families.bank.mirror.events import LOG, MARKER_LINE, Log, read_log, written
@@ -27,7 +27,6 @@ from everkept.families.bank.mirror.placing import (
     MILLISECOND,
     Former,
     Index,
-    Masking,
     Placing,
     Taken,
 )
@@ -48,7 +47,7 @@ from everkept.families.bank.mirror.state import (
     replayed,
 )
 from everkept.families.bank.model import TAKE_IN
-from everkept.tools.tool import Warned
+from everkept.tools.tool import Warned, masking_warnings
 from everkept.values import Value, field, replace
 
 ATTEMPTS = 20  # others may commit between our reading and our writing
@@ -217,7 +216,7 @@ class Sync:
             left = left.holding(data, info.modified_at if info else 0)
         erased = base is not None and await erased_since(store, base.seq)
         both = _Both(log, data, left, graph, word, erased, result, self._clock())
-        await self._apart(lambda: both.compare(Masking(self._mask)))
+        await self._apart(lambda: both.compare(Masking(enabled=self._mask)))
         return both
 
     async def _loaded(self, store: RecordStore) -> GraphRecords:
@@ -250,7 +249,7 @@ class Sync:
         report: Report | None,
     ) -> GraphRecords | None:
         """Gives the records where they are as they were read."""
-        masking = Masking(self._mask)
+        masking = Masking(enabled=self._mask)
         for attempt in range(1, ATTEMPTS + 1):
             graph = await self._loaded(store)
             seq = base.seq if base else 0
