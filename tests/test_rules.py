@@ -83,3 +83,16 @@ def test_files_are_opened_with_an_encoding() -> None:
         and not (node.func.attr == "read_text" and node.args)
     ]
     assert missing == []
+
+
+def test_every_commit_goes_through_the_loop_that_records_what_it_touched() -> None:
+    others = {
+        f"{path.relative_to(SOURCE).as_posix()}:{node.lineno}"
+        for path in modules()
+        if not {"engines", "accounts"} & {*path.relative_to(SOURCE).parts}
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith(("store.commit", "_user.commit", "_source.commit"))
+        and path != SOURCE / "core" / "commits.py"
+    }
+    assert others == set()

@@ -11,12 +11,12 @@ from everkept.app.accesses import BatchedAccesses
 from everkept.app.indexing import Indexer
 from everkept.app.projects import ProjectRule
 from everkept.core.accounts import acting_as
+from everkept.core.commits import Planned, Writer
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import USER, Project
 from everkept.core.records import Record, Where
 from everkept.core.sessions import Call, Session
 from everkept.core.times import Clock
-from everkept.core.writing import Planned, Writer
 from everkept.errors import EverkeptError, ModelUnavailable, ProjectOff
 from everkept.families.memories.fading import forgetting
 from everkept.families.memories.model import AUTOMATIC, MEMORY

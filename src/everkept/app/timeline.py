@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from everkept.app.numbered import Numbered, NumberedHere, nothing_numbered_here
 from everkept.app.summaries import PURGE, REDACT, summaries
+from everkept.core.commits import commit, retry
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import USER
 from everkept.core.records import Batch, Change
@@ -12,7 +13,6 @@ from everkept.core.text import clipped
 from everkept.core.times import Clock
 from everkept.core.undo import plan_undo, undone
 from everkept.errors import (
-    Conflict,
     EverkeptError,
     InvalidInput,
     NotFound,
@@ -34,7 +34,6 @@ PROMOTE = "promote_memory"
 HERE = "~"  # before the number of a change that waits: it is that of the local copy
 LONGEST_NUMBER = 18  # digits; a longer one is no number of the log's
 RECENT = 1_000  # changes looked through for the newest one that can be undone
-ATTEMPTS = 20  # times an undo is planned anew because somebody else has committed meanwhile
 
 log = logging.getLogger(__name__)
 
@@ -141,18 +140,18 @@ class Timeline:
         """Says in a line what the change had done."""
         store = await self._opened(name)
         [summary] = await summaries(store, [change])
-        for _ in range(ATTEMPTS):
+        seen = 0
+
+        async def attempt() -> None:
+            nonlocal seen
             seen = await store.revision()
-            try:
-                await store.commit(await self._plan(store, name, change, client, seen))
-            except Conflict:
-                if await store.revision() == seen:
-                    raise
-            else:
-                return summary
-        raise Conflict(
-            f'Others keep changing project "{name}".', hint="Try again.", change=change.seq
-        )
+            await commit(store, await self._plan(store, name, change, client, seen))
+
+        async def has_moved() -> bool:
+            return await store.revision() != seen
+
+        await retry(attempt, f'project "{name}"', again=has_moved)
+        return summary
 
     async def _plan(
         self, store: RecordStore, name: str, change: Change, client: str, seen: int

@@ -393,8 +393,7 @@ class _Draft:
         self._fresh = _unused(where)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW | BINARY
         self._file = os.open(self._fresh.name, flags, 0o666, dir_fd=self._fresh.folder)
-        self._is_open = True
-        self._is_in_place = False
+        self._is_open, self._is_in_place = True, False
 
     def fill(self, data: bytes) -> None:
         if self.where.found is not None:

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from everkept.core.commits import Writer
 from everkept.core.ports import Embedded, Embedder, Indexing, Library, RecordStore
 from everkept.core.records import Change, Delete, Record, Update, Where
 from everkept.core.undo import plan_undo
-from everkept.core.writing import Writer
 from everkept.embedders.hashing import HashingEmbedder
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary

@@ -1,7 +1,7 @@
 """Taking an export in: what is there already stays, however often it is done."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from everkept.app.accounts.stores import HomeStore
 from everkept.app.exchange.reading import Section, read_export
 from everkept.app.workspaces import key_of_workspace
 from everkept.core.accounts import USERS, account_id, checked_account_name
+from everkept.core.commits import commit, retry
 from everkept.core.entities import OBSERVATION
 from everkept.core.masks import Masking
 from everkept.core.paths import Exclusion
@@ -37,7 +38,6 @@ from everkept.values import Value, field, replace
 
 A_COMMIT = 150  # records or links: little and often, so that others write in between
 PAUSE = 0.004  # seconds between commits, for the same reason
-ATTEMPTS = 20  # another process may commit between our reading and our writing
 TOOL = "import"
 
 Progress = Callable[[int, int], None]
@@ -203,25 +203,20 @@ class _Joining:
         report(sum(seen) + told.older + told.forgotten + told.left_out)
         await asyncio.sleep(PAUSE)
 
-    async def _commit(self, plan: Callable[[], Any]) -> None:
-        """Plans and commits; where another has committed meanwhile, plans again."""
-        for attempt in range(1, ATTEMPTS + 1):
-            planned: _Planned = await plan()
-            at = self._clock()
-            batch = Batch(
-                tuple(planned.steps), at, TOOL, derived=self._rules is not None, copied=True
-            )
-            try:
-                if planned.steps:
-                    await self._store.commit(batch)
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-                continue
-            self._here |= planned.here
-            for name, count in planned.counts.items():
-                setattr(self._outcome, name, getattr(self._outcome, name) + count)
-            return
+    async def _commit(self, plan: Callable[[], Awaitable["_Planned"]]) -> None:
+        async def attempt() -> _Planned:
+            planned = await plan()
+            steps, at = tuple(planned.steps), self._clock()
+            if steps:
+                is_derived = self._rules is not None
+                batch = Batch(steps, at, TOOL, derived=is_derived, copied=True)
+                await commit(self._store, batch)
+            return planned
+
+        planned = await retry(attempt)
+        self._here |= planned.here
+        for name, count in planned.counts.items():
+            setattr(self._outcome, name, getattr(self._outcome, name) + count)
 
     async def _records(self, chunk: Sequence[Record]) -> "_Planned":
         planned = _Planned()

@@ -1,9 +1,9 @@
 """The knowledge graph of one project: what its tools do, whatever dialect they speak."""
 
 from collections.abc import Awaitable, Callable, Sequence, Set
-from typing import TypeVar
 from uuid import uuid4
 
+from everkept.core.commits import Plan, Planned, T, Writer, retry
 from everkept.core.entities import (
     ENTITY,
     OBSERVATION,
@@ -15,13 +15,12 @@ from everkept.core.entities import (
 )
 from everkept.core.masks import Masking
 from everkept.core.ports import RecordStore
-from everkept.core.records import Batch, Delete, Insert, Link, Record, Step, Where
+from everkept.core.records import Delete, Insert, Link, Record, Step, Where
 from everkept.core.secrets import masked
 from everkept.core.sessions import Call
 from everkept.core.text import digest, normalised
 from everkept.core.times import Clock
-from everkept.core.touching import touched
-from everkept.errors import Conflict, InvalidInput
+from everkept.errors import InvalidInput
 from everkept.families.graph.model import (
     ROW_LIMIT,
     NewEntity,
@@ -31,11 +30,6 @@ from everkept.families.graph.model import (
 )
 from everkept.families.graph.naming import Identity, Resolved, required
 from everkept.values import Value, replace
-
-T = TypeVar("T")
-Planned = tuple[list[Step], T]
-
-ATTEMPTS = 20  # another process may commit between our reading and our writing
 
 
 class Made(Value):
@@ -59,8 +53,7 @@ class Graph:
         mask: bool = True,
     ) -> None:
         self._open_store = open_store
-        self._call = call
-        self._clock = clock
+        self._writer = Writer(clock, call.tool, call.session.client)
         self._identity = identity
         self.masking = Masking(enabled=mask)
 
@@ -248,25 +241,11 @@ class Graph:
         name, entity_type = self._identity.spelled(name), entity_type.strip()
         return new_entity(name, entity_type, self._identity.variant(name, entity_type), at)
 
-    async def _commit(self, plan: Callable[[RecordStore, int], Awaitable[Planned[T]]]) -> T:
-        attempt = 0
-        while True:
-            attempt += 1
-            store = await self._open_store()
-            at = self._clock()
-            steps, answer = await plan(store, at)
-            if not steps:
-                return answer
-            try:
-                change = await store.commit(
-                    Batch(tuple(steps), at, self._call.tool, self._call.session.client)
-                )
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-            else:
-                touched(edit.id for edit in change.edits)
-                return answer
+    async def _commit(self, plan: Plan[T]) -> T:
+        async def attempt() -> T:
+            return await self._writer.attempt(await self._open_store(), plan)
+
+        return await retry(attempt)
 
 
 def _check_size(rows: int, argument: str) -> None:

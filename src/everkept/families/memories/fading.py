@@ -1,9 +1,9 @@
 """Fading: what hooks stored and nobody used is forgotten after a while."""
 
+from everkept.core.commits import Planned, Writer
 from everkept.core.ports import Access, RecordStore
 from everkept.core.records import Delete, Record, Step, Update, Where
 from everkept.core.times import Clock
-from everkept.core.writing import Planned, Writer
 from everkept.families.memories.model import AUTOMATIC, DEFAULT_IMPORTANCE, MEMORIES, MEMORY
 from everkept.values import Value
 

@@ -8,6 +8,7 @@ only that version is buried; what was changed meanwhile is carried over first.
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from everkept.core.commits import ATTEMPTS, Planned, Writer
 from everkept.core.ports import RecordStore
 from everkept.core.records import (
     AMENDABLE,
@@ -22,7 +23,6 @@ from everkept.core.records import (
     Where,
 )
 from everkept.core.text import normalised
-from everkept.core.writing import ATTEMPTS, Planned, Writer
 from everkept.errors import Conflict
 from everkept.families.memories.amending import not_automatic
 from everkept.families.memories.identity import moment_of, place_of

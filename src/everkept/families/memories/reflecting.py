@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
+from everkept.core.commits import Planned, Writer
 from everkept.core.ports import Indexing, RecordStore
 from everkept.core.records import Insert, Link, Record, Restore, Step, Update, Where
-from everkept.core.writing import Planned, Writer
 from everkept.families.memories.amending import not_automatic
 from everkept.families.memories.consolidation import (
     DERIVED,

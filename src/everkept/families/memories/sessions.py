@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from everkept.core.accounts import Account, acting, acting_as
+from everkept.core.commits import commit
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Insert, Record, Restore, Step, Update, Where
 from everkept.core.sessions import Call, conversation_of
@@ -100,7 +101,7 @@ async def close_session(
         "facets": {**found[0].facets, **counted, "ended_at": at},
     }
     try:
-        await store.commit(Batch((Update(session, values, found[0].version),), at, CLOSING))
+        await commit(store, Batch((Update(session, values, found[0].version),), at, CLOSING))
     except Conflict:
         return False  # the other process of this session has written it
     return True

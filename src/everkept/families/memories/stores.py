@@ -2,12 +2,12 @@
 
 import asyncio
 
+from everkept.core.commits import Plan, T, Writer, is_writable
 from everkept.core.conditions import Condition
 from everkept.core.ports import Library, ProjectChoice, RecordStore
 from everkept.core.records import SESSION_SCOPE, Record
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
-from everkept.core.writing import Plan, T, Writer, is_writable
 from everkept.errors import NotFound
 from everkept.families.memories.identity import full_id
 from everkept.families.memories.model import MEMORY, MERGED_INTO

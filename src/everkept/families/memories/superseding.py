@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from uuid import uuid4
 
+from everkept.core.commits import Planned, Writer
 from everkept.core.ports import RecordStore
 from everkept.core.records import Insert, Link, Record, Step, Update
 from everkept.core.times import Clock
-from everkept.core.writing import Planned, Writer
 from everkept.families.memories.identity import PREFIX
 from everkept.families.memories.model import ENTITIES_LIMIT, SUPERSEDED_BY, SUPERSEDES
 

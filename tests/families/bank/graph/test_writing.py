@@ -8,6 +8,7 @@ from banking import HomeRecords
 from everkept.core.entities import ENTITY, OBSERVATION
 from everkept.core.records import Link, Record, Where
 from everkept.core.text import digest
+from everkept.core.touching import touching
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import AmbiguousName
 from graphing import CountingRecords, Graphing, SilentMirror, graph_in, offer
@@ -191,3 +192,9 @@ async def test_one_entity_has_one_id_whichever_way_its_letters_are_composed(
     assert await graph.entity(composed, "Konzept") == await graph.entity(decomposed, "konzept")
     (record,) = await kept(graph)
     assert record.name == composed
+
+
+async def test_an_edit_records_what_it_touched(graph: Graphing) -> None:
+    with touching() as noted:
+        await graph("upsert_entity", name="Cart", entityType="class", attrs={})
+    assert list(noted.ids) == [record.id for record in await kept(graph)]

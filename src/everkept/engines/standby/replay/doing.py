@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 
 from everkept.core.accounts import Account
+from everkept.core.commits import commit, retry
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import Project, Status
 from everkept.core.records import Batch
@@ -29,7 +30,6 @@ from everkept.errors import Conflict, NotFound
 from everkept.values import replace
 
 _OfProject = ArchiveProject | RestoreProject | SwitchProject
-_ATTEMPTS = 5  # at a commit while others write to the same store
 
 
 class Doing:
@@ -96,17 +96,20 @@ class Doing:
     async def _commit(self, store_name: str, batch: Batch) -> int | None:
         store = await self._store(store_name)
         fitting = replace(batch, revision=None)
-        for _ in range(_ATTEMPTS - 1):
-            try:
-                return (await store.commit(fitting)).seq
-            except Conflict:
-                made_to_fit = await rebased(batch, store)
-                if made_to_fit is None:
-                    raise
-                fitting = made_to_fit
-            if not fitting.steps:
-                return None  # all of it is there already
-        return (await store.commit(fitting)).seq
+        is_there = False  # all of it already
+
+        async def attempt() -> int | None:
+            return None if is_there else (await commit(store, fitting)).seq
+
+        async def made_to_fit() -> bool:
+            nonlocal fitting, is_there
+            made = await rebased(batch, store)
+            if made is None:
+                return False
+            fitting, is_there = made, not made.steps
+            return True
+
+        return await retry(attempt, again=made_to_fit)
 
     async def _store(self, name: str) -> RecordStore:
         if name not in self._stores:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
+from everkept.core.commits import Planned, Writer
 from everkept.core.entities import (
     ENTITY,
     OBSERVATION,
@@ -15,7 +16,6 @@ from everkept.core.entities import (
 from everkept.core.masks import Masking
 from everkept.core.ports import RecordStore
 from everkept.core.records import (
-    Batch,
     Change,
     Delete,
     Insert,
@@ -27,7 +27,6 @@ from everkept.core.records import (
 )
 from everkept.core.secrets import masked
 from everkept.core.text import digest, normalised
-from everkept.core.writing import Planned, Writer
 from everkept.errors import NotFound
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.graph.lookup import Lookup, ambiguous
@@ -53,9 +52,10 @@ class NotingWriter(Writer):
         default_factory=list[tuple[Sequence[Step], Change]]
     )
 
-    async def once(self, store: RecordStore, steps: Sequence[Step], at: int) -> None:
-        change = await store.commit(Batch(tuple(steps), at, self.tool, self.client))
+    async def once(self, store: RecordStore, steps: Sequence[Step], at: int) -> Change:
+        change = await super().once(store, steps, at)
         self.done.append((steps, change))
+        return change
 
 
 class GraphEdits(Value):

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from everkept.core.commits import commit, retry
 from everkept.core.files import FileInfo
 from everkept.core.masks import Masking
 from everkept.core.ports import Library, RecordStore
@@ -24,7 +25,7 @@ from everkept.families.bank.mirror.merge import restoring
 from everkept.families.bank.mirror.placing import Index, Taken
 from everkept.families.bank.mirror.records import GraphRecords, loaded
 from everkept.families.bank.mirror.state import GraphState, replayed
-from everkept.families.bank.mirror.sync import ATTEMPTS, Ahead, Sync, Synced, has_graph
+from everkept.families.bank.mirror.sync import Ahead, Sync, Synced, has_graph
 from everkept.tools.tool import Warned
 from everkept.values import Value
 
@@ -319,27 +320,21 @@ class Mirror:
         return list(odd.warnings) if odd is not None and odd.info == info else None
 
     async def _set(self, store: RecordStore, state: GraphState, call: Call) -> Taken:
-        attempt = 0
-        while True:
-            attempt += 1
+        async def attempt() -> Taken:
             graph = await loaded(store)
             placing = restoring(state, Index(graph), Masking(enabled=self._mask))
-            if not placing.steps:
-                return placing.taken
-            batch = Batch(
-                tuple(placing.steps),
-                self._clock(),
-                call.tool,
-                call.session.client,
-                revision=graph.revision,
-            )
-            try:
-                await store.commit(batch)
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-            else:
-                return placing.taken
+            if placing.steps:
+                batch = Batch(
+                    tuple(placing.steps),
+                    self._clock(),
+                    call.tool,
+                    call.session.client,
+                    revision=graph.revision,
+                )
+                await commit(store, batch)
+            return placing.taken
+
+        return await retry(attempt)
 
     def _check_writable(self) -> None:
         if self._read_only:

@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from everkept.core.commits import commit, retry
 from everkept.core.entities import ENTITY
 from everkept.core.masks import Masking
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Step
 from everkept.core.sessions import Report
 from everkept.core.times import Clock
-from everkept.errors import Conflict, MarkerMismatch
+from everkept.errors import MarkerMismatch
 from everkept.families.bank.banks import Bank, BankRecords
 from everkept.families.bank.mirror.aligning import aligned
 from everkept.families.bank.mirror.changes import Moved, erased_since, former_ids, mark_at, moved
@@ -50,7 +51,6 @@ from everkept.families.bank.model import TAKE_IN
 from everkept.tools.tool import Warned, masking_warnings
 from everkept.values import Value, field, replace
 
-ATTEMPTS = 20  # others may commit between our reading and our writing
 # Microseconds for which a short log remembers what was deleted: who pulls it may have it still.
 REMEMBERED = 90 * 24 * 3600 * 1_000_000
 LARGE = 100_000  # bytes of a log, of which a comparison would hold everybody else up
@@ -250,7 +250,8 @@ class Sync:
     ) -> GraphRecords | None:
         """Gives the records where they are as they were read."""
         masking = Masking(enabled=self._mask)
-        for attempt in range(1, ATTEMPTS + 1):
+
+        async def attempt() -> GraphRecords | None:
             graph = await self._loaded(store)
             seq = base.seq if base else 0
             former = await former_ids(store, graph.entities.values(), seq)
@@ -258,18 +259,14 @@ class Sync:
             known = await touches(store, merge.disputed(), seq)
             placing = await self._apart(_plan_of(merge, known))
             if not placing.steps:
-                result.warnings += masking_warnings(masking.kinds)
                 return graph
-            try:
-                await self._commit(store, placing.steps, graph.revision, report)
-            except Conflict:
-                if attempt == ATTEMPTS:
-                    raise
-                continue
+            await self._commit(store, placing.steps, graph.revision, report)
             result.taken = placing.taken
-            result.warnings += masking_warnings(masking.kinds)
             return None
-        return None
+
+        read = await retry(attempt)
+        result.warnings += masking_warnings(masking.kinds)
+        return read
 
     async def _commit(
         self, store: RecordStore, steps: Sequence[Step], revision: int, report: Report | None
@@ -277,7 +274,7 @@ class Sync:
         for start in range(0, len(steps), STEPS_AT_ONCE):
             part = tuple(steps[start : start + STEPS_AT_ONCE])
             batch = Batch(part, self._clock(), TAKE_IN, revision=revision)
-            change = await store.commit(batch)
+            change = await commit(store, batch)
             revision = change.seq or revision
             if report is not None:
                 await report(start + len(part), len(steps), "Taking in the graph")

@@ -3,9 +3,11 @@
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
+from everkept.core.commits import commit, retry
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Delete, Insert, Record, Step, Update, Where
 from everkept.core.text import digest
@@ -19,7 +21,6 @@ from everkept.values import Value, replace
 
 FORM = 3  # of what is kept: what another form left is made anew
 ROWS = 150  # of one commit: others write in between
-ATTEMPTS = 10  # another process may index the same files
 
 log = logging.getLogger(__name__)
 
@@ -63,20 +64,24 @@ class IndexWriter:
     async def write(
         self, store: RecordStore, bank: Bank, readings: Sequence[Reading]
     ) -> list[Reading]:
-        """Returns those at which another process was quicker each time."""
-        for _ in range(ATTEMPTS):
-            late: list[Reading] = []
-            for group in _grouped(await self._plans(store, bank, readings)):
+        """Return the readings at which another process was faster each time."""
+        late = list(readings)
+
+        async def attempt() -> None:
+            plans = await self._plans(store, bank, late)
+            late.clear()
+            for group in _grouped(plans):
                 try:
                     for batch in _batches(group):
                         await self._commit(store, batch)
-                except Conflict as conflict:
-                    log.debug("indexed by another process too: %s", conflict)
-                    late += [each.reading for each in group]
-            if not late:
-                return []
-            readings = late
-        return list(readings)
+                except Conflict:
+                    late.extend(each.reading for each in group)
+            if late:
+                raise Conflict("Another process indexes the same files.")
+
+        with suppress(Conflict):
+            await retry(attempt)
+        return late
 
     async def remove(self, store: RecordStore, scope: str, names: Sequence[str]) -> None:
         files = await file_records(store, scope, names)
@@ -126,7 +131,7 @@ class IndexWriter:
         return plans
 
     async def _commit(self, store: RecordStore, steps: Sequence[Step]) -> None:
-        await store.commit(Batch(tuple(steps), self._clock(), INDEX_BANK, derived=True))
+        await commit(store, Batch(tuple(steps), self._clock(), INDEX_BANK, derived=True))
 
 
 def scope_of(bank: Bank) -> str:

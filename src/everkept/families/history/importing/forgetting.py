@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from everkept.core.commits import commit, retry
 from everkept.core.paths import is_within
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Record, Ref, Step, Update, Where
@@ -21,7 +22,6 @@ from everkept.families.history.importing.conversations import (
 )
 from everkept.families.history.importing.graves import buried, grave_id
 from everkept.families.history.importing.growing import SEALED, grown_tag
-from everkept.families.history.importing.retrying import unopposed
 from everkept.families.history.importing.slots import Slot
 from everkept.families.history.importing.writing import retell
 from everkept.families.history.model import (
@@ -196,7 +196,7 @@ class Forgetting:
                 change(slot)
                 await retell(self._store, turn, slot, self._clock())
 
-        await unopposed(attempt, f"the turn {turn}")
+        await retry(attempt, f"the turn {turn}")
 
     async def _kept(self, where: Where) -> list[Record]:
         """Those that are not left out for good."""
@@ -221,7 +221,7 @@ class Forgetting:
                 change(talk)
                 await self._commit([talk.step(self._clock())])
 
-        await unopposed(attempt, f"the conversation {conversation}")
+        await retry(attempt, f"the conversation {conversation}")
 
     async def _purge_turns(self, where: Where, *, is_forgotten: bool = True) -> None:
         while turns := await self._some(where):
@@ -268,7 +268,7 @@ class Forgetting:
                 ]
             )
 
-        await unopposed(attempt, "what is to be forgotten")
+        await retry(attempt, "what is to be forgotten")
 
     async def _orphans(self, code: Sequence[str]) -> list[Ref]:
         """The symbols that only this code speaks of."""
@@ -317,7 +317,7 @@ class Forgetting:
                 values = {"name": None, "facets": kept}
                 await self._commit([Update(record.id, values, record.version)])
 
-        await unopposed(attempt, "the transcript")
+        await retry(attempt, "the transcript")
 
     async def _pages(self, where: Where) -> AsyncIterator[list[Record]]:
         after: str | None = None
@@ -332,7 +332,7 @@ class Forgetting:
 
     async def _commit(self, steps: Sequence[Step]) -> None:
         if steps:
-            await self._store.commit(Batch(tuple(steps), self._clock(), FORGET, derived=True))
+            await commit(self._store, Batch(tuple(steps), self._clock(), FORGET, derived=True))
 
 
 def _strings(value: Any) -> Iterator[str]:

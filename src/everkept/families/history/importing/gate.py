@@ -6,10 +6,10 @@ Whoever planned before it was closed has to plan again, and then sees what is ex
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from everkept.core.commits import commit, retry
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Insert, Record, Step, Update
 from everkept.core.times import Clock
-from everkept.families.history.importing.retrying import unopposed
 from everkept.families.history.model import FORGET
 
 GATE = "gate"  # its id and kind
@@ -33,10 +33,10 @@ async def gate_of(store: RecordStore, clock: Clock) -> Record:
             return gate
         at = clock()
         gate = Record(id=GATE, kind=GATE, created_at=at, updated_at=at)
-        await store.commit(Batch((Insert(gate),), at, FORGET, derived=True))
+        await commit(store, Batch((Insert(gate),), at, FORGET, derived=True))
         return gate
 
-    return await unopposed(found, "the gate")
+    return await retry(found, "the gate")
 
 
 async def close(store: RecordStore, clock: Clock, folders: Sequence[str]) -> None:
@@ -56,6 +56,6 @@ async def _set(store: RecordStore, clock: Clock, change: _Change) -> None:
             "forgetting": list(change(unfinished(gate))),
         }
         step = Update(gate.id, {"facets": facets}, gate.version)
-        await store.commit(Batch((step,), clock(), FORGET, derived=True))
+        await commit(store, Batch((step,), clock(), FORGET, derived=True))
 
-    await unopposed(attempt, "the gate")
+    await retry(attempt, "the gate")

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+from everkept.core.commits import ATTEMPTS, retry
 from everkept.core.finishing import finished
 from everkept.core.paths import Exclusion
 from everkept.core.ports import RecordStore
@@ -22,7 +23,6 @@ from everkept.families.history.importing.gate import GATE, gate_of, passed
 from everkept.families.history.importing.graves import grave_id
 from everkept.families.history.importing.plan import Known, Plan, Prepared, Rules
 from everkept.families.history.importing.quiet import Quiet
-from everkept.families.history.importing.retrying import ATTEMPTS, unopposed
 from everkept.families.history.importing.texts import Cleaner
 from everkept.families.history.importing.turns import Said, made_ready
 from everkept.families.history.importing.writing import Draft
@@ -293,7 +293,7 @@ class _Reading:
                 return None
 
         self._is_unsorted = True
-        return await unopposed(attempt, "what it belongs to")
+        return await retry(attempt, "what it belongs to")
 
     async def _store_portion(
         self,
@@ -325,7 +325,7 @@ class _Reading:
                 return None
             return moved, planned, done
 
-        stored = await unopposed(attempt, "what it belongs to")
+        stored = await retry(attempt, "what it belongs to")
         if stored is None:
             return None
         moved, planned, done = stored

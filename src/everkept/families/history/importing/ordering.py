@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from everkept.core.commits import retry
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, Step, Update, Where
 from everkept.core.times import Clock
@@ -11,7 +12,6 @@ from everkept.core.transcripts import ASSISTANT
 from everkept.errors import Conflict
 from everkept.families.history.importing.conversations import UNSORTED, Gist, Talk
 from everkept.families.history.importing.growing import own_text
-from everkept.families.history.importing.retrying import unopposed
 from everkept.families.history.importing.texts import opening
 from everkept.families.history.importing.writing import commit
 from everkept.families.history.model import CODE, CONVERSATION, SUMMARY, TURN
@@ -32,7 +32,7 @@ async def put_in_order(store: RecordStore, clock: Clock) -> None:
     for conversation in await store.scan(Where(kinds=(CONVERSATION,), tags=(UNSORTED,))):
         one = conversation.id
         with suppress(Conflict):  # another import adds to it all the time, and will do this
-            await unopposed(lambda one=one: _order(store, clock, one), f"the conversation {one}")
+            await retry(lambda one=one: _order(store, clock, one), f"the conversation {one}")
 
 
 async def _order(store: RecordStore, clock: Clock, conversation_id: str) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
+from everkept.core import commits
 from everkept.core.finishing import finished
 from everkept.core.ports import RecordStore
 from everkept.core.records import (
@@ -197,7 +198,7 @@ async def retell(store: RecordStore, turn_id: str, slot: Slot, at: int) -> None:
 
 async def commit(store: RecordStore, steps: Sequence[Step], at: int) -> None:
     """Raises Conflict where another import was faster."""
-    await store.commit(Batch(tuple(steps), at, IMPORT, derived=True))
+    await commits.commit(store, Batch(tuple(steps), at, IMPORT, derived=True))
 
 
 def _turn(record_id: str, slot: Slot, said: Said, at: int) -> Record:
