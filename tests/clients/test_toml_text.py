@@ -41,7 +41,10 @@ def documents(draw: st.DrawFn) -> str:
     newline = draw(st.sampled_from(["\n", "\r\n"]))
     parts: list[str] = []
     heads = draw(
-        st.lists(st.sampled_from(["a", "mcp_servers.other", "a . 'b c'", "z.env"]), unique=True)
+        st.lists(
+            st.sampled_from(["a", "mcp_servers.other", "a . 'b c'", "z.env", "[tasks]"]),
+            unique=True,
+        )
     )
     for head in ["", *heads]:
         parts += [f"[{head}]  # head"] if head else []

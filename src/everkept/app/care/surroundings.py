@@ -1,10 +1,13 @@
 """What is around the data: versions, settings, the clients, and data in other folders."""
 
-import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from everkept import __version__
 from everkept.app.care.engine import care_of
@@ -16,9 +19,6 @@ from everkept.settings import client_environment, load, warnings_of
 
 VERSIONS, SETTINGS, CLIENTS, FOLDERS = "versions", "settings", "clients", "data folders"
 OLDEST_PYTHON = (3, 11)
-
-_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*)")
-_LIMIT = re.compile(r"(>=|<=|==|<|>)\s*([0-9][0-9.]*)")
 
 
 def check_versions(patient: Patient) -> Iterator[Finding]:
@@ -53,13 +53,7 @@ def _unfit_packages() -> Iterator[Finding]:
         required = metadata.requires("everkept") or []
     except metadata.PackageNotFoundError:
         return  # the program is run from its source
-    for requirement in required:
-        if "extra ==" in requirement:
-            continue
-        found = _REQUIREMENT.match(requirement)
-        if found is None:
-            continue
-        name, limits = found.groups()
+    for name, limits in _needed(required):
         try:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -67,32 +61,20 @@ def _unfit_packages() -> Iterator[Finding]:
             yield Finding(VERSIONS, "problem", what, "install Everkept again")
             continue
         if not fits(version, limits):
-            what = f"The package {name} is {version}, and Everkept needs {limits.strip()}."
+            what = f"The package {name} is {version}, and Everkept needs {limits}."
             yield Finding(VERSIONS, "problem", what, "install Everkept again")
 
 
-def fits(version: str, limits: str) -> bool:
-    """Whether a version is within limits such as `>=1.20,<1.29`; letters in it do not count."""
-    mine = _numbers(version)
-    for sign, limit in _LIMIT.findall(limits):
-        other = _numbers(limit)
-        width = max(len(mine), len(other))
-        left, right = (n + (0,) * (width - len(n)) for n in (mine, other))
-        is_within = {
-            ">=": left >= right,
-            "<=": left <= right,
-            "==": left == right,
-            "<": left < right,
-            ">": left > right,
-        }[sign]
-        if not is_within:
-            return False
-    return True
+def _needed(required: Iterable[str]) -> Iterator[tuple[str, SpecifierSet]]:
+    """Yield the packages that this installation needs, without those of extras."""
+    for each in map(Requirement, required):
+        if each.marker is None or each.marker.evaluate({"extra": ""}):
+            yield each.name, each.specifier
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    leading = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
-    return tuple(map(int, leading.group().split("."))) if leading else ()
+def fits(version: str, limits: SpecifierSet) -> bool:
+    """Return whether a version is within limits; a candidate counts as its release."""
+    return Version(version).base_version in limits
 
 
 def check_settings(patient: Patient) -> Iterator[Finding]:
