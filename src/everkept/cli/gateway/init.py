@@ -18,6 +18,7 @@ from everkept.cli.options import common, settings_from
 from everkept.cli.progress import reported
 from everkept.cli.running import EVERYTHING, print_json
 from everkept.clients import files
+from everkept.core.disk import PRIVATE_FILE
 from everkept.core.text import clipped, counted
 from everkept.core.upstreams import CONNECT_TIMEOUT, Reach
 from everkept.errors import Conflict, InvalidInput, Refused
@@ -31,7 +32,6 @@ from everkept.families.gateway.naming import is_name
 from everkept.settings import NO_FILE, gateway_target, load
 from everkept.tools.schema import JSON
 
-OWNER_ONLY = 0o600  # the file may come to hold a password
 _VARIABLE_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 COMMAND = "everkept gateway init --prefix notes__ -- npx -y some-memory-server"
 
@@ -246,7 +246,8 @@ def _write(target: Path, text: str) -> Path | None:
     moment = datetime.now().strftime("%Y%m%d-%H%M%S")
     if before is not None:
         with suppress(PermissionError):  # it is another user's
-            target.chmod(OWNER_ONLY)  # before it is copied: so will the copy be
+            # It may hold a password; the copy that is made of it gets its rights.
+            target.chmod(PRIVATE_FILE)
     kept = None if before is None else files.back_up(target, before.raw, moment)
     files.replace(target, text.encode("utf-8"))
     return kept
