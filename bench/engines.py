@@ -31,7 +31,7 @@ from everkept.core.ports import Embedded, Library, RecordStore
 from everkept.core.records import Batch, Insert, Link, Record, Weights, Where
 from everkept.core.times import now
 from everkept.core.walking import Hops
-from everkept.core.words import parse_query
+from everkept.language.words import parse_query
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 

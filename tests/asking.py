@@ -10,11 +10,11 @@ from everkept.core.driving import driven
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.families.history.importing.phrases import has_problem
 from everkept.families.history.model import CODE, CONVERSATION, DECISION, SAID, TURN
 from everkept.hooks.files.ledger import Ledger
 from everkept.hooks.model import Answer, Around, HookEvent
 from everkept.hooks.prompting.handling import user_prompt
+from everkept.language.phrases import has_problem
 from everkept.settings import Settings
 from making import DAY_ONE, batch, memory
 

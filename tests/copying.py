@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from everkept.core.copies import Stock
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.records import Record, Ref, Weights, Where
-from everkept.core.words import parse_query
+from everkept.language.words import parse_query
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ import apsw
 
 from everkept.core.driving import driven
 from everkept.core.records import Weights, Where
-from everkept.core.words import AnyOf, Phrase
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.reading_room import SqliteReadingRoom
 from everkept.hooks.files.ledger import Ledger
+from everkept.language.words import AnyOf, Phrase
 from making import batch, entity, memory
 
 

@@ -50,7 +50,6 @@ from everkept.core.records import (
     Where,
 )
 from everkept.core.undo import plan_undo
-from everkept.core.words import parse_query
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.connections import create
 from everkept.engines.sqlite.database import Database
@@ -59,6 +58,7 @@ from everkept.engines.sqlite.store import SqliteStore
 from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
 from everkept.engines.surreal.store import SurrealStore
 from everkept.errors import EverkeptError
+from everkept.language.words import parse_query
 from everkept.values import replace
 from making import DAY_ONE
 from postgres_libraries import library_over

@@ -9,7 +9,7 @@ from everkept.core.matching import HEARD
 from everkept.core.ports import RecordStore, Tally
 from everkept.core.records import Delete, Record, Restore, Update, Weights, Where
 from everkept.core.undo import plan_undo
-from everkept.core.words import parse_query
+from everkept.language.words import parse_query
 from making import DAY_ONE, batch, entity, link_ref, record_ref
 
 DAY = 86_400_000_000

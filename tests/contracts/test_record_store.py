@@ -17,8 +17,8 @@ from everkept.core.records import (
     Weights,
     Where,
 )
-from everkept.core.words import WordQuery, parse_query
 from everkept.errors import Conflict
+from everkept.language.words import WordQuery, parse_query
 from making import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
 
 DAY_TWO = DAY_ONE + 86_400_000 * MILLISECOND

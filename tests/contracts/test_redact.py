@@ -8,9 +8,9 @@ import pytest
 from everkept.core.ports import Embedded, Library, RecordStore
 from everkept.core.records import Delete, Record, Ref, Update, Weights, Where
 from everkept.core.text import digest
-from everkept.core.words import parse_query
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Conflict
+from everkept.language.words import parse_query
 from making import batch, entity, link, link_ref, memory, note, record_ref
 
 SECRET = "xyzzysecret"

@@ -8,8 +8,8 @@ import pytest
 
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.records import Delete, Ref, Restore, Update, Weights, Where
-from everkept.core.words import parse_query
 from everkept.errors import Conflict
+from everkept.language.words import parse_query
 from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
 
 MODEL = "model"

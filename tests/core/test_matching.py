@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from everkept.core.matching import HEARD, fields_of, heard, matches, score
 from everkept.core.records import Weights
-from everkept.core.words import parse_query
+from everkept.language.words import parse_query
 
 FIELDS = fields_of("Shop API", "The parser was moved to getUserName", "orders before it")
 

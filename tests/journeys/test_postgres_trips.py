@@ -9,9 +9,9 @@ import pytest
 from everkept.core.ports import Embedded
 from everkept.core.records import Weights, Where
 from everkept.core.walking import Hops
-from everkept.core.words import Phrase
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.engines.postgres.store import PostgresStore
+from everkept.language.words import Phrase
 from making import batch, entity, link, memory, record_ref
 from postgres_libraries import library_over
 from postgres_trips import COMMITTED_AND_TOLD, Way

@@ -1,5 +1,5 @@
+from everkept.language.telling_words import stems
 from everkept.retrieval.coverage import coverage
-from everkept.retrieval.excerpts import stems
 
 
 def test_coverage_is_the_share_of_the_asked_words_that_a_text_has() -> None:

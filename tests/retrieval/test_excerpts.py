@@ -2,9 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.core import stemming, words
+from everkept.language import stems as stemmer
+from everkept.language import telling_words, words
+from everkept.language.telling_words import stems
 from everkept.retrieval import excerpts
-from everkept.retrieval.excerpts import MOST_TEXT, Excerpt, Sought, excerpt, stems
+from everkept.retrieval.excerpts import MOST_TEXT, Excerpt, Sought, excerpt
 
 LOG = "## Log\n\n" + "".join(f"- entry {i}\n" for i in range(200))
 
@@ -92,7 +94,7 @@ def test_only_words_that_begin_like_a_sought_one_are_stemmed(
 
     def noted(word: str) -> str:
         stemmed.append(word)
-        return stemming.stem(word)
+        return stemmer.stem(word)
 
     sought = Sought(stems("login forms"))
     monkeypatch.setattr(excerpts, "stem", noted)
@@ -110,7 +112,7 @@ def test_of_what_may_be_several_words_only_that_with_a_sought_one_is_read(
         return words.index_text(text)
 
     sought = Sought(stems("login forms"))
-    monkeypatch.setattr(excerpts, "index_text", noted)
+    monkeypatch.setattr(telling_words, "index_text", noted)
     assert sought.said_in("Nobody logs in (yet), but showLoginForm() has a for-m.") >= {"login"}
     assert sought.said_in("Nobody, anywhere, speaks of that: see build_page(x).") == frozenset()
     assert read == ["logs showLoginForm() for-m."]

@@ -15,8 +15,8 @@ from everkept.errors import NoActiveProject, NotFound
 from everkept.families.graph.views import read_entities
 from everkept.families.memories.model import MEMORIES, MemoryView, RecalledMemories
 from everkept.families.memories.toolset import MemoryTools
+from everkept.language.telling_words import stems
 from everkept.retrieval.coverage import coverage
-from everkept.retrieval.excerpts import stems
 from everkept.retrieval.search import Place, Profile, search
 
 if TYPE_CHECKING:  # the bank's parts are loaded where it is offered

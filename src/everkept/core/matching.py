@@ -1,9 +1,9 @@
 """Which records a word query finds, and how well, for an engine that keeps no word index."""
 
-from everkept.core.folding import tokens
 from everkept.core.records import Weights
-from everkept.core.stemming import stem
-from everkept.core.words import (
+from everkept.language.spellings import tokens
+from everkept.language.stems import stem
+from everkept.language.words import (
     AllOf,
     AnyOf,
     Phrase,

@@ -25,8 +25,8 @@ from everkept.core.stored import Token as Token
 from everkept.core.usage import UsageLog
 from everkept.core.walking import Direction as Direction
 from everkept.core.walking import Hops, Sources
-from everkept.core.words import WordQuery
 from everkept.errors import ModelUnavailable
+from everkept.language.words import WordQuery
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who embeds needs it
     import numpy as np

@@ -4,8 +4,8 @@ import re
 from typing import TYPE_CHECKING
 
 from everkept.core.records import Record, Weights, Where
-from everkept.core.words import Phrase
 from everkept.families.memories.kinds import MEMORY
+from everkept.language.words import Phrase
 
 if TYPE_CHECKING:
     from everkept.core.ports import RecordStore

@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 
-from everkept.retrieval.excerpts import stems
+from everkept.language.telling_words import stems
 
 LONGEST_COMPARED = 4_000  # characters of a text
 

@@ -5,8 +5,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from everkept.core.ports import Embedder
-from everkept.core.words import Query
 from everkept.errors import ModelUnavailable
+from everkept.language.words import Query
 from everkept.retrieval.deadline import Deadline
 from everkept.retrieval.legs import (
     Key,

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 
-from everkept.core.folding import fold, tokens
-from everkept.core.stemming import stem
-from everkept.core.words import STOP_WORDS, index_text
+from everkept.language.spellings import fold
+from everkept.language.stems import stem
+from everkept.language.telling_words import index_words, stems
 from everkept.values import Value
 
 MOST_TEXT = 600  # characters of a text in an answer
@@ -68,7 +68,7 @@ class Sought:
             text = " ".join(filter(self.may_be_in_chunk, text.split()))
         if not text:
             return frozenset()
-        words = (word for word in _words(text) if word.startswith(self._roots))
+        words = (word for word in index_words(text) if word.startswith(self._roots))
         return frozenset(found for word in words if (found := stem(word)) in self.stems)
 
     def may_be_in_chunk(self, chunk: str) -> bool:
@@ -78,16 +78,6 @@ class Sought:
         if chunk.isalpha() and chunk.islower() and chunk.isascii():
             return False
         return self.may_be_in(chunk)
-
-
-def stems(text: str) -> frozenset[str]:
-    """What a text says, as far as words tell: those of `refreshToken` too, and no stop words."""
-    return frozenset(map(stem, _words(text)))
-
-
-def _words(text: str) -> list[str]:
-    words = map(str.lower, tokens(index_text(text)))
-    return [word for word in words if word not in STOP_WORDS]
 
 
 def _roots(stem: str) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Literal, cast
 
 from everkept.core.searching import SearchType
-from everkept.core.words import STOP_WORDS
+from everkept.language.stop_words import STOP_WORDS
 from everkept.values import Value
 
 PrimaryIntent = Literal[
@@ -70,7 +70,7 @@ class _Form(Value):
 
 
 def _forms(text: str) -> Iterator[_Form]:
-    from everkept.retrieval.question_forms import question_forms
+    from everkept.language.question_forms import question_forms
 
     for row, (intent, pattern) in enumerate(question_forms()):
         if match := pattern.search(text):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from everkept.core.ports import Embedder, RecordStore
 from everkept.core.records import Match, Where
-from everkept.core.words import Query, WordQuery
 from everkept.errors import ModelUnavailable
+from everkept.language.words import Query, WordQuery
 from everkept.retrieval.dates import without_dates
 from everkept.retrieval.names import (
     FEWEST_RECORDS,

@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable, Set
 from typing import NamedTuple
 
-from everkept.core.words import STOP_WORDS
-from everkept.retrieval.code_names import (
+from everkept.language.code_names import (
     CALL,
     FILE,
     IDENTIFIER,
@@ -18,6 +17,8 @@ from everkept.retrieval.code_names import (
     is_name,
     is_product,
 )
+from everkept.language.common_words import ASKING, EMPTY
+from everkept.language.stop_words import STOP_WORDS
 from everkept.retrieval.dates import said
 
 LONGEST_READ = 2_000  # characters; what comes after was pasted, and says no more
@@ -68,44 +69,6 @@ _ADJECTIVES = "abstract arrow async base generic helper lambda parent pure stati
 _NO_NAMES = frozenset(_ADJECTIVES.split())  # of functions, where the word `function` follows
 _WORD = re.compile(r"[^\W_]+(?:[-'’+#.][^\W_]+)*(?:\+\+|#)?")
 _BREAK = re.compile(r"[^\s\w'’-]|\|")
-# Words that tell nothing by themselves, beside those that no search counts.
-_EMPTY_WORDS = """
-    able actually add added again already always another anything around ask asked before
-    between bit bring came change changed changes check choose chose chosen come currently
-    decide decided discuss discussed done earlier either else ever every exactly except far few
-    find fix fixed found get gets getting give given go goes going gone good got happen happened
-    happens implement implemented instead just keep kind know last like little locate look
-    looked looking looks lot made make makes making many maybe mean meant mention mentioned more
-    most much need needed needs next now often ok okay old once one only other others out over
-    possible previous previously put quick quickly really recall recently regarding remember
-    remind right said say says see seems seen show shown similar since solve solved someone
-    something somewhere sort still talk talked thing things think though thought through time
-    times together tried try trying until up us use used uses using usually via want wanted
-    wants way ways went whether without work worked working works write written wrote yes yet
-"""
-_EMPTY = frozenset(_EMPTY_WORDS.split())
-# Words that say what is wanted of a thing where they are part of a form of question, as in
-# `callers of`, and which thing is meant elsewhere.
-_ASKING_WORDS = """
-    affect affected affects agreement anatomy architecture behind between blast body break
-    breaks built call called callees callers calling calls chain changing chat chats class
-    classes code codebase coded component components conclusion connected consumers consumes
-    conversation conversations created decision decisions declared define defined defines
-    definition delete deleted deleting depend dependencies dependency dependent dependents
-    depends describe design designed diagram difference discussion discussions edit editing
-    example examples explain extend extends fail fails file files flow function functions graph
-    grep guide handle handled handles handling hierarchy impact impacted implementation
-    implementing implements import importers importing imports inherit inherits interact
-    internals invoke invokes layers layout list located logic main meeting messages method
-    methods modify modifying module modules move moving organisation organised organization
-    organized outcome outline outlines overview package parts picture pieces problem question
-    radius rationale reason reasoning refactor refactoring reference references relate related
-    relationship relationships relies rely remove removes removing rename renames renaming
-    replace replacing ripgrep same sample samples script search session sessions set signature
-    snippet snippets source structure structured subclass subclasses take talk touch touching
-    trace tree usage usages verdict walk wired
-"""
-_ASKING = frozenset(_ASKING_WORDS.split())
 
 
 class _Reading:
@@ -162,7 +125,7 @@ class _Reading:
         end = 0
         for match in _WORD.finditer(self._left):
             word = match[0]
-            asks = asking[0] <= match.start() < asking[1] and word.lower() in _ASKING
+            asks = asking[0] <= match.start() < asking[1] and word.lower() in ASKING
             tells = _tells(word) and not asks and word.lower() not in spoken_of
             is_apart = _BREAK.search(self._left, end, match.start()) is not None
             if is_apart or not tells or len(phrases[-1]) == LONGEST_PHRASE:
@@ -193,4 +156,4 @@ def _is_named(match: "re.Match[str]") -> bool:
 def _tells(word: str) -> bool:
     lowered = word.lower().replace("’", "'").removesuffix("'s")
     plain = lowered.replace("'", "")
-    return len(plain) > 1 and not (plain in STOP_WORDS or plain in _EMPTY)
+    return len(plain) > 1 and not (plain in STOP_WORDS or plain in EMPTY)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from everkept.core.transcripts import ASSISTANT, USER
-from everkept.core.words import STOP_WORDS
+from everkept.language.stop_words import STOP_WORDS
 
 COMMON = 0.08  # of the records: a capitalised word that stands in more is a name to all intents
 FEWEST_RECORDS = 50  # below, one record is a share too large to say anything

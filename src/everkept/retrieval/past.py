@@ -2,14 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from math import log
 from typing import Any
 
 from everkept.core.fitting import fits
 from everkept.core.matching import Fields, fields_of, matches
 from everkept.core.ports import RecordStore
 from everkept.core.records import Edit, Record, Where
-from everkept.core.words import AnyOf, Phrase, Query, WordQuery
+from everkept.language.rarity import rarity_of
+from everkept.language.words import AnyOf, Phrase, Query, WordQuery
 from everkept.retrieval.deadline import Deadline
 from everkept.retrieval.legs import Key, Scores
 from everkept.retrieval.profile import Place
@@ -18,7 +18,6 @@ from everkept.values import Value, field, replace
 CHUNK = 500  # records that are read at once without an index, the newest first
 LEFT_FOR_THE_REST = 0.5  # of the time, when there are many of them
 AT_ONCE = 100  # records that are judged before others get their turn
-RAREST = 0.001  # the share below which a word tells no more
 
 
 LATE = "what is past or forgotten"
@@ -166,7 +165,7 @@ async def _rarities(places: Sequence[Place], terms: Sequence[WordQuery]) -> list
     asked = sorted({word for word in words.values() if word})
     shares = await asyncio.gather(*(place.store.frequencies(asked) for place in places))
     return [
-        1 + log(1 / max(RAREST, *(share.get(words[term], 0.0) for share in shares)))
+        rarity_of(max((share.get(words[term], 0.0) for share in shares), default=0.0))
         for term in terms
     ]
 

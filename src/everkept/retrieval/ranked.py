@@ -7,8 +7,8 @@ from datetime import UTC, tzinfo
 from everkept.core.cursors import cursor_of, position_of
 from everkept.core.ports import Access, Embedder
 from everkept.core.records import Record
-from everkept.core.words import Query, parse_query
 from everkept.errors import InvalidInput
+from everkept.language.words import Query, parse_query
 from everkept.retrieval.dates import fit, spans
 from everkept.retrieval.deadline import Deadline
 from everkept.retrieval.evidence import Evidence, gathered

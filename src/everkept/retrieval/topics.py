@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
-from everkept.core.folding import fold, tokens
-from everkept.core.sentences import sentences
-from everkept.core.stemming import stem
-from everkept.core.words import STOP_WORDS
-from everkept.retrieval.stop_words import CODE_WORDS, FOREIGN_STOP_WORDS
+from everkept.language.common_words import CODE_WORDS
+from everkept.language.sentences import sentences
+from everkept.language.spellings import fold, tokens
+from everkept.language.stems import stem
+from everkept.language.stop_words import FOREIGN_STOP_WORDS, STOP_WORDS
+from everkept.language.telling_words import dull_stems
 
 Topic = tuple[str, ...]  # stems
 Term = tuple[Topic, str]  # with a spelling of it
@@ -20,21 +21,6 @@ TAG_WEIGHT = 2.0  # somebody chose it as the topic
 NAME_WEIGHT = 1.5  # of an entity that the texts are linked to
 CACHED_WORDS = 4_096
 
-_DULL = """
-    add added adding after again agreed already always amazing another asked asks awesome back
-    became before began best better bit call called change changed changes check checked code
-    come cool decided did different discussed done each every feel feeling few file files first
-    fixed found gave get gets getting give given glad go goes good got great hey hi hope
-    instead just keep kept last later like likes long look lot lots love made make makes making
-    many memory method more most much must need needed needs never new next nice note noted now
-    okay old once one only other over prefers pretty project put ran really remember removed
-    replaced run running runs said same say says see seen session set short since still sure
-    switched take thank thanks thing things time today took totally tried try two under until
-    up updated us use used user users uses using via want wanted wants way well went within
-    without work worked working works wow yeah yesterday
-"""
-# What texts of every topic say.
-DULL_STEMS = frozenset(stem(word) for word in _DULL.split())
 _WORD = re.compile(r"[^\W_](?:[\w+#'’-]*[\w+#])?")
 _SHORTEST = 3  # characters of a word that may be a topic
 _LONGEST = 30
@@ -90,7 +76,7 @@ def _is_telling(word: str) -> bool:
 def _is_dull(word: str) -> bool:
     if word in STOP_WORDS or word in FOREIGN_STOP_WORDS or word in CODE_WORDS:
         return True
-    return stem(word) in DULL_STEMS
+    return stem(word) in dull_stems()
 
 
 @lru_cache(CACHED_WORDS)

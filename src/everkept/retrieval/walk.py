@@ -10,7 +10,8 @@ from everkept.core.ports import RecordStore
 from everkept.core.records import Weights, Where
 from everkept.core.text import normalised
 from everkept.core.walking import Hops, beyond
-from everkept.core.words import STOP_WORDS, parse_query
+from everkept.language.stop_words import STOP_WORDS
+from everkept.language.words import parse_query
 from everkept.retrieval.legs import Key
 from everkept.retrieval.profile import Place
 from everkept.values import replace

@@ -13,10 +13,10 @@ import pytest
 from everkept.core.ports import Embedded
 from everkept.core.records import Change, Delete, Record, Update, Weights, Where
 from everkept.core.walking import Hops
-from everkept.core.words import AllOf, AnyOf, Phrase, Without, WordQuery
 from everkept.engines.postgres.searching.vector_index import IndexedVectors, build
 from everkept.engines.postgres.store import PostgresStore
 from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived, StoreAway
+from everkept.language.words import AllOf, AnyOf, Phrase, Without, WordQuery
 from making import DAY_ONE, batch, entity, link, memory, note, record_ref
 from postgres_libraries import Shelf, shelf_of
 from postgresing import shared

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from everkept.core.records import Delete, Record, Weights, Where
-from everkept.core.words import parse_query
 from everkept.engines.sqlite import cleansing
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.store import SqliteStore
+from everkept.language.words import parse_query
 from making import batch, note, record_ref
 from processes import said_by
 

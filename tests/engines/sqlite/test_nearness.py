@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from everkept.core.ports import Embedded
 from everkept.core.records import Delete, Record, Update, Weights, Where
-from everkept.core.words import parse_query
 from everkept.engines import vectors
 from everkept.engines.sqlite import nearness, sifting
 from everkept.engines.sqlite.connections import connect
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.store import SqliteStore
+from everkept.language.words import parse_query
 from making import DAY_ONE, batch, entity, record_ref
 
 MODEL = "model"

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everkept.core.records import Delete, Match, Record, Update, Weights, Where
-from everkept.core.words import AnyOf, parse_query
 from everkept.engines.sqlite import postings
 from everkept.engines.sqlite.connections import create
 from everkept.engines.sqlite.database import Database
@@ -16,6 +15,7 @@ from everkept.engines.sqlite.doclists import Doclist
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.store import SqliteStore
+from everkept.language.words import AnyOf, parse_query
 from making import DAY_ONE, batch, entity, note, record_ref
 
 VOCABULARY = [f"w{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(400)]

@@ -9,7 +9,6 @@ import pytest
 from everkept.core.driving import driven
 from everkept.core.reading_room import ReadingRoom
 from everkept.core.records import Weights, Where
-from everkept.core.words import AnyOf, Phrase
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.reading_room import SqliteReadingRoom, reading_room
 from everkept.engines.sqlite.store import MANY
@@ -22,6 +21,7 @@ from everkept.errors import (
     StoreDamaged,
     StoreTooNew,
 )
+from everkept.language.words import AnyOf, Phrase
 from making import batch, entity, memory
 from processes import said_by
 

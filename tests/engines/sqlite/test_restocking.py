@@ -12,7 +12,6 @@ from copying import ALL, axis, copy_all, everything, found, vectors_of
 from everkept.core.copies import Stock
 from everkept.core.ports import Embedded
 from everkept.core.records import Delete, Ref, Update, Weights, Where
-from everkept.core.words import parse_query
 from everkept.engines.sqlite import cleansing, sifting
 from everkept.engines.sqlite.absent import AbsentStore
 from everkept.engines.sqlite.connections import create
@@ -20,6 +19,7 @@ from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.errors import Conflict, EverkeptError, ReadOnly
+from everkept.language.words import parse_query
 from everkept.values import replace
 from making import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
 from processes import said_by

@@ -10,7 +10,6 @@ from everkept.core.ports import Embedded, Token
 from everkept.core.records import Edit, Restore, Update, Weights, Where
 from everkept.core.searching import Search
 from everkept.core.usage import Usage
-from everkept.core.words import parse_query
 from everkept.engines.sqlite import meaning, queries, sifting
 from everkept.engines.sqlite.connections import connect, create
 from everkept.engines.sqlite.database import Database
@@ -19,6 +18,7 @@ from everkept.engines.sqlite.schema import LIBRARY, PROJECT
 from everkept.engines.sqlite.sql import Connection, Rows
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.errors import ReadOnly
+from everkept.language.words import parse_query
 from everkept.values import replace
 from making import DAY_ONE, batch, entity, record_ref
 from processes import said_by

@@ -10,9 +10,9 @@ from everkept.core.ports import Embedded, RecordStore, Token
 from everkept.core.projects import Project
 from everkept.core.records import Delete, Ref, Update, Weights, Where
 from everkept.core.stored import Access
-from everkept.core.words import parse_query
 from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
 from everkept.engines.surreal.library import SurrealLibrary
+from everkept.language.words import parse_query
 from making import DAY_ONE, batch, entity, link, memory, note
 from surrealing import fresh_namespace, served
 

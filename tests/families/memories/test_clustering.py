@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from everkept.families.memories.clustering import groups, likeness, rarity
+from everkept.families.memories.clustering import groups, likeness
 
 
 def matrix(numbers: Sequence[int]) -> NDArray[np.float32]:
@@ -81,8 +81,3 @@ def test_words_stand_in_for_a_vector_that_is_missing() -> None:
 def test_texts_without_words_are_like_nothing() -> None:
     alike = likeness([[], []], [None, None])
     assert alike[0, 1] == 0
-
-
-def test_a_rare_word_tells_more_than_a_common_one() -> None:
-    telling = rarity([["redis", "bug"], ["bug"], ["bug"]])
-    assert telling["redis"] > telling["bug"] > 0

@@ -17,7 +17,7 @@ from everkept.hooks.prompting.deciding import (
 from everkept.hooks.prompting.judging import MEMORY, Find
 from everkept.hooks.prompting.looking import Found
 from everkept.hooks.prompting.reading import Reading, read
-from everkept.hooks.prompting.wording import telling_words
+from everkept.language.telling_words import telling_words
 from making import DAY_ONE
 
 PLAIN = "Rotate the redis replicas of the sentinel quorum"

@@ -10,7 +10,7 @@ from everkept.hooks.prompting.given import (
     topic_marks,
 )
 from everkept.hooks.prompting.judging import MEMORY, Find
-from everkept.hooks.prompting.wording import telling_words
+from everkept.language.telling_words import telling_words
 from making import DAY_ONE
 
 

@@ -17,7 +17,7 @@ from everkept.hooks.model import HookEvent
 from everkept.hooks.prompting import judging
 from everkept.hooks.prompting.judging import Asked
 from everkept.hooks.prompting.looking import MOST_ROWS, Found, look
-from everkept.hooks.prompting.wording import telling_words
+from everkept.language.telling_words import telling_words
 from everkept.settings import Settings
 from making import batch
 

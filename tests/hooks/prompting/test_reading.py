@@ -2,7 +2,7 @@
 
 import pytest
 
-from everkept.hooks.prompting.reading import read
+from everkept.hooks.prompting.reading import HEAD, TAIL, part_read, read
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,11 @@ def test_a_long_prompt_is_read_in_parts_and_so_is_its_error() -> None:
     assert len(reading.prompt) < 5_000
     assert reading.is_debugging
     assert [word.text for word in reading.error] == ["reindexerror", "shard", "seven"]
+
+
+def test_of_a_long_prompt_the_beginning_and_the_end_are_read() -> None:
+    prompt = "begin " + "x" * 100_000 + " end"
+    part = part_read(prompt)
+    assert len(part) <= HEAD + TAIL + 1
+    assert part.startswith("begin ")
+    assert part.endswith(" end")

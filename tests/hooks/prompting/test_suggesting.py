@@ -4,7 +4,7 @@ from everkept.core.records import Record
 from everkept.families.history.model import TURN
 from everkept.hooks.prompting.judging import MEMORY, Find
 from everkept.hooks.prompting.suggesting import MOST_WORDS, fits, query_of, suggestion
-from everkept.hooks.prompting.wording import telling_words
+from everkept.language.telling_words import telling_words
 from making import DAY_ONE
 
 DAY = 86_400_000_000

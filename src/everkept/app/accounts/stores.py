@@ -32,8 +32,8 @@ from everkept.core.records import (
 )
 from everkept.core.subgraphs import Selection, Subgraph
 from everkept.core.walking import Hops, Sources
-from everkept.core.words import WordQuery
 from everkept.errors import Conflict, NotFound, ReadOnly, Refused
+from everkept.language.words import WordQuery
 from everkept.values import replace
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who embeds needs it

@@ -21,11 +21,9 @@ from everkept.core.records import (
     Weights,
     Where,
 )
-from everkept.core.stemming import stem
 from everkept.core.subgraphs import Selection, Subgraph, ask_for_subgraph
 from everkept.core.times import Clock, now
 from everkept.core.walking import Hops, Sources, hop_by_hop, sources_in
-from everkept.core.words import WordQuery
 from everkept.engines.memory.contents import Contents
 from everkept.engines.memory.meaning import Meaning
 from everkept.engines.memory.redacting import rewrite
@@ -33,6 +31,8 @@ from everkept.engines.memory.restocking import restocked, retold
 from everkept.engines.memory.viewing import Held
 from everkept.engines.planning import plan
 from everkept.errors import Conflict
+from everkept.language.stems import stem
+from everkept.language.words import WordQuery
 from everkept.values import replace
 
 if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors

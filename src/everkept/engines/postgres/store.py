@@ -15,7 +15,6 @@ from everkept.core.records import Batch, Change, Edit, Link, Match, Record, Ref,
 from everkept.core.subgraphs import Selection, Subgraph
 from everkept.core.times import Clock, now
 from everkept.core.walking import Hops, Sources
-from everkept.core.words import WordQuery
 from everkept.engines.postgres.changing import (
     checking,
     cleansing,
@@ -34,6 +33,7 @@ from everkept.engines.postgres.searching import meaning
 from everkept.engines.postgres.searching import words as _words
 from everkept.engines.postgres.searching.index_keeping import IndexKeeper
 from everkept.errors import InvalidInput, NotFound
+from everkept.language.words import WordQuery
 
 if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
     import numpy as np

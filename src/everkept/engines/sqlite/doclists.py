@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everkept.core.records import Weights
-from everkept.core.words import Phrase, to_fts5
 from everkept.engines.sqlite.rows import listed
 from everkept.engines.sqlite.sql import Connection, Rows
+from everkept.language.words import Phrase, to_fts5
 from everkept.values import Value
 
 COLUMNS = 3  # name, text and context

@@ -16,8 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everkept.core.records import Match, Weights, Where
-from everkept.core.stemming import stem
-from everkept.core.words import AllOf, AnyOf, Phrase, WordQuery, to_fts5
 from everkept.engines.sqlite.commit import newest_change
 from everkept.engines.sqlite.doclists import (
     COLUMNS,
@@ -36,6 +34,8 @@ from everkept.engines.sqlite.sifting import Keys, Sieve
 from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.word_index import totals
 from everkept.engines.vectors import best
+from everkept.language.stems import stem
+from everkept.language.words import AllOf, AnyOf, Phrase, WordQuery, to_fts5
 from everkept.values import Value, field
 
 KEPT_ROWS = 256  # that a word is in, for its array to be kept; fewer are read as quickly

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from everkept.core.records import Change, Edit, Link, Match, Record, Ref, Weights, Where
-from everkept.core.words import WordQuery, to_fts5
 from everkept.engines.sqlite.filters import KEYS_OF_IDS, Conditions, conditions
 from everkept.engines.sqlite.rows import (
     LINK_COLUMNS,
@@ -16,6 +15,7 @@ from everkept.engines.sqlite.rows import (
 )
 from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.word_index import indexed_rows
+from everkept.language.words import WordQuery, to_fts5
 from everkept.values import replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses

@@ -17,10 +17,10 @@ from everkept.core.records import (
     Weights,
     Where,
 )
-from everkept.core.words import AnyOf, Phrase, WordQuery
 from everkept.engines.sqlite import meaning, queries, word_index
 from everkept.engines.sqlite.sql import Connection, DatabaseFile, Work
 from everkept.errors import Conflict, NotFound, ProjectArchived, Unavailable
+from everkept.language.words import AnyOf, Phrase, WordQuery
 from everkept.values import replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first question that needs it

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from everkept.core.matching import heard
 from everkept.core.records import SESSION_SCOPE
-from everkept.core.stemming import stem
-from everkept.core.words import joined_texts, prepared
 from everkept.engines.sqlite.rows import listed
 from everkept.engines.sqlite.sql import Connection
+from everkept.language.stems import stem
+from everkept.language.words import joined_texts, prepared
 
 _BESIDE = (
     "n.kind = {0}.kind AND n.session = {0}.session "

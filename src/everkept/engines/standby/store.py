@@ -35,12 +35,12 @@ from everkept.core.records import (
 )
 from everkept.core.subgraphs import Selection, Subgraph
 from everkept.core.walking import Hops, Sources
-from everkept.core.words import WordQuery
 from everkept.engines.standby.copy.sides import Ends
 from everkept.engines.standby.either import BROKEN, Either
 from everkept.engines.standby.journal.acts import Commit
 from everkept.engines.standby.replay.rebasing import rebased
 from everkept.errors import Conflict, EverkeptError, StoreAway
+from everkept.language.words import WordQuery
 from everkept.values import replace
 
 if TYPE_CHECKING:

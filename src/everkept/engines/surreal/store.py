@@ -8,7 +8,6 @@ from everkept.core.records import Batch, Change, Edit, Link, Match, Record, Ref,
 from everkept.core.subgraphs import Selection, Subgraph, ask_for_subgraph
 from everkept.core.times import Clock, now
 from everkept.core.walking import Hops, Sources, hop_by_hop, sources_in
-from everkept.core.words import WordQuery
 from everkept.engines.surreal.connecting.connection import Connection
 from everkept.engines.surreal.records import (
     checking,
@@ -21,6 +20,7 @@ from everkept.engines.surreal.records import (
     restocking,
 )
 from everkept.engines.surreal.records.tables import Tables
+from everkept.language.words import WordQuery
 from everkept.values import replace
 
 if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors

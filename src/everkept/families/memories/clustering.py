@@ -1,17 +1,13 @@
 """Which memories are about the same thing: how alike they are, and the groups that makes."""
 
-import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from everkept.language.rarity import rarity_among
 
 if TYPE_CHECKING:  # numpy takes a tenth of a second to import, and only who groups needs it
     import numpy as np
     from numpy.typing import NDArray
-
-
-# Beside those at hand: what all of three texts have is their topic, and not an empty word.
-OTHER_TEXTS = 20
 
 
 def likeness(
@@ -68,13 +64,6 @@ def groups(alike: "NDArray[np.float32]", threshold: float) -> list[list[int]]:
     return [sorted(rows) for rows in members if rows]
 
 
-def rarity(words: Sequence[Sequence[str]]) -> Mapping[str, float]:
-    """How telling each word is among these texts."""
-    found_in = Counter(word for text in words for word in set(text))
-    count = len(words) + OTHER_TEXTS
-    return {word: math.log(1 + count / found) for word, found in found_in.items()}
-
-
 def _join(near: "NDArray[np.float32]", kept: int, joined: int, sizes: tuple[int, int]) -> None:
     import numpy as np
 
@@ -95,7 +84,7 @@ def _shared_words(words: Sequence[Sequence[str]]) -> "NDArray[np.float32]":
     """The cosine of the texts' words, each word weighted by how telling it is."""
     import numpy as np
 
-    weights = rarity(words)
+    weights = rarity_among(words)
     holders: dict[str, list[int]] = {}
     for row, text in enumerate(words):
         for word in dict.fromkeys(text):

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from everkept.core.records import SESSION_SCOPE, Record
-from everkept.core.sentences import beginning
-from everkept.families.memories.clustering import groups, likeness, rarity
+from everkept.families.memories.clustering import groups, likeness
 from everkept.families.memories.identity import derived_memory_id, text_key
-from everkept.families.memories.likeness import telling_words
+from everkept.families.memories.likeness import telling_stems
 from everkept.families.memories.model import (
     AUTOMATIC,
     DEFAULT_IMPORTANCE,
@@ -16,7 +15,9 @@ from everkept.families.memories.model import (
     TAG_LIMIT,
 )
 from everkept.families.memories.sentences import central_sentences
-from everkept.retrieval.topics import DULL_STEMS
+from everkept.language.rarity import rarity_among
+from everkept.language.sentences import beginning
+from everkept.language.telling_words import dull_stems
 from everkept.values import Value, field, replace
 
 if TYPE_CHECKING:
@@ -327,7 +328,7 @@ class _Topics:
         if len(self._records) < 2:
             return []
         alike = likeness(self._words, self._vectors)
-        telling = rarity(self._words)
+        telling = rarity_among(self._words)
         topics = [
             self._topic(rows, alike, telling) for rows in groups(alike, threshold) if len(rows) > 1
         ]
@@ -350,8 +351,8 @@ class _Topics:
 
 def _topical_words(text: str) -> list[str]:
     """Without numbers, which texts share by chance."""
-    words = telling_words(_read(text))
-    return [word for word in words if not word.isdigit() and word not in DULL_STEMS]
+    words = telling_stems(_read(text))
+    return [word for word in words if not word.isdigit() and word not in dull_stems()]
 
 
 def _read(text: str, ellipsis: str = "") -> str:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from everkept.core.folding import fold, tokens
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, Weights, Where
-from everkept.core.stemming import stem
-from everkept.core.words import STOP_WORDS, AllOf, AnyOf, Phrase, WordQuery
 from everkept.families.memories.identity import EVENT
 from everkept.families.memories.model import MEMORY
+from everkept.language.stems import stem
+from everkept.language.telling_words import spoken_words
+from everkept.language.words import AllOf, AnyOf, Phrase, WordQuery
 from everkept.values import Value
 
 Likeness = Literal["similar", "superseded"]
@@ -29,14 +29,14 @@ class Alike(Value):
 
 async def alike(store: RecordStore, text: str, kind: str, visible_to: str) -> list[Alike]:
     """The stored memories that are like a text, the likest first; one question by words."""
-    words = telling_words(text)
+    words = telling_stems(text)
     query = _question(_words(text)) if len(words) >= SHORTEST else None
     if query is None:
         return []
     where = Where(kinds=(MEMORY,), visible_to=visible_to)
     matches = await store.match(query, where, Weights(context=0.0), CANDIDATES + 1)
     judged = [
-        (_overlap(words, telling_words(record.text)), Alike(record, likeness))
+        (_overlap(words, telling_stems(record.text)), Alike(record, likeness))
         for record in (await store.get([match.id for match in matches]) if matches else [])
         if not record.facets.get("superseded_by") and (likeness := likeness_of(text, kind, record))
     ]
@@ -46,7 +46,7 @@ async def alike(store: RecordStore, text: str, kind: str, visible_to: str) -> li
 
 def likeness_of(text: str, kind: str, old: Record) -> Likeness | None:
     """Conservative: a warning that is wrong costs more than one that is missing."""
-    ours, theirs = telling_words(text), telling_words(old.text)
+    ours, theirs = telling_stems(text), telling_stems(old.text)
     if min(len(ours), len(theirs)) < SHORTEST:
         return None
     # Two events are two events, however alike they are.
@@ -55,13 +55,13 @@ def likeness_of(text: str, kind: str, old: Record) -> Likeness | None:
     return "similar" if _overlap(ours, theirs) >= SIMILAR else None
 
 
-def telling_words(text: str) -> list[str]:
+def telling_stems(text: str) -> list[str]:
     """The stems of a text but stop words, in their order."""
     return [stem(word) for word in _words(text)]
 
 
 def _words(text: str) -> list[str]:
-    return [word for word in tokens(fold(text)) if word not in STOP_WORDS][:LONGEST]
+    return spoken_words(text)[:LONGEST]
 
 
 def _is_said_anew(ours: Sequence[str], theirs: Sequence[str]) -> bool:

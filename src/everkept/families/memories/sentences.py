@@ -4,9 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 
-from everkept.core.sentences import sentences
 from everkept.core.text import clipped
-from everkept.families.memories.likeness import telling_words
+from everkept.families.memories.likeness import telling_stems
+from everkept.language.sentences import sentences
 from everkept.values import Value
 
 REPEATED = 0.6  # share of a sentence's words that others have said before it
@@ -64,7 +64,7 @@ def clipped_to(text: str, length: int) -> str:
 def _said(texts: Sequence[str], weights: Sequence[float]) -> Iterator[Said]:
     for number, (text, weight) in enumerate(zip(texts, weights, strict=True)):
         for place, sentence in enumerate(sentences(text) or [text.strip()]):
-            yield Said(sentence, frozenset(telling_words(sentence)), (number, place), weight)
+            yield Said(sentence, frozenset(telling_stems(sentence)), (number, place), weight)
 
 
 def _to_the_point(said: Sequence[Said], shared: Set[str]) -> list[Said]:

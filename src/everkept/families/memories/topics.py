@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from everkept.core.records import Record
-from everkept.core.sentences import beginning
 from everkept.families.memories.kinds import NOTHING_STORED
+from everkept.language.sentences import beginning
 from everkept.retrieval import topics
 
 TYPES = ("episodic", "semantic", "procedural", "working")

@@ -3,7 +3,7 @@
 import re
 from typing import Literal, NamedTuple
 
-from everkept.hooks.prompting.wording import Word, telling_words
+from everkept.language.telling_words import Word, telling_words
 
 Reason = Literal["similar work", "how to", "similar error", "related feature"]
 

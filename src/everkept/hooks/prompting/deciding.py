@@ -14,11 +14,11 @@ from everkept.hooks.prompting.conditions import (
     reason_to_suggest,
     wants_new_feature,
 )
-from everkept.hooks.prompting.forms import Wanted
 from everkept.hooks.prompting.judging import SAME_ERROR_LINE, Asked, Find
 from everkept.hooks.prompting.looking import Found
 from everkept.hooks.prompting.reading import Reading
-from everkept.hooks.prompting.wording import is_commonplace
+from everkept.language.forms import Wanted
+from everkept.language.telling_words import is_commonplace
 
 CONFIDENT = 0.6  # share of the words, where the prompt asks for the past or hints at it
 UNASKED = 0.8  # likeness, where nothing in it does

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Sequence, Set
 
 from everkept.core.digests import blake2b
 from everkept.core.records import Record
-from everkept.core.stemming import stem
 from everkept.core.text import digest, normalised
 from everkept.families.history.model import CODE
 from everkept.hooks.prompting.judging import LONGEST_COMPARED, Find
-from everkept.hooks.prompting.wording import Word
-from everkept.retrieval.excerpts import stems
+from everkept.language.stems import stem
+from everkept.language.telling_words import Word, stems
 
 MOST_WORDS = 8  # of a topic
 SAME_TOPIC = 0.5  # share of its words that were spoken of before

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from everkept.hooks.model import Answer, Around, HookEvent
-from everkept.hooks.prompting.forms import OVERVIEW
 from everkept.hooks.prompting.reading import Reading, read
+from everkept.language.forms import OVERVIEW
 
 if TYPE_CHECKING:  # trivial prompts need none of it
     from everkept.hooks.prompting.deciding import Given, Hinted

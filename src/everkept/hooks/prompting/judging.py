@@ -6,10 +6,9 @@ from typing import Literal, NamedTuple
 from everkept.core.records import Record
 from everkept.families.history.model import CODE, TURN
 from everkept.hooks.prompting.conditions import is_debugging, plain_error
-from everkept.hooks.prompting.rarity import Rarity
-from everkept.hooks.prompting.triggers import triggered
-from everkept.hooks.prompting.wording import Word
-from everkept.retrieval.excerpts import stems
+from everkept.language.past_forms import triggered
+from everkept.language.rarity import Rarity
+from everkept.language.telling_words import Word, stems
 
 Shelf = Literal["project", "user", "history"]
 

@@ -6,7 +6,6 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from everkept.core.records import Record, Weights, Where
-from everkept.core.words import AllOf, AnyOf, Phrase, WordQuery
 from everkept.errors import ProjectArchived
 from everkept.families.history.model import CODE, TURN
 from everkept.hooks.past import past_of
@@ -14,8 +13,9 @@ from everkept.hooks.places import project_of
 from everkept.hooks.prompting.folders import Folders
 from everkept.hooks.prompting.given import said_once
 from everkept.hooks.prompting.judging import MEMORY, USER, Asked, Find, Judging, Shelf
-from everkept.hooks.prompting.rarity import Rarity
-from everkept.hooks.prompting.wording import Word
+from everkept.language.rarity import Rarity
+from everkept.language.telling_words import Word
+from everkept.language.words import AllOf, AnyOf, Phrase, WordQuery
 from everkept.values import replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses

@@ -3,11 +3,13 @@
 from typing import NamedTuple
 
 from everkept.hooks.prompting.conditions import error_lines, error_words, is_debugging
-from everkept.hooks.prompting.forms import OVERVIEW
-from everkept.hooks.prompting.indicators import foreign_indicators_in, indicators_in
-from everkept.hooks.prompting.triggers import Trigger, triggered
-from everkept.hooks.prompting.wording import Word, part_read, telling_words
+from everkept.language.forms import OVERVIEW
+from everkept.language.past_forms import Trigger, foreign_indicators_in, indicators_in, triggered
+from everkept.language.telling_words import Word, telling_words
 
+# Of a prompt that is longer the beginning and the end are read: who pastes a log says before or
+# after it what to do with it, and most programs end with what went wrong.
+HEAD, TAIL = 2_500, 1_500  # characters
 FEWEST_WORDS = 3  # telling ones that a prompt has which asks for nothing in the past
 FEWEST_HINTED = 2  # where something in it hints at the past
 FEWEST_OF_TOPIC = 2  # below that, the rest of the prompt says more about what is meant
@@ -58,6 +60,13 @@ def read(prompt: str) -> Reading | None:
         error_lines=lines,
         is_foreign=bool(foreign),
     )
+
+
+def part_read(prompt: str) -> str:
+    """As much of a prompt as is read, however long it is."""
+    if len(prompt) <= HEAD + TAIL:
+        return prompt.strip()
+    return f"{prompt[:HEAD].strip()}\n{prompt[-TAIL:].strip()}"
 
 
 def _for_trigger(text: str, trigger: Trigger, words: tuple[Word, ...]) -> Reading | None:

@@ -6,7 +6,7 @@ from everkept.core.text import counted
 from everkept.core.times import ago
 from everkept.hooks.prompting.conditions import Reason
 from everkept.hooks.prompting.judging import Find
-from everkept.hooks.prompting.wording import Word
+from everkept.language.telling_words import Word
 
 MOST_WORDS = 8  # of the query that is proposed
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from everkept.core.sentences import sentences
 from everkept.core.text import clipped
-from everkept.families.history.importing.fences import without_blocks
-from everkept.families.history.importing.phrases import is_decision
+from everkept.language.common_words import FILLING
+from everkept.language.phrases import is_decision
+from everkept.language.sentences import sentences, without_blocks
 from everkept.patterns import compile_late
 
 LONGEST_DECISION = 300  # characters
@@ -15,20 +15,12 @@ FEWEST_WORDS = 2
 
 _WORD = compile_late(r"\w[\w'’.-]*")
 _WORDY = 4  # characters, where a script puts no blanks between words
-# What one says to begin, to agree, to go on or to end.
-_FILLING_WORDS = """
-    a again ahead all alright and bye cheers commit continue cool danke do done exactly fine for go
-    good great hallo hello hey hi hm hmm ja just k keep let's lgtm lol me more morning nein nice no
-    now ok okay on one perfect please proceed really right so sorry sure test testing thank thanks
-    that the then there this try up weiter well wow y yeah yep yes you
-"""
-_FILLING = frozenset(_FILLING_WORDS.split())
 
 
 def says_something(prompt: str) -> bool:
     """Not `hi`, nor `ok, go on`, nor a command of the assistant's own without more."""
     words = [word.lower() for word in _WORD.findall(prompt)]
-    telling = [word for word in words if word not in _FILLING]
+    telling = [word for word in words if word not in FILLING]
     if any(not word.isascii() and len(word) >= _WORDY for word in telling):
         return True
     is_command = prompt.lstrip().startswith("/") and len(words) < FEWEST_WORDS

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everkept.core.folding import tokens
 from everkept.core.matching import fields_of, matches
 from everkept.core.records import Weights, Where
-from everkept.core.stemming import stem
-from everkept.core.words import Phrase, index_text
 from everkept.engines.postgres.searching.lexemes import lexemes
 from everkept.engines.postgres.searching.words import match
+from everkept.language.spellings import tokens
+from everkept.language.stems import stem
+from everkept.language.words import Phrase, index_text
 from postgres_tables import Tables, said
 
 

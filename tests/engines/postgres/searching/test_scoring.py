@@ -4,8 +4,8 @@ import sys
 from types import FrameType
 
 from everkept.core.records import Weights
-from everkept.core.words import AnyOf, Phrase
 from everkept.engines.postgres.searching.scoring import Scorer
+from everkept.language.words import AnyOf, Phrase
 
 TSVECTORS = ["'@1':4 'kettl':1B,3B 'tea':2B 'water':4B", "'@1':2 'offic':1B 'tea':2B"]
 

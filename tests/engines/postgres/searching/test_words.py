@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from everkept.core.matching import fields_of, matches
 from everkept.core.records import Weights, Where
-from everkept.core.words import AllOf, AnyOf, Phrase, Without, WordQuery, parse_query
 from everkept.engines.postgres.searching import counting, words
 from everkept.engines.postgres.searching.words import frequencies, match
+from everkept.language.words import AllOf, AnyOf, Phrase, Without, WordQuery, parse_query
 from postgres_tables import Tables, said
 
 WORDS = ["red", "redder", "blue", "kettle", "kettles", "re", "parser", "日本", "c3po"]

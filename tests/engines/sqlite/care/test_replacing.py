@@ -7,7 +7,6 @@ import pytest
 from caring import MODEL, filled, put_all, quiet, statement, vector_of
 from everkept.core.records import Weights, Where
 from everkept.core.times import now
-from everkept.core.words import AnyOf, Phrase
 from everkept.engines.sqlite.care.copying import HISTORY, META, USER, copy_to, held
 from everkept.engines.sqlite.care.replacing import (
     Live,
@@ -25,6 +24,7 @@ from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.errors import Conflict, NotFound, StoreBusy
+from everkept.language.words import AnyOf, Phrase
 from everkept.values import replace
 from making import batch, entity
 

@@ -1,8 +1,8 @@
 """How well words find, where the database has an opinion of its own."""
 
 from everkept.core.records import Match, Weights, Where
-from everkept.core.words import parse_query
 from everkept.engines.surreal.store import SurrealStore
+from everkept.language.words import parse_query
 from making import batch, entity, memory
 from surreal_libraries import Shelf
 from surreal_stores import store_over

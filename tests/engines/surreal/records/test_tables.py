@@ -9,10 +9,10 @@ import pytest
 from everkept.core.copies import Stock
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, Weights, Where
-from everkept.core.words import Phrase
 from everkept.engines.surreal.records.schema import VERSION
 from everkept.engines.surreal.store import SurrealStore
 from everkept.errors import InvalidInput, NotFound, ProjectArchived, StoreTooNew
+from everkept.language.words import Phrase
 from making import DAY_ONE, batch, entity, memory
 from surreal_libraries import Shelf
 from surreal_stores import DATABASE, WatchedConnection, store_over

@@ -5,11 +5,11 @@ import pytest
 from everkept.core.ports import RecordStore
 from everkept.core.records import Weights, Where
 from everkept.core.walking import Hops
-from everkept.core.words import Phrase
 from everkept.embedders.hashing import HashingEmbedder
 from everkept.engines.memory.store import MemoryStore
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN
 from everkept.families.history.search.discreet import PASSED, Discreet, folders_of, without
+from everkept.language.words import Phrase
 from making import batch, link
 from telling import SHOP, Written, assistant, embed, tell, user
 

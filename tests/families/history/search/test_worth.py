@@ -10,7 +10,7 @@ from everkept.families.history.search.worth import (
     one_for_a_turn,
     worthwhile,
 )
-from everkept.retrieval import excerpts
+from everkept.language import telling_words
 from everkept.retrieval.profile import Hit
 
 FAR = NEAR - 0.05
@@ -104,13 +104,13 @@ def test_a_turn_stands_for_code_that_its_text_shows() -> None:
 
 def test_a_text_without_the_letters_of_a_word_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    prepare = excerpts.index_text
+    prepare = telling_words.index_text
 
     def noted(text: str) -> str:
         read.append(text)
         return prepare(text)
 
-    monkeypatch.setattr(excerpts, "index_text", noted)
+    monkeypatch.setattr(telling_words, "index_text", noted)
     query = "kubernetes pods evicted overnight"
     far = [hit(f"Clean up the caching of docker layers, part {n}.") for n in range(60)]
     near = hit("The pods were evicted when the disk was full.")

@@ -8,10 +8,10 @@ lexemes have its number behind them. So every word is found, and every phrase to
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 
-from everkept.core.folding import tokens
 from everkept.core.records import Record
-from everkept.core.stemming import stem
-from everkept.core.words import MAX_PHRASE_WORDS, joined_texts, prepared
+from everkept.language.spellings import tokens
+from everkept.language.stems import stem
+from everkept.language.words import MAX_PHRASE_WORDS, joined_texts, prepared
 
 NAME, TEXT, CONTEXT = COLUMNS = "ABC"  # the weights of a tsvector, one for each column
 LAST_POSITION = 16_383

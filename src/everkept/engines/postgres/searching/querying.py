@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-from everkept.core.stemming import stem
-from everkept.core.words import AllOf, AnyOf, Phrase, Without, WordQuery, indexed_prefix
 from everkept.engines.postgres.searching.lexemes import (
     NAME,
     PAGE,
@@ -11,6 +9,8 @@ from everkept.engines.postgres.searching.lexemes import (
     lexeme_of,
     store_lexeme,
 )
+from everkept.language.stems import stem
+from everkept.language.words import AllOf, AnyOf, Phrase, Without, WordQuery, indexed_prefix
 
 
 def in_store(store: int, tsquery: str) -> str:

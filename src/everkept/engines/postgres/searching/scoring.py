@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import log
 
 from everkept.core.records import Weights
-from everkept.core.words import AllOf, AnyOf, Phrase, Without, WordQuery
 from everkept.engines.postgres.searching.lexemes import (
     COLUMNS,
     CONTEXT,
@@ -15,6 +14,7 @@ from everkept.engines.postgres.searching.lexemes import (
     TEXT,
 )
 from everkept.engines.postgres.searching.querying import leaves, terms_of, unwanted_leaves
+from everkept.language.words import AllOf, AnyOf, Phrase, Without, WordQuery
 from everkept.values import Value
 
 # As in FTS5's bm25().

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everkept.core.records import Match, Weights, Where
-from everkept.core.words import AllOf, AnyOf, Phrase, WordQuery
 from everkept.engines.postgres.connecting.database import Cursor
 from everkept.engines.postgres.records.asking import ask, ask_last, most
 from everkept.engines.postgres.records.filters import condition
@@ -14,6 +13,7 @@ from everkept.engines.postgres.searching.lexemes import lexemes as lexemes
 from everkept.engines.postgres.searching.querying import in_name, in_store, leaves, tsquery
 from everkept.engines.postgres.searching.schema import NAMED
 from everkept.engines.postgres.searching.scoring import Scorer, idf
+from everkept.language.words import AllOf, AnyOf, Phrase, WordQuery
 from everkept.values import replace
 
 ENOUGH = 2_000  # records with a rarer word; then none is looked for that has but common ones

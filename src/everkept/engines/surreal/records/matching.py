@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everkept.core.records import Match, Weights, Where
-from everkept.core.stemming import stem
-from everkept.core.words import AllOf, AnyOf, Phrase, Without, WordQuery, indexed_prefix
 from everkept.engines.surreal.records.filters import conditions
 from everkept.engines.surreal.records.reading import parent_of
 from everkept.engines.surreal.records.rows import Row, id_of
 from everkept.engines.surreal.records.schema import WORDED
 from everkept.engines.surreal.records.tables import Tables
+from everkept.language.stems import stem
+from everkept.language.words import AllOf, AnyOf, Phrase, Without, WordQuery, indexed_prefix
 from everkept.values import Value, field, replace
 
 LEAST = 0.01  # what a hit counts however common its word; BM25 itself may say less than nothing

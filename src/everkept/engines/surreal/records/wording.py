@@ -3,9 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from everkept.core.folding import tokens
-from everkept.core.stemming import stem
-from everkept.core.words import Prepared, joined_texts, prepared
 from everkept.engines.surreal.records.rows import (
     Row,
     field_to,
@@ -16,6 +13,9 @@ from everkept.engines.surreal.records.rows import (
 )
 from everkept.engines.surreal.records.tables import Tables, Writing
 from everkept.engines.wording import Aged, Place, Shift, Worded, reach
+from everkept.language.spellings import tokens
+from everkept.language.stems import stem
+from everkept.language.words import Prepared, joined_texts, prepared
 from everkept.values import Value
 
 # In a column without words: a row of which the database has no word does not count among those

@@ -11,7 +11,6 @@ from everkept.core.records import Link, Record, Where
 from everkept.core.text import normalised
 from everkept.core.times import iso
 from everkept.core.walking import Hops, at, beyond
-from everkept.core.words import parse_query
 from everkept.errors import NotFound
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.graph.lookup import Card, Lookup
@@ -29,6 +28,7 @@ from everkept.families.bank.graph_model import (
     attrs_of,
     public_id,
 )
+from everkept.language.words import parse_query
 from everkept.retrieval.search import Found, Place, Profile, Tier, search
 from everkept.tools.tool import Warned
 from everkept.values import Value, replace

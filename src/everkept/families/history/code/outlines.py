@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from time import thread_time
 from typing import Literal
 
-from everkept.families.history.code.commonplace import COMMON_RECEIVERS, COMMONPLACE
 from everkept.families.history.code.fragments import fragments, pieces
 from everkept.families.history.code.parsing import LONGEST_PIECE, Parsed, Span, parsed
+from everkept.language.code_names import COMMON_RECEIVERS, COMMONPLACE
 from everkept.values import Value, field
 
 LONGEST_TEXT = 200_000  # characters; what is behind them is not read

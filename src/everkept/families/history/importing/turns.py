@@ -5,8 +5,6 @@ from typing import Any
 from everkept.core.markers import has_marker
 from everkept.core.transcripts import ASSISTANT, Snippet, Turn
 from everkept.families.history.code.languages import file_in, language_of
-from everkept.families.history.importing.fences import Block, blocks
-from everkept.families.history.importing.phrases import has_fix, has_problem, is_decision
 from everkept.families.history.importing.texts import (
     LONGEST_CODE,
     LONGEST_FAILURE,
@@ -24,6 +22,8 @@ from everkept.families.history.model import (
     conversation_id,
     turn_id,
 )
+from everkept.language.phrases import has_fix, has_problem, is_decision
+from everkept.language.sentences import Block, blocks
 from everkept.values import Value
 
 MOST_CODE = 200  # pieces of one turn

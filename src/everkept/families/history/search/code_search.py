@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from everkept.core.ports import RecordStore
 from everkept.core.records import Where
-from everkept.core.words import STOP_WORDS
 from everkept.families.history.model import CODE, DEFINES, SYMBOL
 from everkept.families.history.search.profiles import CODE_SEARCH
 from everkept.families.history.search.recalling import Asking, found
+from everkept.language.stop_words import STOP_WORDS
 from everkept.retrieval.profile import Found, Hit
 from everkept.values import replace
 

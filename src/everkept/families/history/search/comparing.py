@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from everkept.language.telling_words import stems
 from everkept.retrieval.coverage import coverage
-from everkept.retrieval.excerpts import stems
 
 # A search calls the best that it has good, however little that is. How many of the asked words
 # are in it tells searches apart: what has none of those that another has keeps this much.

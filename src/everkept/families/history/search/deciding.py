@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from everkept.families.history.model import DECISION
-from everkept.retrieval.excerpts import stems
+from everkept.language.telling_words import stems
 from everkept.retrieval.profile import Hit
 from everkept.values import replace
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # an assistant's hooks look through this too, and load only w
     from numpy.typing import NDArray
 
     from everkept.core.ports import Direction, Order, RecordStore, Seen, Tally
-    from everkept.core.words import WordQuery
+    from everkept.language.words import WordQuery
 
 KINDS = (CONVERSATION, TURN, CODE, SYMBOL)
 

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from everkept.core.sentences import sentences
 from everkept.families.history.search.wording import sought_by, without_masks
-from everkept.retrieval.excerpts import Sought, stems
+from everkept.language.sentences import sentences
+from everkept.language.telling_words import stems
+from everkept.retrieval.excerpts import Sought
 from everkept.values import Value
 
 MOST = 3  # phrases

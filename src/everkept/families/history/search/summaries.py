@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from everkept.core.text import clipped
 from everkept.core.times import ago
 from everkept.families.history.search.wording import has_block, without_masks
-from everkept.retrieval.excerpts import stems
+from everkept.language.telling_words import stems
 from everkept.retrieval.topics import key_topics
 from everkept.values import Value
 

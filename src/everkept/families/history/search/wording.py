@@ -2,19 +2,16 @@
 
 import re
 from functools import lru_cache
-from itertools import islice
 
-from everkept.core.stemming import stem
-from everkept.core.words import STOP_WORDS
-from everkept.retrieval.excerpts import Sought, stems
-from everkept.retrieval.stop_words import FOREIGN_STOP_WORDS
-from everkept.retrieval.topics import DULL_STEMS
+from everkept.language.stems import stem
+from everkept.language.stop_words import FOREIGN_STOP_WORDS
+from everkept.language.telling_words import stems
+from everkept.retrieval.excerpts import Sought
 
 _MASK = re.compile(r"\[masked: [a-z ]+\]")
 _BLOCK = re.compile(
     r"(?P<fence>```|~~~)[^\n`~]*\n\s*(?P<line>[^\n]*).*?(?:(?P=fence)|…?\Z)", re.DOTALL
 )
-_EDGES = ".,;:!?()[]{}<>*_\"'`-"
 _FOREIGN = frozenset(stem(word) for word in FOREIGN_STOP_WORDS)
 
 
@@ -28,15 +25,6 @@ def sought_by(query: str) -> Sought:
 def said_in(text: str, sought: Sought) -> frozenset[str]:
     """What a mask calls a secret was said by nobody."""
     return sought.said_in(without_masks(text))
-
-
-def has_telling_words(text: str, count: int) -> bool:
-    """Return whether so many words of a text say what it is about: a path is one of them."""
-    if not text.isascii():  # what has no spaces is many words
-        return len(stems(text)) >= count
-    words = (word.strip(_EDGES).lower() for word in text.split())
-    telling = (w for w in words if w and w not in STOP_WORDS and stem(w) not in DULL_STEMS)
-    return len(list(islice(telling, count))) == count
 
 
 def on_one_line(text: str) -> str:

@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from everkept.core.folding import fold
 from everkept.core.records import Record
 from everkept.core.text import normalised
 from everkept.families.history.model import CODE, DECISION, TURN
-from everkept.families.history.search.wording import has_telling_words, said_in, sought_by
+from everkept.families.history.search.wording import said_in, sought_by
+from everkept.language.spellings import fold
+from everkept.language.telling_words import has_telling_words
 from everkept.retrieval.excerpts import Sought, excerpt
 from everkept.retrieval.profile import Hit
 from everkept.values import replace

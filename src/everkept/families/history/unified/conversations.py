@@ -22,9 +22,9 @@ from everkept.families.history.unified.answers import (
     Whereabouts,
 )
 from everkept.families.history.unified.period import Period, period
+from everkept.language.telling_words import stems
 from everkept.retrieval.coverage import coverage
 from everkept.retrieval.dates import without_dates
-from everkept.retrieval.excerpts import stems
 from everkept.retrieval.intent import Entities, Intent
 from everkept.retrieval.profile import Found, Hit, Notice, Profile, Strategy, Tier
 from everkept.values import Value, field, replace

@@ -1,5 +1,17 @@
-"""Words that tell nothing about what a text is about, besides those of English."""
+"""Words that no search counts, of English and of other languages.
 
+The lists decide rankings: a change of one is a change of what is found.
+"""
+
+_ENGLISH = """
+    a about all also am an and any are arent as at be because been being but by can cant could
+    couldnt did didnt do does doesnt doing dont for from had has hasnt have havent he her here hers
+    him his how hows i if im in into is isnt it its ive lets me my no nor not of on or our ours
+    please shall she should shouldnt so some such tell than that thats the their theirs them then
+    there theres these they theyre this those to too very was wasnt we were werent what whats when
+    where wheres which while who whom whos whose why will with wont would wouldnt you your youre
+    yours youve
+"""
 _GERMAN = """
     aber als also am an auch auf aus bei bin bis bitte da damit dann das dass dein dem den
     denn der des dich die dies diese diesem diesen dieser dieses dir doch du durch ein eine
@@ -18,10 +30,5 @@ _FRENCH = """
     quelle quelles quels qui quoi sa sans sera ses si son sont sous sur ta te tes toi ton tous
     tout toute toutes très tu un une vos votre vous
 """
-# Of programming languages; what is written in them is told by other words.
-_CODE = """
-    args await bool const def elif false fn func impl int let nil none null pub return self
-    str struct true undefined var void
-"""
+STOP_WORDS = frozenset(_ENGLISH.split())
 FOREIGN_STOP_WORDS = frozenset((*_GERMAN.split(), *_FRENCH.split()))
-CODE_WORDS = frozenset(_CODE.split())

@@ -1,9 +1,13 @@
-"""Prompts that ask for the past by name, and what of it they ask for."""
+"""Prompts that ask for the past by name, and what of it they ask for; and words that hint at it."""
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from everkept.hooks.prompting.forms import OVERVIEW, Form, Wanted, found_in, unaccented
+from everkept.language.foreign_forms import FORMS as FOREIGN_FORMS
+from everkept.language.foreign_forms import INDICATORS as FOREIGN_INDICATORS
+from everkept.language.foreign_forms import PARTS as FOREIGN_PARTS
+from everkept.language.forms import OVERVIEW, Form, Wanted, found_in, unaccented
 
 LONGEST_TOPIC = 200  # characters
 
@@ -22,7 +26,9 @@ class Trigger(NamedTuple):
 def triggered(prompt: str) -> Trigger | None:
     """The first form that a prompt has; it may stand in any sentence of it."""
     text = prompt.replace("’", "'")
-    return _first(text, _FORMS, _PARTS) or _foreign(text)
+    return _first(text, _FORMS, _PARTS) or _first(
+        unaccented(text), FOREIGN_FORMS, FOREIGN_PARTS, is_foreign=True
+    )
 
 
 def _first(
@@ -37,12 +43,6 @@ def _first(
             return trigger
         without_topic = without_topic or trigger
     return without_topic
-
-
-def _foreign(text: str) -> Trigger | None:
-    from everkept.hooks.prompting.languages import FORMS, PARTS
-
-    return _first(unaccented(text), FORMS, PARTS, is_foreign=True)
 
 
 _PARTS = {
@@ -201,3 +201,74 @@ def _cleaned(topic: str) -> str:
         flags=re.IGNORECASE,
     )
     return " ".join(words.split()).strip(" ,.:;-'\"`")
+
+
+# Words that hint at the past without asking for it: again, like before, the same way.
+# Each with a word that must be there, as whole words, and what makes it mean something else.
+_INDICATORS: tuple[tuple[str, str, str], ...] = (
+    ("again", r"again", r"(?:never|over and over|time and) again|again and again"),
+    ("similar", r"similar(?:ly)? to", ""),
+    ("before", r"(?:like|as|same as)(?: we did| i did| you did)? before", ""),
+    ("last time", r"(?:like|as|same as)(?: we did| i did| you did)?(?: the)? last time", ""),
+    ("same way", r"(?:the|in the) same way", ""),
+    ("remember", r"remember", ""),
+    (
+        "recall",
+        r"recall",
+        r"(?:precision|accuracy|and|the|of|model'?s?|its|our|high(?:er)?|low(?:er)?) recall"
+        r"|recall(?: rate| score| curve| is| was| at|@)",
+    ),
+    ("previously", r"previously", r"(?:the|a|any|all) previously \w+"),
+    (
+        "earlier",
+        r"(?:(?:we|i|you|they|us)\b[^.?!\n]{1,60} earlier|earlier,? we|from earlier"
+        r"|earlier (?:work|attempt|approach|discussion|implementation|solution|fix|conversation))",
+        r"earlier (?:than|in (?:the|this)|on in)",
+    ),
+)
+# Strings, as most prompts need none of these patterns, and making one takes long.
+# What somebody said a moment ago is in the assistant's own context.
+_JUST_NOW = (
+    r"\b(?:said|mentioned|told you|asked|wrote|noted|described|shown|gave(?: you)?)"
+    r"(?: \w+)? (?:earlier|previously|before)\b|\bearlier (?:you|i) \w+|\bearlier today\b"
+)
+# Who remembers asks; who tells somebody to remember has something stored.
+_ASKING = (
+    r"\b(?:do|don't|dont|did|can|can't|cant|could|cannot|not|i|we|if you|still|you) "
+    r"(?:still |even |really |also )?(?:remember|recall)\b(?! me\b| to\b)"
+    r"|\b(?:remember|recall) (?:the time |that time )?(?:when|how|what|where|why|which|who)\b"
+    r"(?! to\b)"
+    r"|\b(?:remember|recall) (?:the|our|that) [^.?!\n]{1,60}? (?:we|i|you) "
+)
+
+
+def indicators_in(prompt: str) -> list[str]:
+    """Those that a prompt has, where they hint at earlier work and not at this conversation."""
+    text = " ".join(prompt.replace("’", "'").lower().split())
+    return list(_hints(text))
+
+
+def foreign_indicators_in(prompt: str) -> list[str]:
+    """Those in other languages than English."""
+    text = " ".join(unaccented(prompt).lower().split())
+    return [
+        name for name, form, otherwise in FOREIGN_INDICATORS if _has(text, name, form, otherwise)
+    ]
+
+
+def _hints(text: str) -> Iterator[str]:
+    for name, form, otherwise in _INDICATORS:
+        if not _has(text, name, form, otherwise):
+            continue
+        if name in ("remember", "recall") and not re.search(_ASKING, text):
+            continue
+        if name in ("earlier", "previously", "before") and re.search(_JUST_NOW, text):
+            continue
+        yield name
+
+
+def _has(text: str, name: str, form: str, otherwise: str) -> bool:
+    if name not in text:
+        return False
+    left = re.sub(rf"\b(?:{otherwise})\b", " ", text) if otherwise else text
+    return re.search(rf"(?<![\w-])(?:{form})(?![\w-])", left) is not None

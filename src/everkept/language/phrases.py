@@ -3,7 +3,7 @@
 import re
 from functools import cache
 
-from everkept.families.history.importing.fences import without_blocks
+from everkept.language.sentences import without_blocks
 from everkept.patterns import compile_late
 
 # Each with words of which one must be there: looking for those first is many times quicker.

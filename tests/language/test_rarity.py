@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.hooks.prompting.rarity import Rarity
-from everkept.hooks.prompting.wording import Word
+from everkept.language.rarity import Rarity, rarity_among
+from everkept.language.telling_words import Word
 
 COMMON, RARE, NEW = Word("common"), Word("rare"), Word("new")
 RARITY = Rarity({COMMON: 0.5, RARE: 0.01, NEW: 0.0})
@@ -50,3 +50,8 @@ def test_shares_and_likenesses_are_from_0_to_1(shares: dict[Word, float], said: 
     rarity = Rarity(shares)
     words = list(shares)
     assert 0 <= rarity.likeness(words, said) <= rarity.share(words, said) <= 1.0000001
+
+
+def test_a_rare_word_tells_more_than_a_common_one() -> None:
+    telling = rarity_among([["redis", "bug"], ["bug"], ["bug"]])
+    assert telling["redis"] > telling["bug"] > 0

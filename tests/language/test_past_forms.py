@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.hooks.prompting.triggers import LONGEST_TOPIC, triggered
+from everkept.language.past_forms import (
+    LONGEST_TOPIC,
+    foreign_indicators_in,
+    indicators_in,
+    triggered,
+)
 
 FORMS = {
     # What the forms promise: the topic that follows, with or without a question mark.
@@ -137,3 +142,80 @@ def test_any_text_is_read_and_no_topic_is_long(text: str) -> None:
     for prompt in (text, f"How did we {text}", f"last time we worked on {text}"):
         found = triggered(prompt)
         assert found is None or len(found.topic) <= LONGEST_TOPIC
+
+
+HINTS = {
+    "The webhook arrives twice again": "again",
+    "Make it similar to the invoices page": "similar",
+    "do it like before": "before",
+    "Do it as we did last time, please": "last time",
+    "solve it the same way": "same way",
+    "Do you remember the port?": "remember",
+    "I don't remember the name of the index": "remember",
+    "Remember the retry bug we had?": "remember",
+    "can you recall the flag": "recall",
+    "Previously this was done in a worker": "previously",
+    "we talked about shards earlier": "earlier",
+    "our earlier attempt was slow": "earlier",
+}
+NO_HINTS = (
+    "This goes against the rules",
+    "He is totally right, regain the lock",
+    "again and again the same song",
+    "remember to run the tests",
+    "Remember that we use tabs",
+    "remember: use tabs",
+    "Remember, never push to main",
+    "please remember the deploy key is in the vault",
+    "Add a remember me checkbox",
+    "Precision and recall are low",
+    "recall@10 went down",
+    "recall_memories is slow",
+    "unrecalled remembering earliest similarly",
+    "the previously selected row",
+    "as I mentioned earlier, keep it thin",
+    "as I said before, keep it thin",
+    "start earlier than noon",
+    "The summary should stand earlier",
+)
+
+
+FOREIGN_HINTS = (
+    "Die Webhooks kommen wieder doppelt an",
+    "Mach es ähnlich wie bei den Rechnungen",
+    "aehnlich wie beim Export",
+    "Bau es genauso wie die Suche",
+    "so wie beim letzten Mal",
+    "Los webhooks llegan de nuevo dos veces",
+    "hazlo como la última vez",
+    "Le webhook arrive à nouveau deux fois",
+    "Fais-le comme avant",
+    "de la même manière",
+)
+NO_FOREIGN_HINTS = (
+    "Das kommt immer wieder vor",
+    "Wiederhole den Test",
+    "como siempre",
+    "un nouvel export",
+    "The webhook arrives twice again",
+)
+
+
+@pytest.mark.parametrize("prompt", FOREIGN_HINTS)
+def test_a_hint_may_be_german_spanish_or_french(prompt: str) -> None:
+    assert foreign_indicators_in(prompt)
+
+
+@pytest.mark.parametrize("prompt", NO_FOREIGN_HINTS)
+def test_what_only_looks_like_a_foreign_hint_is_none(prompt: str) -> None:
+    assert foreign_indicators_in(prompt) == []
+
+
+@pytest.mark.parametrize(("prompt", "name"), HINTS.items())
+def test_a_hint_at_the_past_is_seen(prompt: str, name: str) -> None:
+    assert name in indicators_in(prompt)
+
+
+@pytest.mark.parametrize("prompt", NO_HINTS)
+def test_what_only_looks_like_a_hint_is_none(prompt: str) -> None:
+    assert indicators_in(prompt) == []

@@ -1,14 +1,16 @@
 """The words that a prompt is about, however long it is."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.hooks.prompting.wording import (
-    HEAD,
+from everkept.language import telling_words as module
+from everkept.language.stems import stem
+from everkept.language.telling_words import (
     MOST_WORDS,
-    TAIL,
     Word,
-    part_read,
+    dull_stems,
+    has_telling_words,
     telling_words,
 )
 
@@ -59,14 +61,6 @@ def test_keys_and_hashes_are_no_words() -> None:
     assert words("a" * 41 + " deadbeef") == ["deadbeef"]
 
 
-def test_of_a_long_prompt_the_beginning_and_the_end_are_read() -> None:
-    prompt = "begin " + "x" * 100_000 + " end"
-    part = part_read(prompt)
-    assert len(part) <= HEAD + TAIL + 1
-    assert part.startswith("begin ")
-    assert part.endswith(" end")
-
-
 def test_of_many_words_those_at_the_end_count_too() -> None:
     many = " ".join(f"alpha{n}x" for n in range(500))
     found = words(f"{many} omega")
@@ -80,3 +74,24 @@ def test_any_text_has_words_without_control_or_surrogates(text: str) -> None:
     for word in telling_words(text):
         word.text.encode("utf-8")
         assert not any(character.isspace() for character in word.text)
+
+
+def test_a_path_is_one_telling_word() -> None:
+    assert has_telling_words("Let me see web/src/Cart.tsx.", 2)
+    assert not has_telling_words("Let me see web/src/Cart.tsx.", 3)
+    assert has_telling_words("Perfect, that works. Thanks!", 1)
+    assert not has_telling_words("Perfect, that works. Thanks!", 2)
+    assert has_telling_words("文字化けの原因を調べて", 4)
+
+
+def test_no_more_words_are_read_than_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def noted(word: str) -> str:
+        read.append(word)
+        return stem(word)
+
+    dull_stems()  # they are stemmed once
+    monkeypatch.setattr(module, "stem", noted)
+    assert has_telling_words("The garden has many flowers, trees and birds.", 2)
+    assert read == ["garden", "many", "flowers"]

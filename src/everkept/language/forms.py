@@ -12,6 +12,8 @@ OVERVIEW: Wanted = "overview"  # of what was done of late: it has no topic
 # than to look for those words.
 Form = tuple[Wanted, tuple[str, ...], str]
 
+# A topic is what the form is about, with a question mark no more of it than must be, and an end
+# that of a sentence.
 _TOPICS = {
     "<topic>": r"(?P<topic>[^?!\n]{1,200})",
     "<topic?>": r"(?P<topic>[^?!\n]{1,200}?)",
@@ -30,23 +32,23 @@ def unaccented(text: str) -> str:
 def found_in(
     text: str, forms: Iterable[Form], parts: Mapping[str, str]
 ) -> "Iterator[tuple[Wanted, re.Match[str]]]":
-    """The forms that a text has, in their order.
-
-    In a form and its parts a blank is any space and parentheses capture nothing; a topic is what
-    it is about, with a question mark no more of it than must be, and an end that of a sentence.
-    """
+    """The forms that a text has, in their order."""
     lowered = text.lower()
     for wanted, signs, form in forms:
         if any(sign in lowered for sign in signs):
-            pattern = rf"(?<![\w'-]){_expression(form, parts)}(?!\w)"
+            pattern = rf"(?<![\w'-]){expression(form, {**parts, **_TOPICS})}(?!\w)"
             if found := re.search(pattern, text, re.IGNORECASE):
                 yield wanted, found
 
 
-def _expression(form: str, parts: Mapping[str, str]) -> str:
+def expression(form: str, parts: Mapping[str, str]) -> str:
+    """Return the regular expression of a form.
+
+    A part may name only parts that come after it. A blank is any space, `…` up to eighty
+    characters, so that no text takes long, and parentheses capture nothing.
+    """
     for name, part in parts.items():
         form = form.replace(name, part)
-    form = form.replace("(", "(?:").replace(" ", r"\s+")
-    for name, pattern in _TOPICS.items():
-        form = form.replace(name, pattern)
-    return form
+    form = form.replace("… ", r"\b[^\n]{0,80}?\b").replace("…", r"\b[^\n]{0,80}?")
+    form = form.replace("(", "(?:").replace("(?:?", "(?").replace(r"\(?:", r"\(")
+    return form.replace(" ", r"\s+")

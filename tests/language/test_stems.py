@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.stemming import LONGEST_BYTES, stem
+from everkept.language.stems import LONGEST_BYTES, stem
 
 PORTER = apsw.Connection(":memory:").fts5_tokenizer("porter", ["unicode61"])
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from everkept.core.folding import fold, tokens
-from everkept.core.stemming import stem
-from everkept.core.words import (
+from everkept.language.spellings import fold, tokens
+from everkept.language.stems import stem
+from everkept.language.words import (
     MAX_NESTING,
     MAX_PHRASE_WORDS,
     MAX_TERMS,

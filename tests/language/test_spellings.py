@@ -1,6 +1,6 @@
 import pytest
 
-from everkept.core.compounds import (
+from everkept.language.spellings import (
     MAX_JOINED,
     compounds,
     joined,

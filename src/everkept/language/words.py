@@ -4,9 +4,18 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from everkept.core.compounds import compounds, joined, other_ways, parts_of, segments_of
-from everkept.core.folding import fold, tokens, unspaced_runs
-from everkept.core.stemming import stem
+from everkept.language.spellings import (
+    compounds,
+    fold,
+    joined,
+    other_ways,
+    parts_of,
+    segments_of,
+    tokens,
+    unspaced_runs,
+)
+from everkept.language.stems import stem
+from everkept.language.stop_words import STOP_WORDS
 from everkept.patterns import compile_late
 from everkept.values import Value
 
@@ -14,17 +23,6 @@ MAX_TERMS = 64  # typed words of a query that count; more of them find nothing m
 MAX_PHRASE_WORDS = 64
 MAX_EXPRESSION = 2_000  # characters; what is longer was pasted, and its words are plain
 MAX_NESTING = 6  # parentheses inside parentheses; FTS5's parser has a stack of 100 symbols
-
-_ENGLISH = """
-    a about all also am an and any are arent as at be because been being but by can cant could
-    couldnt did didnt do does doesnt doing dont for from had has hasnt have havent he her here hers
-    him his how hows i if im in into is isnt it its ive lets me my no nor not of on or our ours
-    please shall she should shouldnt so some such tell than that thats the their theirs them then
-    there theres these they theyre this those to too very was wasnt we were werent what whats when
-    where wheres which while who whom whos whose why will with wont would wouldnt you your youre
-    yours youve
-"""
-STOP_WORDS = frozenset(_ENGLISH.split())
 
 
 class Phrase(Value):

@@ -1,6 +1,6 @@
 import pytest
 
-from everkept.families.history.importing.phrases import has_fix, has_problem, is_decision
+from everkept.language.phrases import has_fix, has_problem, is_decision
 
 
 @pytest.mark.parametrize(

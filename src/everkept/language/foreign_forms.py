@@ -1,9 +1,9 @@
 """What people say of the past in German, Spanish and French, written without accents.
 
-All of it is read as the English is: see `triggers` and `indicators`.
+All of it is read as the English is: see `past_forms`.
 """
 
-from everkept.hooks.prompting.forms import Form
+from everkept.language.forms import Form
 
 PARTS = {
     "<wir>": r"(wir|ich|du)",
@@ -137,34 +137,3 @@ INDICATORS = (
     ("meme ", r"de la meme (?:maniere|facon)", ""),
     ("similaire", r"similaires? (?:a|au|aux)", ""),
 )
-
-# What is said of anything. English words of programs, such as `sin` or `solo`, are not here.
-_GERMAN = """
-    ahnlich alle alles anders arbeiten aufgehort beim bereits beschlossen besprochen brauche
-    brauchen damals danke daran datei dateien denen einfach einmal entschieden erinnere
-    erinnerst erneut erst fehler festgelegt finde fruher funktion funktioniert fur ganz geandert
-    gemacht genau genauso gerade gesagt gestern getan gewesen geworden gleich gut hab hast
-    hattest immer irgendwie kommen kommt konnen konnte letzte letzten letztes los mach mache
-    machen macht mal nachste neue neuen neulich nochmal schau schon sollen sonst stehen uber
-    unsere unseren vereinbart vielleicht vorher weiss weisst weshalb wieder wieso will woche
-    wollen wollten worden wurde wurden zeig zuletzt zuvor
-"""
-_SPANISH = """
-    acordamos acuerdas ahora al algo alguna alguno anterior anteriormente antes aqui archivo asi
-    ayer bien cada como con cosa cual cuando cuanto decidimos dejamos del desde despues dia dije
-    dijimos donde el ella ellos entonces eran esa ese eso esta estaba estado estamos estan estar
-    estas este esto estos favor fue fueron gracias habia habiamos hablamos hace hacemos hacer
-    hacia han hasta hay haz hemos hice hicimos hizo igual las los luego manera mas mejor misma
-    mismo mucho muy nada nos nosotros nuestra nuestro nueva nuevo nunca otra otro para parecido
-    pasada pero poco podemos porque puede puedes puse pusimos que queda quedamos quien quiero
-    recuerdas semana ser siempre sobre somos soy sus tambien tenemos tengo tiene tienes todavia
-    todo todos ultima una unas unos usamos vamos vez voy ya
-"""
-_FRENCH = """
-    ajouter apres arrete arretes auparavant avaient avais avait avions bien bonjour ca cette
-    choisi chose comme convenu decide deja dernier derniere dire dit dois encore etaient etais
-    etait ete etions etre fais faisait fallait fichier fois hier ici jamais maintenant maniere
-    meme merci nouveau nouvelle parce pareil passe peux precedemment probleme quelque rappelles
-    rien semaine similaire souviens souvient toujours tres trop utilise veux voir vois voudrais
-"""
-STOP_WORDS = frozenset((*_GERMAN.split(), *_SPANISH.split(), *_FRENCH.split()))

@@ -3,19 +3,20 @@
 import re
 from functools import cache
 
+from everkept.language.forms import expression
+
 RECALL = "recall_discussion"
 TRACE = "trace_dependencies"
 STRUCTURE = "understand_structure"
 CODE = "find_code"
 
-# In a form a blank is any space, `…` up to eighty characters, so that no text takes long, and
-# parentheses capture nothing. `<name>` is a name of code that ends the question, so that a plain
-# word can be one: `what calls login?`; `<its name>` is one that something follows.
+# `<name>` is a name of code that ends the question, so that a plain word can be one: `what calls
+# login?`; `<its name>` is one that something follows.
 _PARTS = {
-    "<we>": r"(we|you|i|they)",
-    "<the>": r"((the|a|an|our|my|your|that|this|all|any) )*",
     "<name>": r"<the><its name>(?=<kind>\s*([?!,;)]|\.(?!\w)|$))",
     "<its name>": r"`?(?P<name>[^\W\d][\w.$:]*?)`?(\(\))?",
+    "<we>": r"(we|you|i|they)",
+    "<the>": r"((the|a|an|our|my|your|that|this|all|any) )*",
     "<kind>": r"( (function|method|class|module|file|component|hook|interface|struct|type)s?)?",
     "<thing>": r"(function|method|class|implementation|code|snippet|script|module|component|hook"
     r"|query|regex|test|definition|source|file|config(uration)?|type|interface|struct|example"
@@ -138,18 +139,7 @@ _FORMS: tuple[tuple[str, str], ...] = (
 def question_forms() -> tuple[tuple[str, "re.Pattern[str]"], ...]:
     """Each form with the intent that it speaks for, the ones that decide first."""
     return tuple(
-        (intent, re.compile(rf"(?<![\w-])(?:{_expression(form.strip())})", re.IGNORECASE))
+        (intent, re.compile(rf"(?<![\w-])(?:{expression(form.strip(), _PARTS)})", re.IGNORECASE))
         for intent, forms in _FORMS
         for form in forms.strip().splitlines()
     )
-
-
-def _expression(form: str) -> str:
-    while (part := _PART.search(form)) is not None:
-        form = form.replace(part[0], _PARTS[part[0]])
-    form = form.replace("… ", r"\b[^\n]{0,80}?\b").replace("…", r"\b[^\n]{0,80}?")
-    return _OPENED.sub("(?:", form).replace(" ", r"\s+")
-
-
-_PART = re.compile(rf"(?<!\(\?P)(?:{'|'.join(map(re.escape, _PARTS))})")
-_OPENED = re.compile(r"(?<!\\)\((?!\?)")

@@ -1,7 +1,7 @@
 import re
 
+from everkept.language.question_forms import question_forms
 from everkept.retrieval.intent import WAYS
-from everkept.retrieval.question_forms import question_forms
 
 
 def test_each_form_speaks_for_an_intent_and_has_no_part_left_unwritten() -> None:
