@@ -165,7 +165,7 @@ class Past:
 
         Raises NotFound for one that there is not.
         """
-        from everkept.families.history.search.reachable import reachable
+        from everkept.families.history.search.folder_filter import reachable
 
         store = await self._library.history()
         found = {record.id: record for record in await store.get(conversations)}
@@ -181,7 +181,7 @@ class Past:
 
     async def conversations(self, limit: int, project: str | None = None) -> list[Record]:
         """The newest first, of all projects or of one; none of a project that is off."""
-        from everkept.families.history.search.reachable import reachable
+        from everkept.families.history.search.folder_filter import reachable
 
         past = await reachable(self._library, self._options)
         scopes = () if project is None else tuple(await self.folders(project))
@@ -192,7 +192,7 @@ class Past:
     async def searches(self, limit: int) -> list[Search]:
         """The newest first, but those of sessions that were held in a project that is off, and
         those that accounts have asked, which are theirs alone."""
-        from everkept.families.history.search.reachable import reachable
+        from everkept.families.history.search.folder_filter import reachable
 
         past = await reachable(self._library, self._options)
         every = await self._library.searches(limit=KEPT_SEARCHES)

@@ -18,7 +18,7 @@ async def past_of(room: "ReadingRoom") -> "RecordStore | None":
     # Only now: nothing is off nearly always.
     from everkept.app.workspaces import key_of_workspace
     from everkept.families.history.importing.quiet import Quiet
-    from everkept.families.history.search.discreet import folders_of, without
+    from everkept.families.history.search.folder_filter import folders_of, without
 
     folders = await folders_of(store)
     return without(store, folders, Quiet(silences, key_of_workspace).hidden(folders))

@@ -12,7 +12,7 @@ from everkept.embedders.hashing import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import InvalidInput, ModelUnavailable
 from everkept.families.history.model import DECISION, HistoryOptions
-from everkept.families.history.search.caching import LIFETIME
+from everkept.families.history.search.answers import LIFETIME
 from making import DAY_ONE
 from remembering import PromptIndexing, codes
 from telling import DAY, SHOP, Historian, Moment, Written, assistant, embed, tell, user

@@ -17,7 +17,7 @@ from everkept.core.sessions import Call, Session
 from everkept.core.times import Clock, LocalZone, parsed
 from everkept.errors import NotFound, Refused
 from everkept.families.history.model import HistoryOptions
-from everkept.families.history.search.discreet import Discreet, folders_of
+from everkept.families.history.search.folder_filter import Discreet, folders_of
 from everkept.families.history.unified.answers import (
     CODE_PIECES,
     CONVERSATIONS,

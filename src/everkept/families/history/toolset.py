@@ -19,14 +19,18 @@ from everkept.core.times import Clock
 from everkept.errors import EverkeptError, InvalidInput, NotFound, ProjectOff
 from everkept.families.history.model import HistoryOptions
 from everkept.families.history.search import markdown
-from everkept.families.history.search.answers import ConversationPage, MemorySearchResult
-from everkept.families.history.search.caching import LIFETIME, AnswerCache
+from everkept.families.history.search.answers import (
+    LIFETIME,
+    AnswerCache,
+    ConversationPage,
+    MemorySearchResult,
+)
 from everkept.families.history.search.conversations import Opened, opened, page_of, read
 from everkept.families.history.search.filters import TimeRange, bounds
-from everkept.families.history.search.foreign import Meant, joined
-from everkept.families.history.search.reachable import Reachable, project_off, reachable
-from everkept.families.history.search.recalling import Asking
-from everkept.families.history.search.searching import Answered, Kind, coded, recalled, solved
+from everkept.families.history.search.folder_filter import Reachable, project_off, reachable
+from everkept.families.history.search.peer_results import Meant, joined
+from everkept.families.history.search.ranking import Asking
+from everkept.families.history.search.searches import Answered, Kind, coded, recalled, solved
 from everkept.families.history.unified.answers import UnifiedAnswer
 from everkept.families.history.unified.showing import as_markdown
 from everkept.families.history.unified.unified import UnifiedSearch
@@ -174,6 +178,7 @@ class HistoryTools(Family):
         """Search everything remembered."""
         started = perf_counter()
         await self._past()
+        off = await self._options.switched_off(call)
         given = options or UnifiedOptions()
         form, limit = format or "json", _results(given.limit, "options.limit")
         merge, graph = given.merge_results is not False, given.include_graph is not False
@@ -196,7 +201,8 @@ class HistoryTools(Family):
             if peers is None
             else await make()
         )
-        await self._note(call, asked, len(answer.found), started)
+        if off is None:
+            self._note(call, asked, len(answer.found), started)
         if form == "json":
             return answer
         return answer.worded(as_markdown(answer, query, self._clock()))
@@ -239,17 +245,20 @@ class HistoryTools(Family):
         """From the cache, or made now; either way somebody has searched."""
         started = perf_counter()
         past = await self._past()
+        off = await self._options.switched_off(call)
         key = asked.key(call.tool)
         answer = await self._answers.get(key, past.stamp, lambda: make(past.store))
-        return _Given(answer, await self._note(call, asked, len(answer.results), started))
+        if off is None:
+            self._note(call, asked, len(answer.results), started)
+        return _Given(answer, off)
 
     async def _past(self) -> Reachable:
         """At its first use, what an import left without vectors begins to get them."""
-        store = await self._library.history()
-        if store not in self._met:
-            self._met.add(store)
-            self._indexing.wake(store)
-        return await reachable(self._library, self._options)
+        past = await reachable(self._library, self._options)
+        if past.whole not in self._met:
+            self._met.add(past.whole)
+            self._indexing.wake(past.whole)
+        return past
 
     async def _opened(self, past: Reachable, name: str) -> Opened:
         """Of what is off, nothing is told but that it is."""
@@ -264,19 +273,14 @@ class HistoryTools(Family):
         """The project that keeps a conversation from being found."""
         if past.hidden:
             with suppress(EverkeptError):
-                hidden = await opened(await self._library.history(), name)
+                hidden = await opened(past.whole, name)
                 folder = hidden.conversation.scope
                 return await project_off(self._library, self._options, folder)
         return None
 
-    async def _note(
-        self, call: Call, asked: "_Asked", results: int, started: float
-    ) -> ProjectOff | None:
-        """Log a search, unless the project it was asked from is off, and tell whether it is."""
+    def _note(self, call: Call, asked: "_Asked", results: int, started: float) -> None:
+        """Log a search, which nobody does for a project that is off."""
         milliseconds = round((perf_counter() - started) * 1000, 1)
-        name = await self._options.switched_off(call)
-        if name is not None:
-            return ProjectOff(name)
         query, _ = masked(asked.query)
         filters, _ = masked_json({k: v for k, v in asked.filters.items() if v is not None})
         self._searches.note(
@@ -290,11 +294,13 @@ class HistoryTools(Family):
                 filters=filters,
             )
         )
-        return None
 
     def _told(self, given: "_Given", query: str, form: str) -> MemorySearchResult:
         now = self._clock()
-        off = [] if given.off is None else [Warned(given.off.code, str(given.off))]
+        off: list[Warned] = []
+        if given.off is not None:
+            error = ProjectOff(given.off)
+            off.append(Warned(error.code, str(error)))
         told = given.answer.told(query, now, *off, is_all=not off)
         return told if form == "json" else told.worded(markdown.searched(told, now))
 
@@ -312,10 +318,10 @@ class HistoryTools(Family):
 
 
 class _Given(Value):
-    """An answer, and the project it was asked from where that is off."""
+    """An answer, and the name of the project it was asked from where that is off."""
 
     answer: Answered
-    off: ProjectOff | None
+    off: str | None
 
 
 class _Asked(Value):

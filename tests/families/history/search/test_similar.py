@@ -1,6 +1,6 @@
 from everkept.core.ports import RecordStore
 from everkept.embedders.hashing import HashingEmbedder
-from everkept.families.history.search.recalling import Asking
+from everkept.families.history.search.ranking import Asking
 from everkept.families.history.search.similar import AHEAD, SOON, Solved, question, similar
 from telling import assistant, embed, tell, user
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.families.history.search.foreign import same_text
+from everkept.families.history.search.peer_results import same_text
 from everkept.families.history.unified.answers import UnifiedResult, Whereabouts
 from everkept.families.history.unified.merging import (
     GOOD,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from everkept.core.ports import RecordStore
 from everkept.core.records import Where
 from everkept.families.history.model import CODE, DEFINES, SYMBOL
-from everkept.families.history.search.profiles import CODE_SEARCH
-from everkept.families.history.search.recalling import Asking, found
+from everkept.families.history.search.ranking import CODE_SEARCH, Asking, found
 from everkept.language.stop_words import STOP_WORDS
 from everkept.retrieval.profile import Found, Hit
 from everkept.values import replace

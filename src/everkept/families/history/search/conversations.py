@@ -11,7 +11,7 @@ from everkept.core.times import iso
 from everkept.errors import AmbiguousName, InvalidInput, NotFound
 from everkept.families.history.model import CODE, CONVERSATION, SAID, TURN, conversation_id
 from everkept.families.history.search.answers import CodeView, ConversationPage, TurnView
-from everkept.families.history.search.surroundings import turns_between
+from everkept.families.history.search.presentation import turns_between
 from everkept.values import Value, replace
 
 LONGEST_IN_PAGE = 1_500  # characters of a turn among others

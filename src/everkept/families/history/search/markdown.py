@@ -16,7 +16,7 @@ from everkept.families.history.search.answers import (
     MemorySearchResult,
     TurnView,
 )
-from everkept.families.history.search.wording import on_one_line
+from everkept.families.history.search.presentation import on_one_line
 from everkept.tools.tool import Warned
 from everkept.values import Value
 

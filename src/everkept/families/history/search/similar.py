@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record
 from everkept.core.text import normalised
-from everkept.families.history.search.profiles import SIMILAR
-from everkept.families.history.search.recalling import Asking, found
-from everkept.families.history.search.surroundings import turns_between
-from everkept.families.history.search.worth import near_the_best
+from everkept.families.history.search.presentation import turns_between
+from everkept.families.history.search.ranking import SIMILAR, Asking, found, near_the_best
 from everkept.retrieval.profile import Found, Hit
 from everkept.values import Value, replace
 

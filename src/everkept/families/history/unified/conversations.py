@@ -9,12 +9,16 @@ from everkept.core.times import Clock
 from everkept.families.history.model import CODE, TURN, HistoryOptions
 from everkept.families.history.search.answers import MemoryResult
 from everkept.families.history.search.code_search import definitions_first
-from everkept.families.history.search.deciding import decisions_first, what_is_asked
-from everkept.families.history.search.presenting import presented
-from everkept.families.history.search.profiles import CODE_SEARCH, RECALL
-from everkept.families.history.search.recalling import Asking, found
-from everkept.families.history.search.searching import is_empty
-from everkept.families.history.search.surroundings import surroundings
+from everkept.families.history.search.presentation import presented, surroundings
+from everkept.families.history.search.ranking import (
+    CODE_SEARCH,
+    RECALL,
+    Asking,
+    decisions_first,
+    found,
+    what_is_asked,
+)
+from everkept.families.history.search.searches import is_empty
 from everkept.families.history.unified.answers import (
     CODE_PIECES,
     CONVERSATIONS,

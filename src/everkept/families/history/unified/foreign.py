@@ -3,7 +3,7 @@
 from everkept.core.peers import PeerAnswer, source_of
 from everkept.core.searching import Finding
 from everkept.core.times import iso
-from everkept.families.history.search.foreign import scored
+from everkept.families.history.search.peer_results import scored
 from everkept.families.history.unified.answers import (
     CODE_PIECES,
     CONVERSATIONS,

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from everkept.families.history.search.answers import LOCAL
-from everkept.families.history.search.comparing import compared_text, shares
-from everkept.families.history.search.foreign import same_text
+from everkept.families.history.search.peer_results import compared_text, same_text, shares
 from everkept.families.history.unified.answers import Group, UnifiedResult
 from everkept.values import replace
 

@@ -11,9 +11,9 @@ from everkept.core.sessions import Call
 from everkept.core.times import Clock, iso
 from everkept.errors import EverkeptError
 from everkept.families.history.model import HistoryOptions
-from everkept.families.history.search.foreign import warnings_of
-from everkept.families.history.search.reachable import reachable
-from everkept.families.history.search.searching import no_history
+from everkept.families.history.search.folder_filter import reachable
+from everkept.families.history.search.peer_results import warnings_of
+from everkept.families.history.search.searches import no_history
 from everkept.families.history.unified.answers import (
     NO_HISTORY,
     UnifiedAnswer,

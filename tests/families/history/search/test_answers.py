@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everkept.families.history.search.caching import HEAVIEST, LARGEST, LIFETIME, AnswerCache
+from everkept.families.history.search.answers import HEAVIEST, LARGEST, LIFETIME, AnswerCache
 
 
 @dataclass

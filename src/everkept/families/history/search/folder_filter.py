@@ -1,19 +1,23 @@
-"""A store of past conversations for who may not see those of some folders."""
+"""Past conversations as they may be given out: without those of folders that are switched off."""
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from everkept.core.records import Link, Match, Record, Weights, Where
 from everkept.core.walking import Hops, hop_by_hop
-from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN
-from everkept.values import replace
+from everkept.families.history.importing.quiet import Quiet, Workspace
+from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN, HistoryOptions
+from everkept.values import Value, replace
 
 if TYPE_CHECKING:  # an assistant's hooks look through this too, and load only what they use
     import numpy as np
     from numpy.typing import NDArray
 
-    from everkept.core.ports import Direction, Order, RecordStore, Seen, Tally
+    from everkept.core.ports import Direction, Library, Order, RecordStore, Seen, Tally
+    from everkept.core.projects import Silence
     from everkept.language.words import WordQuery
+
 
 KINDS = (CONVERSATION, TURN, CODE, SYMBOL)
 
@@ -135,3 +139,43 @@ class Discreet:
         wanted = where.scopes or self._others
         scopes = tuple(scope for scope in wanted if scope not in self._hidden)
         return replace(where, scopes=scopes) if scopes else None
+
+
+class Reachable(Value):
+    """What is there of the past to whoever asks now."""
+
+    store: "RecordStore"
+    whole: "RecordStore"  # with what may not be given out
+    hidden: frozenset[str] = frozenset()  # folders
+
+    async def stamp(self) -> object:
+        """Another value once an answer may be another."""
+        return await self.store.stamp(), self.hidden
+
+
+async def reachable(library: "Library", options: HistoryOptions) -> Reachable:
+    store = await library.history()
+    quiet = _quiet(tuple(await library.silences()), options.workspace)
+    if not quiet.off:
+        return Reachable(store, store)
+    from asyncio import to_thread
+
+    folders = await folders_of(store)
+    hidden = await to_thread(quiet.hidden, folders)
+    return Reachable(without(store, folders, hidden), store, hidden)
+
+
+async def project_off(library: "Library", options: HistoryOptions, folder: str) -> str | None:
+    """The name of the project that a folder belongs to and that is off."""
+    from asyncio import to_thread
+
+    quiet = _quiet(tuple(await library.silences()), options.workspace)
+    around = await to_thread(quiet.switched_off, folder)
+    project = None if around is None else await library.project_of_workspace(around)
+    return None if project is None else project.name
+
+
+@lru_cache(8)
+def _quiet(silences: "tuple[Silence, ...]", workspace: Workspace) -> Quiet:
+    """Kept from call to call: it looks at each folder on the disk once."""
+    return Quiet(silences, workspace)

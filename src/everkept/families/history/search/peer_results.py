@@ -17,15 +17,37 @@ from everkept.core.searching import Finding
 from everkept.core.text import normalised
 from everkept.core.times import iso, parsed
 from everkept.families.history.search.answers import LOCAL, Context, MemoryResult, ResultType
-from everkept.families.history.search.comparing import compared_text, shares
-from everkept.families.history.search.deciding import asks_for_decisions
 from everkept.families.history.search.filters import last_part, projects_meant
-from everkept.families.history.search.highlights import highlights
-from everkept.families.history.search.recalling import BLOCK, bucket_of
-from everkept.families.history.search.searching import Answered, Kind, good
-from everkept.families.history.search.summaries import topics_of
+from everkept.families.history.search.presentation import highlights
+from everkept.families.history.search.ranking import BLOCK, asks_for_decisions, bucket_of
+from everkept.families.history.search.searches import Answered, Kind, good, topics_of
+from everkept.language.telling_words import stems
+from everkept.retrieval.coverage import coverage
 from everkept.tools.tool import Warned
 from everkept.values import Value, replace
+
+# A search calls the best that it has good, however little that is. How many of the asked words
+# are in it tells searches apart: what has none of those that another has keeps this much.
+LEAST = 0.6
+COMPARED = 3  # of the best of each
+
+
+def shares(question: str, texts: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """What the scores of each search count, given the texts of its best."""
+    asked = stems(question)
+    covered = {
+        name: max((coverage(asked, text) for text in best[:COMPARED]), default=0.0)
+        for name, best in texts.items()
+    }
+    most = max(covered.values(), default=0.0)
+    if not most:
+        return dict.fromkeys(texts, 1.0)
+    return {name: LEAST + (1 - LEAST) * share / most for name, share in covered.items()}
+
+
+def compared_text(title: str | None, content: str) -> str:
+    return f"{title or ''}\n{content}"
+
 
 NO_PEERS = Warned(
     "no_peers",
