@@ -367,7 +367,7 @@ def test_a_quick_hook_loads_little(hooks: Hooks, event: str, facts: dict[str, An
 
 def test_a_prompt_that_asks_for_nothing_loads_neither_settings_nor_engine(hooks: Hooks) -> None:
     loaded = loaded_by(hooks, "UserPromptSubmit", {"prompt": "yes"})
-    assert "everkept.hooks.prompting.reading" in loaded
+    assert "everkept.hooks.prompting.prompts" in loaded
     kept_out = {"pathlib", "urllib.parse", "ipaddress", "datetime", "apsw", "everkept.settings"}
     assert kept_out & loaded == set()
 

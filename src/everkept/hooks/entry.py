@@ -115,7 +115,7 @@ def answer(call: Call) -> None:
 
 def _is_idle(prompt: str) -> bool:
     """Return whether a prompt asks for nothing: most do, and end before settings are loaded."""
-    from everkept.hooks.prompting.reading import read
+    from everkept.hooks.prompting.prompts import read
 
     return read(prompt) is None
 

@@ -352,7 +352,7 @@ def test_prompts_are_answered_without_what_takes_long_to_load() -> None:
     program = """
 import sys
 from pathlib import Path
-from everkept.hooks.prompting import deciding, handling, injecting, looking, suggesting
+from everkept.hooks.prompting import decision, handling, injecting, judgement, lookup, prompts
 print(*sorted(set(sys.modules) & {HEAVY}))
 """.replace("HEAVY", ", ".join(map(repr, sorted(HEAVY))))
     done = subprocess.run(

@@ -19,7 +19,7 @@ from everkept.hooks.prompting.injecting import (
     NOTICE,
     context_of,
 )
-from everkept.hooks.prompting.judging import MEMORY, Find
+from everkept.hooks.prompting.judgement import MEMORY, Find
 from making import DAY_ONE
 
 DAY = 86_400_000_000

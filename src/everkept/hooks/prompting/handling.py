@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from everkept.hooks.model import Answer, Around, HookEvent
-from everkept.hooks.prompting.reading import Reading, read
+from everkept.hooks.prompting.prompts import Reading, read
 from everkept.language.forms import OVERVIEW
 
 if TYPE_CHECKING:  # trivial prompts need none of it
-    from everkept.hooks.prompting.deciding import Given, Hinted
+    from everkept.hooks.prompting.decision import Given, Hinted
     from everkept.hooks.prompting.injecting import Context
-    from everkept.hooks.prompting.judging import Find
-    from everkept.hooks.prompting.looking import Found
+    from everkept.hooks.prompting.judgement import Find
+    from everkept.hooks.prompting.lookup import Found
 
 
 def user_prompt(event: HookEvent, around: Around) -> Answer | None:
@@ -23,8 +23,8 @@ def user_prompt(event: HookEvent, around: Around) -> Answer | None:
         from everkept.hooks.prompting.overview import overview
 
         return overview(event, around)
-    from everkept.hooks.prompting.deciding import Given, asked_of, decided
-    from everkept.hooks.prompting.looking import look
+    from everkept.hooks.prompting.decision import Given, asked_of, decided
+    from everkept.hooks.prompting.lookup import look
 
     found: Found = around.run(look(around.room, event, around.settings, asked_of(reading)))
     decision = decided(reading, found)
@@ -38,8 +38,8 @@ def user_prompt(event: HookEvent, around: Around) -> Answer | None:
 
 
 def _given(decision: "Given", reading: Reading, found: "Found", around: Around) -> str | None:
-    from everkept.hooks.prompting.given import marks_of, not_given, topic_marks
     from everkept.hooks.prompting.injecting import context_of
+    from everkept.hooks.prompting.judgement import marks_of, not_given, topic_marks
 
     fresh = not_given(decision.finds, around.ledger.given())
     if not fresh:
@@ -67,8 +67,8 @@ def _given(decision: "Given", reading: Reading, found: "Found", around: Around) 
 
 
 def _hinted(decision: "Hinted", reading: Reading, found: "Found", around: Around) -> str | None:
-    from everkept.hooks.prompting.given import is_same_topic, not_given, topic_marks
-    from everkept.hooks.prompting.suggesting import fits, query_of, suggestion
+    from everkept.hooks.prompting.decision import fits, query_of, suggestion
+    from everkept.hooks.prompting.judgement import is_same_topic, not_given, topic_marks
 
     given = around.ledger.given()
     fresh = not_given(decision.finds, given)

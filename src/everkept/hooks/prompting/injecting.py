@@ -12,8 +12,7 @@ from everkept.core.text import clipped
 from everkept.core.times import ago
 from everkept.core.tokens import token_count
 from everkept.families.history.model import CODE
-from everkept.hooks.prompting.given import marks_of
-from everkept.hooks.prompting.judging import Find
+from everkept.hooks.prompting.judgement import Find, marks_of
 from everkept.retrieval.excerpts import excerpt
 
 NOTICE = (

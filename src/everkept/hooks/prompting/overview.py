@@ -14,8 +14,8 @@ from everkept.families.history.model import CONVERSATION, DECISION, TURN
 from everkept.hooks.model import Answer, Around, HookEvent
 from everkept.hooks.past import past_of
 from everkept.hooks.places import project_of
-from everkept.hooks.prompting.folders import Folders
 from everkept.hooks.prompting.injecting import LONGEST, NOTICE, TAG, shown_text
+from everkept.hooks.prompting.lookup import Folders
 from everkept.hooks.todos import open_todos
 from everkept.retrieval.excerpts import excerpt
 

@@ -2,14 +2,15 @@
 
 from everkept.core.records import Record
 from everkept.families.history.model import CODE, TURN
-from everkept.hooks.prompting.given import (
+from everkept.hooks.prompting.judgement import (
+    MEMORY,
+    Find,
     is_same_topic,
     marks_of,
     not_given,
     said_once,
     topic_marks,
 )
-from everkept.hooks.prompting.judging import MEMORY, Find
 from everkept.language.telling_words import telling_words
 from making import DAY_ONE
 

@@ -1,12 +1,17 @@
-"""Whether what was found is given, hinted at, or kept to ourselves."""
+"""Whether what was found is given, hinted at in a line or two, or kept to ourselves."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from everkept.core.text import counted
+from everkept.core.times import ago
 from everkept.families.history.model import CODE, TURN
-from everkept.hooks.prompting.conditions import (
+from everkept.hooks.prompting.judgement import SAME_ERROR_LINE, Asked, Find
+from everkept.hooks.prompting.lookup import Found
+from everkept.hooks.prompting.prompts import (
     SAME_DOMAIN,
     SAME_ERROR,
+    Reading,
     Reason,
     Signals,
     asks_how_to,
@@ -14,11 +19,8 @@ from everkept.hooks.prompting.conditions import (
     reason_to_suggest,
     wants_new_feature,
 )
-from everkept.hooks.prompting.judging import SAME_ERROR_LINE, Asked, Find
-from everkept.hooks.prompting.looking import Found
-from everkept.hooks.prompting.reading import Reading
 from everkept.language.forms import Wanted
-from everkept.language.telling_words import is_commonplace
+from everkept.language.telling_words import Word, is_commonplace
 
 CONFIDENT = 0.6  # share of the words, where the prompt asks for the past or hints at it
 UNASKED = 0.8  # likeness, where nothing in it does
@@ -139,3 +141,48 @@ def _is_turn(find: Find) -> bool:
 
 def _is_memory(find: Find) -> bool:
     return find.is_memory
+
+
+MOST_WORDS = 8  # of the query that is proposed
+
+_REASONS: dict[Reason | None, str] = {
+    "similar work": "This is close to earlier work",
+    "how to": "Something like this was worked on before",
+    "similar error": "An error like this one came up before",
+    "related feature": "Related things were built before",
+    None: "The prompt asks about earlier work",
+}
+
+
+def suggestion(reason: Reason | None, finds: Sequence[Find], query: str, now: int) -> str:
+    """What the assistant is told; no stored text is in it."""
+    told = _REASONS[reason]
+    if finds:
+        newest = max(find.record.at for find in finds)
+        told += f" ({counted(len(finds), 'record')}, the newest {ago(newest, now)})"
+    tool, argument = _tool(reason, finds)
+    return f'Everkept: {told}. If it would help, call {tool} with {argument} "{query}".'
+
+
+def query_of(words: Sequence[Word]) -> str:
+    return " ".join(word.text for word in words[:MOST_WORDS])
+
+
+def fits(text: str, budget: int) -> bool:
+    """Whether it takes no more tokens."""
+    if len(text.encode("utf-8")) <= budget:  # no token is shorter than a byte
+        return True
+    from everkept.core.tokens import token_count
+
+    return token_count(text) <= budget
+
+
+def _tool(reason: Reason | None, finds: Sequence[Find]) -> tuple[str, str]:
+    """That which finds what was found; of memories no search of conversations knows anything."""
+    if finds and all(find.is_memory for find in finds):
+        return "recall_memories", "query"
+    if reason == "similar error":
+        return "find_similar_problems", "problem_description"
+    if any(find.is_memory for find in finds):
+        return "recall_memories or recall_previous_discussions", "query"
+    return "recall_previous_discussions", "query"

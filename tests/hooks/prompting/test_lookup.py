@@ -14,9 +14,9 @@ from everkept.engines.sqlite.reading_room import SqliteReadingRoom
 from everkept.families.history.model import TURN
 from everkept.families.memories.model import MEMORY
 from everkept.hooks.model import HookEvent
-from everkept.hooks.prompting import judging
-from everkept.hooks.prompting.judging import Asked
-from everkept.hooks.prompting.looking import MOST_ROWS, Found, look
+from everkept.hooks.prompting import judgement
+from everkept.hooks.prompting.judgement import Asked
+from everkept.hooks.prompting.lookup import MOST_ROWS, Folders, Found, look
 from everkept.language.telling_words import telling_words
 from everkept.settings import Settings
 from making import batch
@@ -40,7 +40,7 @@ def past(tmp_path: Path) -> Past:
 
 
 def test_its_own_names_of_kinds_and_authors_are_those_of_the_others() -> None:
-    assert (judging.MEMORY, judging.USER) == (MEMORY, USER)
+    assert (judgement.MEMORY, judgement.USER) == (MEMORY, USER)
 
 
 def test_a_question_stands_for_its_answer(past: Past) -> None:
@@ -240,3 +240,36 @@ async def test_words_that_nearly_every_record_has_are_not_ranked(tmp_path: Path)
     assert texts_for("worker queue") == set()
     assert texts_for("worker queue stuck") == {"worker stuck queue"}
     await room.close()
+
+
+def test_the_folders_of_a_repository_are_those_at_and_below_its_root(tmp_path: Path) -> None:
+    root = tmp_path / "shop"
+    (root / ".git").mkdir(parents=True)
+    (root / "web").mkdir()
+    known = [str(root), str(root / "web"), str(tmp_path / "shop-2"), str(tmp_path), ""]
+    for inside in (root, root / "web"):
+        assert Folders.around(inside).among(known) == (str(root), str(root / "web"))
+
+
+def test_a_worktree_has_the_conversations_of_its_main_checkout(tmp_path: Path) -> None:
+    main, tree = tmp_path / "main", tmp_path / "tree"
+    (main / ".git" / "worktrees" / "tree").mkdir(parents=True)
+    tree.mkdir()
+    (tree / ".git").write_text(f"gitdir: {main / '.git' / 'worktrees' / 'tree'}\n", "utf-8")
+    assert set(Folders.around(tree).among([str(main), str(tree)])) == {str(main), str(tree)}
+    assert Folders.around(main).among([str(main), str(tree)]) == (str(main),)
+
+
+def test_case_and_separators_do_not_tell_folders_apart(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    other = str(tmp_path).upper().replace("/", "\\") + "\\"
+    assert Folders.around(tmp_path).among([other]) == (other,)
+
+
+def test_the_home_folder_is_a_project_only_by_itself() -> None:
+    home = Path.home().resolve()
+    assert Folders.around(home).among([str(home), str(home / "shop")]) == (str(home),)
+
+
+def test_nowhere_is_no_folder() -> None:
+    assert Folders.around(None).among(["/home/dev", ""]) == ()

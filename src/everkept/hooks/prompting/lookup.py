@@ -1,18 +1,19 @@
 """A quick look into the past: few words, one question to each store, and the best few records."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from everkept.app.workspaces import checkout_of, workspace_of
+from everkept.core.paths import Parts, loose_parts, starts_with
 from everkept.core.records import Record, Weights, Where
 from everkept.errors import ProjectArchived
 from everkept.families.history.model import CODE, TURN
 from everkept.hooks.past import past_of
 from everkept.hooks.places import project_of
-from everkept.hooks.prompting.folders import Folders
-from everkept.hooks.prompting.given import said_once
-from everkept.hooks.prompting.judging import MEMORY, USER, Asked, Find, Judging, Shelf
+from everkept.hooks.prompting.judgement import MEMORY, USER, Asked, Find, Judging, Shelf, said_once
 from everkept.language.rarity import Rarity
 from everkept.language.telling_words import Word
 from everkept.language.words import AllOf, AnyOf, Phrase, WordQuery
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # a hook loads only what it uses
     from everkept.core.reading_room import ReadingRoom
     from everkept.hooks.model import HookEvent
     from everkept.settings import Settings
+
 
 MOST_ROWS = 3_000  # of the word index that all words of a question have together
 MOST_ASKED = 8  # words
@@ -210,3 +212,32 @@ async def _answers(store: "RecordStore", records: Sequence[Record]) -> dict[str,
         for turn in found
         if turn.author != USER and turn.session is not None and turn.position is not None
     }
+
+
+class Folders(NamedTuple):
+    """The folders of a project, each as its parts; `alone` where what lies below is no part."""
+
+    roots: tuple[Parts, ...]
+    alone: bool = False
+
+    @classmethod
+    def around(cls, folder: Path | None) -> "Folders":
+        """The repository of a folder, with its main checkout; the home folder only by itself."""
+        if folder is None:
+            return cls(())
+        workspace = workspace_of(folder)
+        if workspace is None:
+            return cls((loose_parts(str(folder)), loose_parts(str(folder.resolve()))), alone=True)
+        # A conversation names its folder as it was typed, symbolic links and all.
+        typed = next((p for p in (folder, *folder.parents) if (p / ".git").exists()), folder)
+        places = (workspace, checkout_of(folder) or workspace, typed)
+        return cls(tuple(dict.fromkeys(loose_parts(str(place)) for place in places)))
+
+    def among(self, scopes: Iterable[str]) -> tuple[str, ...]:
+        """The folders of conversations that belong to the project."""
+        return tuple(dict.fromkeys(scope for scope in scopes if self._holds(loose_parts(scope))))
+
+    def _holds(self, parts: Parts) -> bool:
+        if self.alone:
+            return bool(parts) and parts in self.roots
+        return any(starts_with(parts, root) for root in self.roots)
