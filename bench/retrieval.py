@@ -29,7 +29,8 @@ from everkept.core.times import now
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.families.history.model import turn_id
 from everkept.families.memories.model import MEMORIES, MEMORY
-from everkept.retrieval.search import Place, search
+from everkept.retrieval.profile import Place
+from everkept.retrieval.search import search
 from everkept.settings import load
 from everkept.values import replace
 from question_sets import ADVERSARIAL, Memory, Question, QuestionSet, coding_set, conversations

@@ -6,7 +6,7 @@ from everkept.language import stems as stemmer
 from everkept.language import telling_words, words
 from everkept.language.telling_words import stems
 from everkept.retrieval import excerpts
-from everkept.retrieval.excerpts import MOST_TEXT, Excerpt, Sought, excerpt
+from everkept.retrieval.excerpts import MOST_TEXT, Excerpt, Sought, coverage, excerpt
 
 LOG = "## Log\n\n" + "".join(f"- entry {i}\n" for i in range(200))
 
@@ -116,3 +116,14 @@ def test_of_what_may_be_several_words_only_that_with_a_sought_one_is_read(
     assert sought.said_in("Nobody logs in (yet), but showLoginForm() has a for-m.") >= {"login"}
     assert sought.said_in("Nobody, anywhere, speaks of that: see build_page(x).") == frozenset()
     assert read == ["logs showLoginForm() for-m."]
+
+
+def test_coverage_is_the_share_of_the_asked_words_that_a_text_has() -> None:
+    asked = stems("how did we fix the flaky login test")
+    assert coverage(asked, "Fixed the login.") == 0.5
+    assert coverage(asked, "flaky tests of logins, fixing") == 1.0
+    assert coverage(asked, "the how and the why") == 0.0
+
+
+def test_no_words_cover_nothing() -> None:
+    assert coverage(stems("how did we"), "how did we") == 0.0

@@ -5,7 +5,7 @@ import pytest
 
 from everkept.core.records import Where
 from everkept.retrieval import past
-from everkept.retrieval.search import Profile
+from everkept.retrieval.profile import Profile
 from everkept.values import replace
 from making import DAY_ONE
 from shelving import DAY, MEMORIES, Shelf, memory

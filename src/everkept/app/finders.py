@@ -16,8 +16,9 @@ from everkept.families.graph.views import read_entities
 from everkept.families.memories.model import MEMORIES, MemoryView, RecalledMemories
 from everkept.families.memories.toolset import MemoryTools
 from everkept.language.telling_words import stems
-from everkept.retrieval.coverage import coverage
-from everkept.retrieval.search import Place, Profile, search
+from everkept.retrieval.excerpts import coverage
+from everkept.retrieval.profile import Place, Profile
+from everkept.retrieval.search import search
 
 if TYPE_CHECKING:  # the bank's parts are loaded where it is offered
     from everkept.families.bank.banks import BankRecords, Banks

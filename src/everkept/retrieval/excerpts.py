@@ -1,7 +1,7 @@
-"""What of a long text is shown: where it says most of what was asked."""
+"""What of a long text is shown: where it says most of what was asked, and how much that is."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import lru_cache
 from itertools import accumulate
 
@@ -103,3 +103,11 @@ def _place_in(line: str, asked: Sought, most: int) -> int:
     place = next((word.start() for word in words if asked.said_in(word[0])), 0)
     earliest = min(place - most // LEAD, len(line) - most)
     return next((word.start() for word in words if word.start() >= earliest), 0)
+
+
+LONGEST_COMPARED = 4_000  # characters of a text
+
+
+def coverage(asked: Set[str], text: str) -> float:
+    """The share of the asked words, given as stems, that the text has: 0 to 1."""
+    return len(asked & stems(text[:LONGEST_COMPARED])) / len(asked) if asked else 0.0

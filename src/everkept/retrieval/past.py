@@ -10,9 +10,8 @@ from everkept.core.ports import RecordStore
 from everkept.core.records import Edit, Record, Where
 from everkept.language.rarity import rarity_of
 from everkept.language.words import AnyOf, Phrase, Query, WordQuery
-from everkept.retrieval.deadline import Deadline
 from everkept.retrieval.legs import Key, Scores
-from everkept.retrieval.profile import Place
+from everkept.retrieval.profile import Deadline, Place
 from everkept.values import Value, field, replace
 
 CHUNK = 500  # records that are read at once without an index, the newest first

@@ -26,7 +26,8 @@ from everkept.families.history.unified.answers import (
 )
 from everkept.families.history.unified.unified import UnifiedSearch
 from everkept.families.memories.model import MEMORIES, MEMORY
-from everkept.retrieval.search import Place, search
+from everkept.retrieval.profile import Place
+from everkept.retrieval.search import search
 from everkept.settings import Settings
 from everkept.values import Value, replace
 

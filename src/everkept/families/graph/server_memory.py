@@ -25,7 +25,7 @@ from everkept.families.graph.model import (
 from everkept.families.graph.naming import ByExactName
 from everkept.families.graph.toolset import SEARCH
 from everkept.families.graph.views import JSON
-from everkept.retrieval.search import Place
+from everkept.retrieval.profile import Place
 from everkept.retrieval.words import page_by_tiers
 from everkept.tools.schema import Field, to_json
 from everkept.tools.tool import Effect, Family, Result, tool

@@ -32,7 +32,7 @@ from everkept.families.graph.model import (
 )
 from everkept.families.graph.naming import ByNameAndType
 from everkept.families.graph.views import JSON, graph_page, with_relations
-from everkept.retrieval.search import Place, Profile
+from everkept.retrieval.profile import Place, Profile
 from everkept.retrieval.words import page_by_tiers
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, Family, Result, masking_warnings, tool

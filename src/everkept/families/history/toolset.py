@@ -31,8 +31,7 @@ from everkept.families.history.search.folder_filter import Reachable, project_of
 from everkept.families.history.search.peer_results import Meant, joined
 from everkept.families.history.search.ranking import Asking
 from everkept.families.history.search.searches import Answered, Kind, coded, recalled, solved
-from everkept.families.history.unified.answers import UnifiedAnswer
-from everkept.families.history.unified.showing import as_markdown
+from everkept.families.history.unified.answers import UnifiedAnswer, as_markdown
 from everkept.families.history.unified.unified import UnifiedSearch
 from everkept.tools.schema import Field
 from everkept.tools.tool import Family, Warned, tool

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from everkept.core.ports import Embedded, Embedder, Indexing, RecordStore
 from everkept.core.records import Record
 from everkept.errors import ModelUnavailable
-from everkept.retrieval.deadline import Deadline
+from everkept.retrieval.profile import Deadline
 from everkept.tools.tool import Warned
 
 if TYPE_CHECKING:  # loaded by whoever embeds

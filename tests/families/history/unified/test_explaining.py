@@ -5,9 +5,8 @@ import pytest
 
 from everkept.core.searching import SearchType
 from everkept.families.history.unified.answers import UnifiedResult, Whereabouts
-from everkept.families.history.unified.conversations import Recalled
+from everkept.families.history.unified.conversations import Recalled, period
 from everkept.families.history.unified.explaining import Course, explanation, suggestions
-from everkept.families.history.unified.period import period
 from everkept.retrieval.intent import analysed
 from everkept.values import replace
 

@@ -29,7 +29,8 @@ from everkept.families.bank.graph_model import (
     public_id,
 )
 from everkept.language.words import parse_query
-from everkept.retrieval.search import Found, Place, Profile, Tier, search
+from everkept.retrieval.profile import Found, Place, Profile, Tier
+from everkept.retrieval.search import search
 from everkept.tools.tool import Warned
 from everkept.values import Value, replace
 

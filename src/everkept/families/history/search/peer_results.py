@@ -22,7 +22,7 @@ from everkept.families.history.search.presentation import highlights
 from everkept.families.history.search.ranking import BLOCK, asks_for_decisions, bucket_of
 from everkept.families.history.search.searches import Answered, Kind, good, topics_of
 from everkept.language.telling_words import stems
-from everkept.retrieval.coverage import coverage
+from everkept.retrieval.excerpts import coverage
 from everkept.tools.tool import Warned
 from everkept.values import Value, replace
 

@@ -1,11 +1,14 @@
-"""The part of a search over everything that past conversations answer."""
+"""The part of a search over everything that past conversations and their code answer."""
 
 import asyncio
+import re
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
 
 from everkept.core.ports import Indexing, RecordStore
 from everkept.core.searching import SearchType
-from everkept.core.times import Clock
+from everkept.core.times import Clock, iso
+from everkept.families.history.code.tracing import Relation, trace
 from everkept.families.history.model import CODE, TURN, HistoryOptions
 from everkept.families.history.search.answers import MemoryResult
 from everkept.families.history.search.code_search import definitions_first
@@ -22,16 +25,83 @@ from everkept.families.history.search.searches import is_empty
 from everkept.families.history.unified.answers import (
     CODE_PIECES,
     CONVERSATIONS,
+    RELATION,
     UnifiedResult,
     Whereabouts,
 )
-from everkept.families.history.unified.period import Period, period
 from everkept.language.telling_words import stems
-from everkept.retrieval.coverage import coverage
-from everkept.retrieval.dates import without_dates
+from everkept.retrieval.dates import said, spans, without_dates
+from everkept.retrieval.excerpts import coverage
 from everkept.retrieval.intent import Entities, Intent
 from everkept.retrieval.profile import Found, Hit, Notice, Profile, Strategy, Tier
 from everkept.values import Value, field, replace
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# Who talks about a time is not near it.
+_TALKING = re.compile(
+    r"\b(?:talk|speak|spoke|discuss|ask|say|said|decid|learn|thought|think)\w*\s+about\s+$",
+    re.IGNORECASE,
+)
+_CUE = re.compile(
+    r"(since|after|before|until|till|by|around|about|near|between)\s+(?:the\s+)?$", re.IGNORECASE
+)
+
+
+class Period(Value):
+    """From the first moment to the last one, as somebody has `said` it; None is open."""
+
+    said: str
+    after: int | None
+    before: int | None
+
+    def days(self, zone: tzinfo) -> str:
+        """In the words of an answer."""
+        first = None if self.after is None else _day(self.after, zone)
+        last = None if self.before is None else _day(self.before, zone)
+        if first is None:
+            return f"until {last}"
+        if last is None:
+            return f"since {first}"
+        return f"on {first}" if first == last else f"from {first} to {last}"
+
+
+def period(question: str, now: int, zone: tzinfo) -> Period | None:
+    """None where a question names no time, or several, or one that is only near what is meant."""
+    mentions = said(question)
+    sure = [span for span in spans(question, now, zone) if span.strength == 1.0]
+    if len(mentions) != 1 or not sure:
+        return None
+    words = mentions[0]
+    start, end = min(span.start for span in sure), max(span.end for span in sure)
+    match _cue(question, words):
+        case "since":
+            return Period(words, start, None)
+        case "after":
+            return Period(words, end, None)
+        case "before":
+            return Period(words, None, start - 1)
+        case "until" | "till" | "by":
+            return Period(words, None, end - 1)
+        case "in":
+            return Period(words, start, end - 1)
+        case _:
+            return None
+
+
+def _cue(question: str, words: str) -> str:
+    """The word that says how a time is meant, in front of it or as its first one."""
+    before = question[: question.find(words)]
+    if _TALKING.search(before):
+        return "in"
+    found = _CUE.search(before) or _CUE.match(f"{words.split()[0]} ")
+    if found is not None:
+        return found[1].lower()
+    return "around" if words.split()[0].lower() in ("early", "late", "mid") else "in"
+
+
+def _day(at: int, zone: tzinfo) -> str:
+    return (_EPOCH + timedelta(microseconds=at)).astimezone(zone).date().isoformat()
+
 
 LITERAL = Profile(kinds=(TURN, CODE), reading="tiers")
 AS_TYPED: tuple[Tier, ...] = ("expression", "all")  # readings that take the words at their word
@@ -199,4 +269,43 @@ def _result(shown: MemoryResult, way: SearchType) -> UnifiedResult:
         title=shown.title,
         language=shown.language,
         file=shown.file,
+    )
+
+
+MOST_WORDS = 5  # of a question that names no code, that are tried as names of it
+A_WORD = 0.8  # what a relation counts that a plain word has led to
+
+
+async def relations(
+    store: RecordStore, entities: Entities, limit: int, *, words_too: bool
+) -> list[UnifiedResult]:
+    """Who calls, defines, imports and extends what the question names, best first.
+
+    With `words_too` ordinary words are tried where it names nothing.
+    """
+    names = (*entities.functions, *entities.files)
+    tried = names or (_tried_words(entities.concepts) if words_too else ())
+    if not tried:
+        return []
+    traced = await trace(store, tried, limit=limit)
+    return [_related(relation, 1.0 if names else A_WORD) for relation in traced.relations]
+
+
+def _tried_words(concepts: Sequence[str]) -> tuple[str, ...]:
+    words = dict.fromkeys(word for concept in concepts for word in concept.split())
+    return tuple(words)[:MOST_WORDS]
+
+
+def _related(relation: Relation, factor: float) -> UnifiedResult:
+    code = relation.code
+    return UnifiedResult(
+        id=code.id,
+        type=RELATION,
+        content=relation.sentence,
+        relevance_score=round(min(factor * relation.score, 1.0), 3),
+        search_type="graph",
+        found_in=CODE_PIECES,
+        context=Whereabouts(code.scope or None, iso(code.at), code.session),
+        language=code.type,
+        file=code.name,
     )

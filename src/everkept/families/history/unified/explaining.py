@@ -18,8 +18,8 @@ from everkept.families.history.unified.answers import (
 )
 from everkept.families.history.unified.conversations import Recalled
 from everkept.language.telling_words import stems
-from everkept.retrieval.coverage import coverage
 from everkept.retrieval.dates import without_dates
+from everkept.retrieval.excerpts import coverage
 from everkept.retrieval.intent import UNSURE, Intent, PrimaryIntent
 from everkept.values import Value
 

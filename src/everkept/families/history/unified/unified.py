@@ -20,18 +20,22 @@ from everkept.families.history.unified.answers import (
     UnifiedResult,
     Whereabouts,
 )
-from everkept.families.history.unified.conversations import ConversationSearch, Recalled
+from everkept.families.history.unified.conversations import ConversationSearch, Recalled, relations
 from everkept.families.history.unified.explaining import (
     HISTORY,
     Course,
     explanation,
     suggestions,
 )
-from everkept.families.history.unified.foreign import counted, results_of
-from everkept.families.history.unified.merging import grouped, merged, on_one_scale
-from everkept.families.history.unified.relations import relations
-from everkept.retrieval.deadline import Deadline
+from everkept.families.history.unified.results import (
+    counted,
+    grouped,
+    merged,
+    on_one_scale,
+    results_of,
+)
 from everkept.retrieval.intent import Intent, analysed
+from everkept.retrieval.profile import Deadline
 from everkept.tools.tool import Warned
 from everkept.values import Value, field, replace
 

@@ -1,6 +1,6 @@
 from everkept.core.searching import Finding
 from everkept.families.history.model import DECISION
-from everkept.families.history.unified.showing import as_markdown
+from everkept.families.history.unified.answers import as_markdown
 from making import DAY_ONE
 from telling import DAY, Written, assistant, tell, user
 from unifying import Everything, Told

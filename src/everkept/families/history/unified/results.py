@@ -1,10 +1,19 @@
-"""One list of what several searches have found, each thing once, and from each its best."""
+"""One list of what several searches and servers have found, each thing once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from everkept.core.peers import PeerAnswer, source_of
+from everkept.core.searching import Finding
+from everkept.core.times import iso
 from everkept.families.history.search.answers import LOCAL
-from everkept.families.history.search.peer_results import compared_text, same_text, shares
-from everkept.families.history.unified.answers import Group, UnifiedResult
+from everkept.families.history.search.peer_results import compared_text, same_text, scored, shares
+from everkept.families.history.unified.answers import (
+    CODE_PIECES,
+    CONVERSATIONS,
+    Group,
+    UnifiedResult,
+    Whereabouts,
+)
 from everkept.values import replace
 
 GOOD = 0.6  # share of the best score of all, from which the best of a part stays in the page
@@ -106,3 +115,38 @@ def _scaled(result: UnifiedResult, factor: float) -> UnifiedResult:
     if not _is_by_meaning(result):
         return result
     return replace(result, relevance_score=round(result.relevance_score * factor, 3))
+
+
+# Where each type of result is found, as this machine's own searches call it.
+PARTS = {
+    "conversation": CONVERSATIONS,
+    "decision": CONVERSATIONS,
+    "code": CODE_PIECES,
+    "memory": "memories",
+    "entity": "graph",
+    "relation": "graph",
+}
+
+
+def results_of(answer: PeerAnswer) -> list[UnifiedResult]:
+    return [_result(answer.peer, finding) for finding in answer.findings]
+
+
+def counted(result: UnifiedResult) -> UnifiedResult:
+    """What others have counts a little less than what is kept here."""
+    score = scored(result.relevance_score, 1.0, result.source)
+    return replace(result, relevance_score=score)
+
+
+def _result(peer: str, finding: Finding) -> UnifiedResult:
+    return UnifiedResult(
+        id=finding.id,
+        type=finding.type,
+        content=finding.content,
+        relevance_score=finding.score,
+        search_type=finding.search_type,
+        found_in=PARTS[finding.type],
+        source=source_of(peer),
+        context=Whereabouts(finding.project, None if finding.at is None else iso(finding.at)),
+        title=finding.title,
+    )

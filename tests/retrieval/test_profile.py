@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from everkept.errors import QueryTimeout
-from everkept.retrieval.deadline import Deadline
+from everkept.retrieval.profile import Deadline
 
 
 async def soon(value: int) -> int:
