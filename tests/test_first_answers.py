@@ -420,7 +420,7 @@ def test_a_file_that_they_depend_on_is_looked_at(tmp_path: Path) -> None:
     answers = Kept(["1"], b"{}", b"{}")
 
     def keep_again() -> None:
-        keep(Path(path), answers, [str(file), str(missing), str(tmp_path), "core/words.py"])
+        keep(Path(path), answers, [str(file), str(missing), str(tmp_path), "language/words.py"])
         assert read(path) is not None
 
     keep_again()
