@@ -92,9 +92,14 @@ class Block(Value):
         return bool(_OUTPUT.match(self.info))
 
 
+def has_block(text: str) -> bool:
+    """Tell at once whether a text has fences, as looking for a whole block takes far longer."""
+    return "```" in text or "~~~" in text
+
+
 def blocks(text: str) -> list[Block]:
     """Those that hold anything, in order; the last one may be without its end."""
-    if "```" not in text and "~~~" not in text:
+    if not has_block(text):
         return []
     found: list[Block] = []
     opening: re.Match[str] | None = None
@@ -111,7 +116,7 @@ def blocks(text: str) -> list[Block]:
 
 def without_blocks(text: str) -> str:
     """What was said around the blocks."""
-    if "```" not in text and "~~~" not in text:
+    if not has_block(text):
         return text
     kept: list[str] = []
     opening: re.Match[str] | None = None

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, Weights, Where
 from everkept.errors import QueryTimeout
-from everkept.values import Value, field
+from everkept.values import Value, field, replace
 
 Strategy = Literal["keyword", "vector", "hybrid", "graph"]
 Fusion = Literal["scores", "ranks"]
@@ -66,6 +66,10 @@ class Profile(Value):
     least_meaning: float = 0.0  # cosine that a record needs for which no word speaks
     # Days after which a record of the type counts half as recent; other types do not fade.
     half_lives: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def narrow(self, where: Where) -> Where:
+        """Return which records are searched: the kinds that `where` names, or else ours."""
+        return replace(where, kinds=where.kinds or self.kinds)
 
 
 class Notice(Value):

@@ -24,7 +24,7 @@ from everkept.retrieval.profile import (
     Profile,
     Strategy,
 )
-from everkept.retrieval.words import asked, by_tiers
+from everkept.retrieval.words import by_tiers
 from everkept.values import Value, replace
 
 Accesses = Callable[[int, Sequence[str]], Awaitable[Mapping[str, Access]]]
@@ -125,7 +125,7 @@ def _offset(cursor: str | None) -> int:
 
 
 def _settled(place: Place, profile: Profile, as_of: int | None) -> Place:
-    where = asked(place, profile)
+    where = profile.narrow(place.where)
     if as_of is not None:
         known = min(as_of, as_of if where.created_before is None else where.created_before)
         where = replace(where, created_before=known)

@@ -9,7 +9,6 @@ from everkept.core.records import Match, Record, Where
 from everkept.errors import InvalidInput
 from everkept.language.words import Query, WordQuery, parse_query
 from everkept.retrieval.profile import Found, Hit, Place, Profile, Tier
-from everkept.values import replace
 
 TIERS: tuple[Tier, ...] = ("expression", "all", "any", "substring")
 
@@ -58,11 +57,6 @@ async def page_by_tiers(
     return MatchedPage([])
 
 
-def asked(place: Place, profile: Profile) -> Where:
-    """Which records of the place the profile is about."""
-    return replace(place.where, kinds=place.where.kinds or profile.kinds)
-
-
 def _readings(query: Query, wanted: Tier | None) -> list[tuple[Tier, WordQuery | None]]:
     """Return the tiers that the query has, or the one that is wanted."""
     readings: dict[Tier, WordQuery | None] = {
@@ -82,7 +76,7 @@ async def _found(
 ) -> list[tuple[int, Match]]:
     found: list[tuple[int, Match]] = []
     for number, place in enumerate(places):
-        ask = _question(place.store, words, text, asked(place, profile), profile)
+        ask = _question(place.store, words, text, profile.narrow(place.where), profile)
         found += [(number, match) for match in await _enough(ask, profile, needed)]
     if len(places) > 1:
         found.sort(key=lambda entry: -entry[1].score)

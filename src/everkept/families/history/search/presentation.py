@@ -23,7 +23,7 @@ from everkept.families.history.search.ranking import (
     sought_by,
     without_masks,
 )
-from everkept.language.sentences import sentences
+from everkept.language.sentences import has_block, sentences
 from everkept.language.telling_words import stems
 from everkept.retrieval.excerpts import Sought, excerpt
 from everkept.retrieval.profile import Hit
@@ -332,8 +332,3 @@ def on_one_line(text: str) -> str:
     if not has_block(text):
         return text
     return _BLOCK.sub(lambda block: f"`{block['line'].strip().replace('`', '')}` … ", text)
-
-
-def has_block(text: str) -> bool:
-    """Tell at once whether a text has fences, as looking for a whole block takes far longer."""
-    return "```" in text or "~~~" in text

@@ -19,7 +19,6 @@ from everkept.families.history.search.filters import (
     projects_meant,
 )
 from everkept.families.history.search.presentation import (
-    has_block,
     presented,
     stats_of,
     surroundings,
@@ -36,6 +35,7 @@ from everkept.families.history.search.ranking import (
     without_masks,
 )
 from everkept.families.history.search.similar import question, similar
+from everkept.language.sentences import has_block
 from everkept.language.telling_words import stems
 from everkept.retrieval.profile import Found, Notice
 from everkept.retrieval.topics import key_topics
