@@ -30,7 +30,7 @@ TOKENS = {
     "sendgrid key": "SG" + "." + MIXED[:22] + "." + MIXED[:38],
     "twilio key": "S" + "K" + "0123456789abcdef" * 2,
     "digitalocean token": "do" + "p_v1_" + "0123456789abcdef" * 4,
-    "everkept token": "rc" + "l_" + MIXED + "abc",
+    "everkept token": "ev" + "k_" + MIXED + "abc",
 }
 
 
