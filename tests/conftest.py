@@ -1,12 +1,15 @@
 """What every test may use."""
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from everkept.core.ports import Library
+from everkept.engines.sqlite.library import SqliteLibrary
 
 # No test is about time: a busy machine must not change what one says.
 settings.register_profile("whatever it takes", deadline=None)
@@ -60,6 +63,14 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 def no_own_cache(cache_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers that a test starts leave nothing in a developer's own cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", cache_folder)
+
+
+@pytest.fixture
+async def library(tmp_path: Path) -> AsyncIterator[Library]:
+    """An empty library; tests/contracts hold the other engines equal to this one."""
+    library = SqliteLibrary(tmp_path / "data")
+    yield library
+    await library.close()
 
 
 @pytest.fixture

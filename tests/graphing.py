@@ -10,7 +10,6 @@ from typing import Any, cast
 from banking import Banking, HomeRecords, bank_in
 from everkept.core.ports import Library, RecordStore
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.graph.doc_pointers import DocPointerTools
 from everkept.families.bank.graph.tools import GraphTools
@@ -76,11 +75,9 @@ class Graphing:
 
 @asynccontextmanager
 async def graph_in(
-    home: Path, engine: str = "memory", *, mask: bool = True, library: Library | None = None
+    home: Path, *, mask: bool = True, library: Library | None = None
 ) -> AsyncGenerator[Graphing, None]:
-    library = library or (
-        MemoryLibrary() if engine == "memory" else SqliteLibrary(home / "library")
-    )
+    library = library or MemoryLibrary()
     async with bank_in(home / "project", library=library) as banking:
         mirror = SilentMirror()
         offer(banking, HomeRecords(library), mirror, mask=mask)

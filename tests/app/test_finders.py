@@ -9,8 +9,6 @@ from everkept.app.projects import ProjectRule
 from everkept.core.ports import Library
 from everkept.core.searching import Finder, Finding, SearchType
 from everkept.core.sessions import Call, Session
-from everkept.engines.memory.library import MemoryLibrary
-from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NotFound
 from everkept.families.graph.toolset import GraphTools
 from everkept.tools.toolset import Toolset
@@ -19,13 +17,6 @@ from searching import Searched, searched_in
 
 MEANING: tuple[SearchType, ...] = ("semantic",)
 RELATIONS: tuple[SearchType, ...] = ("graph", "semantic")
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def library(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Library]:
-    made: Library = MemoryLibrary() if request.param == "memory" else SqliteLibrary(tmp_path)
-    yield made
-    await made.close()
 
 
 def call(session: str = "one") -> Call:

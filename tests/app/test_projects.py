@@ -1,6 +1,5 @@
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -13,20 +12,17 @@ from everkept.core.ports import Library
 from everkept.core.records import Where
 from everkept.core.sessions import Call, Session
 from everkept.core.times import now
-from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NoActiveProject, NotFound, ProjectArchived, ProjectOff
 from making import batch, entity
 from processes import acting
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def library(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Library]:
-    library = MemoryLibrary() if request.param == "memory" else SqliteLibrary(tmp_path / "data")
+@pytest.fixture
+async def library(library: Library) -> Library:
     for name in ("called", "session", "configured"):
         await library.create(name, "")
-    yield library
-    await library.close()
+    return library
 
 
 @pytest.fixture

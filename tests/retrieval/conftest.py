@@ -1,22 +1,15 @@
 """Stores to search in, of both engines."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from everkept.core.ports import Library
-from everkept.engines.memory.library import MemoryLibrary
-from everkept.engines.sqlite.library import SqliteLibrary
 from shelving import Shelf
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def library(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Library]:
-    library: Library = MemoryLibrary() if request.param == "memory" else SqliteLibrary(tmp_path)
+@pytest.fixture
+async def library(library: Library) -> Library:
     await library.create("one", "")
-    yield library
-    await library.close()
+    return library
 
 
 @pytest.fixture

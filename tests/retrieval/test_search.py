@@ -1,5 +1,4 @@
-from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -8,9 +7,7 @@ from hypothesis import strategies as st
 
 from everkept.core.ports import Access, Library, RecordStore
 from everkept.core.records import Batch, Insert, Record, Where
-from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
-from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput
 from everkept.retrieval.profile import Place, Profile
 from everkept.retrieval.search import search
@@ -287,10 +284,8 @@ FACTS = {
 }
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RecordStore]:
-    library: Library = MemoryLibrary() if request.param == "memory" else SqliteLibrary(tmp_path)
-    await library.create("one", "")
+@pytest.fixture
+async def store(library: Library) -> RecordStore:
     _, store = await library.open("one")
     steps: list[Insert] = []
     for at, (name, texts) in enumerate(FACTS.items(), start=1):
@@ -302,8 +297,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             for i, text in enumerate(texts)
         ]
     await store.commit(Batch(tuple(steps), 1, "test"))
-    yield store
-    await library.close()
+    return store
 
 
 async def names(store: RecordStore, query: str, limit: int = 10) -> list[str]:

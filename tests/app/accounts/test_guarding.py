@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from everkept.core.projects import Project, Status
 from everkept.core.records import Where
 from everkept.core.times import now
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import (
     Conflict,
     EverkeptError,
@@ -31,13 +30,11 @@ from standing_by import PATIENCE, standing_by
 ANNA, BOB, BERLIN = Account("anna"), Account("bob"), Account("berlin", is_peer=True)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def library(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Library]:
-    library = MemoryLibrary() if request.param == "memory" else SqliteLibrary(tmp_path / "data")
+@pytest.fixture
+async def library(library: Library) -> Library:
     for user in (ANNA, BOB, BERLIN):
         await Accounts(library, now).create_token(user.name, "", peer=user.is_peer)
-    yield library
-    await library.close()
+    return library
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from everkept.app.exchange.joining import Joined, take_in
 from everkept.app.exchange.writing import export
 from everkept.core.ports import Library
 from everkept.core.records import Delete, Record, Update, Where
-from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput, ProjectArchived
 from everkept.families.memories.identity import text_key
@@ -32,11 +31,10 @@ def clock() -> int:
     return LATER
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def other(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Library]:
+@pytest.fixture
+async def other(tmp_path: Path) -> AsyncIterator[Library]:
     """Where exports are taken in."""
-    in_memory = request.param == "memory"
-    library = MemoryLibrary(clock) if in_memory else SqliteLibrary(tmp_path / "other", clock=clock)
+    library = SqliteLibrary(tmp_path / "other", clock=clock)
     yield library
     await library.close()
 

@@ -1,4 +1,4 @@
-"""A client of the graph's tools, over the reference engine and over the real one."""
+"""A client of the graph's tools."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,19 +7,12 @@ import pytest
 
 from calling import Client
 from everkept.app.app import App
-from everkept.engines.memory.library import MemoryLibrary
 from everkept.settings import load
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def engine(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture
-async def app(engine: str, tmp_path: Path) -> AsyncIterator[App]:
-    library = MemoryLibrary() if engine == "memory" else None
-    app = App(load({"data_dir": tmp_path, "toolsets": "graph"}, {}), library=library)
+async def app(tmp_path: Path) -> AsyncIterator[App]:
+    app = App(load({"data_dir": tmp_path, "toolsets": "graph"}, {}))
     yield app
     await app.close()
 
@@ -33,8 +26,7 @@ async def graph(app: App) -> Client:
 
 
 @pytest.fixture
-async def server_memory(engine: str, tmp_path: Path) -> AsyncIterator[Client]:
-    library = MemoryLibrary() if engine == "memory" else None
-    app = App(load({"data_dir": tmp_path, "dialect": "server-memory"}, {}), library=library)
+async def server_memory(tmp_path: Path) -> AsyncIterator[Client]:
+    app = App(load({"data_dir": tmp_path, "dialect": "server-memory"}, {}))
     yield Client(app)
     await app.close()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from everkept.core.entities import ENTITY, new_entity
-from everkept.core.ports import RecordStore
+from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Insert, Where
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.mirror.changes import Own
@@ -60,10 +60,10 @@ EVENTS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def graph(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Graphing, None]:
+@pytest.fixture
+async def graph(library: Library, tmp_path: Path) -> AsyncGenerator[Graphing, None]:
     """A graph with its mirror."""
-    async with graph_in(tmp_path, request.param) as made:
+    async with graph_in(tmp_path, library=library) as made:
         bank = made.banking
         mirror = Mirror(bank.records, bank.library, bank.clock, mask=True, read_only=False)
         offer(bank, bank.records, mirror)

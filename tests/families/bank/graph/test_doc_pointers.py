@@ -3,13 +3,14 @@ from pathlib import Path
 
 import pytest
 
+from everkept.core.ports import Library
 from everkept.errors import NotFound, Refused
 from graphing import Graphing, graph_in
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def graph(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Graphing, None]:
-    async with graph_in(tmp_path, request.param) as made:
+@pytest.fixture
+async def graph(library: Library, tmp_path: Path) -> AsyncGenerator[Graphing, None]:
+    async with graph_in(tmp_path, library=library) as made:
         made.banking.put("progress.md", "# Progress\n")
         made.banking.put("decisionLog.md", "# Decision Log\n")
         await made.entity("Shop", "service", port=1)

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from banking import HomeRecords
+from everkept.core.ports import Library
 from everkept.core.records import Delete, Insert, Record, Restore, Step, Update, Where
 from everkept.core.times import iso
 from everkept.engines.memory.store import MemoryStore
@@ -19,10 +20,10 @@ from making import batch, entity, note, record_ref
 MANY = 300
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def graph(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Graphing, None]:
+@pytest.fixture
+async def graph(library: Library, tmp_path: Path) -> AsyncGenerator[Graphing, None]:
     """A graph of many entities with an observation each."""
-    async with graph_in(tmp_path, request.param) as made:
+    async with graph_in(tmp_path, library=library) as made:
         entities = [entity(f"e{n}", variant="thing") for n in range(MANY)]
         notes = [note(f"e{n}", f"note {n}") for n in range(MANY)]
         await (await made.store()).commit(batch(*entities, *notes))

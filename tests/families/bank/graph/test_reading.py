@@ -1,6 +1,4 @@
-from collections.abc import AsyncGenerator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,14 +7,8 @@ from everkept.core.entities import ENTITY
 from everkept.core.records import Where
 from everkept.errors import AmbiguousName, NotFound
 from everkept.families.bank.graph import reading as graph_reading
-from graphing import Graphing, graph_in
+from graphing import Graphing
 from making import batch, entity, link, memory
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def graph(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Graphing, None]:
-    async with graph_in(tmp_path, request.param) as made:
-        yield made
 
 
 async def chain(graph: Graphing, *names: str) -> None:

@@ -1,21 +1,13 @@
-from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everkept.errors import AmbiguousName, BankNotFound, InvalidInput, NotFound
 from everkept.tools.tool import Warned
-from graphing import Graphing, graph_in
+from graphing import Graphing
 
 SHOP = "ent_dCaO4uichTpa"
 ORDERS = "ent_C38QptuQfgbA"
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def graph(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Graphing, None]:
-    async with graph_in(tmp_path, request.param) as made:
-        yield made
 
 
 def relation(source: str, verb: str, target: str, **more: Any) -> dict[str, Any]:

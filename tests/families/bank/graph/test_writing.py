@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from graphing import CountingRecords, Graphing, SilentMirror, graph_in, offer
 from making import batch, entity, link
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def graph(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Graphing, None]:
-    async with graph_in(tmp_path, request.param) as made:
-        yield made
 
 
 async def kept(graph: Graphing, kind: str = ENTITY) -> list[Record]:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everkept.engines.memory.library import MemoryLibrary
-from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.core.ports import Library
 from everkept.errors import MarkerMismatch, ReadOnly
 from everkept.families.bank.graph_ids import entity_id
 from mirroring import (
@@ -26,12 +25,10 @@ from mirroring import (
 )
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Mirroring, None]:
-    library = MemoryLibrary() if request.param == "memory" else SqliteLibrary(tmp_path / "data")
+@pytest.fixture
+async def here(library: Library, tmp_path: Path) -> AsyncGenerator[Mirroring, None]:
     async with mirrored(tmp_path, library) as machine:
         yield machine
-    await library.close()
 
 
 async def agree(here: Mirroring) -> None:

@@ -10,7 +10,6 @@ from everkept.core.ports import Library
 from everkept.core.records import Batch, Change, Delete, Update, Where
 from everkept.core.times import iso
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Unavailable
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.model import INDEX_BANK, INDEXED_FILE, SECTION, BankOptions
@@ -22,13 +21,10 @@ from searching import Searched, searched_in
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def searched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Searched]:
-    in_memory = request.param == "memory"
-    library: Library = MemoryLibrary() if in_memory else SqliteLibrary(tmp_path / "data")
+@pytest.fixture
+async def searched(library: Library, tmp_path: Path) -> AsyncIterator[Searched]:
     async with searched_in(tmp_path / "home", library=library) as made:
         yield made
-    await library.close()
 
 
 async def changes(searched: Searched) -> list[Change]:

@@ -1,12 +1,7 @@
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
-from everkept.core.ports import RecordStore
+from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Insert, Link, Record, Step
-from everkept.engines.memory.library import MemoryLibrary
-from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.history.code.linking import links_of
 from everkept.families.history.code.outlines import outline
 from everkept.families.history.code.tracing import Traced, trace
@@ -29,11 +24,9 @@ def post_order(request):
 """
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RecordStore]:
-    library = MemoryLibrary() if request.param == "memory" else SqliteLibrary(tmp_path)
-    yield await library.history()
-    await library.close()
+@pytest.fixture
+async def store(library: Library) -> RecordStore:
+    return await library.history()
 
 
 async def show(

@@ -1,7 +1,5 @@
 """What can be read of past conversations by who may not see those of some folders."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +8,7 @@ from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Weights, Where
 from everkept.core.walking import Hops
 from everkept.embedders.hashing import HashingEmbedder
-from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
-from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NotFound, ProjectOff
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN, HistoryOptions
 from everkept.families.history.search.folder_filter import (
@@ -160,9 +156,8 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def library(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Library]:
-    library = MemoryLibrary() if request.param == "memory" else SqliteLibrary(tmp_path)
+@pytest.fixture
+async def library(library: Library) -> Library:
     store = await library.history()
     code = (Written("def zebra():\n    stripes()", "python", "src/zebra.py", ("zebra",)),)
     await tell(
@@ -175,8 +170,7 @@ async def library(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     await tell(store, "s2", user("The zebra crossing of the blog is painted"), project=BLOG)
     await embed(store)
     await library.assign_workspace(SHOP, await library.create("shop", ""))
-    yield library
-    await library.close()
+    return library
 
 
 @pytest.mark.parametrize(("tool", "arguments"), ASKED)
