@@ -332,11 +332,10 @@ def test_changed_settings_are_answered_at_once(place: Place, tmp_path: Path) -> 
     assert place.file  # of the same start, each time renewed
 
 
-def test_a_gateway_and_fixtures_are_not_kept(place: Place, tmp_path: Path) -> None:
+def test_a_gateway_is_not_kept(place: Place, tmp_path: Path) -> None:
     path = tmp_path / "tools.json"
     path.write_text(json.dumps({"upstream": {"command": "x"}, "tools": []}), "utf-8")
     place.exchange(lines(HELLO, LIST), "--toolsets", "graph,gateway", "--gateway-config", path)
-    place.exchange(lines(HELLO, LIST), "--conformance")
     assert place.files == []
 
 

@@ -22,10 +22,11 @@ from gateway_clients import (
     inspector_through_the_gateway_on_stdio,
     server_memory_behind_the_gateway,
 )
-from inspecting import Inspection, calling, inspect, serve, server, token
+from inspecting import Inspection, calling, inspect, serve, server, started, token
 from mcpb import bundled
 from node_tools import CHECKOUT, Failed, Missing, Node, find_node, install, say
 
+FIXTURES = CHECKOUT / "tests" / "conformance_server.py"
 EXPECTED_FAILURES = CHECKOUT / "tests" / "clients" / "expected-failures-2026-07-28.yml"
 
 
@@ -35,8 +36,7 @@ Run = Callable[[Node, Path], str]
 def conformance(prefix: str, *options: str) -> Run:
     def run(node: Node, scratch: Path) -> str:
         program = str(install(node, prefix) / "dist" / "index.js")
-        fixtures = ("--no-token", "--conformance", "--project", "conformance")
-        with server(scratch / "data", *fixtures) as url:
+        with started([sys.executable, str(FIXTURES), str(scratch / "data")]) as url:
             done = node.run(program, "server", "--url", url, *options)
         counts = re.search(r"Total: (\d+ passed, \d+ failed)", done.stdout)
         if done.returncode != 0 or counts is None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from node_tools import PATIENCE, Failed, Node, install
@@ -17,11 +17,16 @@ from node_tools import PATIENCE, Failed, Node, install
 Inspection = tuple[list[str], int, str]
 
 
+def server(data_dir: Path, *options: str) -> AbstractContextManager[str]:
+    """Start a server on a free port, and give its address."""
+    return started([*serve(data_dir), "--transport", "http", "--port", "0", *options])
+
+
 @contextmanager
-def server(data_dir: Path, *options: str) -> Generator[str, None, None]:
-    """A server on a free port, and its address. It must end well when it is told to."""
+def started(command: Sequence[str]) -> Generator[str, None, None]:
+    """Start a server that prints its address, and give that. It must end well when told to."""
     process = subprocess.Popen(
-        [*serve(data_dir), "--transport", "http", "--port", "0", *options],
+        command,
         encoding="utf-8",
         env=environment(),
         stderr=subprocess.PIPE,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from conformance_fixtures import add_fixtures
 from everkept.transports.asgi import CREDENTIAL
-from everkept.transports.conformance import add_fixtures
 from everkept.transports.connection import Connection, Notices
 from everkept.transports.dispatch import Dispatcher, Request
 from everkept.transports.http_endpoint import Endpoint

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everkept.transports.conformance import add_fixtures
+from conformance_fixtures import add_fixtures
 from everkept.transports.dispatch import Dispatcher, Request
 from everkept.transports.http_endpoint import Endpoint
 from http_client import Exchange, request, stateless

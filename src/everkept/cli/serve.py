@@ -13,7 +13,7 @@ import click
 
 from everkept.app.app import App
 from everkept.cli.options import common
-from everkept.cli.server import checked_settings, make_dispatcher, serve_stdio
+from everkept.cli.server import checked_settings, serve_stdio
 from everkept.core.conditions import answering
 from everkept.errors import InvalidInput, Refused, StoreAway
 from everkept.settings import (
@@ -91,7 +91,6 @@ def _http_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--no-token", is_flag=True, default=None, help="HTTP on loopback without a token.")
 @_http_options
 @_bank_options
-@click.option("--conformance", is_flag=True, default=None, hidden=True)
 @click.pass_obj
 def serve(start: "Start | None", as_json: bool, debug: bool, **flags: Any) -> None:
     """Serve assistants over MCP, on stdio or HTTP."""
@@ -125,7 +124,7 @@ def _serve_http(settings: Settings) -> None:
                 from everkept.transports.http import serve_http
 
                 port = listening.getsockname()[1]
-                dispatcher = make_dispatcher(app)
+                dispatcher = Dispatcher(app)
                 await serve_http(
                     dispatcher,
                     listening,

@@ -117,7 +117,7 @@ def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "Start | No
         app = App(settings)
         try:
             app.start()
-            dispatcher = make_dispatcher(app)
+            dispatcher = Dispatcher(app)
             if start is not None and (start.kept or _decisive_files(app)):
                 start.flags = _plain_flags(flags)
                 check_answers(dispatcher, start, lambda: _decisive_files(app))
@@ -132,7 +132,7 @@ def serve_stdio(settings: Settings, flags: Mapping[str, Any], start: "Start | No
 
 def _decisive_files(app: App) -> list[str] | None:
     """Return the files that decide a server's first answers; None if more than files does."""
-    if app.gateway is not None or app.settings.conformance:
+    if app.gateway is not None:
         return None
     package = f"{everkept.__name__}."
     modules = [module for name, module in sys.modules.items() if name.startswith(package)]
@@ -145,13 +145,3 @@ def _plain_flags(flags: Mapping[str, Any]) -> dict[str, Any] | None:
     if any(flags[name] is not None for name in SECRET_FLAGS):
         return None
     return {name: str(value) if isinstance(value, Path) else value for name, value in flags.items()}
-
-
-def make_dispatcher(app: App) -> Dispatcher:
-    """Return the methods of the protocol, with fixtures if they are asked for."""
-    dispatcher = Dispatcher(app)
-    if app.settings.conformance:
-        from everkept.transports.conformance import add_fixtures
-
-        add_fixtures(dispatcher)
-    return dispatcher

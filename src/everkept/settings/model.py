@@ -125,5 +125,3 @@ class Settings(Value):
     log_level: LogLevel = "warning"
     #: What clients should start, where it is not this program itself. `./run` sets it.
     launcher: str | None = None
-    #: Offer the fixtures of the protocol's conformance suite. For developers.
-    conformance: bool = False

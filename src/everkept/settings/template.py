@@ -9,7 +9,7 @@ from everkept.settings.values import choices_of
 from everkept.values import MISSING, fields
 
 # Set by a launcher or for one run; in a file they would surprise.
-_ELSEWHERE = NOT_IN_A_FILE | {"path", "session_id", "launcher", "conformance"}
+_ELSEWHERE = NOT_IN_A_FILE | {"path", "session_id", "launcher"}
 
 _DESCRIBED = re.compile(r"#: (?P<text>.+)\n\s+(?P<name>\w+):")
 

@@ -1,7 +1,6 @@
-"""What the protocol's conformance suite expects to find in a server under test.
+"""Tools, resources and prompts that the protocol's conformance suite expects in a server.
 
-For developers, behind a hidden flag: tools, resources and prompts that do nothing useful, beside
-the real ones and through the same dispatch table.
+They stand beside the real ones and go through the same dispatch table.
 """
 
 import asyncio
@@ -9,9 +8,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
-from everkept.core.sessions import Call
-from everkept.tools.tool import Result, Tool
-from everkept.transports.conformance_rounds import (
+from conformance_rounds import (
     ROOTS,
     Answers,
     Question,
@@ -20,6 +17,8 @@ from everkept.transports.conformance_rounds import (
     sample,
     text_block,
 )
+from everkept.core.sessions import Call
+from everkept.tools.tool import Result, Tool
 from everkept.transports.connection import JSON
 from everkept.transports.dispatch import (
     INVALID_PARAMS,
@@ -41,7 +40,7 @@ WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQIAAAAAAA=="
 
 
 def add_fixtures(dispatcher: Dispatcher) -> None:
-    """Puts the fixtures beside what the dispatcher offers."""
+    """Put the fixtures beside what the dispatcher offers."""
     dispatcher.more_tools += [_declared(name) for name in TOOLS]
     handlers = _Fixtures(dispatcher).handlers()
     dispatcher.methods.update(handlers)
