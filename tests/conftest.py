@@ -12,17 +12,53 @@ from everkept.core.ports import Library
 from everkept.engines.sqlite.library import SqliteLibrary
 
 # No test is about time: a busy machine must not change what one says.
-settings.register_profile("whatever it takes", deadline=None)
-settings.load_profile("whatever it takes")
+settings.register_profile("quick", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=100)
+settings.load_profile("quick")
 
-
-RECORDS = Path(__file__).parent / "golden" / "records"
+ROOT = Path(__file__).parent.parent
+RECORDS = ROOT / "tests" / "golden" / "records"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--renew-golden", action="store_true", help="Write the golden records instead of comparing."
     )
+    parser.addoption(
+        "--all", action="store_true", dest="all_of_all", help="Run the thorough tests too."
+    )
+    parser.addoption(
+        "--all-of",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="Run the thorough tests of this folder too.",
+    )
+
+
+def is_thorough(config: pytest.Config, path: Path) -> bool:
+    """Return whether the tests of a file run in full."""
+    folders = [ROOT / folder for folder in config.getoption("--all-of")]
+    return config.getoption("--all") or any(path.is_relative_to(folder) for folder in folders)
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Choose how many examples the properties of a module get; they read it as they are made."""
+    if isinstance(collector, pytest.Module):
+        chosen = is_thorough(collector.config, collector.path)
+        settings.load_profile("thorough" if chosen else "quick")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the thorough tests, unless they are asked for."""
+    left_out = [
+        item
+        for item in items
+        if item.get_closest_marker("thorough") and not is_thorough(config, item.path)
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture(scope="session")

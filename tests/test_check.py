@@ -1,8 +1,9 @@
-"""`test` runs a few tests that fail once more, and tells of those that were unsteady."""
+"""`test` runs a few tests that fail once more, and `test --changed` chooses thorough ones."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def test_bytecode_is_kept():
 def checked(project: Path, *tests: str) -> subprocess.CompletedProcess[str]:
     """What the checks say of a project that has these tests."""
     (project / "tools").mkdir()
-    shutil.copy(PROJECT / "tools/check.py", project / "tools")
+    for name in ("check.py", "changed.py"):
+        shutil.copy(PROJECT / "tools" / name, project / "tools")
     (project / "pyproject.toml").write_text('[tool.pytest.ini_options]\ntestpaths = ["tests"]\n')
     (project / "tests").mkdir()
     for number, text in enumerate(tests):
@@ -74,3 +76,79 @@ def test_everything_else_that_fails_fails_the_checks(
     assert done.stderr.endswith("failed: tests\n")
     assert "unsteady" not in done.stderr
     assert done.stdout.count("test session starts") == runs
+
+
+CHANGED = runpy.run_path(str(PROJECT / "tools/changed.py"))
+
+
+@pytest.mark.parametrize(
+    ("path", "folders"),
+    [
+        ("src/everkept/engines/postgres/store.py", ["contracts", "engines/postgres", "journeys"]),
+        ("src/everkept/families/bank/text/headings.py", ["families/bank"]),
+        ("src/everkept/core/words.py", ["contracts", "core"]),
+        ("src/everkept/errors.py", []),
+        ("tests/journeys/test_off.py", ["journeys"]),
+        ("tests/test_docs.py", []),
+        ("docs/tools.md", []),
+    ],
+)
+def test_a_changed_path_has_its_tests_run_in_full(path: str, folders: list[str]) -> None:
+    assert CHANGED["options_for"]([path]) == [f"--all-of=tests/{folder}" for folder in folders]
+
+
+@pytest.mark.parametrize("path", ["pyproject.toml", "requirements/dev.txt", "tests/conftest.py"])
+def test_what_all_tests_use_has_everything_run_in_full(path: str) -> None:
+    assert CHANGED["options_for"](["docs/tools.md", path]) == ["--all"]
+
+
+def git(folder: Path, *arguments: str) -> None:
+    known = ["-c", "user.name=test", "-c", "user.email=test@example.com"]
+    subprocess.run(["git", *known, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def test_the_last_commit_on_record_is_compared_with(tmp_path: Path) -> None:
+    options = CHANGED["options_since_record"]
+    assert options(tmp_path) == []
+    git(tmp_path, "init", "--initial-branch=main")
+    (tmp_path / "src/everkept/hooks").mkdir(parents=True)
+    (tmp_path / "src/everkept/hooks/entry.py").write_text("1\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "first")
+    assert options(tmp_path) == []
+    git(tmp_path, "update-ref", "refs/remotes/origin/main", "HEAD")
+    (tmp_path / "src/everkept/hooks/entry.py").write_text("2\n")
+    git(tmp_path, "commit", "-am", "second")
+    git(tmp_path, "commit", "--allow-empty", "-m", "third")
+    assert options(tmp_path) == ["--all-of=tests/hooks"]  # since origin/main
+    git(tmp_path, "update-ref", "refs/remotes/origin/main", "HEAD")
+    assert options(tmp_path) == []  # since the commit before
+    git(tmp_path, "tag", "v1.0")
+    assert options(tmp_path) == ["--all"]
+
+
+THOROUGH = """
+import pytest
+
+@pytest.mark.thorough
+def test_thorough(): pass
+
+def test_quick(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "passed"),
+    [([], 2), (["--all"], 4), (["--all-of=tests/one"], 3), (["--all-of=tests/on"], 2)],
+)
+def test_thorough_tests_run_where_they_are_asked_for(
+    tmp_path: Path, options: list[str], passed: int
+) -> None:
+    shutil.copy(PROJECT / "pyproject.toml", tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / "tests" / name).mkdir(parents=True)
+        (tmp_path / "tests" / name / f"test_{name}.py").write_text(THOROUGH)
+    shutil.copy(PROJECT / "tests/conftest.py", tmp_path / "tests")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, text=True)
+    assert f"{passed} passed" in done.stdout, done.stdout + done.stderr

@@ -1,6 +1,8 @@
 """Runs every check of the project, in the environment it is started from.
 
-`--only NAME` runs the named check; any other argument goes to pytest, which then runs alone.
+`--all` runs the thorough tests too, `--changed` those that belong to what has changed since the
+last commit on record. `--only NAME` runs the named check. Any other argument goes to pytest,
+which then runs alone.
 
 Where a few tests fail among all of them, these are run once more and alone: what passes then is
 told at the end as unsteady, and fails nothing.
@@ -20,6 +22,8 @@ from argparse import ArgumentParser
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from changed import options_since_record
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -46,13 +50,18 @@ ROOM = 4 * 1024**3  # bytes; the tests take a fifth of that
 def main() -> int:
     parser = ArgumentParser(prog="test", description=__doc__, add_help=False, allow_abbrev=False)
     parser.add_argument("--only", action="append", choices=CHECKS, default=[])
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--changed", action="store_true")
     options, for_pytest = parser.parse_known_args()
+    extent = ["--all"] if options.all else []
+    if options.changed and not options.all:
+        extent = options_since_record(CHECKOUT)
     # What the tests wrote into memory goes also when somebody ends us.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     if for_pytest and not options.only:
-        return _run(["pytest", *for_pytest]).returncode
+        return _run(["pytest", *extent, *for_pytest]).returncode
     names = options.only or list(CHECKS)
-    failed = [name for name in names if not _passes(name, for_pytest)]
+    failed = [name for name in names if not _passes(name, [*extent, *for_pytest])]
     if failed:
         sys.stderr.write(f"failed: {', '.join(failed)}\n")
     return 1 if failed else 0

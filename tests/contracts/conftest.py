@@ -1,4 +1,8 @@
-"""Every engine, so that one suite holds all of them to the same promises."""
+"""Every engine, so that one suite holds all of them to the same promises.
+
+The whole suite runs on the engines that differ; on their variants it does with --all, and
+otherwise a few tests do, which are marked `smoke`.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from itertools import count
@@ -61,6 +65,14 @@ ENGINES: dict[str, Callable[[Path, Clock], Library]] = {
     "surreal-3": lambda _, clock: surreal_served(3, clock),
     "postgres": lambda _, clock: postgres_served(clock),
 }
+VARIANTS = ENGINES.keys() - {"memory", "sqlite", "surreal-3", "postgres"}
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave the variants of an engine to the thorough tests."""
+    engine = item.callspec.params.get("library") if hasattr(item, "callspec") else None
+    if engine in VARIANTS and not item.get_closest_marker("smoke"):
+        item.add_marker("thorough")
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from everkept.core.ports import Library
 from everkept.engines.memory.library import MemoryLibrary
 from making import batch, entity
 
+pytestmark = pytest.mark.smoke  # every library says what it is
+
 
 async def test_a_library_says_what_it_is_kept_in(library: Library) -> None:
     condition = library.condition

@@ -1,5 +1,7 @@
 """What is copied from elsewhere, which memories nobody asked for, and whose a folder is."""
 
+import pytest
+
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Update, Where
 from making import DAY_ONE, MILLISECOND, batch, entity, note
@@ -38,6 +40,7 @@ async def test_a_project_knows_its_folders(library: Library) -> None:
     assert await library.workspaces_of(await library.create("other", "")) == []
 
 
+@pytest.mark.smoke
 async def test_a_change_that_was_made_elsewhere_keeps_its_moment(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada")))
     there = DAY_ONE + 5

@@ -23,6 +23,7 @@ async def state(store: RecordStore) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.smoke
 async def test_the_same_batch_again_gives_its_change_and_does_nothing(store: RecordStore) -> None:
     first = await store.commit(ADA)
     before = await state(store)
@@ -85,6 +86,7 @@ async def test_it_happens_once_whoever_commits_it_again(
     assert await other.changes() == [first]
 
 
+@pytest.mark.smoke
 async def test_it_happens_once_where_several_commit_it_at_the_same_time(
     library: Library, store: RecordStore
 ) -> None:

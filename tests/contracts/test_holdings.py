@@ -117,6 +117,7 @@ async def test_whoever_takes_over_answers_as_the_other_does(
     assert await everything(library) == await everything(elsewhere)
 
 
+@pytest.mark.smoke
 async def test_what_a_library_holds_can_be_taken_over(library: Library, elsewhere: Library) -> None:
     await fill(library)
     await elsewhere.take_over(await library.holdings())

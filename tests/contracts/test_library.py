@@ -46,6 +46,7 @@ async def test_projects_are_listed_by_name(library: Library) -> None:
     assert await names(library, "archived") == ["b"]
 
 
+@pytest.mark.smoke
 async def test_projects_share_nothing(library: Library) -> None:
     for name in ("one", "two"):
         await library.create(name, "")
@@ -135,6 +136,7 @@ async def test_a_name_may_be_anything_that_people_write(library: Library, name: 
     assert await names(library) == []
 
 
+@pytest.mark.smoke
 async def test_an_archived_project_is_refused_and_comes_back_as_it_was(library: Library) -> None:
     created = await library.create("shop", "")
     _, store = await library.open("shop")
@@ -180,6 +182,7 @@ async def test_restoring_what_is_not_archived_is_a_conflict(library: Library) ->
     assert (await library.project("shop")).status == "active"
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("archived", [False, True])
 async def test_a_deleted_project_is_gone_and_its_name_is_free(
     library: Library, *, archived: bool
@@ -241,6 +244,7 @@ async def test_notes_are_found_by_the_beginning_of_their_key(library: Library) -
     assert await library.notes("none") == {}
 
 
+@pytest.mark.smoke
 async def test_a_note_is_kept_replaced_and_taken_away(library: Library) -> None:
     await library.set_note("default", "shop")
     await library.set_note("other", "")
@@ -254,6 +258,7 @@ async def test_a_note_is_kept_replaced_and_taken_away(library: Library) -> None:
     assert await library.note("other") == ""
 
 
+@pytest.mark.smoke
 async def test_tokens_are_known_by_their_hashes_until_they_are_removed(library: Library) -> None:
     laptop, phone = Token("1", "laptop", 20), Token("2", "phone", 10)
     await library.add_token(laptop, "hash of laptop")
@@ -275,6 +280,7 @@ async def test_a_token_is_added_once(library: Library) -> None:
     assert len(await library.tokens()) == 1
 
 
+@pytest.mark.smoke
 async def test_a_closed_library_may_be_closed_again(library: Library) -> None:
     await library.create("shop", "")
     await library.close()

@@ -39,6 +39,7 @@ async def test_whoever_asks_for_a_project_learns_that_it_is_off(library: Library
     assert [each.is_off for each in await library.projects()] == [False, True]
 
 
+@pytest.mark.smoke
 async def test_what_is_off_is_on_again_as_it_was(library: Library) -> None:
     made = await library.create("shop", "")
     _, store = await library.open("shop")

@@ -51,6 +51,7 @@ async def test_a_new_library_was_asked_nothing(library: Library) -> None:
     assert await library.forget_searches() == 0
 
 
+@pytest.mark.smoke
 async def test_a_search_comes_back_as_it_was_kept(library: Library) -> None:
     asked = [
         search("größe 日本", session="one", filters={"days": 7, "files": ["ä.py"], "deep": None}),

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from everkept.core.ports import Library
 from everkept.core.usage import Usage
 from making import DAY_ONE, batch, entity
@@ -23,6 +25,7 @@ async def test_counts_come_back_as_they_were_kept(library: Library) -> None:
     assert await library.usage() == kept
 
 
+@pytest.mark.smoke
 async def test_counts_are_added_to_those_that_are_there(library: Library) -> None:
     await library.add_usage([calls("search", 2, errors=1, each=30.0, at=5), calls("read", each=1)])
     await library.add_usage([calls("search", each=4.5, at=3)])

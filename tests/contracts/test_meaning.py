@@ -91,6 +91,7 @@ async def test_those_who_wait_come_whole(store: RecordStore) -> None:
     assert child.parent == "Ada"
 
 
+@pytest.mark.smoke
 async def test_a_vector_is_for_the_version_it_was_made_of(store: RecordStore) -> None:
     await store.commit(batch(memory("a"), memory("b"), memory("c")))
     await store.commit(batch(Update("a", {"text": "new"}, 1), Delete(record_ref("b"))))
@@ -152,6 +153,7 @@ async def test_vectors_come_back_as_they_were_given(store: RecordStore) -> None:
     assert await store.vectors(MODEL, []) == {}
 
 
+@pytest.mark.smoke
 async def test_the_nearest_come_first_with_their_cosines(store: RecordStore) -> None:
     await compass(store)
     matches = await store.near(MODEL, direction(10), Where(), 3)
@@ -262,6 +264,7 @@ async def test_many_that_do_not_fit_leave_room_for_those_that_do(store: RecordSt
     assert len(await near(store, 0, Where(sessions=("0",)), limit=400)) == 250
 
 
+@pytest.mark.smoke
 async def test_accesses_are_added_up_and_are_no_change(store: RecordStore) -> None:
     await store.commit(batch(memory("a"), memory("b"), memory("c")))
     revision = await store.revision()
@@ -304,6 +307,7 @@ async def test_the_size_is_told_in_bytes(store: RecordStore) -> None:
     assert await store.size() in {0, *range(50_000, 1_000_000)}
 
 
+@pytest.mark.smoke
 async def test_the_user_has_a_store_of_their_own(library: Library, store: RecordStore) -> None:
     user = await library.user()
     assert await user.scan(Where(deleted=None)) == []

@@ -70,6 +70,7 @@ async def found(store: RecordStore, text: str, where: Where | None = None) -> se
     return {match.id for match in matches}
 
 
+@pytest.mark.smoke
 async def test_a_record_comes_back_with_all_that_is_said_of_it(store: RecordStore) -> None:
     await store.commit(batch(FULL))
     assert await store.get(["full"]) == [FULL]
@@ -205,6 +206,7 @@ async def test_tags_are_found_as_they_are_now(store: RecordStore) -> None:
     assert await ids(store, Where(tags=("old", "new"))) == ["b"]
 
 
+@pytest.mark.smoke
 async def test_a_tally_counts_by_traits_the_living_and_the_deleted(store: RecordStore) -> None:
     assert await store.tally(["memory"]) == []
     await store.commit(
@@ -274,6 +276,7 @@ async def conversation(store: RecordStore) -> None:
     )
 
 
+@pytest.mark.smoke
 async def test_a_turn_is_found_by_the_words_around_it(store: RecordStore) -> None:
     await conversation(store)
     assert await found(store, "kettle") == {"turn 1", "turn 2"}

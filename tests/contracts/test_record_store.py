@@ -72,6 +72,7 @@ async def family(store: RecordStore) -> None:
 KNOWN_LINKS = ["Ada knows Grace", "Grace admires Ada"]
 
 
+@pytest.mark.smoke
 async def test_an_inserted_record_comes_back_as_it_was_given(store: RecordStore) -> None:
     record = Record(
         id="01",
@@ -89,6 +90,7 @@ async def test_an_inserted_record_comes_back_as_it_was_given(store: RecordStore)
     assert await store.get(["01"]) == [record]
 
 
+@pytest.mark.smoke
 async def test_an_inserted_link_comes_back_as_it_was_given(store: RecordStore) -> None:
     given = link("a", "knows", "b", facets={"since": 1840, "where": ["London"]})
     await store.commit(batch(entity("a"), entity("b"), given))
@@ -109,6 +111,7 @@ async def test_what_the_caller_does_to_its_own_facets_later_does_not_reach_the_s
     assert [r.facets for r in await store.get(["a"])] == [{"tags": ["first"]}]
 
 
+@pytest.mark.smoke
 async def test_a_commit_answers_with_the_change_that_the_log_has(store: RecordStore) -> None:
     change = await store.commit(
         Batch(batch(entity("a"), note("a", "n")).steps, DAY_TWO, "create", "client", None)
@@ -137,6 +140,7 @@ async def test_an_empty_batch_leaves_no_trace(store: RecordStore) -> None:
     assert await state(store) == before
 
 
+@pytest.mark.smoke
 async def test_names_are_unique_among_live_siblings(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada")))
     with pytest.raises(Conflict):
@@ -245,6 +249,7 @@ async def test_an_update_of_what_may_not_be_amended_is_a_mistake_and_changes_not
     assert await state(store) == before
 
 
+@pytest.mark.smoke
 async def test_an_update_sets_values_and_counts_the_version(store: RecordStore) -> None:
     await store.commit(batch(entity("Ada", text="old")))
     change = await store.commit(
@@ -271,6 +276,7 @@ async def test_two_updates_of_one_batch_follow_each_other(store: RecordStore) ->
     assert [(r.text, r.version) for r in await store.get(["Ada"])] == [("three", 3)]
 
 
+@pytest.mark.smoke
 async def test_deleting_a_record_takes_its_children_and_links_with_it(store: RecordStore) -> None:
     await family(store)
     change = await store.commit(batch(Delete(record_ref("Ada")), at=DAY_TWO))
@@ -330,6 +336,7 @@ async def test_a_restore_is_for_one_thing_alone(store: RecordStore) -> None:
     assert await store.links(["Ada"]) == []
 
 
+@pytest.mark.smoke
 async def test_restoring_all_that_a_deletion_took_gives_the_state_before(
     store: RecordStore,
 ) -> None:
@@ -434,6 +441,7 @@ async def test_a_scan_gives_what_is_meant_in_the_order_of_arrival(
     assert [record.id for record in await store.scan(where, limit=1)] == expected[:1]
 
 
+@pytest.mark.smoke
 async def test_a_scan_by_name_pages_through_all_that_have_one(store: RecordStore) -> None:
     names = ["Zoe", "ada", "Ärger", "Bob", "日本", "bob-2", "a"]
     variants = [entity("Bob", id="Bob 2", variant="x")]
@@ -587,6 +595,7 @@ async def test_a_child_of_a_parent_renamed_in_the_same_batch_has_the_new_name(
     assert await found(store, "Ada") == []
 
 
+@pytest.mark.smoke
 async def test_words_find_the_text_as_it_is_now(store: RecordStore) -> None:
     await store.commit(batch(entity("a", text="old words")))
     await store.commit(batch(Update("a", {"text": "fresh thoughts"}, 1)))
@@ -657,6 +666,7 @@ async def test_a_part_of_a_text_is_found_as_it_is_written_whatever_its_case(
     assert set(await containing(store, text)) == expected
 
 
+@pytest.mark.smoke
 async def test_a_name_that_contains_the_text_comes_first(store: RecordStore) -> None:
     await store.commit(
         batch(entity("Cup", text="beside the kettle"), entity("Kettle"), note("Cup", "a kettle"))
@@ -668,6 +678,7 @@ async def test_a_name_that_contains_the_text_comes_first(store: RecordStore) -> 
     assert await store.containing("kettle", Where(), 2) == matches[:2]
 
 
+@pytest.mark.smoke
 async def test_links_are_found_from_either_end_oldest_first(store: RecordStore) -> None:
     await store.commit(
         batch(
@@ -728,6 +739,7 @@ async def test_the_log_is_read_without_its_largest_changes(store: RecordStore) -
     assert await sizes(most_edits=2, limit=2) == [1]
 
 
+@pytest.mark.smoke
 async def test_history_is_every_edit_of_one_thing(store: RecordStore) -> None:
     await store.commit(batch(entity("a", text="one"), entity("b"), link("a", "to", "b")))
     await store.commit(batch(Update("a", {"text": "two"}, 1), Update("b", {"text": "x"}, 1)))
@@ -763,6 +775,7 @@ async def test_the_history_of_several_things_is_in_the_order_of_the_log(
     assert await store.history([]) == []
 
 
+@pytest.mark.smoke
 async def test_a_batch_for_one_revision_is_refused_at_another(store: RecordStore) -> None:
     await family(store)
     seen = await store.revision()
@@ -812,6 +825,7 @@ async def test_links_are_found_by_their_verbs_live_or_deleted(store: RecordStore
     assert await verbs(None, "%") == []
 
 
+@pytest.mark.smoke
 async def test_a_purge_removes_a_record_with_all_that_hangs_on_it(store: RecordStore) -> None:
     await family(store)
     await store.commit(batch(Delete(record_ref("lived in London"))))
@@ -879,6 +893,7 @@ async def test_the_revision_differs_after_a_commit(
     assert await store.revision() != before
 
 
+@pytest.mark.smoke
 async def test_all_is_well_with_a_store_after_all_kinds_of_steps(store: RecordStore) -> None:
     await family(store)
     await store.commit(batch(Update("Ada", {"name": "Lovelace"}, 1), Delete(record_ref("Grace"))))

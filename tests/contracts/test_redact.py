@@ -81,6 +81,7 @@ async def everything(store: RecordStore) -> str:
     return repr([records, links, await store.changes()])
 
 
+@pytest.mark.smoke
 async def test_what_a_record_holds_and_held_is_rewritten(store: RecordStore) -> None:
     await filled(store)
     redacted = await store.redact(refs("is", "was", "never", "gone", "nobody", "is"), clean)

@@ -57,6 +57,7 @@ async def fill(store: RecordStore) -> None:
     await store.note_accesses({"Ada": 3, "parser": 1}, LATER)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("page", [1, 2, 5, ALL])
 async def test_a_copy_answers_everything_as_the_original_does(
     store: RecordStore, copy: RecordStore, page: int

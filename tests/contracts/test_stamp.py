@@ -58,6 +58,7 @@ async def test_every_change_makes_the_first_number_grow(filled: RecordStore, cha
     assert after[1] >= before[1]
 
 
+@pytest.mark.smoke
 async def test_a_restored_record_makes_it_grow_again(filled: RecordStore) -> None:
     await filled.commit(batch(Delete(record_ref("Bob"))))
     before = await filled.stamp()

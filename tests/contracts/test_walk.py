@@ -54,6 +54,7 @@ async def ring(store: RecordStore) -> RecordStore:
     return store
 
 
+@pytest.mark.smoke
 async def test_each_link_is_met_once_and_a_circle_ends_the_walk(ring: RecordStore) -> None:
     assert await met(ring, ["a"], Hops(1)) == [["a to c", "a to b", "d to a"]]
     assert await met(ring, ["a"], Hops(9)) == [

@@ -1,0 +1,71 @@
+"""The tests that run in full because of what has changed.
+
+Without a commit to compare with there are none. A release runs everything in full.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+EVERYTHING = ["--all"]
+SOURCE = ("src", "everkept")
+# Whatever lies in these is used by all tests.
+SHARED = ("tests/support/", "tests/conftest.py", "pyproject.toml", "requirements/")
+# Folders of the tests that hold promises of a folder of the source, beside its own.
+PROMISES = {
+    "core": ("contracts",),
+    "engines": ("contracts", "journeys"),
+    "filestores": ("contracts",),
+    "transcripts": ("contracts",),
+    "upstreams": ("contracts",),
+}
+
+
+def options_since_record(checkout: Path) -> list[str]:
+    """Return the options of pytest for what has changed since the last commit on record."""
+    tags = _git(checkout, "tag", "--points-at", "HEAD") or ""
+    if any(tag.startswith("v") for tag in tags.split()):
+        return EVERYTHING
+    base = _last_on_record(checkout)
+    changed = None if base is None else _git(checkout, "diff", "--name-only", base)
+    return options_for((changed or "").splitlines())
+
+
+def options_for(changed: Iterable[str]) -> list[str]:
+    """Return the options of pytest for changed paths."""
+    paths = list(changed)
+    if any(path.startswith(SHARED) for path in paths):
+        return EVERYTHING
+    folders = {folder for path in paths for folder in _folders(Path(path).parts)}
+    return [f"--all-of=tests/{folder}" for folder in sorted(folders)]
+
+
+def _folders(parts: tuple[str, ...]) -> list[str]:
+    """Return the folders of the tests that a path belongs to."""
+    if parts[0] == "tests":
+        return ["/".join(parts[1:-1][:2])] if len(parts) > 2 else []
+    if parts[:2] != SOURCE or len(parts) < 4:
+        return []
+    return ["/".join(parts[2:-1][:2]), *PROMISES.get(parts[2], ())]
+
+
+def _last_on_record(checkout: Path) -> str | None:
+    """Return where this branch left the main one, or else the commit before."""
+    head = _git(checkout, "rev-parse", "HEAD")
+    left = _git(checkout, "merge-base", "HEAD", "origin/main")
+    if left is not None and left != head:
+        return left
+    return _git(checkout, "rev-parse", "--verify", "--quiet", "HEAD~1")
+
+
+def _git(checkout: Path, *arguments: str) -> str | None:
+    """Return what git says; None if it refuses or is missing."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=checkout, check=True, capture_output=True, encoding="utf-8"
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
