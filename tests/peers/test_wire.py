@@ -58,7 +58,7 @@ async def test_an_answer_may_end_with_its_connection(tmp_path: Path) -> None:
 async def test_waiting_can_be_ended(tmp_path: Path) -> None:
     async with standing_in(tmp_path, silent) as there:
         asking = asyncio.create_task(exchanged(there.peer(), "GET", "/peers/info"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await there.was_asked.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):

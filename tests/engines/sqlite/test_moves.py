@@ -56,7 +56,9 @@ async def test_nothing_acknowledged_is_lost_when_a_project_moves_under_its_write
         said = [writer.ask() for writer in writers]
     found = set(await ids(library))
     assert set().union(*(told["acknowledged"] for told in said)) <= found
-    assert set().union(*(told["refusals"] for told in said)) <= {"project_archived", "conflict"}
+    # A file that comes back while it is opened may be refused as `unavailable`: call again.
+    known = {"project_archived", "conflict", "unavailable"}
+    assert set().union(*(told["refusals"] for told in said)) <= known
     assert all(told["after"] for told in said if told["refusals"])
     _, store = await library.open("project")
     assert await store.check() == []

@@ -61,7 +61,7 @@ class Database:
         self._turned.set()
 
     async def becomes(self, status: str) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.reaching.status != status:
                 self._turned.clear()
                 await self._turned.wait()

@@ -185,22 +185,28 @@ async def test_a_statement_that_is_remembered_is_planned_for_its_values(database
 async def test_who_gets_no_connection_in_time_has_stored_nothing(common: Server) -> None:
     database = common.database(layout=COUNTERS, readers=1, writers=1)
     await database.read(count)
-    hurried = common.database(database.schema, layout=COUNTERS, readers=1, time_limit=0.5)
-    go = threading.Event()
+    hurried = common.database(database.schema, layout=COUNTERS, readers=1, time_limit=1)
+    await hurried.read(count)  # it has its connection from here on
+    begun, go = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
 
     def stay(_cursor: Cursor) -> bool:
+        loop.call_soon_threadsafe(begun.set)
         return go.wait(PATIENCE)
 
     staying = asyncio.ensure_future(hurried.read(stay))
-    await asyncio.sleep(0)
+    await begun.wait()
     with pytest.raises(QueryTimeout, match="was in use"):
         await hurried.read(count)
     go.set()
     await asyncio.wait({staying})
 
 
-async def test_what_takes_too_long_is_ended_on_the_server(common: Server) -> None:
-    slow = common.database(layout=COUNTERS, time_limit=1)
+async def test_what_takes_too_long_is_ended_on_the_server(
+    common: Server, database: Database
+) -> None:
+    await database.read(count)
+    slow = common.database(database.schema, layout=COUNTERS, time_limit=1)
     with pytest.raises(QueryTimeout, match="Nothing of this call was stored"):
         await slow.read(lambda c: c.execute("SELECT pg_sleep(61) /* question */"))
     assert common.at_work("/* question */") == 0

@@ -104,7 +104,7 @@ async def test_while_many_come_at_once_the_index_waits(database: Database) -> No
 async def test_the_index_does_not_wait_for_ever(database: Database) -> None:
     keeper = IndexKeeper(database, many=SIZE - 1, every=10, patience=0)
     vectors = await grown_fast(database, keeper)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await is_indexed(database, vectors):
             pass
     await keeper.close()
@@ -133,12 +133,12 @@ async def test_while_an_index_is_made_and_cannot_be_finished_the_answers_are_the
     with psycopg.connect(shared().url) as holding:
         holding.execute(f"UPDATE {database.schema}.vectors SET dims = dims".encode())
         keeper.note(vectors.store, 1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await is_being_made(database):
                 pass
         assert await store.near(MODEL, vector, Where(), 5) == before
         await keeper.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await is_being_made(database):
                 pass
     assert not await is_indexed(database, vectors)
@@ -173,7 +173,7 @@ async def test_a_connection_that_is_lost_meanwhile_is_told_and_the_next_look_men
     with psycopg.connect(shared().url) as holding, caplog.at_level(logging.WARNING):
         holding.execute(f"UPDATE {database.schema}.vectors SET dims = dims".encode())
         keeper.note(vectors.store, 1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (process := await maker(database)) is None:
                 pass
         holding.execute("SELECT pg_terminate_backend(%s)", (process,))
