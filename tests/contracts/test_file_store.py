@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from core.test_files import ATTACKS
 from everkept.core.files import FileInfo
 from everkept.errors import Conflict, InvalidInput, NotFound, Refused, StoreBusy
 from everkept.filestores.locking import Terms
 from filing import STORES, Filing, cancel_at_once, filing, outcome
+from path_attacks import ATTACKS
 
 MEGABYTE = 1_000_000
 
