@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 import proxying
 from everkept.engines.surreal.connecting.sockets import Credentials, SocketConnection
@@ -33,7 +34,8 @@ from everkept.engines.surreal.connecting.sockets import Credentials, SocketConne
 PROGRAM = str(Path(__file__).with_name("surreal_actors.py"))
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
 USER, PASSWORD = "root", "correct horse"
-CORES = (2, 3)
+# Versions, as parameters of a test.
+CORES = (pytest.param(2, marks=pytest.mark.thorough), 3)
 
 _numbers = itertools.count()
 

@@ -20,6 +20,7 @@ from everkept.engines.standby.journal.journal import Journal
 from everkept.engines.standby.library import StandbyLibrary
 from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
 from everkept.engines.surreal.library import SurrealLibrary
+from filing import STORES, Filing, filing
 from making import DAY_ONE, MILLISECOND
 from reading import read_by_room
 from surreal_libraries import library_over
@@ -97,3 +98,10 @@ async def store(library: Library) -> RecordStore:
     await library.create("project", "")
     _, store = await library.open("project")
     return store
+
+
+@pytest.fixture(params=STORES)
+async def files(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Filing]:
+    """A store of a folder that does not exist yet."""
+    async with filing(request.param, tmp_path) as made:
+        yield made

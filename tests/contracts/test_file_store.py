@@ -1,7 +1,6 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,17 +8,10 @@ import pytest
 from everkept.core.files import FileInfo
 from everkept.errors import Conflict, InvalidInput, NotFound, Refused, StoreBusy
 from everkept.filestores.locking import Terms
-from filing import STORES, Filing, cancel_at_once, filing, outcome
+from filing import Filing, cancel_at_once, outcome
 from path_attacks import ATTACKS
 
 MEGABYTE = 1_000_000
-
-
-@pytest.fixture(params=STORES)
-async def files(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Filing]:
-    """A store of a folder that does not exist yet."""
-    async with filing(request.param, tmp_path) as made:
-        yield made
 
 
 def paths(found: list[FileInfo]) -> list[str]:

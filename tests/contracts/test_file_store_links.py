@@ -1,17 +1,6 @@
 """What every file store tells of symbolic links."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
-from filing import STORES, Filing, filing
-
-
-@pytest.fixture(params=STORES)
-async def files(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Filing]:
-    async with filing(request.param, tmp_path) as made:
-        yield made
+from filing import Filing
 
 
 async def test_a_link_tells_where_it_leads(files: Filing) -> None:

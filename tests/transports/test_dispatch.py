@@ -66,13 +66,6 @@ class Client:
         return caught.value
 
 
-@pytest.fixture
-async def dispatcher(tmp_path: Path) -> AsyncIterator[Dispatcher]:
-    app = App(Settings(tmp_path))
-    yield Dispatcher(app)
-    await app.close()
-
-
 @pytest.mark.parametrize("asked", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 async def test_a_known_version_is_agreed_to(dispatcher: Dispatcher, asked: str) -> None:
     answer = await Client(dispatcher)("initialize", protocolVersion=asked)

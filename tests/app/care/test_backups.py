@@ -6,19 +6,13 @@ from typing import Any
 
 import pytest
 
-from caring import backed_up, everything, filled, restored, statement
+from caring import backed_up, everything, restored, statement
 from everkept.app.care.backups import back_up
 from everkept.core.times import now
 from everkept.engines.sqlite.care.keeper import SqliteCare
 from everkept.engines.sqlite.care.scratch import MARK
 from everkept.errors import InvalidInput, NotFound, StoreDamaged
 from processes import acting, said_by
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    filled(tmp_path / "data", "shop", "old", archived=("old",))
-    return tmp_path / "data"
 
 
 @pytest.fixture

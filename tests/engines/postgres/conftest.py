@@ -1,4 +1,4 @@
-"""Servers of PostgreSQL that differ from the shared one."""
+"""Servers of PostgreSQL, and tables of its own for a test."""
 
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from certifying import certificate
+from everkept.engines.postgres.store import PostgresStore
+from postgres_libraries import Shelf, shelf_of
 from postgresing import Encrypted, Server, encrypted, served, shared
 
 PASSWORD = "correct horse"
@@ -51,3 +53,14 @@ async def secure(guarded: Server, proof: Path) -> AsyncGenerator[Encrypted, None
     """The one that wants a password, by a way that wants TLS."""
     async with encrypted(guarded, proof) as proxy:
         yield proxy
+
+
+@pytest.fixture
+async def shelf() -> AsyncGenerator[Shelf, None]:
+    async with shelf_of() as shelf:
+        yield shelf
+
+
+@pytest.fixture
+async def store(shelf: Shelf) -> PostgresStore:
+    return await shelf.library().user()

@@ -1,7 +1,6 @@
 """A library on PostgreSQL that several servers use at once."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
@@ -20,12 +19,6 @@ from postgres_libraries import Shelf, outcomes, shelf_of
 SERVERS = 4
 TASKS = 32
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
-
-
-@pytest.fixture
-async def shelf() -> AsyncIterator[Shelf]:
-    async with shelf_of() as shelf:
-        yield shelf
 
 
 @pytest.fixture

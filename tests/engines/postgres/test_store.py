@@ -1,7 +1,7 @@
 """A store that several servers share: each in its turn, and whatever happens to one of them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from math import inf, nan
 from typing import Any
@@ -18,22 +18,11 @@ from everkept.engines.postgres.store import PostgresStore
 from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived, StoreAway
 from everkept.language.words import AllOf, AnyOf, Phrase, Without, WordQuery
 from making import DAY_ONE, batch, entity, link, memory, note, record_ref
-from postgres_libraries import Shelf, shelf_of
+from postgres_libraries import Shelf
 from postgresing import shared
 from upstreaming import until
 
 SECRET = "hunter2"
-
-
-@pytest.fixture
-async def shelf() -> AsyncGenerator[Shelf, None]:
-    async with shelf_of() as shelf:
-        yield shelf
-
-
-@pytest.fixture
-async def store(shelf: Shelf) -> PostgresStore:
-    return await shelf.library().user()
 
 
 async def test_each_of_two_servers_sees_the_others_commits_at_once(shelf: Shelf) -> None:

@@ -1,7 +1,7 @@
 """A library on SurrealDB that several processes use at once."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from uuid import uuid4
 
 import pytest
@@ -19,16 +19,9 @@ from everkept.errors import (
     StoreTooNew,
 )
 from making import DAY_ONE, batch, entity
-from surreal_libraries import DATABASE, Shelf, shelf_of
-from surrealing import CORES
+from surreal_libraries import DATABASE, Shelf
 
 MANY = 6
-
-
-@pytest.fixture(params=CORES)
-async def shelf(request: pytest.FixtureRequest) -> AsyncIterator[Shelf]:
-    async with shelf_of(request.param) as shelf:
-        yield shelf
 
 
 @pytest.fixture

@@ -174,11 +174,6 @@ HEAVY = {
 }
 
 
-@pytest.fixture
-def past(tmp_path: Path) -> Past:
-    return shop(tmp_path)
-
-
 @pytest.mark.parametrize(("prompt", "told"), GIVEN.items(), ids=lambda text: text[:40])
 def test_the_past_is_given_where_it_is_asked_for_or_just_the_same(
     past: Past, prompt: str, told: str

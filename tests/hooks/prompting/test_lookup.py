@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from asking import ELSEWHERE, HERE, NOW, SESSION, Past, shop
 from everkept.core.driving import driven
 from everkept.core.records import Record, Where
@@ -32,11 +30,6 @@ def found(past: Past, text: str, where: str = HERE, *, everywhere: bool = False)
 
 def texts(looked: Found) -> list[str]:
     return [find.record.text for find in looked.finds]
-
-
-@pytest.fixture
-def past(tmp_path: Path) -> Past:
-    return shop(tmp_path)
 
 
 def test_its_own_names_of_kinds_and_authors_are_those_of_the_others() -> None:

@@ -4,16 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from asking import ELSEWHERE, SESSION, Past, shop
+from asking import ELSEWHERE, SESSION, Past
 from everkept.core.driving import driven
 from everkept.core.tokens import token_count
 
 ASKING = "what did we do yesterday?"
-
-
-@pytest.fixture
-def past(tmp_path: Path) -> Past:
-    return shop(tmp_path)
 
 
 def test_it_names_the_newest_conversations_how_the_last_ended_and_what_is_open(past: Past) -> None:

@@ -1,7 +1,6 @@
 """Taking over what another library has, with names traded and others at work."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -14,15 +13,9 @@ from everkept.engines.postgres.library import PostgresLibrary
 from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived
 from everkept.values import replace
 from making import DAY_ONE, batch, entity
-from postgres_libraries import Shelf, outcomes, shelf_of
+from postgres_libraries import Shelf, outcomes
 
 SERVERS = 4
-
-
-@pytest.fixture
-async def shelf() -> AsyncIterator[Shelf]:
-    async with shelf_of() as shelf:
-        yield shelf
 
 
 @pytest.fixture

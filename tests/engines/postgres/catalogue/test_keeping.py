@@ -1,20 +1,13 @@
 """Notes and tokens, however long they are and whoever writes them."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
 
 from everkept.core.ports import Token
 from everkept.errors import Conflict
-from postgres_libraries import Shelf, shelf_of
-
-
-@pytest.fixture
-async def shelf() -> AsyncIterator[Shelf]:
-    async with shelf_of() as shelf:
-        yield shelf
+from postgres_libraries import Shelf
 
 
 async def test_a_key_may_be_long_and_is_found_by_any_beginning(shelf: Shelf) -> None:

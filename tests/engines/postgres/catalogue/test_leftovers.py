@@ -1,7 +1,6 @@
 """Projects with so many rows that they do not go in the call that puts them out of sight."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
@@ -15,16 +14,10 @@ from everkept.engines.postgres.searching.index_keeping import IndexKeeper
 from everkept.engines.postgres.store import PostgresStore
 from everkept.errors import NotFound
 from making import batch, entity
-from postgres_libraries import Shelf, shelf_of
+from postgres_libraries import Shelf
 from postgresing import shared
 
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
-
-
-@pytest.fixture
-async def shelf() -> AsyncIterator[Shelf]:
-    async with shelf_of() as shelf:
-        yield shelf
 
 
 async def large(shelf: Shelf, library: PostgresLibrary, name: str) -> PostgresStore:

@@ -1,7 +1,6 @@
 """What becomes of the rows of projects that come and go."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -10,16 +9,10 @@ from everkept.core.records import Where
 from everkept.engines.postgres.searching.vector_index import IndexedVectors, build
 from everkept.errors import NotFound, ProjectArchived, StoreBusy
 from making import batch, entity, link
-from postgres_libraries import Shelf, shelf_of
+from postgres_libraries import Shelf
 
 MANY = 5_000
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
-
-
-@pytest.fixture
-async def shelf() -> AsyncIterator[Shelf]:
-    async with shelf_of() as shelf:
-        yield shelf
 
 
 def tables(shelf: Shelf) -> list[str]:

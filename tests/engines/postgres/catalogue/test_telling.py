@@ -1,16 +1,15 @@
 """Who follows hears of everything that others change, and of nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from typing import Any
 
 import psycopg
-import pytest
 
 from everkept.core.copies import PASSING, Holdings
 from everkept.core.ports import Token
 from making import DAY_ONE, batch, entity
-from postgres_libraries import Shelf, shelf_of
+from postgres_libraries import Shelf
 
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
 
@@ -31,12 +30,6 @@ class Ear:
 def next_told(connection: "psycopg.Connection[tuple[Any, ...]]") -> list[str]:
     notices = connection.notifies(timeout=PATIENCE, stop_after=1)
     return [notice.payload for notice in notices]
-
-
-@pytest.fixture
-async def shelf() -> AsyncIterator[Shelf]:
-    async with shelf_of() as shelf:
-        yield shelf
 
 
 async def test_who_follows_hears_of_whatever_others_change(shelf: Shelf) -> None:

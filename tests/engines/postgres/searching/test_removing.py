@@ -1,22 +1,13 @@
 """Who removes what is left of deleted projects."""
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
 
 from everkept.engines.postgres.searching.removing import Remover
 from making import batch, entity
-from postgres_libraries import Shelf, shelf_of
+from postgres_libraries import Shelf
 from postgresing import shared
 
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
-
-
-@pytest.fixture
-async def shelf() -> AsyncIterator[Shelf]:
-    async with shelf_of() as shelf:
-        yield shelf
 
 
 async def left(shelf: Shelf) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from caring import filled, quiet, statement
+from caring import quiet, statement
 from everkept.engines.sqlite.care.copying import (
     HISTORY,
     META,
@@ -21,13 +21,6 @@ from everkept.errors import StoreDamaged
 from processes import acting, said_by
 
 MOMENTS = 300
-
-
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
-    filled(folder, "shop", "old", archived=("old",))
-    return folder
 
 
 def path_of(data: Path, part: str = "projects") -> Path:

@@ -25,12 +25,6 @@ SHOP = "/work/shop"
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
-    filled(tmp_path / "data", "shop", "old", archived=("old",))
-    return tmp_path / "data"
-
-
-@pytest.fixture
 def file(data: Path, tmp_path: Path) -> Path:
     backed_up(data, tmp_path / "copy.zip")
     return tmp_path / "copy.zip"

@@ -1,6 +1,5 @@
 """Taking over what another library has, with names traded and the connection lost."""
 
-from collections.abc import AsyncIterator
 from itertools import count
 
 import pytest
@@ -13,14 +12,7 @@ from everkept.core.switching import Switching
 from everkept.errors import NotFound, ProjectArchived, StoreAway
 from everkept.values import replace
 from making import DAY_ONE, batch, entity
-from surreal_libraries import DATABASE, LosingConnection, Shelf, library_over, shelf_of
-from surrealing import CORES
-
-
-@pytest.fixture(params=CORES)
-async def shelf(request: pytest.FixtureRequest) -> AsyncIterator[Shelf]:
-    async with shelf_of(request.param) as shelf:
-        yield shelf
+from surreal_libraries import DATABASE, LosingConnection, Shelf, library_over
 
 
 def project(name: str, **more: object) -> Project:

@@ -1,7 +1,6 @@
 """What several processes note at once of questions and calls."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -9,19 +8,13 @@ from everkept.core.searching import Search
 from everkept.core.usage import Usage
 from everkept.engines.surreal.catalogue import logs
 from everkept.engines.surreal.library import SurrealLibrary
-from surreal_libraries import Shelf, shelf_of
-from surrealing import CORES
+from surreal_libraries import Shelf
 
 PROCESSES, TIMES = 4, 10
 
 
-@pytest.fixture(params=CORES)
-async def libraries(request: pytest.FixtureRequest) -> AsyncIterator[list[SurrealLibrary]]:
-    async with shelf_of(request.param) as shelf:
-        yield _of_processes(shelf)
-
-
-def _of_processes(shelf: Shelf) -> list[SurrealLibrary]:
+@pytest.fixture
+def libraries(shelf: Shelf) -> list[SurrealLibrary]:
     return [shelf.library() for _ in range(PROCESSES)]
 
 

@@ -11,16 +11,9 @@ from everkept.core.records import Where
 from everkept.engines.surreal.catalogue.shelves import WATCHED
 from everkept.errors import NotFound, ProjectArchived, StoreAway
 from making import DAY_ONE, batch, entity
-from surreal_libraries import DATABASE, LosingConnection, Shelf, library_over, shelf_of
-from surrealing import CORES
+from surreal_libraries import DATABASE, LosingConnection, Shelf, library_over
 
 OWN = {DATABASE}
-
-
-@pytest.fixture(params=CORES)
-async def shelf(request: pytest.FixtureRequest) -> AsyncIterator[Shelf]:
-    async with shelf_of(request.param) as shelf:
-        yield shelf
 
 
 async def lost_at_every_text(

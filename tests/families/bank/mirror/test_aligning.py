@@ -1,24 +1,14 @@
 """What others wrote into a log stays as they wrote it, where the records say the same."""
 
-from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from everkept.core.times import iso
 from everkept.families.bank.graph.lookup import Lookup
 from everkept.families.bank.graph_ids import entity_id, observation_id
 from everkept.families.bank.graph_model import observation_public_id, public_id
-from mirroring import Mirroring, entity_deleted, mirrored, observed, related, upserted
+from mirroring import Mirroring, entity_deleted, observed, related, upserted
 
 SECRET = "Login: password: correcthorse99 is the demo account"
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncGenerator[Mirroring, None]:
-    async with mirrored(tmp_path) as machine:
-        yield machine
 
 
 def note(at: int, text: str, key: str, owner: str, when: str = "") -> dict[str, Any]:

@@ -1,21 +1,10 @@
 """The files below `graph/`: what is kept of them, and what must not be."""
 
-from collections.abc import AsyncGenerator
-from pathlib import Path
-
-import pytest
-
 from everkept.core.records import Ref
 from everkept.families.bank.mirror.log_file import noted_banks
-from mirroring import Mirroring, entity_deleted, mirrored, observed, upserted
+from mirroring import Mirroring, entity_deleted, observed, upserted
 
 SECRET = "Secret Street"
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncGenerator[Mirroring, None]:
-    async with mirrored(tmp_path) as machine:
-        yield machine
 
 
 def holders(here: Mirroring) -> set[str]:

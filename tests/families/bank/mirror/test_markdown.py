@@ -1,21 +1,12 @@
 """The graph for people to read."""
 
-from collections.abc import AsyncGenerator
-from pathlib import Path
-
 import pytest
 
 from everkept.families.bank.mirror.markdown import summary, view
 from everkept.families.bank.mirror.state import GraphState
-from mirroring import Mirroring, mirrored, upserted
+from mirroring import Mirroring, upserted
 
 VIEW = "graph/graph.md"
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncGenerator[Mirroring, None]:
-    async with mirrored(tmp_path) as machine:
-        yield machine
 
 
 async def test_the_view_shows_counts_entities_by_type_and_relations(here: Mirroring) -> None:

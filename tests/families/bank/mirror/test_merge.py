@@ -1,9 +1,7 @@
 """Which of two words counts when a log meets the records, and setting a graph to a state."""
 
-from collections.abc import AsyncGenerator
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,12 +20,6 @@ from mirroring import (
     replay,
     upserted,
 )
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncGenerator[Mirroring, None]:
-    async with mirrored(tmp_path) as machine:
-        yield machine
 
 
 async def set_to(here: Mirroring, log: bytes) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +36,6 @@ NAMES = ("Ada", "Bob", "Cleo", "Dan")
 
 names = st.sampled_from(NAMES)
 verbs = st.sampled_from(("knows", "likes"))
-
-
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncGenerator[Mirroring, None]:
-    async with mirrored(tmp_path) as machine:
-        yield machine
 
 
 def foreign(name: str, at: int) -> dict[str, Any]:

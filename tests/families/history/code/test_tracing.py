@@ -1,6 +1,6 @@
 import pytest
 
-from everkept.core.ports import Library, RecordStore
+from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Insert, Link, Record, Step
 from everkept.families.history.code.linking import links_of
 from everkept.families.history.code.outlines import outline
@@ -22,11 +22,6 @@ from shop.checkout import checkout
 def post_order(request):
     checkout(request.user)
 """
-
-
-@pytest.fixture
-async def store(library: Library) -> RecordStore:
-    return await library.history()
 
 
 async def show(
