@@ -54,8 +54,6 @@ class Machine:
             "EVERKEPT_DATABASE_USER": USER,
             "EVERKEPT_NAMESPACE": schema,
             "EVERKEPT_EMBEDDING_MODEL": "none",
-            # A busy machine must not make an answer shorter.
-            "EVERKEPT_RECALL_TIME_LIMIT": str(HANG),
             "EVERKEPT_DATABASE_TIMEOUT": str(HANG),
         }
         self.server: HttpServer | None = None

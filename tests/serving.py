@@ -35,7 +35,8 @@ def environment() -> dict[str, str]:
     """Ours, without what would change the server's settings."""
     foreign = ("EVERKEPT_", "MEMORY_", "CLAUDE_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    return kept | {"EVERKEPT_CONFIG": "none"}
+    # A busy machine must not make an answer shorter.
+    return kept | {"EVERKEPT_CONFIG": "none", "EVERKEPT_RECALL_TIME_LIMIT": str(HANG)}
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -60,6 +61,7 @@ from everkept.engines.surreal.store import SurrealStore
 from everkept.errors import EverkeptError
 from everkept.language.words import parse_query
 from everkept.values import replace
+from examples import examples
 from making import DAY_ONE
 from postgres_libraries import library_over
 from surrealing import fresh_namespace, shared
@@ -395,12 +397,12 @@ class WithPostgres(Engines):
 
 
 # More by environment for a long night; this many take some twenty seconds for each engine.
-EXAMPLES = int(os.environ.get("EVERKEPT_TEST_EXAMPLES", "60"))
+EXAMPLES = examples(int(os.environ.get("EVERKEPT_TEST_EXAMPLES", "60")))
 
 
-def chosen(examples: int) -> settings:
+def chosen(count: int) -> settings:
     return settings(
-        max_examples=max(examples, 1),
+        max_examples=max(count, 5),
         stateful_step_count=25,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
@@ -409,13 +411,13 @@ def chosen(examples: int) -> settings:
 
 TestSqlite = WithSqlite.TestCase
 TestSqlite.settings = chosen(EXAMPLES)
-TestSurreal = WithSurreal.TestCase
+TestSurreal = pytest.mark.thorough(WithSurreal.TestCase)
 TestSurreal.settings = chosen(EXAMPLES // 6)
 TestNewSurreal = WithNewSurreal.TestCase
 TestNewSurreal.settings = chosen(EXAMPLES // 6)
-TestEmbeddedSurreal = WithEmbeddedSurreal.TestCase
+TestEmbeddedSurreal = pytest.mark.thorough(WithEmbeddedSurreal.TestCase)
 TestEmbeddedSurreal.settings = chosen(EXAMPLES // 12)
-TestSurrealInMemory = WithSurrealInMemory.TestCase
+TestSurrealInMemory = pytest.mark.thorough(WithSurrealInMemory.TestCase)
 TestSurrealInMemory.settings = chosen(EXAMPLES // 12)
 TestPostgres = WithPostgres.TestCase
 TestPostgres.settings = chosen(EXAMPLES // 6)

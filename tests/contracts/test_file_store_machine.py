@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
 from everkept.filestores.names import is_working_file
+from examples import examples
 from filing import STORES, Filing, by_lease, filing, outcome
 from processes import acting
 
@@ -282,6 +283,6 @@ class FileStoreMachine(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("kind", STORES)
 def test_a_store_and_a_dict_agree_though_processes_die(kind: str) -> None:
-    examples = EXAMPLES.get(kind, FEWER)
-    chosen = settings(max_examples=examples, stateful_step_count=20, deadline=None)
+    count = examples(EXAMPLES.get(kind, FEWER))
+    chosen = settings(max_examples=count, stateful_step_count=20, deadline=None)
     run_state_machine_as_test(lambda: FileStoreMachine(kind), settings=chosen)

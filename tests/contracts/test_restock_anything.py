@@ -13,6 +13,7 @@ from everkept.core.ports import Embedded, Library, RecordStore
 from everkept.core.records import Delete, Insert, Link, Record, Ref, Restore, Step, Update, Where
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict
+from examples import examples
 from making import DAY_ONE, batch
 
 
@@ -130,7 +131,7 @@ async def without_use(store: RecordStore) -> dict[str, Any]:
 
 
 FEW = settings(
-    max_examples=15,
+    max_examples=examples(15),
     deadline=None,
     # A store of its own is made for each example.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from everkept.core.upstreams import Upstream
 from everkept.errors import UpstreamError, UpstreamUnavailable
+from examples import examples
 from upstream_tools import ODD, Actor
 from upstreaming import PATIENCE, SCENES, Scene, there
 
@@ -40,7 +41,9 @@ def upstream(scene: Scene) -> Upstream:
 
 @given(st.dictionaries(st.text(), VALUES, max_size=4))
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(30),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 async def test_values_go_there_and_back_as_they_are(
     upstream: Upstream, arguments: dict[str, Any]

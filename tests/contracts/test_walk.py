@@ -11,6 +11,7 @@ from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Delete, Link, Restore, Where
 from everkept.core.walking import Direction, Hops
 from everkept.values import replace
+from examples import examples
 from making import DAY_ONE, batch, entity, link, link_ref, memory, record_ref
 
 ENTITIES, MEMORIES = ["a", "b", "c", "d", "e\0"], ["m", "n"]
@@ -128,7 +129,7 @@ def expected(
 
 
 @settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     # A store of its own is made for each example.
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -8,6 +8,7 @@ from tokenizers.implementations import BertWordPieceTokenizer
 
 from everkept.embedders import onnx
 from everkept.embedders.wordpiece import LONGEST_CACHED, LONGEST_WORD, SPECIAL, WordPiece
+from examples import examples
 
 PIECES = (onnx.FOLDER / onnx.VOCABULARY).read_text(encoding="utf-8").split()
 IDS = {piece: number for number, piece in enumerate(PIECES)}
@@ -60,7 +61,7 @@ def test_the_ids_of_a_sample_are_those_of_the_reference(text: str) -> None:
     assert OURS.ids(text) == reference(text)
 
 
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=examples(1_500), deadline=None)
 @given(TEXTS)
 @example("A\u0345\u0301b")
 def test_the_ids_of_any_text_are_those_of_the_reference(text: str) -> None:

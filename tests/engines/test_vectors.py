@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from everkept.engines import vectors
 from everkept.engines.vectors import VectorIndex
+from examples import examples
 
 DIMENSIONS = 384
 
@@ -85,7 +86,7 @@ STEPS = st.lists(
 
 @pytest.mark.parametrize("limit", [3, 10_000])
 @given(steps=STEPS, tail=st.sampled_from([0, 2, 1_000]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_last_vector_of_each_key_counts(
     limit: int, steps: list[tuple[str, int, int]], tail: int
 ) -> None:

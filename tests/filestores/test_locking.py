@@ -15,6 +15,7 @@ from everkept.filestores.local import LocalFiles
 from everkept.filestores.local_locks import LocalLockFiles
 from everkept.filestores.locking import Locks, Terms, claim_of, time_to_watch
 from everkept.filestores.owners import this_machine
+from examples import examples
 from filing import outcome
 from stepping import DEAD, Contention, Never
 
@@ -63,7 +64,7 @@ def contend(actions: list[tuple[str, int, int]]) -> None:
 KINDS = st.sampled_from(["step"] * 8 + ["crash", "learn"])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.lists(st.tuples(KINDS, st.integers(0, 2), st.integers(1, 9)), max_size=30))
 def test_one_holds_whoever_dies_and_however_slow_each_step_is(
     actions: list[tuple[str, int, int]],

@@ -12,6 +12,7 @@ from everkept.core.records import Where
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.settings import load
 from everkept.tools.tool import Tool
+from examples import examples
 from interfering import (
     ANNA,
     ENTITIES,
@@ -83,7 +84,7 @@ TOOLS = offered()
 IDS = asyncio.run(all_ids(dict.fromkeys(PROJECTS[:2], "none")))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(made=st.lists(steps(TOOLS, IDS), min_size=1, max_size=25), granted=grants)
 def test_whatever_others_have_and_do_an_account_is_told_the_same(
     made: list[Step], granted: dict[str, str]

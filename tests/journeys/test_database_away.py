@@ -19,6 +19,7 @@ from everkept.engines.standby import closing
 from everkept.engines.standby.copy.following import SOON
 from everkept.engines.standby.reaching import MAKING_WAY
 from everkept.errors import EverkeptError
+from examples import examples
 from making import DAY_ONE, batch, entity, note
 from standing_by import BOUND, EVERY, PATIENCE, Standing
 
@@ -231,7 +232,7 @@ async def contents(store: Any) -> dict[str, Any]:
 
 
 Away.TestCase.settings = settings(
-    max_examples=25,
+    max_examples=examples(25),
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

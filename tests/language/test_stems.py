@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everkept.language.stems import LONGEST_BYTES, stem
+from examples import examples
 
 PORTER = apsw.Connection(":memory:").fts5_tokenizer("porter", ["unicode61"])
 
@@ -26,13 +27,13 @@ def sqlite_stems(word: str) -> list[str]:
     return [str(stems[0]) for stems in found]
 
 
-@settings(max_examples=1_000, deadline=None)
+@settings(max_examples=examples(1_000), deadline=None)
 @given(ENGLISH_LIKE)
 def test_a_stem_is_the_one_sqlite_makes(word: str) -> None:
     assert [stem(word)] == sqlite_stems(word)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.text(LETTERS + "0189" + "бжщ" + "日語" + "ßæø", min_size=1, max_size=70))
 def test_a_stem_in_any_script_is_the_one_sqlite_makes(word: str) -> None:
     assert [stem(word)] == sqlite_stems(word)

@@ -24,6 +24,7 @@ from everkept.language.words import (
     prepared,
     to_fts5,
 )
+from examples import examples
 
 CATEGORIES = "L* N* Co Mn Mc"
 ENGLISH_LIKE = st.from_regex(
@@ -333,7 +334,7 @@ def expressions(draw: st.DrawFn) -> str:
     return draw(expression)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(expressions())
 @example("ant NOT bee NOT cat dog OR bee AND dog")
 def test_an_expression_finds_what_fts5_finds(typed: str) -> None:
@@ -378,7 +379,7 @@ def test_the_beginning_of_a_word_is_not_stemmed(beginning: str) -> None:
     assert indexed_prefix(beginning) == beginning
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(ENGLISH_LIKE, st.integers(2, 12), st.sampled_from(["", "s", "ed", "ing", "ation", "ness"]))
 def test_a_prefix_phrase_matches_stems_by_their_indexed_prefix(
     start: str, size: int, ending: str
@@ -452,7 +453,7 @@ SOUP = st.lists(st.sampled_from([*PIECES, " ", "\0", "\n"]) | ANY_TEXT, max_size
 SPACED_SOUP = st.lists(st.sampled_from(PIECES), max_size=80).map(" ".join)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(SOUP | SPACED_SOUP)
 def test_no_query_is_an_error(typed: str) -> None:
     query = parse_query(typed)
@@ -460,7 +461,7 @@ def test_no_query_is_an_error(typed: str) -> None:
         SUBSET_INDEX.find(reading)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.text(st.characters(max_codepoint=127)) | SPACED_SOUP.filter(str.isascii))
 def test_every_word_of_a_text_finds_it(text: str) -> None:
     SCRATCH.put(0, text)
@@ -469,7 +470,7 @@ def test_every_word_of_a_text_finds_it(text: str) -> None:
         assert asked is None or SCRATCH.find(asked) == [0], word
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text(UNSPACED, min_size=1), st.data())
 def test_every_stretch_of_a_text_without_spaces_finds_it(text: str, data: st.DataObject) -> None:
     SCRATCH.put(0, text)
@@ -487,14 +488,14 @@ def sqlite_tokens(tokenizer: str, text: str) -> list[str]:
     return [str(words[0]) for words in found]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(ANY_TEXT | SOUP)
 def test_tokens_are_those_sqlite_makes_of_folded_text(text: str) -> None:
     prepared = index_text(text)
     assert tokens(prepared) == sqlite_tokens("unicode61", prepared)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(SOUP | st.text(st.characters(max_codepoint=0x24F)))
 def test_stems_of_tokens_are_what_the_index_holds(text: str) -> None:
     prepared = index_text(text)
@@ -515,7 +516,7 @@ def test_folded_text_has_no_character_that_sqlite_and_python_see_differently() -
         assert tokens(folded) == sqlite_tokens("unicode61", folded)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.text(WITH_SPACES))
 def test_folding_twice_is_folding_once_in_scripts_with_spaces(text: str) -> None:
     # A run of the others becomes pieces, and a piece would be a run again.
@@ -564,7 +565,7 @@ def test_other_ways_to_write_a_word_follow_the_text(text: str, added: str) -> No
     assert index_text(text) == (f"{fold(text)}\n{added}" if added else fold(text))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(SOUP | SPACED_SOUP, max_size=4))
 def test_texts_prepared_apart_are_indexed_as_one_with_a_line_for_each(texts: list[str]) -> None:
     assert joined_texts([prepared(text) for text in texts]) == index_text("\n".join(texts))

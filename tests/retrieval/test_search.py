@@ -12,6 +12,7 @@ from everkept.errors import InvalidInput
 from everkept.retrieval.profile import Place, Profile
 from everkept.retrieval.search import search
 from everkept.values import replace
+from examples import examples
 from making import DAY_ONE
 from shelving import DAY, MEMORIES, MIXED, Shelf, memory
 
@@ -264,7 +265,7 @@ async def test_no_query_is_an_error(shelf: Shelf, query: str, strategy: Any) -> 
         assert found.hits == []
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.text(max_size=200))
 async def test_whatever_is_typed_is_a_query(query: str) -> None:
     shelf = Shelf([MemoryStore()])

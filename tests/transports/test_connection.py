@@ -14,6 +14,7 @@ from everkept.transports.connection import (
     Turns,
     different_uris,
 )
+from examples import examples
 
 
 async def test_reads_run_side_by_side_and_a_write_waits_for_them() -> None:
@@ -35,7 +36,7 @@ async def test_reads_run_side_by_side_and_a_write_waits_for_them() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.booleans()), max_size=12))
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_a_write_has_the_field_for_itself_and_keeps_its_place(
     calls: list[tuple[bool, int, bool]],
 ) -> None:

@@ -13,6 +13,7 @@ from caring import backed_up, everything, filled, restored
 from everkept.app.care.archive import opened
 from everkept.engines.sqlite.care.keeper import SqliteCare
 from everkept.errors import EverkeptError, InvalidInput, StoreDamaged, StoreTooNew
+from examples import examples
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +124,7 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, place: Path, content: byte
     assert not place.exists()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_no_broken_byte_goes_unnoticed(backup: Path, data: st.DataObject) -> None:
     """Whatever is read of a broken file is an error of ours, or all of it is right."""
@@ -143,7 +144,7 @@ def test_no_broken_byte_goes_unnoticed(backup: Path, data: st.DataObject) -> Non
         shutil.rmtree(place, ignore_errors=True)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.data())
 def test_no_cut_file_goes_unnoticed(backup: Path, data: st.DataObject) -> None:
     content = backup.read_bytes()

@@ -9,6 +9,7 @@ from caring import backed_up, cut_short, filled, statement
 from everkept.app.care.doctor import diagnose
 from everkept.app.care.findings import Finding, Patient
 from everkept.values import replace
+from examples import examples
 from processes import said_by
 
 
@@ -55,7 +56,9 @@ def test_while_a_restore_is_not_at_its_end_nothing_else_is_mended(
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.data())
 def test_whatever_is_broken_is_a_finding_and_a_look_changes_nothing(

@@ -12,6 +12,7 @@ from everkept.app.peering.sharing import Shared
 from everkept.core.accounts import acting_as
 from everkept.core.peers import KEPT_TYPES, SAID_TYPES, PeerQuestion
 from everkept.values import as_dict
+from examples import examples
 from peering import ME, neighbour
 from telling import Written, assistant, tell
 
@@ -103,7 +104,7 @@ async def test_no_secret_and_no_place_on_the_disk_is_told(app: App, tmp_path: Pa
     assert titles == ["src/pay.py"]
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     st.sets(st.sampled_from(["shop", "diary"])),
     st.lists(

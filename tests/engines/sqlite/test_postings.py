@@ -16,6 +16,7 @@ from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.language.words import AnyOf, parse_query
+from examples import examples
 from making import DAY_ONE, batch, entity, note, record_ref
 
 VOCABULARY = [f"w{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(400)]
@@ -153,7 +154,7 @@ STEPS = st.lists(
     near_end=st.sampled_from([0, 5, 10_000]),
     quicker=st.sampled_from([0, 5, 300]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 async def test_arrays_follow_whatever_is_committed(
     tmp_path_factory: pytest.TempPathFactory,
     steps: list[tuple[Any, ...]],

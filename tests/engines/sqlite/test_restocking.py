@@ -21,6 +21,7 @@ from everkept.engines.sqlite.store import SqliteStore
 from everkept.errors import Conflict, EverkeptError, ReadOnly
 from everkept.language.words import parse_query
 from everkept.values import replace
+from examples import examples
 from making import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
 from processes import said_by
 
@@ -256,7 +257,7 @@ async def _try(store: SqliteStore, steps: list[Any]) -> None:
             continue
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(there=STEPS, here=STEPS, later=STEPS, page=st.sampled_from([1, 3, ALL]))
 async def test_whatever_was_here_it_is_then_as_it_is_there(
     there: list[Any], here: list[Any], later: list[Any], page: int

@@ -11,6 +11,7 @@ from everkept.families.gateway.drifting.drift import drift
 from everkept.families.gateway.file.reading import read
 from everkept.families.gateway.model import JSON, ONLY, GatewayConfig
 from everkept.families.gateway.naming import LONGEST
+from examples import examples
 from gatewaying import listing
 
 SERVER: JSON = {"command": "npx", "args": ["-y", "server"]}
@@ -92,7 +93,7 @@ def config_of(text: str) -> GatewayConfig:
     return reading.config
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(LISTINGS, st.sampled_from(["", "notes_", "p" * 100]))
 def test_a_draft_can_be_read_and_has_not_drifted(tools: list[JSON], prefix: str) -> None:
     config = config_of(drafted(SERVER, tools, prefix=prefix))

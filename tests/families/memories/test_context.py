@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from everkept.core.records import Record
 from everkept.core.tokens import token_count
 from everkept.families.memories.context import HEADINGS, Block, context_block
+from examples import examples
 from making import DAY_ONE, memory
 
 SECOND = 1_000_000
@@ -217,7 +218,7 @@ hostile = st.text() | st.sampled_from(
 sections = st.dictionaries(st.sampled_from(sorted(HEADINGS)), st.lists(hostile, max_size=12))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(sections, st.integers(0, 1_500))
 def test_the_budget_is_never_exceeded(texts: Mapping[str, list[str]], budget: int) -> None:
     made = block(budget, **texts)

@@ -20,6 +20,7 @@ from everkept.hooks.prompting.injecting import (
     context_of,
 )
 from everkept.hooks.prompting.judgement import MEMORY, Find
+from examples import examples
 from making import DAY_ONE
 
 DAY = 86_400_000_000
@@ -123,7 +124,7 @@ records = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.tuples(records, texts), max_size=6), st.integers(0, 2_000), texts)
 def test_any_records_stay_within_budget_and_length_fenced_and_once(
     found: list[tuple[Record, str]], budget: int, query: str
@@ -152,7 +153,7 @@ PROMPTS = (
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(st.sampled_from(["ledger", "shards", "region", "asia", "europe"]), max_size=40),
     st.lists(st.sampled_from(PROMPTS), min_size=1, max_size=6),

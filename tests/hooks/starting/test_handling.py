@@ -13,6 +13,7 @@ from everkept.core.tokens import token_count
 from everkept.hooks.starting.briefing import LONGEST
 from everkept.hooks.starting.handling import session_start
 from everkept.values import replace
+from examples import examples
 from hooking import DAY, NOW, Desk, here
 from making import DAY_ONE, memory
 
@@ -305,7 +306,7 @@ texts = st.text() | st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(texts, max_size=12),
     st.lists(texts, max_size=6),

@@ -11,6 +11,7 @@ from everkept.core.transcripts import Transcript
 from everkept.errors import Unavailable
 from everkept.transcripts.cursor.state import composers
 from everkept.transcripts.limits import LARGEST_VALUE
+from examples import examples
 from processes import acting
 from replaying import Replay, replayed
 
@@ -217,7 +218,7 @@ BUBBLES = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(BUBBLES, st.integers(min_value=0, max_value=8))
 def test_reading_on_as_it_grows_gives_what_one_reading_gives(
     tmp_path_factory: pytest.TempPathFactory, bubbles: list[Any], cut: int
@@ -239,7 +240,7 @@ JSON = st.recursive(
 NAMES = ("type", "text", "toolFormerData", "codeBlocks", "createdAt", "workspaceUris", "modelInfo")
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=examples(80))
 @given(st.dictionaries(st.sampled_from(NAMES), JSON | st.sampled_from([1, 2])), JSON, JSON)
 def test_no_shape_of_a_value_is_an_error(
     tmp_path_factory: pytest.TempPathFactory, bubble: dict[str, Any], head: Any, rest: Any

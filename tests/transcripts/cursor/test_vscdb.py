@@ -11,6 +11,7 @@ from editor_actors import opened, put
 from everkept.errors import Unavailable
 from everkept.transcripts.cursor.vscdb import Database, TooLarge
 from everkept.transcripts.limits import LARGEST_VALUE
+from examples import examples
 from processes import acting
 
 
@@ -123,7 +124,7 @@ def test_a_change_while_it_is_read_as_fixed_is_told(tmp_path: Path) -> None:
         list(values)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(st.integers(min_value=0), st.binary(min_size=1, max_size=40))
 def test_damage_is_unavailable_or_not_seen(
     tmp_path_factory: pytest.TempPathFactory, place: int, damage: bytes

@@ -14,6 +14,7 @@ from everkept.transcripts.gemini.projects import GeminiProjects
 from everkept.transcripts.gemini.sessions import GeminiFormat, object_events
 from everkept.transcripts.reading.lines import LineTranscript
 from everkept.transcripts.reading.whole import WholeTranscript
+from examples import examples
 from replaying import SAMPLES, Replay, expected, replayed, written
 
 SESSION = "22222222-3333-4444-8555-666666666666"
@@ -282,7 +283,7 @@ SCRIPT = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(SCRIPT, st.lists(st.integers(min_value=0), max_size=3))
 def test_reading_on_as_the_file_grows_gives_what_one_reading_gives(
     tmp_path_factory: pytest.TempPathFactory, script: list[Any], cuts: list[int]

@@ -13,6 +13,7 @@ from everkept.engines.memory.store import MemoryStore
 from everkept.engines.postgres.records.reading import MOST_PARTS
 from everkept.engines.postgres.store import PostgresStore
 from everkept.values import replace
+from examples import examples
 from making import batch, entity, link, memory
 from postgres_libraries import library_over
 
@@ -46,7 +47,7 @@ async def test_a_part_is_found_whatever_its_case_in_every_script(
     assert [x.target for x in links] == (["e"] if is_found else [])
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow])
 @given(
     texts=st.lists(st.text(CASED, max_size=6), min_size=1, max_size=5, unique=True),
     parts=st.lists(st.text(CASED, min_size=1, max_size=3), min_size=1, max_size=6),

@@ -11,6 +11,7 @@ from everkept.engines.postgres.searching.words import match
 from everkept.language.spellings import tokens
 from everkept.language.stems import stem
 from everkept.language.words import Phrase, index_text
+from examples import examples
 from postgres_tables import Tables, said
 
 
@@ -24,7 +25,9 @@ def size_of(tables: Tables) -> int:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.text(max_size=40), st.text(max_size=60), st.text(max_size=40))
 def test_any_text_can_be_indexed_and_has_all_its_words(

@@ -9,6 +9,7 @@ from everkept.core.records import Weights, Where
 from everkept.engines.postgres.searching import counting, words
 from everkept.engines.postgres.searching.words import frequencies, match
 from everkept.language.words import AllOf, AnyOf, Phrase, Without, WordQuery, parse_query
+from examples import examples
 from postgres_tables import Tables, said
 
 WORDS = ["red", "redder", "blue", "kettle", "kettles", "re", "parser", "日本", "c3po"]
@@ -39,7 +40,9 @@ def found(tables: Tables, text: str, limit: int = 10, weights: Weights | None = 
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(QUERIES, st.lists(st.lists(st.sampled_from(WORDS), max_size=6), min_size=1, max_size=6))
 def test_what_a_query_finds_is_what_it_means(

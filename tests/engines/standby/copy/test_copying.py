@@ -27,6 +27,7 @@ from everkept.engines.standby.copy.copying import (
 from everkept.engines.standby.either import Disturbed
 from everkept.errors import Conflict
 from everkept.values import replace
+from examples import examples
 from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
 
 PAGE = 3
@@ -251,7 +252,7 @@ async def as_step(store: RecordStore, drawn: tuple[str, str, str, str]) -> Step:
             return Restore(record_ref(item))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(actions=st.lists(ACTIONS, min_size=4, max_size=25))
 def test_whatever_happens_the_copy_becomes_what_there_is(actions: list[tuple[str, Any]]) -> None:
     async def play(folder: Path) -> None:

@@ -21,6 +21,7 @@ from everkept.engines.memory.store import MemoryStore
 from everkept.engines.standby.replay.rebasing import rebased
 from everkept.errors import Conflict
 from everkept.values import replace
+from examples import examples
 from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
 
 
@@ -228,7 +229,7 @@ async def builds_on_something_gone(planned: Batch, store: MemoryStore) -> bool:
     return len(await store.get([*needed])) < len(needed)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(histories("r"), histories("r", "ours"), histories("r", "theirs"))
 def test_two_that_went_their_own_ways_come_together(
     common: list[list[Step]], ours: list[list[Step]], theirs: list[list[Step]]

@@ -19,6 +19,7 @@ from everkept.families.bank.graph.tools import GraphTools
 from everkept.families.bank.mirror.events import LOG
 from everkept.families.bank.mirror.mirror import Mirror
 from everkept.families.bank.model import BankOptions
+from examples import examples
 
 PUBLIC = "memory-bank-backup-2026-02-13T10-30-00-000"
 
@@ -415,7 +416,7 @@ NAMES = st.from_regex(PATTERN, fullmatch=True).filter(
 TREES = st.dictionaries(NAMES, st.binary(max_size=60), min_size=1, max_size=6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(before=TREES, after=TREES)
 async def test_whatever_happened_since_a_restore_brings_every_file_back(
     before: dict[str, bytes], after: dict[str, bytes]

@@ -17,6 +17,7 @@ from everkept.families.bank.context.context import (
 )
 from everkept.families.bank.context.digest import CurrentContext, Decided, Digest, digest_of
 from everkept.families.bank.model import CORE_FILES
+from examples import examples
 
 HISTORY = "# Project Progress\n\n## Done\n\n- Long ago\n\n## Update History\n\n"
 
@@ -65,7 +66,7 @@ file_text = st.lists(line, max_size=30).map("\n".join)
 banks = st.dictionaries(st.sampled_from(CORE_FILES), file_text, min_size=1)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(banks, st.integers(1, 1_500))
 def test_a_bundle_is_never_over_its_budget(texts: dict[str, str], budget: int) -> None:
     if budget < (needed := cost(bundle(nothing_of(texts)))):
@@ -80,7 +81,7 @@ def test_a_bundle_is_never_over_its_budget(texts: dict[str, str], budget: int) -
         assert (fitted.texts.get(name) == text and name not in fitted.cut) != named
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(banks, st.integers(1, 800))
 def test_a_digest_is_never_over_its_budget(texts: dict[str, str], budget: int) -> None:
     full = digest_of(texts, most_progress=10, most_decisions=5, with_patterns=True)

@@ -11,6 +11,7 @@ from everkept.errors import BankNotFound, InvalidInput
 from everkept.families.bank.context.targeted import TargetedTools
 from everkept.families.bank.graph.doc_pointers import DocPointerTools
 from everkept.families.bank.graph.tools import GraphTools
+from examples import examples
 from graphing import SilentMirror
 from searching import Searched, searched_in
 
@@ -121,7 +122,9 @@ async def test_bad_input_and_a_missing_bank_are_errors(searched: Searched) -> No
     files=st.integers(min_value=1, max_value=10),
 )
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 async def test_no_answer_is_larger_than_its_budget(
     searched: Searched, budget: int, lines: list[str], files: int

@@ -27,6 +27,7 @@ from everkept.families.bank.files.bank_files import (
 from everkept.families.bank.files.core_files import prepare
 from everkept.families.bank.text.encodings import marked_encoding
 from everkept.values import replace
+from examples import examples
 from filing import CountingThreads, cancel_at_once
 
 
@@ -233,7 +234,7 @@ async def test_a_missing_file_is_no_text(team: Banking) -> None:
         await read(team.bank, "a.md")
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=200).filter(lambda data: b"\0" not in data))
 async def test_an_edit_keeps_what_it_does_not_touch(team: Banking, data: bytes) -> None:
     assume(marked_encoding(data) is None)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from everkept.core.entities import ensure_entities
 from everkept.core.times import iso
 from everkept.families.bank.graph_ids import entity_id
+from examples import examples
 from mirroring import (
     MARKER,
     Mirroring,
@@ -89,7 +90,7 @@ def logs(draw: st.DrawFn) -> bytes:
     return as_lines(*events)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(states=st.lists(logs(), min_size=1, max_size=4))
 async def test_any_graph_can_be_set_to_any_other(states: list[bytes]) -> None:
     here = mirrored_in_memory()

@@ -16,6 +16,7 @@ from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Refused
 from everkept.families.bank.mirror.changes import Moved, Own, events_of, mark_of
+from examples import examples
 from mirroring import (
     LOG,
     MARKER,
@@ -424,6 +425,6 @@ class LogAndRecords(RuleBasedStateMachine):
 # The same examples each time: some thousands more find a name that was given three times, between
 # two checkouts of an old log, where a text that was deleted comes back.
 LogAndRecords.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=30, deadline=None, derandomize=True
+    max_examples=examples(80), stateful_step_count=30, deadline=None, derandomize=True
 )
 TestLogAndRecords = LogAndRecords.TestCase

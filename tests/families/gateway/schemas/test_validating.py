@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from everkept.families.gateway.model import JSON
 from everkept.families.gateway.schemas.root import Root, Steps, TooIntricate
 from everkept.families.gateway.schemas.validating import first_mistake
+from examples import examples
 
 TYPES = ["string", "number", "integer", "boolean", "array", "object", "null"]
 SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.text("ab")
@@ -72,7 +73,7 @@ def fits(schema: JSON, value: Any) -> bool | None:
         return None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(schemas(LEAVES), schemas(LEAVES), schemas(LEAVES), VALUES)
 def test_a_mistake_is_found_where_another_validator_finds_one(
     schema: Any, x: Any, y: Any, value: Any
@@ -94,7 +95,7 @@ def _is_about_whole_values(schema: JSON) -> bool:
     return "uniqueItems" in text or "multipleOf" in text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     schemas(LEAVES | OTHERS, "not", "if", "then", "else", "contains", "propertyNames"),
     schemas(LEAVES | OTHERS),

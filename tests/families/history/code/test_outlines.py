@@ -12,6 +12,7 @@ from everkept.families.history.code.outlines import (
     Outline,
     outline,
 )
+from examples import examples
 
 LANGUAGES = sorted(SAMPLES)
 
@@ -169,7 +170,7 @@ def test_any_bytes_have_an_outline(language: str, noise: bytes) -> None:
         outline(noise.decode(encoding, "surrogateescape"), language)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data(), st.sampled_from(LANGUAGES))
 def test_a_cut_anywhere_leaves_an_outline_of_known_names(
     data: st.DataObject, language: str
@@ -183,7 +184,7 @@ def test_a_cut_anywhere_leaves_an_outline_of_known_names(
         assert len(each.name) <= LONGEST_NAME
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.sampled_from(LANGUAGES), st.lists(st.sampled_from("(){}[]<>\"'`/*#=;:,.\n ax"), max_size=300)
 )

@@ -20,6 +20,7 @@ from everkept.core.transcripts import Rewound, Snippet, Titled, Turn
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.values import replace
+from examples import examples
 from making import DAY_ONE
 from transcribing import MINUTE, Written, contents, events_of, importer
 
@@ -299,7 +300,7 @@ async def clean(files: list[Written]) -> dict[str, Any]:
 
 TestImports = Imports.TestCase
 TestImports.settings = settings(
-    max_examples=60,
+    max_examples=examples(60),
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),
