@@ -4,11 +4,13 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
+
+import pytest
 
 import postgresing
 from serving import HANG, INITIALIZE, StdioServer, command, environment, stdio_server
@@ -19,6 +21,7 @@ SERVERS = ("server-2", "server-3", "postgres")
 REFERENCE = "sqlite"
 POSTGRES = "postgres"
 EMBEDDED = ("embedded-memory", "embedded-file")  # one process at a time has the data
+VARIANTS = ("embedded-memory", "server-2")  # of engines that are tried anyway
 SESSION = "one"
 MANY_LOOKS = 600  # each is a call, which takes its time: only a hang takes as many
 TRANSCRIPT = Path(__file__).parent / "transcripts" / "samples" / "claude_code_session.jsonl"
@@ -37,6 +40,12 @@ _TIMES = re.compile(
 )
 _FENCES = re.compile(r"memories-[0-9a-f]{6}")
 _FOREIGN = ("CODEX_HOME", "GEMINI_CLI_HOME", "XDG_CONFIG_HOME")
+
+
+def parameters(engines: Sequence[str]) -> list[Any]:
+    """Return the engines as parameters of a test; their variants are thorough ones."""
+    marks = {engine: [pytest.mark.thorough] if engine in VARIANTS else [] for engine in engines}
+    return [pytest.param(engine, marks=marks[engine]) for engine in engines]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine_journeys import ENGINES, REFERENCE, import_transcript, place
+from engine_journeys import ENGINES, REFERENCE, import_transcript, parameters, place
 from family_journeys import follow_all
 
 Told = Callable[[str], dict[str, list[Any]]]
@@ -26,7 +26,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     return told
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", parameters(ENGINES))
 def test_every_family_says_the_same_on_every_engine(engine: str, told: Told) -> None:
     said = told(engine)
     expected = told(REFERENCE)

@@ -16,6 +16,7 @@ from engine_journeys import (
     SERVERS,
     Place,
     beside,
+    parameters,
     place,
     recalled,
     stored,
@@ -124,7 +125,7 @@ def test_a_folder_of_surrealdb_is_one_process_alone(tmp_path: Path) -> None:
     assert listed(at) == TWO
 
 
-@pytest.mark.parametrize("engine", SHARED)
+@pytest.mark.parametrize("engine", parameters(SHARED))
 def test_servers_see_each_others_memories_at_once(engine: str, tmp_path: Path) -> None:
     at = place(engine, tmp_path / "place")
     other = at if engine == REFERENCE else beside(at, tmp_path / "elsewhere")
@@ -144,7 +145,7 @@ def test_servers_see_each_others_memories_at_once(engine: str, tmp_path: Path) -
         assert {project["name"] for project in known} == {"shop", "new"}
 
 
-@pytest.mark.parametrize("engine", LASTING)
+@pytest.mark.parametrize("engine", parameters(LASTING))
 def test_a_server_that_is_killed_and_started_again_knows_everything(
     engine: str, tmp_path: Path
 ) -> None:
