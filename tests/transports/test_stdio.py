@@ -92,7 +92,8 @@ def test_an_id_that_is_still_running_cannot_be_used_again(server: StdioServer) -
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
     }
-    assert server.ask(1, "subscriptions/listen", _meta=meta, notifications={})["method"]
+    server.request(1, "subscriptions/listen", _meta=meta, notifications={})
+    assert server.receive()["method"]
     again = server.ask(1, "ping")
     assert (again["id"], again["error"]["code"]) == (1, -32600)
 
@@ -102,8 +103,8 @@ def test_a_cancelled_request_is_not_answered(server: StdioServer) -> None:
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
     }
-    acknowledged = server.ask(1, "subscriptions/listen", _meta=meta, notifications={})
-    assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
+    server.request(1, "subscriptions/listen", _meta=meta, notifications={})
+    assert server.receive()["method"] == "notifications/subscriptions/acknowledged"
     for cancelled in ([], None, 77, 1):
         server.send(
             {
@@ -206,7 +207,8 @@ def test_a_signal_ends_open_streams_with_an_answer(server: StdioServer) -> None:
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
     }
-    server.ask(1, "subscriptions/listen", _meta=meta, notifications={})
+    server.request(1, "subscriptions/listen", _meta=meta, notifications={})
+    server.receive()
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(HANG) == 0
     assert [answer["id"] for answer in server.rest()] == [1]
