@@ -77,20 +77,10 @@ PRIVATE: JSON = META | {"example.org/private": "kept here", "progressToken": "of
 READS = {"annotations": {"readOnlyHint": True}}
 
 
-@pytest.fixture(params=["legacy", "2026-07-28"])
-def mode(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
 @pytest.fixture(params=[("stdio", "2026-07-28"), ("http", "legacy")], ids=["stdio", "http"])
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> Front:
     """Each transport once, where the era makes no difference."""
     return Front(tmp_path, *request.param)
-
-
-@pytest.fixture(params=["stdio", "http"])
-def front(request: pytest.FixtureRequest, mode: str, tmp_path: Path) -> Front:
-    return Front(tmp_path, request.param, mode)
 
 
 def _heard(folder: Path) -> list[JSON]:

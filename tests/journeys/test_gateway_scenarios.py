@@ -72,16 +72,6 @@ def scenario(request: pytest.FixtureRequest) -> Scenario:
     return request.param
 
 
-@pytest.fixture(params=["legacy", "2026-07-28"])
-def mode(request: pytest.FixtureRequest) -> str:
-    return request.param
-
-
-@pytest.fixture(params=["stdio", "http"])
-def front(request: pytest.FixtureRequest, mode: str, tmp_path: Path) -> Front:
-    return Front(tmp_path, request.param, mode)
-
-
 @pytest.fixture
 def config(front: Front) -> JSON:
     """A file with two tools, in front of a server that does not prefix the names of its own."""

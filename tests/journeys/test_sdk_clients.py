@@ -64,9 +64,9 @@ def opened(transport: str, mode: str, data_dir: Path) -> Iterator[Place]:
         yield Place(data_dir, mode, server)
 
 
-@pytest.fixture(params=["legacy", "2026-07-28"])
-def place(request: pytest.FixtureRequest, transport: str, tmp_path: Path) -> Iterator[Place]:
-    with opened(transport, request.param, tmp_path) as found:
+@pytest.fixture
+def place(kind: tuple[str, str], tmp_path: Path) -> Iterator[Place]:
+    with opened(*kind, tmp_path) as found:
         yield found
 
 

@@ -296,6 +296,7 @@ def word(number: int) -> str:
     return "".join(chr(ord("a") + int(digit)) for digit in str(number)) + "zzz"
 
 
+@pytest.mark.thorough
 async def test_two_hundred_thousand_records_are_found_by_words_by_meaning_and_by_filters(
     store: SqliteStore,
 ) -> None:
