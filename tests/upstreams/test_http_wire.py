@@ -446,6 +446,34 @@ async def test_a_redirect_that_never_ends_is_not_followed_for_ever() -> None:
         assert await ask(link) == {"content": []}
 
 
+@by_era
+async def test_a_stream_that_ends_leaves_its_connection_to_the_next_call(era: Era) -> None:
+    callers = set[Any]()
+
+    def act(received: Received, writer: Writer) -> None:
+        callers.add(writer.get_extra_info("peername"))
+        stream(received, writer)
+
+    async with raw_server(era(by_tool(act=act))) as (url, _), linked(url) as link:
+        for _ in range(5):
+            assert await ask(link, "act") == {"content": ["end"]}
+            await asyncio.sleep(0.1)  # the end of the stream comes after the answer
+    assert len(callers) == 1
+
+
+@by_era
+async def test_a_stream_that_never_ends_holds_up_neither_its_answer_nor_the_end(era: Era) -> None:
+    async def answer(received: Received, writer: Writer) -> None:
+        send_events(writer, {"id": received.body["id"], "result": {"content": []}})
+        await asyncio.Event().wait()
+
+    async with raw_server(era(answer)) as (url, raw), asyncio.timeout(HANG):
+        async with linked(url) as link:
+            for _ in range(5):
+                assert await ask(link) == {"content": []}
+        await raw.closed.wait()
+
+
 async def test_a_proxy_of_the_environment_is_used() -> None:
     async with raw_server(in_stateless_era(by_tool())) as (proxy, raw):
         environment = {"HTTP_PROXY": proxy}

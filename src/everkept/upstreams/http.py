@@ -41,7 +41,7 @@ LISTEN_PAUSES = (1.0, 5.0, 30.0)  # seconds before listening again; the last one
 CALL, LISTEN = "tools/call", "subscriptions/listen"
 ANSWERED = (Kind.REFUSED, Kind.UNCLEAR, Kind.UNREADABLE)
 HEADER_MISMATCH = -32020
-MAX_REPLIES = 100  # under way at the same time
+MAX_TASKS = 1000  # beside the calls
 MAX_PAGES = 100  # of tools/list, when it is read for its headers
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class HttpLink:
         self, target: Target, connect_seconds: float, on_tools_changed: Callable[[], None]
     ) -> None:
         self._rpc = Rpc(on_tools_changed, self._reply)
-        self._wire = Wire(target, connect_seconds, self._rpc.handle, self._watch)
+        self._wire = Wire(target, connect_seconds, self._rpc.handle, self._watch, self._start)
         self._upstream = target.upstream
         self._tell = on_tools_changed
         self._tasks: set[asyncio.Task[None]] = set()
@@ -199,7 +199,7 @@ class HttpLink:
 
     def _reply(self, message: JSON) -> None:
         # A server that asks and asks, and is slow to read, gets no more answers.
-        if len(self._tasks) < MAX_REPLIES:
+        if len(self._tasks) < MAX_TASKS:
             self._start(self._wire.note(message))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any, cast
@@ -84,8 +84,9 @@ class Post(Call, httpx2.AsyncByteStream):
 
 
 class Wire:
-    """The way to one server. `handle` gets messages, and returns False for an answer; `watch` is
-    told why the server cannot say anything by itself, or None if it can."""
+    """The way to one server. `handle` gets messages, and returns False for an answer; `watch` gets
+    why the server cannot say anything by itself, or None if it can; `start` does what no call
+    waits for."""
 
     def __init__(
         self,
@@ -93,12 +94,14 @@ class Wire:
         connect_seconds: float,
         handle: Callable[[JSON], bool],
         watch: Callable[[Fault | None], None],
+        start: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self.session = ""
         self.version = ""  # of the handshake era
         self._shown = target.shown
         self._handle = handle
         self._watch = watch
+        self._start = start
         self._url = httpx2.URL(target.url)
         self._headers = {
             "host": self._url.netloc.decode("ascii"),
@@ -118,6 +121,11 @@ class Wire:
         request.stream = post
         try:
             response = await self._followed(request)
+            post.status = response.status_code
+            if post.method == "initialize" and response.is_success:
+                self.session = response.headers.get(SESSION, "")
+            if _has_events(response):
+                return await self._streamed(response, post)
             try:
                 return await self._answer(response, post)
             finally:
@@ -167,18 +175,13 @@ class Wire:
             await self._transport.aclose()
 
     async def _answer(self, response: httpx2.Response, post: Post) -> JSON:
-        post.status = status = response.status_code
-        if status >= BAD_REQUEST:
+        if response.status_code >= BAD_REQUEST:
             return await self._refusal(response, post)
-        if post.method == "initialize":
-            self.session = response.headers.get(SESSION, "")
-        kind = _kind(response) if status != ACCEPTED else ""
-        if kind.startswith(EVENTS):
-            return await self._streamed(response, post)
-        if kind.startswith(PLAIN):
-            # Whatever id the server wrote: there is no other request that it could answer.
-            return _answering(await _read(response, MESSAGE_LIMIT))
-        raise NoAnswer(of_content(kind, self._shown))
+        kind = _kind(response)
+        if not kind.startswith(PLAIN):
+            raise NoAnswer(of_content(kind, self._shown))
+        # Whatever id the server wrote: there is no other request that it could answer.
+        return _answering(await _read(response, MESSAGE_LIMIT))
 
     async def _refusal(self, response: httpx2.Response, post: Post) -> JSON:
         """Return what the server says in JSON-RPC with a status that is an error."""
@@ -205,12 +208,14 @@ class Wire:
 
     async def _streamed(self, response: httpx2.Response, post: Post) -> JSON:
         """Return the answer in a stream, which is resumed if it breaks off and says from where."""
-        last, pause = "", RESUME_PAUSE
+        last, pause, answer = "", RESUME_PAUSE, None
         while True:
+            events = _events(response)
             try:
-                async for event in _events(response):
+                async for event in events:
                     last, pause = event.id or last, _pause(event, pause)
                     if (answer := self._answer_in(event)) is not None:
+                        self._start(_read_to_end(response, events))
                         return answer
                 fault = of_end(self._shown)
             except httpx2.SSEError:
@@ -218,7 +223,8 @@ class Wire:
             except FAILURES as error:
                 fault = post.fault_of(of_exception(error, self._shown))
             finally:
-                await response.aclose()
+                if answer is None:
+                    await response.aclose()
             if not last:
                 raise NoAnswer(fault)
             response = await self._resumed(last, pause)
@@ -251,7 +257,7 @@ class Wire:
         except FAILURES as error:
             raise NoAnswer(of_exception(error, self._shown)) from None
         status, kind = response.status_code, _kind(response)
-        if response.is_success and kind.startswith(EVENTS):
+        if _has_events(response):
             return response
         await response.aclose()
         is_status = status >= BAD_REQUEST
@@ -286,7 +292,7 @@ class Wire:
     def _request(
         self, method: str, headers: Mapping[str, str], body: bytes = b""
     ) -> httpx2.Request:
-        whole = {**self._headers, "content-length": str(len(body))}
+        whole = {**self._headers, **({"content-length": str(len(body))} if body else {})}
         if self.session:
             whole[SESSION] = self.session
         if self.version:
@@ -320,8 +326,27 @@ def _events(response: httpx2.Response) -> AsyncIterator[httpx2.ServerSentEvent]:
     return aiter(httpx2.EventSource(response, max_event_size=MESSAGE_LIMIT))
 
 
+async def _read_to_end(
+    response: httpx2.Response, events: AsyncIterator[httpx2.ServerSentEvent]
+) -> None:
+    """Let the server end a stream after its answer: the next call can use the connection."""
+    try:
+        with suppress(*FAILURES):  # TimeoutError among them
+            async with asyncio.timeout(NOTE_SECONDS):
+                async for _ in events:
+                    pass
+    finally:
+        await response.aclose()
+
+
+def _has_events(response: httpx2.Response) -> bool:
+    return response.is_success and _kind(response).startswith(EVENTS)
+
+
 def _kind(response: httpx2.Response) -> str:
-    return response.headers.get("content-type", "").lower()
+    """Return what the body is; nothing if the server only accepted the request."""
+    is_empty = response.status_code == ACCEPTED
+    return "" if is_empty else response.headers.get("content-type", "").lower()
 
 
 def _pause(event: httpx2.ServerSentEvent, pause: float) -> float:
