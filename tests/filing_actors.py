@@ -17,6 +17,7 @@ from typing import Any
 from asyncssh.sftp import SFTPClientHandler
 
 from actors import DIED, _forked, heard, say
+from everkept.core import disk as core_disk
 from everkept.core.files import FileStore
 from everkept.errors import EverkeptError
 from everkept.filestores import disk, local, local_locks, locking
@@ -25,7 +26,7 @@ from everkept.filestores.ssh import SshConnections, SshOptions
 from filing import outcome
 
 # The system calls of these modules are where a change can be cut in two.
-_CUT = {module.__file__ for module in (disk, local, local_locks, locking)}
+_CUT = {module.__file__ for module in (core_disk, disk, local, local_locks, locking)}
 _CALL = re.compile(r"\b(os|disk|shutil)\.\w+\(|self\._files\.")
 Change = Callable[[FileStore], Awaitable[None]]
 OLD, NEW, LATER = b"old " * 1_000, b"new " * 2_000, b"later"

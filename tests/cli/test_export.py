@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from everkept.app.exchange import layout
 from everkept.core.accounts import Account
 from homing import ANNA, DIARY, kept_at_home, made_account, recalled_at_home
 
@@ -68,7 +69,7 @@ def test_who_interrupts_an_export_is_told_what_is_left(
 
     everkept("remember", "Another fact", "--project", "shop")
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "mkdir", interrupted)
+        patched.setattr(layout, "make_folder", interrupted)
         told = everkept("export", str(folder))
     assert (told.status, "Interrupted. What is in" in told.err) == (130, True)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
