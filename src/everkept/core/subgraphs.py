@@ -1,9 +1,12 @@
 """A part of a graph: records, the children of each, and the links between them, as plain rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from everkept.core.records import Link, Record, Where
+
+if TYPE_CHECKING:
+    from everkept.core.store import RecordStore
 
 T = TypeVar("T")
 
@@ -70,31 +73,8 @@ class Subgraph(NamedTuple):
     has_more: bool = False
 
 
-class Questions(Protocol):
-    """The questions of a store that a subgraph can be put together from."""
-
-    async def get(self, ids: Sequence[str]) -> list[Record]: ...
-
-    async def scan(
-        self,
-        where: Where,
-        *,
-        order: Literal["name", "age"] = "age",
-        after: tuple[str, str] | None = None,
-        limit: int | None = None,
-    ) -> list[Record]: ...
-
-    async def links(
-        self,
-        ids: Sequence[str],
-        *,
-        direction: Literal["out", "both"] = "both",
-        sources: Sequence[str] = (),
-    ) -> list[Link]: ...
-
-
-async def ask_for_subgraph(store: Questions, wanted: Selection) -> Subgraph:
-    """What `RecordStore.subgraph` promises, by four questions."""
+async def ask_for_subgraph(store: "RecordStore", wanted: Selection) -> Subgraph:
+    """Answer `ReadSubgraph` by four other questions."""
     kind = wanted.kind
     if wanted.ids is None:
         where = Where(kinds=(kind,))

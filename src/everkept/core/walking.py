@@ -1,9 +1,10 @@
 """Walks from record to record along their links."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from itertools import islice
-from typing import Literal, Protocol
+from typing import Literal
 
+from everkept.core.questions import FindLinks
 from everkept.core.records import Link
 from everkept.values import Value
 
@@ -32,31 +33,20 @@ class Sources(Value):
     links: list[Link]
 
 
-class LinksAt(Protocol):
-    """What a store answers about the links at some records."""
-
-    async def __call__(
-        self,
-        ids: Sequence[str],
-        *,
-        direction: Direction,
-        sources: Sequence[str],
-        limit: int | None,
-    ) -> list[Link]: ...
-
-
 async def hop_by_hop(
-    links_at: LinksAt, ids: Sequence[str], hops: Hops, *, fits: Callable[[Link], bool] | None = None
+    ask: Callable[[FindLinks], Awaitable[list[Link]]],
+    ids: Sequence[str],
+    hops: Hops,
+    *,
+    fits: Callable[[Link], bool] | None = None,
 ) -> list[list[Link]]:
-    """What `RecordStore.walk` promises, by a question for each hop; along links that fit alone."""
+    """Answer `WalkLinks` by a question for each hop; go only along links that fit."""
     walked: list[list[Link]] = []
     seen, met, edge = set(ids), set[str](), list(ids)
     for _ in range(hops.count):
         if not edge:
             break
-        found = await links_at(
-            edge, direction=hops.direction, sources=hops.sources, limit=hops.limit
-        )
+        found = await ask(FindLinks(edge, hops.direction, hops.sources, hops.limit))
         new = [x for x in found if x.id not in met and (fits is None or fits(x))]
         if not new:
             break
@@ -68,7 +58,7 @@ async def hop_by_hop(
 
 
 def sources_in(links: Sequence[Link], limit: int) -> Sources:
-    """What `RecordStore.sources_of` promises, of all the links in their order."""
+    """Answer `CountSources` from all the links in their order."""
     about: dict[str, set[str]] = {}
     for link in links:
         about.setdefault(link.target, set()).add(link.source)

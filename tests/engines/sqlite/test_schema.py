@@ -7,6 +7,13 @@ import pytest
 
 from everkept.core.copies import Stock
 from everkept.core.ports import Embedded, Token
+from everkept.core.questions import (
+    CountVectors,
+    GetRecords,
+    ListAuthors,
+    ScanRecords,
+    TallyRecords,
+)
 from everkept.core.records import Edit, Restore, Update, Weights, Where
 from everkept.core.searching import Search
 from everkept.core.usage import Usage
@@ -231,7 +238,7 @@ MEMORY = ("memory",)
 def test_the_first_or_the_last_are_found_without_sorting_all(
     explained: Any, where: Where, index: str, order: Any
 ) -> None:
-    queries.scan(explained, where, order, limit=20)
+    queries.scan(explained, ScanRecords(where, order, limit=20))
     assert f" INDEX {index} " in explained.plan
     assert "ORDER BY" not in explained.plan
 
@@ -248,7 +255,7 @@ def test_the_first_or_the_last_are_found_without_sorting_all(
     ids=repr,
 )
 def test_few_are_found_by_what_makes_them_few(explained: Any, where: Where, index: str) -> None:
-    queries.scan(explained, where, limit=20)
+    queries.scan(explained, ScanRecords(where, limit=20))
     assert index in explained.plan
     assert "records_kind" not in explained.plan
 
@@ -257,7 +264,7 @@ def test_few_are_found_by_what_makes_them_few(explained: Any, where: Where, inde
 def test_records_are_found_by_their_ids_without_sorting_them(
     explained: Any, include_deleted: bool
 ) -> None:
-    queries.get_records(explained, ["a", "b"], include_deleted=include_deleted)
+    queries.get_records(explained, GetRecords(["a", "b"], include_deleted))
     assert "INDEX sqlite_autoindex_records_1" in explained.plan
     assert "ORDER BY" not in explained.plan
 
@@ -282,9 +289,9 @@ def test_the_keys_of_all_that_fit_are_read_from_an_index(
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda db: queries.tally(db, MEMORY),
-        queries.authors,
-        lambda db: meaning.vector_counts(db, "model", MEMORY),
+        lambda db: queries.tally(db, TallyRecords(MEMORY)),
+        lambda db: queries.authors(db, ListAuthors()),
+        lambda db: meaning.vector_counts(db, CountVectors("model", MEMORY)),
     ],
     ids=["tally", "authors", "vectors"],
 )

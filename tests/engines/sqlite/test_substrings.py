@@ -6,6 +6,7 @@ from typing import Any
 import apsw
 import pytest
 
+from everkept.core.questions import MatchText
 from everkept.core.records import Delete, Match, Restore, Update, Where
 from everkept.engines.sqlite import queries
 from everkept.engines.sqlite.connections import create
@@ -91,7 +92,7 @@ async def scanned(database: Database, text: str, where: Where, limit: int) -> li
     """What SQLite says that reads every record."""
 
     def ask(db: Connection) -> list[Match]:
-        return queries.containing(db, text, where, limit)
+        return queries.containing(db, MatchText(text, where, limit))
 
     return await database.read(ask)
 

@@ -4,12 +4,11 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from everkept.core.copies import Stock
+from everkept.core import questions
 from everkept.core.fitting import fits, hears
 from everkept.core.matching import Fields, fields_of, heard, matches, score
-from everkept.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
 from everkept.core.records import (
     Batch,
     Change,
@@ -17,13 +16,12 @@ from everkept.core.records import (
     Link,
     Match,
     Record,
-    Ref,
-    Weights,
-    Where,
 )
-from everkept.core.subgraphs import Selection, Subgraph, ask_for_subgraph
+from everkept.core.store import Answers, TableStore, Upkeeps
+from everkept.core.stored import Access, Purged, Tally
+from everkept.core.subgraphs import Subgraph, ask_for_subgraph
 from everkept.core.times import Clock, now
-from everkept.core.walking import Hops, Sources, hop_by_hop, sources_in
+from everkept.core.walking import Sources, hop_by_hop, sources_in
 from everkept.engines.memory.contents import Contents
 from everkept.engines.memory.meaning import Meaning
 from everkept.engines.memory.redacting import rewrite
@@ -32,7 +30,6 @@ from everkept.engines.memory.viewing import Held
 from everkept.engines.planning import plan
 from everkept.errors import Conflict
 from everkept.language.stems import stem
-from everkept.language.words import WordQuery
 from everkept.values import replace
 
 if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
@@ -40,7 +37,7 @@ if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
     from numpy.typing import NDArray
 
 
-class MemoryStore:
+class MemoryStore(TableStore):
     """A project's records while the process lives."""
 
     def __init__(self, clock: Clock = now) -> None:
@@ -68,134 +65,121 @@ class MemoryStore:
             self._keys[batch.key] = change.seq
         return change
 
-    async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
-        found = (self._records.get(record_id) for record_id in dict.fromkeys(ids))
-        return [r for r in found if r and (include_deleted or r.deleted_at is None)]
+    async def _get_records(self, question: questions.GetRecords) -> list[Record]:
+        found = (self._records.get(record_id) for record_id in dict.fromkeys(question.ids))
+        return [r for r in found if r and (question.include_deleted or r.deleted_at is None)]
 
-    async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
-        found = (self._links.get(link_id) for link_id in dict.fromkeys(ids))
-        return [x for x in found if x and (include_deleted or x.deleted_at is None)]
+    async def _get_links(self, question: questions.GetLinks) -> list[Link]:
+        found = (self._links.get(link_id) for link_id in dict.fromkeys(question.ids))
+        return [x for x in found if x and (question.include_deleted or x.deleted_at is None)]
 
-    async def scan(
-        self,
-        where: Where,
-        *,
-        order: Order = "age",
-        after: Seen | None = None,
-        limit: int | None = None,
-    ) -> list[Record]:
-        found = [record for record in self._records.values() if fits(record, where)]
-        if order == "name":
+    async def _scan_records(self, question: questions.ScanRecords) -> list[Record]:
+        found = [record for record in self._records.values() if fits(record, question.where)]
+        if question.order == "name":
             found = [record for record in found if record.name_key is not None]
             found.sort(key=lambda record: (record.name_key or "", record.variant))
-        elif order == "newest":
+        elif question.order == "newest":
             found.reverse()
-        if isinstance(after, str):
+        if isinstance(question.after, str):
             age = {record_id: number for number, record_id in enumerate(self._records)}
-            sign = -1 if order == "newest" else 1
-            found = [r for r in found if after in age and sign * (age[r.id] - age[after]) > 0]
-        elif after is not None:
-            found = [r for r in found if (r.name_key or "", r.variant) > after]
-        return found[:limit]
+            sign = -1 if question.order == "newest" else 1
+            found = [
+                r
+                for r in found
+                if question.after in age and sign * (age[r.id] - age[question.after]) > 0
+            ]
+        elif question.after is not None:
+            found = [r for r in found if (r.name_key or "", r.variant) > question.after]
+        return found[: question.limit]
 
-    async def match(
-        self, words: WordQuery, where: Where, weights: Weights, limit: int
-    ) -> list[Match]:
+    async def _match_words(self, question: questions.MatchWords) -> list[Match]:
         scored = [
-            (score(fields, words, weights), record)
+            (score(fields, question.words, question.weights), record)
             for record in self._records.values()
-            if fits(record, replace(where, deleted=False))
-            and matches(fields := self._fields(record), words)
+            if fits(record, replace(question.where, deleted=False))
+            and matches(fields := self._fields(record), question.words)
         ]
         scored.sort(key=lambda pair: -pair[0])
-        return [Match(record.id, record.parent, score) for score, record in scored[:limit]]
+        return [
+            Match(record.id, record.parent, score) for score, record in scored[: question.limit]
+        ]
 
-    async def containing(self, text: str, where: Where, limit: int) -> list[Match]:
-        wanted = text.lower()
+    async def _match_text(self, question: questions.MatchText) -> list[Match]:
+        wanted = question.text.lower()
         found = [
             Match(r.id, r.parent, 2.0 if wanted in (r.name or "").lower() else 1.0)
             for r in self._records.values()
-            if fits(r, replace(where, deleted=False))
+            if fits(r, replace(question.where, deleted=False))
             and any(wanted in part.lower() for part in (r.name or "", r.type or "", r.text))
         ]
         found.sort(key=lambda match: -match.score)
-        return found[:limit]
+        return found[: question.limit]
 
-    async def links(
-        self,
-        ids: Sequence[str],
-        *,
-        direction: Direction = "both",
-        sources: Sequence[str] = (),
-        limit: int | None = None,
-    ) -> list[Link]:
-        wanted = set(ids)
+    async def _find_links(self, question: questions.FindLinks) -> list[Link]:
+        wanted = set(question.ids)
         found = [
             link
             for link in self._links.values()
             if link.deleted_at is None
-            and (not sources or self._records[link.source].kind in sources)
+            and (not question.sources or self._records[link.source].kind in question.sources)
             and (
-                (direction != "in" and link.source in wanted)
-                or (direction != "out" and link.target in wanted)
+                (question.direction != "in" and link.source in wanted)
+                or (question.direction != "out" and link.target in wanted)
             )
         ]
         found.sort(key=lambda link: link.created_at)
-        return found[:limit]
+        return found[: question.limit]
 
-    async def subgraph(self, wanted: Selection) -> Subgraph:
-        return await ask_for_subgraph(self, wanted)
+    async def _read_subgraph(self, question: questions.ReadSubgraph) -> Subgraph:
+        return await ask_for_subgraph(self, question.wanted)
 
-    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
-        return await hop_by_hop(self.links, ids, hops)
+    async def _walk_links(self, question: questions.WalkLinks) -> list[list[Link]]:
+        return await hop_by_hop(self.ask, question.ids, question.hops)
 
-    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
-        links = await self.links(ids, direction="in")
-        return sources_in([x for x in links if fits(self._records[x.source], where)], limit)
+    async def _count_sources(self, question: questions.CountSources) -> Sources:
+        links = await self.links(question.ids, direction="in")
+        return sources_in(
+            [x for x in links if fits(self._records[x.source], question.where)], question.limit
+        )
 
-    async def scan_links(self, *, deleted: bool | None, containing: str = "") -> list[Link]:
-        found = (x for x in self._links.values() if containing.lower() in x.verb.lower())
-        return [x for x in found if deleted in (None, x.deleted_at is not None)]
+    async def _scan_links(self, question: questions.ScanLinks) -> list[Link]:
+        found = (x for x in self._links.values() if question.containing.lower() in x.verb.lower())
+        return [x for x in found if question.deleted in (None, x.deleted_at is not None)]
 
-    async def count(self) -> Mapping[str, int]:
+    async def _count_live(self, _: questions.CountLive) -> Mapping[str, int]:
         counts = Counter(r.kind for r in self._records.values() if r.deleted_at is None)
         return {**counts, "link": sum(x.deleted_at is None for x in self._links.values())}
 
-    async def how_many(self, where: Where) -> int:
-        return sum(fits(record, where) for record in self._records.values())
+    async def _count_records(self, question: questions.CountRecords) -> int:
+        return sum(fits(record, question.where) for record in self._records.values())
 
-    async def changes(
-        self,
-        *,
-        after: int = 0,
-        limit: int = 100,
-        newest_first: bool = False,
-        most_edits: int | None = None,
-    ) -> list[Change]:
-        ordered = reversed(self._changes) if newest_first else iter(self._changes)
-        page = islice((change for change in ordered if change.seq > after), limit)
-        return [c for c in page if most_edits is None or len(c.edits) <= most_edits]
+    async def _read_changes(self, question: questions.ReadChanges) -> list[Change]:
+        ordered = reversed(self._changes) if question.newest_first else iter(self._changes)
+        page = islice((change for change in ordered if change.seq > question.after), question.limit)
+        return [
+            c for c in page if question.most_edits is None or len(c.edits) <= question.most_edits
+        ]
 
-    async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:
-        wanted = {(ref.subject, ref.id) for ref in refs}
+    async def _read_history(self, question: questions.ReadHistory) -> list[tuple[int, Edit]]:
+        wanted = {(ref.subject, ref.id) for ref in question.refs}
         return [
             (change.seq, edit)
             for change in self._changes
-            if change.seq > after
+            if change.seq > question.after
             for edit in change.edits
             if (edit.subject, edit.id) in wanted
         ]
 
-    async def purge(self, refs: Sequence[Ref]) -> Purged:
-        doomed, links = self._contents.with_belongings(refs)
+    async def _purge(self, upkeep: questions.Purge) -> Purged:
+        doomed, links = self._contents.with_belongings(upkeep.refs)
         self._hold(self._contents.without(doomed, links))
         self._meaning.forget(doomed)
         if doomed or links:
             self._log(self._clock(), "purge", "", None, ())
         return Purged(len(doomed), len(links), complete=True)
 
-    async def redact(self, refs: Sequence[Ref], clean: Redaction) -> Purged:
-        new = rewrite(self._contents, refs, clean)
+    async def _redact(self, upkeep: questions.Redact) -> Purged:
+        new = rewrite(self._contents, upkeep.refs, upkeep.clean)
         self._hold(new.contents)
         self._meaning.forget([ref.id for ref in new.in_record], vectors_only=True)
         if touched := new.in_record | new.in_link | new.in_log:
@@ -203,83 +187,89 @@ class MemoryStore:
         records = sum(ref.subject == "record" for ref in touched)
         return Purged(records, len(touched) - records, complete=True)
 
-    async def revision(self) -> int:
+    async def _get_revision(self, _: questions.GetRevision) -> int:
         return self._seq
 
-    async def stamp(self) -> tuple[int, int]:
+    async def _get_stamp(self, _: questions.GetStamp) -> tuple[int, int]:
         return self._seq, self._meaning.moves
 
-    async def check(self) -> list[str]:
+    async def _find_faults(self, _: questions.FindFaults) -> list[str]:
         return []
 
-    async def tally(self, kinds: Sequence[str]) -> list[Tally]:
+    async def _tally_records(self, question: questions.TallyRecords) -> list[Tally]:
         counted = Counter(
             (r.kind, r.scope, r.type, r.deleted_at is not None)
             for r in self._records.values()
-            if r.kind in kinds
+            if r.kind in question.kinds
         )
         return [Tally(*traits, count) for traits, count in counted.items()]
 
-    async def scopes(self, kind: str) -> list[str]:
-        return sorted({r.scope for r in self._kept() if r.kind == kind})
+    async def _list_scopes(self, question: questions.ListScopes) -> list[str]:
+        return sorted({r.scope for r in self._kept() if r.kind == question.kind})
 
-    async def authors(self) -> list[str]:
+    async def _list_authors(self, _: questions.ListAuthors) -> list[str]:
         return sorted({r.author for r in self._kept() if r.author})
 
-    async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
+    async def _measure_words(self, question: questions.MeasureWords) -> Mapping[str, float]:
         live = [{word for field in self._fields(r) for word in field} for r in self._kept()]
         return {
-            word: sum(stem(word) in said for said in live) / max(len(live), 1) for word in words
+            word: sum(stem(word) in said for said in live) / max(len(live), 1)
+            for word in question.words
         }
 
-    async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
-        return self._waiting(model, kinds)[:limit]
+    async def _find_unembedded(self, question: questions.FindUnembedded) -> list[Record]:
+        return self._waiting(question.model, question.kinds)[: question.limit]
 
-    async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
-        there = sum(self._meaning.has(model, r.id) for r in self._kept() if r.kind in kinds)
-        return there, len(self._waiting(model, kinds))
+    async def _count_vectors(self, question: questions.CountVectors) -> tuple[int, int]:
+        there = sum(
+            self._meaning.has(question.model, r.id)
+            for r in self._kept()
+            if r.kind in question.kinds
+        )
+        return there, len(self._waiting(question.model, question.kinds))
 
-    async def put_vectors(self, model: str, items: Sequence[Embedded]) -> int:
-        return self._meaning.put(model, items)
+    async def _put_vectors(self, upkeep: questions.PutVectors) -> int:
+        return self._meaning.put(upkeep.model, upkeep.items)
 
-    async def vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
-        return self._meaning.of(model, ids)
+    async def _get_vectors(
+        self, question: questions.GetVectors
+    ) -> "Mapping[str, NDArray[np.float32]]":
+        return self._meaning.of(question.model, question.ids)
 
-    async def near(
-        self,
-        model: str,
-        vector: "NDArray[np.float32]",
-        where: Where,
-        limit: int,
-        also: Sequence[str] = (),
-    ) -> list[Match]:
-        fitting = [record for record in self._records.values() if fits(record, where)]
-        found = self._meaning.near(model, vector, fitting)[:limit]
-        others = [self._records[i] for i in also if i in self._records]
-        wanted = {match.id: match for match in self._meaning.near(model, vector, others)}
+    async def _find_near(self, question: questions.FindNear) -> list[Match]:
+        fitting = [record for record in self._records.values() if fits(record, question.where)]
+        found = self._meaning.near(question.model, question.vector, fitting)[: question.limit]
+        others = [self._records[i] for i in question.also if i in self._records]
+        wanted = {
+            match.id: match for match in self._meaning.near(question.model, question.vector, others)
+        }
         wanted |= {match.id: match for match in found}
         return sorted(wanted.values(), key=lambda match: -match.score)
 
-    async def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
-        self._meaning.note(counts, at)
+    async def _note_accesses(self, upkeep: questions.NoteAccesses) -> None:
+        self._meaning.note(upkeep.counts, upkeep.at)
 
-    async def accesses(self, ids: Sequence[str]) -> Mapping[str, Access]:
-        return self._meaning.accesses(ids)
+    async def _get_accesses(self, question: questions.GetAccesses) -> Mapping[str, Access]:
+        return self._meaning.accesses(question.ids)
 
-    async def most_accessed(self, limit: int) -> Mapping[str, Access]:
-        return self._meaning.most_accessed(limit)
+    async def _list_most_accessed(
+        self, question: questions.ListMostAccessed
+    ) -> Mapping[str, Access]:
+        return self._meaning.most_accessed(question.limit)
 
-    async def restock(self, stock: Stock) -> None:
-        old, new = self._contents, restocked(self._contents, stock)
-        own = {change.seq for change in new.changes} - {change.seq for change in stock.changes}
+    async def _restock(self, upkeep: questions.Restock) -> None:
+        old, new = self._contents, restocked(self._contents, upkeep.stock)
+        own = {change.seq for change in new.changes} - {
+            change.seq for change in upkeep.stock.changes
+        }
         self._keys = {key: seq for key, seq in self._keys.items() if seq in own}
         self._hold(new)
         self._seq = new.changes[-1].seq if new.changes else 0
         self._meaning.forget(old.records.keys() - new.records.keys())
         self._meaning.forget(retold(old.records, new.records), vectors_only=True)
-        self._meaning.take_over(stock.vectors, stock.accesses)
+        self._meaning.take_over(upkeep.stock.vectors, upkeep.stock.accesses)
 
-    async def size(self) -> int:
+    async def _measure_size(self, _: questions.MeasureSize) -> int:
         return 0
 
     @property
@@ -319,3 +309,41 @@ class MemoryStore:
         change = Change(self._seq, at, tool, client, undoes, edits)
         self._changes.append(change)
         return change
+
+    answers: ClassVar[Answers] = {
+        questions.GetRecords: _get_records,
+        questions.GetLinks: _get_links,
+        questions.ScanRecords: _scan_records,
+        questions.MatchWords: _match_words,
+        questions.MatchText: _match_text,
+        questions.FindLinks: _find_links,
+        questions.ReadSubgraph: _read_subgraph,
+        questions.WalkLinks: _walk_links,
+        questions.CountSources: _count_sources,
+        questions.ScanLinks: _scan_links,
+        questions.CountLive: _count_live,
+        questions.CountRecords: _count_records,
+        questions.ReadChanges: _read_changes,
+        questions.ReadHistory: _read_history,
+        questions.GetRevision: _get_revision,
+        questions.GetStamp: _get_stamp,
+        questions.FindFaults: _find_faults,
+        questions.TallyRecords: _tally_records,
+        questions.ListScopes: _list_scopes,
+        questions.ListAuthors: _list_authors,
+        questions.MeasureWords: _measure_words,
+        questions.FindUnembedded: _find_unembedded,
+        questions.CountVectors: _count_vectors,
+        questions.GetVectors: _get_vectors,
+        questions.FindNear: _find_near,
+        questions.GetAccesses: _get_accesses,
+        questions.ListMostAccessed: _list_most_accessed,
+        questions.MeasureSize: _measure_size,
+    }
+    upkeeps: ClassVar[Upkeeps] = {
+        questions.Purge: _purge,
+        questions.Redact: _redact,
+        questions.PutVectors: _put_vectors,
+        questions.NoteAccesses: _note_accesses,
+        questions.Restock: _restock,
+    }

@@ -1,18 +1,16 @@
-"""A store whose file is missing where none can be made: it reads as an empty one."""
+"""A store whose file is missing in a read-only data folder: it reads as an empty one."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
-from everkept.core.copies import Stock
-from everkept.core.ports import Embedded, Redaction
-from everkept.core.records import Batch, Ref
+from everkept.core.questions import Upkeep
+from everkept.core.records import Batch
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import ReadOnly
 
 
 class AbsentStore(MemoryStore):
-    """Refuses what would change it."""
+    """An empty store that refuses every write."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -21,19 +19,7 @@ class AbsentStore(MemoryStore):
     async def commit(self, batch: Batch) -> Never:
         self._refuse()
 
-    async def purge(self, refs: Sequence[Ref]) -> Never:
-        self._refuse()
-
-    async def redact(self, refs: Sequence[Ref], clean: Redaction) -> Never:
-        self._refuse()
-
-    async def put_vectors(self, model: str, items: Sequence[Embedded]) -> Never:
-        self._refuse()
-
-    async def restock(self, stock: Stock) -> Never:
-        self._refuse()
-
-    async def note_accesses(self, counts: Mapping[str, int], at: int) -> Never:
+    async def maintain(self, upkeep: Upkeep[Any]) -> Never:
         self._refuse()
 
     def _refuse(self) -> Never:

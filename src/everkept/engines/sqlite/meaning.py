@@ -1,8 +1,16 @@
 """Vectors and access counts of records: beside them, no change, and no part of an undo."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from everkept.core.questions import (
+    CountVectors,
+    FindUnembedded,
+    GetAccesses,
+    GetVectors,
+    ListMostAccessed,
+    NoteAccesses,
+)
 from everkept.core.records import Record
 from everkept.engines.sqlite.rows import RECORD_COLUMNS, listed, record_from
 from everkept.engines.sqlite.sql import Connection
@@ -12,40 +20,40 @@ if TYPE_CHECKING:  # a hook loads only what it uses, and numpy whoever brings ve
     import numpy as np
     from numpy.typing import NDArray
 
-    from everkept.core.ports import Access, Embedded
+    from everkept.core.stored import Access, Embedded
 
 # Who waits for a vector of the model ?2: all without one, and all with another model's.
 _WAITING = ("r.embedded = ''", "r.embedded > '' AND r.embedded < ?2", "r.embedded > ?2")
 
 
-def unembedded(db: Connection, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
+def unembedded(db: Connection, question: FindUnembedded) -> list[Record]:
     """A look into the index for each kind and each way to wait; then the newest of all."""
     keys = [
         row[0]
-        for kind in dict.fromkeys(kinds)
+        for kind in dict.fromkeys(question.kinds)
         for waits in _WAITING
         for row in db.execute(
             "SELECT r.key FROM records r INDEXED BY records_embedded "
             f"WHERE r.kind = ?1 AND {waits} AND r.deleted_at IS NULL "
             "ORDER BY r.key DESC LIMIT ?3",
-            (kind, model, limit),
+            (kind, question.model, question.limit),
         )
     ]
     rows = db.execute(
         f"SELECT {RECORD_COLUMNS} FROM records r WHERE r.key IN (SELECT value FROM json_each(?)) "
         "ORDER BY r.key DESC LIMIT ?",
-        (listed(keys), limit),
+        (listed(keys), question.limit),
     )
     return [record_from(row) for row in rows]
 
 
-def vector_counts(db: Connection, model: str, kinds: Sequence[str]) -> tuple[int, int]:
+def vector_counts(db: Connection, question: CountVectors) -> tuple[int, int]:
     there, waiting = db.execute(
         "SELECT count(*) FILTER (WHERE r.embedded = ?1), "
         "count(*) FILTER (WHERE r.embedded <> ?1) FROM records r INDEXED BY records_embedded "
         "WHERE r.kind IN (SELECT value FROM json_each(?2)) "
         "AND r.embedded IS NOT NULL AND r.deleted_at IS NULL",
-        (model, listed(kinds)),
+        (question.model, listed(question.kinds)),
     ).get
     return there, waiting
 
@@ -128,11 +136,11 @@ def halved(items: "Sequence[Embedded]") -> list[Halved]:
     ]
 
 
-def vectors(db: Connection, model: str, ids: Sequence[str]) -> "dict[str, NDArray[np.float32]]":
+def vectors(db: Connection, question: GetVectors) -> "dict[str, NDArray[np.float32]]":
     rows = db.execute(
         "SELECT r.id, v.vector FROM records r JOIN vectors v ON v.record = r.key "
         "WHERE r.id IN (SELECT value FROM json_each(?)) AND +v.model = ?",
-        (listed(ids), model),
+        (listed(question.ids), question.model),
     ).fetchall()
     if not rows:
         return {}
@@ -141,33 +149,33 @@ def vectors(db: Connection, model: str, ids: Sequence[str]) -> "dict[str, NDArra
     return {record_id: np.frombuffer(blob, "<f2").astype(np.float32) for record_id, blob in rows}
 
 
-def note_accesses(db: Connection, counts: Mapping[str, int], at: int) -> None:
+def note_accesses(db: Connection, upkeep: NoteAccesses) -> None:
     db.executemany(
         "INSERT INTO accesses(record, count, last_at) "
         "SELECT key, ?2, ?3 FROM records WHERE id = ?1 "
         "ON CONFLICT(record) DO UPDATE SET count = count + excluded.count, "
         "last_at = max(last_at, excluded.last_at)",
-        [(record_id, count, at) for record_id, count in counts.items()],
+        [(record_id, count, upkeep.at) for record_id, count in upkeep.counts.items()],
     )
 
 
-def accesses(db: Connection, ids: Sequence[str]) -> "dict[str, Access]":
-    from everkept.core.ports import Access
+def accesses(db: Connection, question: GetAccesses) -> "dict[str, Access]":
+    from everkept.core.stored import Access
 
     rows = db.execute(
         "SELECT r.id, a.count, a.last_at FROM records r JOIN accesses a ON a.record = r.key "
         "WHERE r.id IN (SELECT value FROM json_each(?))",
-        (listed(ids),),
+        (listed(question.ids),),
     )
     return {record_id: Access(count, last_at) for record_id, count, last_at in rows}
 
 
-def most_accessed(db: Connection, limit: int) -> "dict[str, Access]":
-    from everkept.core.ports import Access
+def most_accessed(db: Connection, question: ListMostAccessed) -> "dict[str, Access]":
+    from everkept.core.stored import Access
 
     rows = db.execute(
         "SELECT r.id, a.count, a.last_at FROM accesses a JOIN records r ON r.key = a.record "
         "WHERE r.deleted_at IS NULL ORDER BY a.count DESC, a.last_at DESC, r.id LIMIT ?",
-        (limit,),
+        (question.limit,),
     )
     return {record_id: Access(count, last_at) for record_id, count, last_at in rows}

@@ -3,7 +3,22 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from everkept.core.records import Change, Edit, Link, Match, Record, Ref, Weights, Where
+from everkept.core.questions import (
+    CountLive,
+    CountRecords,
+    FindLinks,
+    GetLinks,
+    GetRecords,
+    ListAuthors,
+    ListScopes,
+    MatchText,
+    MatchWords,
+    ReadHistory,
+    ScanLinks,
+    ScanRecords,
+    TallyRecords,
+)
+from everkept.core.records import Change, Edit, Link, Match, Record, Where
 from everkept.engines.sqlite.filters import KEYS_OF_IDS, Conditions, conditions
 from everkept.engines.sqlite.rows import (
     LINK_COLUMNS,
@@ -15,61 +30,54 @@ from everkept.engines.sqlite.rows import (
 )
 from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.word_index import indexed_rows
-from everkept.language.words import WordQuery, to_fts5
+from everkept.language.words import to_fts5
 from everkept.values import replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses
-    from everkept.core.ports import Direction, Order, Seen, Tally
+    from everkept.core.ports import Order, Seen, Tally
 
 _SORTING = {"name": "r.name_key, r.variant, r.key", "age": "r.key", "newest": "r.key DESC"}
 
 
-def get_records(db: Connection, ids: Sequence[str], *, include_deleted: bool) -> list[Record]:
-    live = "" if include_deleted else " AND r.deleted_at IS NULL"
+def get_records(db: Connection, question: GetRecords) -> list[Record]:
+    live = "" if question.include_deleted else " AND r.deleted_at IS NULL"
     rows = db.execute(
         f"SELECT {RECORD_COLUMNS} FROM records r "
         f"WHERE r.id IN (SELECT value FROM json_each(?)){live}",
-        (listed(ids),),
+        (listed(question.ids),),
     )
     found = {record.id: record for record in map(record_from, rows)}
-    return [found[record_id] for record_id in dict.fromkeys(ids) if record_id in found]
+    return [found[record_id] for record_id in dict.fromkeys(question.ids) if record_id in found]
 
 
-def get_links(db: Connection, ids: Sequence[str], *, include_deleted: bool) -> list[Link]:
-    live = "" if include_deleted else " AND l.deleted_at IS NULL"
+def get_links(db: Connection, question: GetLinks) -> list[Link]:
+    live = "" if question.include_deleted else " AND l.deleted_at IS NULL"
     rows = db.execute(
         f"SELECT {LINK_COLUMNS} FROM links l WHERE l.id IN (SELECT value FROM json_each(?)){live}",
-        (listed(ids),),
+        (listed(question.ids),),
     )
     found = {link.id: link for link in map(link_from, rows)}
-    return [found[link_id] for link_id in dict.fromkeys(ids) if link_id in found]
+    return [found[link_id] for link_id in dict.fromkeys(question.ids) if link_id in found]
 
 
-def scan(
-    db: Connection,
-    where: Where,
-    order: "Order" = "age",
-    after: "Seen | None" = None,
-    limit: int | None = None,
-) -> list[Record]:
-    if len(where.kinds) > 1 and limit is not None and order != "name":
-        return _scan_kinds(db, where, order, after, limit)
-    wanted = _behind(where, order, after)
+def scan(db: Connection, question: ScanRecords) -> list[Record]:
+    if len(question.where.kinds) > 1 and question.limit is not None and question.order != "name":
+        return _scan_kinds(db, question, question.limit)
+    wanted = _behind(question.where, question.order, question.after)
     rows = db.execute(
         f"SELECT {RECORD_COLUMNS} FROM records r WHERE {wanted.sql} "
-        f"ORDER BY {_SORTING[order]} LIMIT ?",
-        (*wanted.bindings, -1 if limit is None else limit),
+        f"ORDER BY {_SORTING[question.order]} LIMIT ?",
+        (*wanted.bindings, -1 if question.limit is None else question.limit),
     )
     return [record_from(row) for row in rows]
 
 
-def _scan_kinds(
-    db: Connection, where: Where, order: "Order", after: "Seen | None", limit: int
-) -> list[Record]:
-    """Kind by kind: an index gives each in its order, but all of them only to who sorts them."""
+def _scan_kinds(db: Connection, question: ScanRecords, limit: int) -> list[Record]:
+    """Scan kind by kind: an index has the order of each kind, but not of all of them together."""
+    order = question.order
     keys: list[int] = []
-    for kind in dict.fromkeys(where.kinds):
-        wanted = _behind(replace(where, kinds=(kind,)), order, after)
+    for kind in dict.fromkeys(question.where.kinds):
+        wanted = _behind(replace(question.where, kinds=(kind,)), order, question.after)
         rows = db.execute(
             f"SELECT r.key FROM records r WHERE {wanted.sql} ORDER BY {_SORTING[order]} LIMIT ?",
             (*wanted.bindings, limit),
@@ -97,10 +105,8 @@ def _behind(where: Where, order: "Order", after: "Seen | None") -> Conditions:
     return wanted
 
 
-def match(
-    db: Connection, words: WordQuery, where: Where, weights: Weights, limit: int
-) -> list[Match]:
-    wanted = conditions(replace(where, deleted=False))
+def match(db: Connection, question: MatchWords) -> list[Match]:
+    wanted = conditions(replace(question.where, deleted=False))
     # CROSS JOIN: the index must lead, in the order of its own ranking, so that LIMIT ends it.
     rows = db.execute(
         "SELECT r.id, (SELECT p.id FROM records p WHERE p.key = r.parent), -rank "
@@ -108,44 +114,43 @@ def match(
         f"WHERE words MATCH ? AND rank MATCH ? AND {wanted.sql} "
         "ORDER BY rank LIMIT ?",
         (
-            to_fts5(words),
-            f"bm25({weights.name}, {weights.text}, {weights.context})",
+            to_fts5(question.words),
+            f"bm25({question.weights.name}, {question.weights.text}, {question.weights.context})",
             *wanted.bindings,
-            limit,
+            question.limit,
         ),
     )
     return [Match(*row) for row in rows]
 
 
 def containing(
-    db: Connection, text: str, where: Where, limit: int, among: Sequence[int] | None = None
+    db: Connection, question: MatchText, among: Sequence[int] | None = None
 ) -> list[Match]:
-    """Only records with these keys are looked at where some are given."""
-    wanted = conditions(replace(where, deleted=False))
+    """Look only at records with the keys in `among`, if it is given."""
+    wanted = conditions(replace(question.where, deleted=False))
     # CROSS JOIN: from the keys to their records, never the other way round.
     keys = "" if among is None else "json_each(?2) k CROSS JOIN "
     joined = "" if among is None else "r.key = k.value AND "
     # SQLite's own lower() is quick and knows ASCII; ours knows every script.
-    lower = "lower" if text.isascii() else "lowered"
+    lower = "lower" if question.text.isascii() else "lowered"
     rows = db.execute(
         "SELECT r.id, (SELECT p.id FROM records p WHERE p.key = r.parent), "
         f"CASE WHEN instr({lower}(r.name), ?1) THEN 2.0 ELSE 1.0 END AS score "
         f"FROM {keys}records r WHERE {joined}{wanted.sql} AND (instr({lower}(r.name), ?1) "
         f"OR instr({lower}(r.type), ?1) OR instr({lower}(r.text), ?1)) "
         "ORDER BY score DESC, r.key LIMIT ?",
-        (text.lower(), *([] if among is None else [listed(among)]), *wanted.bindings, limit),
+        (
+            question.text.lower(),
+            *([] if among is None else [listed(among)]),
+            *wanted.bindings,
+            question.limit,
+        ),
     )
     return [Match(*row) for row in rows]
 
 
-def links(
-    db: Connection,
-    ids: Sequence[str],
-    direction: "Direction",
-    sources: Sequence[str],
-    limit: int | None,
-) -> list[Link]:
-    sides = {"out": ["source"], "in": ["target"], "both": ["source", "target"]}[direction]
+def links(db: Connection, question: FindLinks) -> list[Link]:
+    sides = {"out": ["source"], "in": ["target"], "both": ["source", "target"]}[question.direction]
     keys = " UNION ".join(
         f"SELECT l.key FROM links l WHERE l.deleted_at IS NULL AND l.{side} IN ({KEYS_OF_IDS})"
         for side in sides
@@ -154,29 +159,31 @@ def links(
     going_out = (
         " AND EXISTS (SELECT 1 FROM records s INDEXED BY records_kind WHERE s.key = l.source "
         "AND s.deleted_at IS NULL AND s.kind IN (SELECT value FROM json_each(?)))"
+        if question.sources
+        else ""
     )
     rows = db.execute(
-        f"SELECT {LINK_COLUMNS} FROM links l WHERE l.key IN ({keys}){going_out if sources else ''} "
+        f"SELECT {LINK_COLUMNS} FROM links l WHERE l.key IN ({keys}){going_out} "
         "ORDER BY l.created_at, l.key LIMIT ?",
         (
-            *[listed(ids)] * len(sides),
-            *([listed(sources)] if sources else []),
-            -1 if limit is None else limit,
+            *[listed(question.ids)] * len(sides),
+            *([listed(question.sources)] if question.sources else []),
+            -1 if question.limit is None else question.limit,
         ),
     )
     return [link_from(row) for row in rows]
 
 
-def scan_links(db: Connection, deleted: bool | None, containing: str) -> list[Link]:
+def scan_links(db: Connection, question: ScanLinks) -> list[Link]:
     rows = db.execute(
         f"SELECT {LINK_COLUMNS} FROM links l WHERE instr(lowered(l.verb), ?1) "
         "AND (?2 IS NULL OR (l.deleted_at IS NOT NULL) = ?2) ORDER BY l.key",
-        (containing.lower(), deleted),
+        (question.containing.lower(), question.deleted),
     )
     return [link_from(row) for row in rows]
 
 
-def count(db: Connection) -> dict[str, int]:
+def count(db: Connection, _: CountLive) -> dict[str, int]:
     counts: dict[str, int] = dict(
         db.execute("SELECT kind, count(*) FROM records WHERE deleted_at IS NULL GROUP BY kind")
     )
@@ -184,17 +191,17 @@ def count(db: Connection) -> dict[str, int]:
     return counts
 
 
-def how_many(db: Connection, where: Where) -> int:
-    if where == Where():  # the index holds every live record, and knows how many these are
+def how_many(db: Connection, question: CountRecords) -> int:
+    if question.where == Where():  # the index holds every live record, and knows how many these are
         return indexed_rows(db)
-    wanted = conditions(where)
+    wanted = conditions(question.where)
     return db.execute(
         f"SELECT count(*) FROM records r WHERE {wanted.sql}", tuple(wanted.bindings)
     ).get
 
 
-def tally(db: Connection, kinds: Sequence[str]) -> "list[Tally]":
-    from everkept.core.ports import Tally
+def tally(db: Connection, question: TallyRecords) -> "list[Tally]":
+    from everkept.core.stored import Tally
 
     parts = " UNION ALL ".join(
         f"SELECT kind, scope, type, {is_deleted}, count(*) FROM records INDEXED BY {index} "
@@ -207,21 +214,23 @@ def tally(db: Connection, kinds: Sequence[str]) -> "list[Tally]":
     )
     return [
         Tally(kind, scope, record_type, bool(is_deleted), count)
-        for kind, scope, record_type, is_deleted, count in db.execute(parts, (listed(kinds),))
+        for kind, scope, record_type, is_deleted, count in db.execute(
+            parts, (listed(question.kinds),)
+        )
     ]
 
 
-def scopes(db: Connection, kind: str) -> list[str]:
+def scopes(db: Connection, question: ListScopes) -> list[str]:
     """SQLite goes from each scope to the next one in the index."""
     rows = db.execute(
         "SELECT DISTINCT scope FROM records INDEXED BY records_scope "
         "WHERE kind = ? AND deleted_at IS NULL ORDER BY scope",
-        (kind,),
+        (question.kind,),
     )
     return [row[0] for row in rows]
 
 
-def authors(db: Connection) -> list[str]:
+def authors(db: Connection, _: ListAuthors) -> list[str]:
     """From each author to the next one in the index: there are few, however many records."""
     smallest = "SELECT min(author) FROM records WHERE deleted_at IS NULL AND author >"
     rows = db.execute(
@@ -262,9 +271,9 @@ def changes(
     return [Change(*head, edits=tuple(edits.get(head[0], ()))) for head in heads]
 
 
-def history(db: Connection, refs: Sequence[Ref], after: int) -> list[tuple[int, Edit]]:
+def history(db: Connection, question: ReadHistory) -> list[tuple[int, Edit]]:
     things = {
-        subject: listed([ref.id for ref in refs if ref.subject == subject])
+        subject: listed([ref.id for ref in question.refs if ref.subject == subject])
         for subject in ("record", "link")
     }
     edits = " UNION ALL ".join(
@@ -274,7 +283,8 @@ def history(db: Connection, refs: Sequence[Ref], after: int) -> list[tuple[int, 
         for subject in things
     )
     rows = db.execute(
-        f"{edits} ORDER BY 1, 2", [part for ids in things.values() for part in (ids, after)]
+        f"{edits} ORDER BY 1, 2",
+        [part for ids in things.values() for part in (ids, question.after)],
     )
     return [(seq, _edit(*edit)) for seq, _, *edit in rows]
 

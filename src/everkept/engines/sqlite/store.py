@@ -1,22 +1,12 @@
 """A project's records in one SQLite file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, TypeVar
 
-from everkept.core.records import (
-    Batch,
-    Change,
-    Edit,
-    Insert,
-    Link,
-    Match,
-    Record,
-    Ref,
-    Update,
-    Weights,
-    Where,
-)
+from everkept.core import questions
+from everkept.core.records import Batch, Change, Insert, Link, Match, Record, Update, Where
+from everkept.core.store import Answers, TableStore, Upkeeps
 from everkept.engines.sqlite import meaning, queries, word_index
 from everkept.engines.sqlite.sql import Connection, DatabaseFile, Work
 from everkept.errors import Conflict, NotFound, ProjectArchived, Unavailable
@@ -24,23 +14,10 @@ from everkept.language.words import AnyOf, Phrase, WordQuery
 from everkept.values import replace
 
 if TYPE_CHECKING:  # a hook loads only what it uses, and numpy the first question that needs it
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from everkept.core.copies import Stock
-    from everkept.core.ports import (
-        Access,
-        Direction,
-        Embedded,
-        Order,
-        Purged,
-        Redaction,
-        Seen,
-        Tally,
-    )
-    from everkept.core.subgraphs import Selection, Subgraph
+    from everkept.core.stored import Purged
+    from everkept.core.subgraphs import Subgraph
     from everkept.core.times import Clock
-    from everkept.core.walking import Hops, Sources
+    from everkept.core.walking import Sources
     from everkept.engines.sqlite.nearness import Nearness
     from everkept.engines.sqlite.postings import Postings
     from everkept.engines.sqlite.sifting import Sieve
@@ -57,7 +34,76 @@ SHORT_GRAPH = 1_000  # rows of a project whose whole graph is soon read
 SHORT_STEPS, SHORT_TEXT = 50, 20_000  # steps and characters of a short write
 
 
-class SqliteStore:
+Q = TypeVar("Q", bound=questions.Question[Any])
+Answer = Callable[["SqliteStore", Q], Awaitable[T]]
+IsLong = bool | Callable[["SqliteStore", Q], bool]  # a long question leaves the caller's thread
+_ById = questions.GetRecords | questions.GetLinks | questions.FindLinks | questions.GetAccesses
+
+
+def _reads(work: Callable[[Connection, Q], T], is_long: "IsLong[Q]" = False) -> "Answer[Q, T]":
+    """Return the answer that runs the work against one state of the file."""
+
+    def answer(store: "SqliteStore", question: Q) -> Awaitable[T]:
+        long = is_long if isinstance(is_long, bool) else is_long(store, question)
+        return store.database.read(lambda db: work(db, question), long=long)
+
+    return answer
+
+
+def _has_many_rows(store: "SqliteStore", _question: object) -> bool:
+    return store.has_many_rows
+
+
+def _has_many_ids(_store: "SqliteStore", question: _ById) -> bool:
+    return len(question.ids) > SHORT_ROWS
+
+
+def _walks_far(store: "SqliteStore", question: questions.WalkLinks) -> bool:
+    return store.has_many_rows and (question.hops.count > 1 or len(question.ids) > SHORT_ROWS)
+
+
+def _walk_links(db: Connection, question: questions.WalkLinks) -> list[list[Link]]:
+    from everkept.engines.sqlite import walk
+
+    return walk.walk(db, question)
+
+
+def _count_sources(db: Connection, question: questions.CountSources) -> "Sources":
+    from everkept.engines.sqlite import walk
+
+    return walk.sources_of(db, question)
+
+
+def _read_changes(db: Connection, question: questions.ReadChanges) -> list[Change]:
+    return queries.changes(
+        db,
+        question.after,
+        question.limit,
+        newest_first=question.newest_first,
+        most_edits=question.most_edits,
+    )
+
+
+def _get_revision(db: Connection, _: questions.GetRevision) -> int:
+    from everkept.engines.sqlite.commit import newest_change
+
+    # SQLite's own data_version would begin anew when the file is closed and opened again.
+    return newest_change(db)
+
+
+def _get_stamp(db: Connection, _: questions.GetStamp) -> tuple[int, int]:
+    from everkept.engines.sqlite.commit import newest_change
+
+    return newest_change(db), meaning.newest_vector(db)
+
+
+def _find_faults(db: Connection, _: questions.FindFaults) -> list[str]:
+    from everkept.engines.sqlite.examining import faults
+
+    return faults(db)
+
+
+class SqliteStore(TableStore):
     """The port over one file. Every write checks that the file was not put away meanwhile."""
 
     def __init__(
@@ -72,7 +118,7 @@ class SqliteStore:
 
         Beyond `many` rows of the word index, queries for any of some words use arrays.
         """
-        self._database = database
+        self.database = database
         self._many = many
         self._name = name
         self._clock = clock
@@ -91,68 +137,36 @@ class SqliteStore:
 
         return await self._write(lambda db: commit.apply(db, batch), short=_changes_little(batch))
 
-    async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
-        return await self._database.read(
-            lambda db: queries.get_records(db, ids, include_deleted=include_deleted),
-            long=len(ids) > SHORT_ROWS,
-        )
-
-    async def scan(
-        self,
-        where: Where,
-        *,
-        order: "Order" = "age",
-        after: "Seen | None" = None,
-        limit: int | None = None,
-    ) -> list[Record]:
-        return await self._database.read(
-            lambda db: queries.scan(db, where, order, after, limit),
-            long=not _asks_for_few(where, limit),
-        )
-
-    async def match(
-        self, words: WordQuery, where: Where, weights: Weights, limit: int
-    ) -> list[Match]:
+    def _match_words(self, question: questions.MatchWords) -> Awaitable[list[Match]]:
         def ask(db: Connection) -> list[Match]:
+            words = question.words
             if self._counts_many(db) and _has_single_words(words):
                 self._begin_anew_if_restored(db)
-                return self._arrays().match(
-                    db, words, replace(where, deleted=False), weights, limit
-                )
-            return queries.match(db, words, where, weights, limit)
+                where = replace(question.where, deleted=False)
+                return self._arrays().match(db, words, where, question.weights, question.limit)
+            return queries.match(db, question)
 
-        return await self._database.read(ask, long=self._has_many)
+        return self.database.read(ask, long=self.has_many_rows)
 
-    async def containing(self, text: str, where: Where, limit: int) -> list[Match]:
+    async def _match_text(self, question: questions.MatchText) -> list[Match]:
         def ask(db: Connection) -> list[Match]:
             self._begin_anew_if_restored(db)
             self._counts_many(db)
             texts = self._substrings
             is_known = texts is not None and texts.generation == self._indexed_generation
-            among = texts.find(db, text) if texts is not None and is_known else None
-            return queries.containing(db, text, where, limit, among)
+            among = texts.find(db, question.text) if texts is not None and is_known else None
+            return queries.containing(db, question, among)
 
-        found = await self._database.read(ask, long=self._has_many)
+        found = await self.database.read(ask, long=self.has_many_rows)
         if self._needs_texts():
             self._is_reading_texts = True
-            self._database.read_later(self._read_texts)
+            self.database.read_later(self._read_texts)
         return found
 
-    async def links(
-        self,
-        ids: Sequence[str],
-        *,
-        direction: "Direction" = "both",
-        sources: Sequence[str] = (),
-        limit: int | None = None,
-    ) -> list[Link]:
-        return await self._database.read(
-            lambda db: queries.links(db, ids, direction, sources, limit),
-            long=len(ids) > SHORT_ROWS,
-        )
-
-    async def subgraph(self, wanted: "Selection") -> "Subgraph":
+    def _read_subgraph(self, question: questions.ReadSubgraph) -> "Awaitable[Subgraph]":
         from everkept.engines.sqlite import subgraphs
+
+        wanted = question.wanted
 
         def ask(db: Connection) -> "Subgraph":
             self._counts_many(db)
@@ -160,173 +174,80 @@ class SqliteStore:
 
         asked = wanted.limit if wanted.ids is None else len(wanted.ids)
         is_short = asked is not None and asked <= SHORT_ROWS
-        return await self._database.read(ask, long=not is_short and self._rows > SHORT_GRAPH)
+        return self.database.read(ask, long=not is_short and self._rows > SHORT_GRAPH)
 
-    async def walk(self, ids: Sequence[str], hops: "Hops") -> list[list[Link]]:
-        from everkept.engines.sqlite import walk
-
-        is_long = hops.count > 1 or len(ids) > SHORT_ROWS
-        return await self._database.read(
-            lambda db: walk.walk(db, ids, hops), long=is_long and self._has_many
-        )
-
-    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> "Sources":
-        from everkept.engines.sqlite import walk
-
-        return await self._database.read(
-            lambda db: walk.sources_of(db, ids, where, limit), long=self._has_many
-        )
-
-    async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
-        return await self._database.read(
-            lambda db: queries.get_links(db, ids, include_deleted=include_deleted),
-            long=len(ids) > SHORT_ROWS,
-        )
-
-    async def scan_links(self, *, deleted: bool | None, containing: str = "") -> list[Link]:
-        return await self._database.read(
-            lambda db: queries.scan_links(db, deleted, containing), long=True
-        )
-
-    async def count(self) -> Mapping[str, int]:
-        return await self._database.read(queries.count, long=True)
-
-    async def how_many(self, where: Where) -> int:
-        return await self._database.read(lambda db: queries.how_many(db, where), long=True)
-
-    async def changes(
-        self,
-        *,
-        after: int = 0,
-        limit: int = 100,
-        newest_first: bool = False,
-        most_edits: int | None = None,
-    ) -> list[Change]:
-        return await self._database.read(
-            lambda db: queries.changes(
-                db, after, limit, newest_first=newest_first, most_edits=most_edits
-            ),
-            long=limit > SHORT_ROWS,
-        )
-
-    async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:
-        return await self._database.read(
-            lambda db: queries.history(db, refs, after), long=len(refs) > SHORT_ROWS
-        )
-
-    async def purge(self, refs: Sequence[Ref]) -> "Purged":
-        from everkept.engines.sqlite import purge
-
-        records, links = await self._write(lambda db: purge.remove(db, refs, self._clock()))
-        return await self._purged(records, links)
-
-    async def redact(self, refs: Sequence[Ref], clean: "Redaction") -> "Purged":
-        from everkept.engines.sqlite import redact
-
-        records, links = await self._write(
-            lambda db: redact.rewrite(db, refs, clean, self._clock())
-        )
-        return await self._purged(records, links)
-
-    async def revision(self) -> int:
-        from everkept.engines.sqlite.commit import newest_change
-
-        # SQLite's own data_version would begin anew when the file is closed and opened again.
-        return await self._database.read(newest_change)
-
-    async def stamp(self) -> tuple[int, int]:
-        from everkept.engines.sqlite.commit import newest_change
-
-        return await self._database.read(lambda db: (newest_change(db), meaning.newest_vector(db)))
-
-    async def check(self) -> list[str]:
-        from everkept.engines.sqlite.examining import faults
-
-        return await self._database.read(faults, long=True)
-
-    async def tally(self, kinds: Sequence[str]) -> "list[Tally]":
-        return await self._database.read(lambda db: queries.tally(db, kinds), long=True)
-
-    async def scopes(self, kind: str) -> list[str]:
-        return await self._database.read(lambda db: queries.scopes(db, kind))
-
-    async def authors(self) -> list[str]:
-        return await self._database.read(queries.authors)
-
-    async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
+    def _measure_words(self, question: questions.MeasureWords) -> Awaitable[Mapping[str, float]]:
         def ask(db: Connection) -> dict[str, float]:
             if self._counts_many(db):
                 self._begin_anew_if_restored(db)
-                return self._arrays().frequencies(db, words)
-            return word_index.frequencies(db, words)
+                return self._arrays().frequencies(db, question.words)
+            return word_index.frequencies(db, question.words)
 
-        return await self._database.read(ask, long=self._has_many)
+        return self.database.read(ask, long=self.has_many_rows)
 
-    async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
-        return await self._database.read(
-            lambda db: meaning.unembedded(db, model, kinds, limit), long=limit > 1
-        )
-
-    async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
-        return await self._database.read(
-            lambda db: meaning.vector_counts(db, model, kinds), long=True
-        )
-
-    async def put_vectors(self, model: str, items: "Sequence[Embedded]") -> int:
-        halved = meaning.halved(items)
-        return await self._write(lambda db: meaning.put_vectors(db, model, halved))
-
-    async def vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
-        return await self._database.read(lambda db: meaning.vectors(db, model, ids), long=True)
-
-    async def near(
-        self,
-        model: str,
-        vector: "NDArray[np.float32]",
-        where: Where,
-        limit: int,
-        also: Sequence[str] = (),
-    ) -> list[Match]:
+    async def _find_near(self, question: questions.FindNear) -> list[Match]:
         def ask(db: Connection) -> list[Match] | None:
             self._begin_anew_if_restored(db)
-            return self._index().near(db, model, vector, where, limit, also)
+            return self._index().near(
+                db,
+                question.model,
+                question.vector,
+                question.where,
+                question.limit,
+                question.also,
+            )
 
-        is_long = self._nearness is None or self._has_many  # the first question reads all vectors
-        while (found := await self._database.read(ask, long=is_long)) is None:
-            await self._database.read(lambda db: self._index().catch_up(db, model), aside=True)
+        is_long = (
+            self._nearness is None or self.has_many_rows
+        )  # the first question reads all vectors
+        while (found := await self.database.read(ask, long=is_long)) is None:
+            await self.database.read(
+                lambda db: self._index().catch_up(db, question.model), aside=True
+            )
         return found
 
-    async def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
-        if counts:
-            await self._write(lambda db: meaning.note_accesses(db, counts, at))
+    async def _measure_size(self, _: questions.MeasureSize) -> int:
+        return self.database.size()
 
-    async def accesses(self, ids: Sequence[str]) -> "Mapping[str, Access]":
-        return await self._database.read(
-            lambda db: meaning.accesses(db, ids), long=len(ids) > SHORT_ROWS
+    async def _purge(self, upkeep: questions.Purge) -> "Purged":
+        from everkept.engines.sqlite import purge
+
+        records, links = await self._write(lambda db: purge.remove(db, upkeep.refs, self._clock()))
+        return await self._purged(records, links)
+
+    async def _redact(self, upkeep: questions.Redact) -> "Purged":
+        from everkept.engines.sqlite import redact
+
+        records, links = await self._write(
+            lambda db: redact.rewrite(db, upkeep.refs, upkeep.clean, self._clock())
         )
+        return await self._purged(records, links)
 
-    async def most_accessed(self, limit: int) -> "Mapping[str, Access]":
-        return await self._database.read(lambda db: meaning.most_accessed(db, limit), long=True)
+    def _put_vectors(self, upkeep: questions.PutVectors) -> Awaitable[int]:
+        halved = meaning.halved(upkeep.items)
+        return self._write(lambda db: meaning.put_vectors(db, upkeep.model, halved))
 
-    async def restock(self, stock: "Stock") -> None:
+    async def _note_accesses(self, upkeep: questions.NoteAccesses) -> None:
+        if upkeep.counts:
+            await self._write(lambda db: meaning.note_accesses(db, upkeep))
+
+    async def _restock(self, upkeep: questions.Restock) -> None:
         from everkept.engines.sqlite.restocking import restock
 
+        stock = upkeep.stock
         vectors = {model: meaning.halved(items) for model, items in stock.vectors.items()}
         if await self._write(lambda db: restock(db, stock, vectors)):
             await self._cleansed()
-
-    async def size(self) -> int:
-        return self._database.size()
 
     async def _write(self, work: Work[T], *, short: bool = False) -> T:
         def checked(db: Connection) -> T:
             self._check_generation(db)
             return work(db)
 
-        return await self._database.write(checked, short=short)
+        return await self.database.write(checked, short=short)
 
     async def _purged(self, records: int, links: int) -> "Purged":
-        from everkept.core.ports import Purged
+        from everkept.core.stored import Purged
 
         return Purged(records, links, complete=await self._cleansed())
 
@@ -335,10 +256,10 @@ class SqliteStore:
         from everkept.engines.sqlite import cleansing
 
         try:
-            until = await self._database.read(cleansing.newest_moment)
+            until = await self.database.read(cleansing.newest_moment)
             for _ in range(cleansing.MOST_STEPS):
-                if not await self._database.read(lambda db: cleansing.has_marks(db, until)):
-                    return await self._database.fold(FOLD_PATIENCE)
+                if not await self.database.read(lambda db: cleansing.has_marks(db, until)):
+                    return await self.database.fold(FOLD_PATIENCE)
                 await self._write(cleansing.cleanse_some)
         except Unavailable:
             pass  # what was removed stays removed
@@ -380,12 +301,12 @@ class SqliteStore:
         return self._sieve
 
     @property
-    def _has_many(self) -> bool:
+    def has_many_rows(self) -> bool:
         return self._rows > self._many
 
     def _counts_many(self, db: Connection) -> bool:
         self._rows = word_index.indexed_rows(db)
-        return self._has_many
+        return self.has_many_rows
 
     def _begin_anew_if_restored(self, db: Connection) -> None:
         """What is remembered of a file says nothing of what a backup has put in its place."""
@@ -418,6 +339,46 @@ class SqliteStore:
             _refuse_if_being_restored(db, ".")
         if not is_first or not is_whole:
             raise Conflict(f"{self._name}.db was restored from a backup.", hint="Call again.")
+
+    answers: ClassVar[Answers] = {
+        questions.GetRecords: _reads(queries.get_records, _has_many_ids),
+        questions.ScanRecords: _reads(
+            queries.scan, lambda _, question: not _asks_for_few(question.where, question.limit)
+        ),
+        questions.MatchWords: _match_words,
+        questions.MatchText: _match_text,
+        questions.FindLinks: _reads(queries.links, _has_many_ids),
+        questions.ReadSubgraph: _read_subgraph,
+        questions.WalkLinks: _reads(_walk_links, _walks_far),
+        questions.CountSources: _reads(_count_sources, _has_many_rows),
+        questions.GetLinks: _reads(queries.get_links, _has_many_ids),
+        questions.ScanLinks: _reads(queries.scan_links, is_long=True),
+        questions.CountLive: _reads(queries.count, is_long=True),
+        questions.CountRecords: _reads(queries.how_many, is_long=True),
+        questions.ReadChanges: _reads(_read_changes, lambda _, q: q.limit > SHORT_ROWS),
+        questions.ReadHistory: _reads(queries.history, lambda _, q: len(q.refs) > SHORT_ROWS),
+        questions.GetRevision: _reads(_get_revision),
+        questions.GetStamp: _reads(_get_stamp),
+        questions.FindFaults: _reads(_find_faults, is_long=True),
+        questions.TallyRecords: _reads(queries.tally, is_long=True),
+        questions.ListScopes: _reads(queries.scopes),
+        questions.ListAuthors: _reads(queries.authors),
+        questions.MeasureWords: _measure_words,
+        questions.FindUnembedded: _reads(meaning.unembedded, lambda _, q: q.limit > 1),
+        questions.CountVectors: _reads(meaning.vector_counts, is_long=True),
+        questions.GetVectors: _reads(meaning.vectors, is_long=True),
+        questions.FindNear: _find_near,
+        questions.GetAccesses: _reads(meaning.accesses, _has_many_ids),
+        questions.ListMostAccessed: _reads(meaning.most_accessed, is_long=True),
+        questions.MeasureSize: _measure_size,
+    }
+    upkeeps: ClassVar[Upkeeps] = {
+        questions.Purge: _purge,
+        questions.Redact: _redact,
+        questions.PutVectors: _put_vectors,
+        questions.NoteAccesses: _note_accesses,
+        questions.Restock: _restock,
+    }
 
 
 def generation_of(db: Connection) -> int:

@@ -1,19 +1,15 @@
 """Walks along links, and what links to a record."""
 
-from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from everkept.core.driving import driven
-from everkept.core.records import Link, Where
-from everkept.core.walking import Hops, Sources, hop_by_hop
+from everkept.core.questions import CountSources, FindLinks, WalkLinks
+from everkept.core.records import Link
+from everkept.core.walking import Sources, hop_by_hop
 from everkept.engines.sqlite import queries
 from everkept.engines.sqlite.filters import conditions
 from everkept.engines.sqlite.rows import LINK_COLUMNS, link_from, listed
 from everkept.engines.sqlite.sql import Connection
-
-if TYPE_CHECKING:  # a hook loads only what it uses
-    from everkept.core.walking import Direction
 
 # CROSS JOIN: the links lead, whatever else is asked of what they come from.
 _MET = (
@@ -23,31 +19,29 @@ _MET = (
 )
 
 
-def walk(db: Connection, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
-    """Every hop of it is read from one state of the file."""
+def walk(db: Connection, question: WalkLinks) -> list[list[Link]]:
+    """Read every hop from one state of the file."""
 
-    async def links_at(
-        ids: Sequence[str], *, direction: "Direction", sources: Sequence[str], limit: int | None
-    ) -> list[Link]:
-        return queries.links(db, ids, direction, sources, limit)
+    async def ask(found: FindLinks) -> list[Link]:
+        return queries.links(db, found)
 
-    return driven(hop_by_hop(links_at, ids, hops))
+    return driven(hop_by_hop(ask, question.ids, question.hops))
 
 
-def sources_of(db: Connection, ids: Sequence[str], where: Where, limit: int) -> Sources:
+def sources_of(db: Connection, question: CountSources) -> Sources:
     """Of the links the keys are read, and of those that are told the rest."""
     targets: dict[int, str] = dict(
         db.execute(
             "SELECT key, id FROM records WHERE id IN (SELECT value FROM json_each(?))",
-            (listed(ids),),
+            (listed(question.ids),),
         )
     )
-    wanted = conditions(where)
+    wanted = conditions(question.where)
     met = db.execute(_MET.format(wanted=wanted.sql), (listed(targets), *wanted.bindings)).fetchall()
     about: dict[int, set[int]] = {}
     for target, source, _ in met:
         about.setdefault(target, set()).add(source)
-    newest = set(islice(dict.fromkeys(source for _, source, _ in reversed(met)), limit))
+    newest = set(islice(dict.fromkeys(source for _, source, _ in reversed(met)), question.limit))
     found = db.execute(
         f"SELECT {LINK_COLUMNS} FROM links l WHERE l.key IN (SELECT value FROM json_each(?)) "
         "ORDER BY l.created_at, l.key",

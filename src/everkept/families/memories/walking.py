@@ -183,7 +183,7 @@ async def _walked(store: RecordStore, starts: Sequence[str], route: Route) -> li
     if not wanted:
         return await store.walk(starts, hops)
     return await hop_by_hop(
-        store.links, starts, hops, fits=lambda link: normalised(link.verb) == wanted
+        store.ask, starts, hops, fits=lambda link: normalised(link.verb) == wanted
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from everkept.core.care import Waiting
+from everkept.core.questions import CountVectors
 from everkept.engines.sqlite.care.copying import META
 from everkept.engines.sqlite.care.databases import database_names, owned_files
 from everkept.engines.sqlite.care.looking import looked_at
@@ -27,7 +28,7 @@ def texts_that_wait(folder: Path, model: str, kinds: Sequence[str]) -> list[Wait
             with looked_at(folder / name) as db:
                 if int(db.pragma("user_version")) < PROJECT.version:
                     continue  # the next start brings it up to date, and its texts wait then
-                waiting = vector_counts(db, model, kinds)[1]
+                waiting = vector_counts(db, CountVectors(model, kinds))[1]
                 others = int(db.execute(_OF_OTHERS, (model,)).get)
         except StorageFull:
             raise
