@@ -5,9 +5,10 @@ import pytest
 from everkept.core import questions
 from everkept.core.store import RecordStore, TableStore
 from everkept.engines.memory.store import MemoryStore
+from everkept.engines.postgres.store import PostgresStore
 from everkept.engines.sqlite.store import SqliteStore
 
-ENGINES = [MemoryStore, SqliteStore]
+ENGINES = [MemoryStore, SqliteStore, PostgresStore]
 
 
 def of(kind: type) -> set[type]:

@@ -1,7 +1,7 @@
 """The store on PostgreSQL: the port's questions and commits over tables that all stores share."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, ClassVar, TypeVar
 
 from psycopg.errors import (
     ForeignKeyViolation,
@@ -10,11 +10,11 @@ from psycopg.errors import (
     StatementTooComplex,
 )
 
-from everkept.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
-from everkept.core.records import Batch, Change, Edit, Link, Match, Record, Ref, Weights, Where
-from everkept.core.subgraphs import Selection, Subgraph
+from everkept.core import questions
+from everkept.core.records import Batch, Change, Link, Record
+from everkept.core.store import Answers, TableStore, Upkeeps
+from everkept.core.stored import Access, Purged
 from everkept.core.times import Clock, now
-from everkept.core.walking import Hops, Sources
 from everkept.engines.postgres.changing import (
     checking,
     cleansing,
@@ -33,13 +33,6 @@ from everkept.engines.postgres.searching import meaning
 from everkept.engines.postgres.searching import words as _words
 from everkept.engines.postgres.searching.index_keeping import IndexKeeper
 from everkept.errors import InvalidInput, NotFound
-from everkept.language.words import WordQuery
-
-if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from everkept.core.copies import Stock
 
 T = TypeVar("T")
 
@@ -54,7 +47,41 @@ def authors_in(database: Database) -> Authors:
     return Round(lambda stores: database.read(lambda cursor: counting.authors(cursor, stores)))
 
 
-class PostgresStore:
+Q = TypeVar("Q")
+Answer = Callable[["PostgresStore", Q], Awaitable[T]]
+_ById = TypeVar(
+    "_ById",
+    questions.GetRecords,
+    questions.GetLinks,
+    questions.FindLinks,
+    questions.GetVectors,
+    questions.GetAccesses,
+)
+
+
+def _reads(work: Callable[[Cursor, int, Q], T]) -> "Answer[Q, T]":
+    """Return the answer that asks in one transaction."""
+
+    def answer(store: "PostgresStore", question: Q) -> Awaitable[T]:
+        return store.read(lambda cursor: work(cursor, store.number, question))
+
+    return answer
+
+
+def _reads_some(
+    work: Callable[[Cursor, int, _ById], T], nothing: Callable[[], T]
+) -> "Answer[_ById, T]":
+    """Return the answer that asks only if there are ids to ask for."""
+
+    async def answer(store: "PostgresStore", question: _ById) -> T:
+        if not question.ids:
+            return nothing()
+        return await store.read(lambda cursor: work(cursor, store.number, question))
+
+    return answer
+
+
+class PostgresStore(TableStore):
     """One store's records: rows with its number."""
 
     def __init__(
@@ -75,7 +102,7 @@ class PostgresStore:
         self._authors = authors or authors_in(database)
         self._indexes = indexes
         self._database = database
-        self._number = number
+        self.number = number
         self._place = Place(number, title)
         self._cleanser = cleansing.Cleanser(database)
         self._clock = clock
@@ -85,190 +112,47 @@ class PostgresStore:
         self._note_growth(grown)
         return change
 
-    async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
-        if not ids:
-            return []
-        return await self._read(
-            lambda cursor: reading.get_records(
-                cursor, self._number, ids, include_deleted=include_deleted
-            )
-        )
+    async def _get_revision(self, _: questions.GetRevision) -> int:
+        return (await self.read(lambda cursor: state(cursor, self._place))).seq
 
-    async def scan(
-        self,
-        where: Where,
-        *,
-        order: Order = "age",
-        after: Seen | None = None,
-        limit: int | None = None,
-    ) -> list[Record]:
-        return await self._read(
-            lambda cursor: reading.scan(cursor, self._number, where, order, after, limit)
-        )
-
-    async def match(
-        self, words: WordQuery, where: Where, weights: Weights, limit: int
-    ) -> list[Match]:
-        return await self._read(
-            lambda cursor: _words.match(cursor, self._number, words, where, weights, limit)
-        )
-
-    async def containing(self, text: str, where: Where, limit: int) -> list[Match]:
-        return await self._read(
-            lambda cursor: reading.containing(cursor, self._number, text, where, limit)
-        )
-
-    async def links(
-        self,
-        ids: Sequence[str],
-        *,
-        direction: Direction = "both",
-        sources: Sequence[str] = (),
-        limit: int | None = None,
-    ) -> list[Link]:
-        if not ids:
-            return []
-        return await self._read(
-            lambda cursor: reading.links(cursor, self._number, ids, direction, sources, limit)
-        )
-
-    async def subgraph(self, wanted: Selection) -> Subgraph:
-        return await self._read(lambda cursor: reading.subgraph(cursor, self._number, wanted))
-
-    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
-        return await self._read(lambda cursor: walking.walk(cursor, self._number, ids, hops))
-
-    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
-        return await self._read(
-            lambda cursor: walking.sources_of(cursor, self._number, ids, where, limit)
-        )
-
-    async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
-        if not ids:
-            return []
-        return await self._read(
-            lambda cursor: reading.get_links(
-                cursor, self._number, ids, include_deleted=include_deleted
-            )
-        )
-
-    async def scan_links(self, *, deleted: bool | None, containing: str = "") -> list[Link]:
-        return await self._read(
-            lambda cursor: reading.scan_links(cursor, self._number, deleted, containing)
-        )
-
-    async def count(self) -> Mapping[str, int]:
-        return await self._read(lambda cursor: counting.count(cursor, self._number))
-
-    async def how_many(self, where: Where) -> int:
-        return await self._read(lambda cursor: counting.how_many(cursor, self._number, where))
-
-    async def changes(
-        self,
-        *,
-        after: int = 0,
-        limit: int = 100,
-        newest_first: bool = False,
-        most_edits: int | None = None,
-    ) -> list[Change]:
-        return await self._read(
-            lambda cursor: log.changes(
-                cursor,
-                self._number,
-                after,
-                limit,
-                newest_first=newest_first,
-                most_edits=most_edits,
-            )
-        )
-
-    async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:
-        return await self._read(lambda cursor: log.history(cursor, self._number, refs, after))
-
-    async def purge(self, refs: Sequence[Ref]) -> Purged:
-        at = self._clock()
-        return await self._removed(lambda cursor: purging.purge(cursor, self._place, refs, at))
-
-    async def redact(self, refs: Sequence[Ref], clean: Redaction) -> Purged:
-        at = self._clock()
-        return await self._removed(
-            lambda cursor: redacting.redact(cursor, self._place, refs, clean, at)
-        )
-
-    async def revision(self) -> int:
-        return (await self._read(lambda cursor: state(cursor, self._place))).seq
-
-    async def stamp(self) -> tuple[int, int]:
-        found = await self._read(lambda cursor: state(cursor, self._place))
+    async def _get_stamp(self, _: questions.GetStamp) -> tuple[int, int]:
+        found = await self.read(lambda cursor: state(cursor, self._place))
         return found.seq, found.moves
 
-    async def check(self) -> list[str]:
-        return await self._read(lambda cursor: checking.faults(cursor, self._place))
+    def _find_faults(self, _: questions.FindFaults) -> Awaitable[list[str]]:
+        return self.read(lambda cursor: checking.faults(cursor, self._place))
 
-    async def tally(self, kinds: Sequence[str]) -> list[Tally]:
-        return await self._read(lambda cursor: counting.tally(cursor, self._number, kinds))
+    def _list_authors(self, _: questions.ListAuthors) -> Awaitable[list[str]]:
+        return self._authors.ask(self.number)
 
-    async def scopes(self, kind: str) -> list[str]:
-        return await self._read(lambda cursor: counting.scopes(cursor, self._number, kind))
-
-    async def authors(self) -> list[str]:
-        return await self._authors.ask(self._number)
-
-    async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
-        return await self._read(lambda cursor: _words.frequencies(cursor, self._number, words))
-
-    async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
-        return await self._read(
-            lambda cursor: meaning.unembedded(cursor, self._number, model, kinds, limit)
+    async def _purge(self, upkeep: questions.Purge) -> Purged:
+        at = self._clock()
+        return await self._removed(
+            lambda cursor: purging.purge(cursor, self._place, upkeep.refs, at)
         )
 
-    async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
-        return await self._read(
-            lambda cursor: meaning.vector_counts(cursor, self._number, model, kinds)
+    async def _redact(self, upkeep: questions.Redact) -> Purged:
+        at = self._clock()
+        return await self._removed(
+            lambda cursor: redacting.redact(cursor, self._place, upkeep.refs, upkeep.clean, at)
         )
 
-    async def put_vectors(self, model: str, items: Sequence[Embedded]) -> int:
-        if not items:
+    async def _put_vectors(self, upkeep: questions.PutVectors) -> int:
+        if not upkeep.items:
             return 0
         came = await self._write(
-            lambda cursor: meaning.put_vectors(cursor, self._number, model, items)
+            lambda cursor: meaning.put_vectors(cursor, self.number, upkeep.model, upkeep.items)
         )
         if self._indexes is not None:
-            self._indexes.note(self._number, came)
+            self._indexes.note(self.number, came)
         return came
 
-    async def vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
-        if not ids:
-            return {}
-        return await self._read(lambda cursor: meaning.vectors(cursor, self._number, model, ids))
+    async def _note_accesses(self, upkeep: questions.NoteAccesses) -> None:
+        if upkeep.counts:
+            await self._write(lambda cursor: counting.note_accesses(cursor, self.number, upkeep))
 
-    async def near(
-        self,
-        model: str,
-        vector: "NDArray[np.float32]",
-        where: Where,
-        limit: int,
-        also: Sequence[str] = (),
-    ) -> list[Match]:
-        return await self._read(
-            lambda cursor: meaning.near(cursor, self._number, model, vector, where, limit, also)
-        )
-
-    async def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
-        if counts:
-            await self._write(
-                lambda cursor: counting.note_accesses(cursor, self._number, counts, at)
-            )
-
-    async def accesses(self, ids: Sequence[str]) -> Mapping[str, Access]:
-        if not ids:
-            return {}
-        return await self._read(lambda cursor: counting.accesses(cursor, self._number, ids))
-
-    async def most_accessed(self, limit: int) -> Mapping[str, Access]:
-        return await self._read(lambda cursor: counting.most_accessed(cursor, self._number, limit))
-
-    async def restock(self, stock: "Stock") -> None:
+    async def _restock(self, upkeep: questions.Restock) -> None:
+        stock = upkeep.stock
         (grown, tables), removed_in = await self._write(
             lambda cursor: (
                 restocking.restock(cursor, self._place, stock),
@@ -279,12 +163,11 @@ class PostgresStore:
         if tables:
             await self._cleanser.cleansed(removed_in, tables, CLEANSING)
         if self._indexes is not None:
-            self._indexes.note(self._number, sum(map(len, stock.vectors.values())))
+            self._indexes.note(self.number, sum(map(len, stock.vectors.values())))
 
-    async def size(self) -> int:
-        return await self._read(lambda cursor: counting.size(cursor, self._number))
+    async def read(self, question: Callable[[Cursor], T]) -> T:
+        """Ask in one transaction that writes nothing."""
 
-    async def _read(self, question: Callable[[Cursor], T]) -> T:
         def asked(cursor: Cursor) -> T:
             try:
                 return _checked(question, cursor)
@@ -313,7 +196,7 @@ class PostgresStore:
 
     def _note_growth(self, grown: Growth) -> None:
         if self._indexes is not None and grown.is_doubling:
-            self._indexes.note_doubling(self._number)
+            self._indexes.note_doubling(self.number)
 
     async def _removed(self, work: Callable[[Cursor], cleansing.Removed]) -> Purged:
         (records, links, tables), removed_in = await self._write(
@@ -321,6 +204,44 @@ class PostgresStore:
         )
         is_clean = not tables or await self._cleanser.cleansed(removed_in, tables, CLEANSING)
         return Purged(records, links, complete=is_clean)
+
+    answers: ClassVar[Answers] = {
+        questions.GetRecords: _reads_some(reading.get_records, list[Record]),
+        questions.ScanRecords: _reads(reading.scan),
+        questions.MatchWords: _reads(_words.match),
+        questions.MatchText: _reads(reading.containing),
+        questions.FindLinks: _reads_some(reading.links, list[Link]),
+        questions.ReadSubgraph: _reads(reading.subgraph),
+        questions.WalkLinks: _reads(walking.walk),
+        questions.CountSources: _reads(walking.sources_of),
+        questions.GetLinks: _reads_some(reading.get_links, list[Link]),
+        questions.ScanLinks: _reads(reading.scan_links),
+        questions.CountLive: _reads(counting.count),
+        questions.CountRecords: _reads(counting.how_many),
+        questions.ReadChanges: _reads(log.changes),
+        questions.ReadHistory: _reads(log.history),
+        questions.GetRevision: _get_revision,
+        questions.GetStamp: _get_stamp,
+        questions.FindFaults: _find_faults,
+        questions.TallyRecords: _reads(counting.tally),
+        questions.ListScopes: _reads(counting.scopes),
+        questions.ListAuthors: _list_authors,
+        questions.MeasureWords: _reads(_words.frequencies),
+        questions.FindUnembedded: _reads(meaning.unembedded),
+        questions.CountVectors: _reads(meaning.vector_counts),
+        questions.GetVectors: _reads_some(meaning.vectors, dict[str, Any]),
+        questions.FindNear: _reads(meaning.near),
+        questions.GetAccesses: _reads_some(counting.accesses, dict[str, Access]),
+        questions.ListMostAccessed: _reads(counting.most_accessed),
+        questions.MeasureSize: _reads(counting.size),
+    }
+    upkeeps: ClassVar[Upkeeps] = {
+        questions.Purge: _purge,
+        questions.Redact: _redact,
+        questions.PutVectors: _put_vectors,
+        questions.NoteAccesses: _note_accesses,
+        questions.Restock: _restock,
+    }
 
 
 def _checked(work: Callable[[Cursor], T], cursor: Cursor, *, ends: bool = False) -> T:

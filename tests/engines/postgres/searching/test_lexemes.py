@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from everkept.core.matching import fields_of, matches
+from everkept.core.questions import MatchWords
 from everkept.core.records import Weights, Where
 from everkept.engines.postgres.searching.lexemes import lexemes
 from everkept.engines.postgres.searching.words import match
@@ -16,7 +17,9 @@ from postgres_tables import Tables, said
 
 
 def finds(tables: Tables, *words: str, prefix: bool = False) -> list[str]:
-    found = match(tables.cursor, tables.store, Phrase(words, prefix), Where(), Weights(), 10)
+    found = match(
+        tables.cursor, tables.store, MatchWords(Phrase(words, prefix), Where(), Weights(), 10)
+    )
     return [each.id for each in found]
 
 

@@ -5,6 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from everkept.core.ports import Embedded
+from everkept.core.questions import FindNear
 from everkept.core.records import Match, Where
 from everkept.engines.postgres.connecting.cursor import cursor_on
 from everkept.engines.postgres.searching import nearness
@@ -50,7 +51,7 @@ def asked(
     tables: Tables, vector: NDArray[np.float32], where: Where, limit: int, *also: str
 ) -> list[Match]:
     with tables.connection.transaction():
-        return near(tables.cursor, tables.store, MODEL, vector, where, limit, also)
+        return near(tables.cursor, tables.store, FindNear(MODEL, vector, where, limit, also))
 
 
 def nearest(
@@ -102,7 +103,9 @@ def test_what_the_index_gives_is_enough_where_as_many_fit_as_are_wanted(
             before = indexed.value(scans)
             # Some fifteen of those two hundred that it gives.
             where = Where(min_importance=0.925)
-            assert len(near(indexed.cursor, indexed.store, MODEL, vector, where, 10)) == 10
+            assert (
+                len(near(indexed.cursor, indexed.store, FindNear(MODEL, vector, where, 10))) == 10
+            )
             compared += indexed.value(scans) > before
     assert compared <= 3
 
@@ -111,7 +114,7 @@ def test_the_index_is_what_leads(indexed: Tables) -> None:
     scans = "SELECT pg_stat_get_xact_numscans(to_regclass(%s))"
     with indexed.connection.transaction():
         before = indexed.value(scans, of(indexed).name)
-        near(indexed.cursor, indexed.store, MODEL, clustered(1, 4)[0], Where(), 10)
+        near(indexed.cursor, indexed.store, FindNear(MODEL, clustered(1, 4)[0], Where(), 10))
         assert indexed.value(scans, of(indexed).name) == before + 1
         assert indexed.value("SHOW enable_sort") == "on"
 
@@ -123,10 +126,12 @@ def test_what_is_stored_is_found_at_once_with_an_index_too(indexed: Tables) -> N
     put_vectors(indexed.cursor, indexed.store, MODEL, [Embedded("new", 1, vector)])
     with other:
         cursor = cursor_on(other)
-        found = near(cursor, indexed.store, MODEL, vector, Where(), 1)
+        found = near(cursor, indexed.store, FindNear(MODEL, vector, Where(), 1))
         assert [(m.id, m.score) for m in found] == [("new", pytest.approx(1.0, abs=1e-3))]
         indexed.connection.execute("DELETE FROM vectors WHERE record = 'new'")
-        assert [m.id for m in near(cursor, indexed.store, MODEL, vector, Where(), 1)] != ["new"]
+        assert [m.id for m in near(cursor, indexed.store, FindNear(MODEL, vector, Where(), 1))] != [
+            "new"
+        ]
 
 
 def test_others_are_scored_however_far_they_are(

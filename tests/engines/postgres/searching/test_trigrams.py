@@ -2,6 +2,7 @@
 
 import pytest
 
+from everkept.core.questions import MatchText
 from everkept.core.records import Where
 from everkept.engines.postgres.records.reading import containing
 from everkept.engines.postgres.searching import trigrams
@@ -36,7 +37,7 @@ def test_where_the_extension_is_there_the_index_is_made_once(tables: Tables) -> 
     assert not trigrams.is_wanted(tables.cursor)
     for column in ("name", "type", "text"):
         assert f"lower({column}) text_pattern_ops" in definition(tables)
-    found = containing(tables.cursor, tables.store, "KETTLE", Where(), 9)
+    found = containing(tables.cursor, tables.store, MatchText("KETTLE", Where(), 9))
     assert [match.id for match in found] == ["name", "text"]
     made = tables.value("SELECT to_regclass(%s)::oid", trigrams.NAME)
     trigrams.build(tables.connection)

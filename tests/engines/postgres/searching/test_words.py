@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from everkept.core.matching import fields_of, matches
+from everkept.core.questions import MatchWords, MeasureWords
 from everkept.core.records import Weights, Where
 from everkept.engines.postgres.searching import counting, words
 from everkept.engines.postgres.searching.words import frequencies, match
@@ -36,7 +37,12 @@ def asked(text: str) -> WordQuery:
 
 def found(tables: Tables, text: str, limit: int = 10, weights: Weights | None = None) -> list[str]:
     weighed = weights or Weights()
-    return [m.id for m in match(tables.cursor, tables.store, asked(text), Where(), weighed, limit)]
+    return [
+        m.id
+        for m in match(
+            tables.cursor, tables.store, MatchWords(asked(text), Where(), weighed, limit)
+        )
+    ]
 
 
 @settings(
@@ -53,7 +59,7 @@ def test_what_a_query_finds_is_what_it_means(
     expected = {
         str(n) for n, text in enumerate(texts) if matches(fields_of("", " ".join(text), ""), query)
     }
-    result = match(tables.cursor, store, query, Where(), Weights(), 100)
+    result = match(tables.cursor, store, MatchWords(query, Where(), Weights(), 100))
     assert {m.id for m in result} == expected
     assert [m.score for m in result] == sorted((m.score for m in result), reverse=True)
     assert all(m.score > 0 for m in result)
@@ -64,9 +70,12 @@ def test_a_store_answers_for_itself(tables: Tables) -> None:
     tables.add(said("kettle", id="mine"))
     tables.add(said("kettle", id="theirs"), said("cup", id="more"), store=other)
     assert found(tables, "kettle") == ["mine"]
-    assert frequencies(tables.cursor, tables.store, ["kettle", "cup"]) == {"kettle": 1, "cup": 0}
-    assert frequencies(tables.cursor, other, ["kettle"]) == {"kettle": 0.5}
-    assert frequencies(tables.cursor, other + 1, ["kettle"]) == {"kettle": 0}
+    assert frequencies(tables.cursor, tables.store, MeasureWords(["kettle", "cup"])) == {
+        "kettle": 1,
+        "cup": 0,
+    }
+    assert frequencies(tables.cursor, other, MeasureWords(["kettle"])) == {"kettle": 0.5}
+    assert frequencies(tables.cursor, other + 1, MeasureWords(["kettle"])) == {"kettle": 0}
 
 
 def test_a_rare_word_counts_more_than_a_common_one(tables: Tables) -> None:
@@ -81,7 +90,7 @@ def test_more_hits_count_more_and_each_a_little_less(tables: Tables) -> None:
         *(said(" ".join(["kettle"] * n + rest[n:]), id=str(n)) for n in (1, 2, 3, 8)),
         *(said("nothing of it", id=f"other {n}") for n in range(9)),
     )
-    result = match(tables.cursor, tables.store, asked("kettle"), Where(), Weights(), 10)
+    result = match(tables.cursor, tables.store, MatchWords(asked("kettle"), Where(), Weights(), 10))
     assert [m.id for m in result] == ["8", "3", "2", "1"]
     eight, three, two, one = (m.score for m in result)
     assert two - one > three - two > (eight - three) / 5
@@ -113,7 +122,7 @@ def test_what_is_deleted_is_found_by_no_word_and_counts_for_none(tables: Tables)
     tables.add(*(said("kettle", id=name) for name in "abcd"))
     tables.remove("b")
     assert found(tables, "kettle") == ["a", "c", "d"]
-    assert frequencies(tables.cursor, tables.store, ["kettle"]) == {"kettle": 1.0}
+    assert frequencies(tables.cursor, tables.store, MeasureWords(["kettle"])) == {"kettle": 1.0}
 
 
 def test_where_common_words_would_find_too_many_the_rare_ones_lead(
@@ -135,9 +144,9 @@ def test_in_a_large_store_common_words_are_estimated_and_rare_ones_counted(
     texts = [f"cup {'kettle' if chance.random() < 0.3 else ''} n{n}" for n in range(2_000)]
     tables.add(*(said(text, id=str(n)) for n, text in enumerate(texts)))
     asking = ["cup", "kettle", "n77", "nothing"]
-    counted = frequencies(tables.cursor, tables.store, asking)
+    counted = frequencies(tables.cursor, tables.store, MeasureWords(asking))
     monkeypatch.setattr(counting, "SMALL", 100)
-    estimated = frequencies(tables.cursor, tables.store, asking)
+    estimated = frequencies(tables.cursor, tables.store, MeasureWords(asking))
     assert counted["n77"] == 1 / 2_000
     assert estimated != counted
     assert estimated == pytest.approx(counted, abs=0.1)
@@ -161,13 +170,18 @@ def test_of_more_than_can_be_ranked_those_whose_name_fits_are_not_lost(
     assert found(tables, "kettle")[0] == "named"
     both = AllOf((Phrase(("red",)), Phrase(("kettle",))))
     for query in (both, Phrase(("red", "kettle")), Without(both, Phrase(("blue",)))):
-        result = match(tables.cursor, tables.store, query, Where(), Weights(), 5)
+        result = match(tables.cursor, tables.store, MatchWords(query, Where(), Weights(), 5))
         assert result[0].id == "named"
         assert len({m.id for m in result}) == 5
-    begun = match(tables.cursor, tables.store, Phrase(("kettled",), True), Where(), Weights(), 99)
+    begun = match(
+        tables.cursor, tables.store, MatchWords(Phrase(("kettled",), True), Where(), Weights(), 99)
+    )
     assert [m.id for m in begun] == ["begun"]
     assert "named" not in [
-        m.id for m in match(tables.cursor, tables.store, both, Where(kinds=("x",)), Weights(), 99)
+        m.id
+        for m in match(
+            tables.cursor, tables.store, MatchWords(both, Where(kinds=("x",)), Weights(), 99)
+        )
     ]
 
 
@@ -175,7 +189,7 @@ def test_of_more_than_can_be_ranked_those_whose_name_fits_are_not_lost(
 def test_words_are_counted_where_almost_all_that_came_is_gone(tables: Tables, live: int) -> None:
     tables.connection.execute("UPDATE stores SET ages = 1000000")
     tables.add(*(said(f"kettle {'cup' if n % 2 else ''}", id=str(n)) for n in range(live)))
-    shares = frequencies(tables.cursor, tables.store, ["kettle", "cup", "nothing"])
+    shares = frequencies(tables.cursor, tables.store, MeasureWords(["kettle", "cup", "nothing"]))
     assert shares == {"kettle": 1.0, "cup": 0.5, "nothing": 0.0}
 
 
@@ -183,10 +197,10 @@ def test_words_are_estimated_where_few_ages_are_those_of_records(tables: Tables)
     tables.add(*(said(f"kettle {'cup' if n % 2 else ''}", id=str(n)) for n in range(2_000)))
     tables.connection.execute("UPDATE records SET age = age * 200 + age % 7")
     tables.connection.execute("UPDATE stores SET ages = 400007")
-    shares = frequencies(tables.cursor, tables.store, ["kettle", "cup", "nothing"])
+    shares = frequencies(tables.cursor, tables.store, MeasureWords(["kettle", "cup", "nothing"]))
     assert shares["kettle"] == 1.0
     assert shares["cup"] == pytest.approx(0.5, abs=0.2)
 
 
 def test_nothing_is_asked_for_no_words(tables: Tables) -> None:
-    assert frequencies(tables.cursor, tables.store, []) == {}
+    assert frequencies(tables.cursor, tables.store, MeasureWords([])) == {}

@@ -1,9 +1,18 @@
 """How many there are, of what, and how often they were given out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from everkept.core.ports import Access, Tally
-from everkept.core.records import Where
+from everkept.core.questions import (
+    CountLive,
+    CountRecords,
+    GetAccesses,
+    ListMostAccessed,
+    ListScopes,
+    MeasureSize,
+    NoteAccesses,
+    TallyRecords,
+)
 from everkept.engines.postgres.connecting.database import Cursor
 from everkept.engines.postgres.records.asking import ask_last, most
 from everkept.engines.postgres.records.reading import within
@@ -47,7 +56,7 @@ WHERE s.number = %s
 """
 
 
-def count(cursor: Cursor, store: int) -> dict[str, int]:
+def count(cursor: Cursor, store: int, _: CountLive) -> dict[str, int]:
     rows = ask_last(
         cursor,
         "SELECT kind, count(*) FROM records WHERE store = %s AND deleted_at IS NULL GROUP BY kind "
@@ -58,19 +67,19 @@ def count(cursor: Cursor, store: int) -> dict[str, int]:
     return {"link" if kind is None else given(kind): many for kind, many in rows}
 
 
-def how_many(cursor: Cursor, store: int, where: Where) -> int:
-    wanted = within(store, where)
+def how_many(cursor: Cursor, store: int, question: CountRecords) -> int:
+    wanted = within(store, question.where)
     rows = ask_last(cursor, f"SELECT count(*) FROM records r WHERE {wanted.sql}", *wanted.values)
     return rows.fetchall()[0][0]
 
 
-def tally(cursor: Cursor, store: int, kinds: Sequence[str]) -> list[Tally]:
+def tally(cursor: Cursor, store: int, question: TallyRecords) -> list[Tally]:
     rows = ask_last(
         cursor,
         "SELECT kind, scope, type, deleted_at IS NOT NULL, count(*) FROM records "
         "WHERE store = %s AND kind = ANY(%s::text[]) GROUP BY 1, 2, 3, 4",
         store,
-        kept_all(kinds),
+        kept_all(question.kinds),
     )
     return [
         Tally(given(kind), given(scope), _text(record_type), is_deleted, many)
@@ -78,9 +87,9 @@ def tally(cursor: Cursor, store: int, kinds: Sequence[str]) -> list[Tally]:
     ]
 
 
-def scopes(cursor: Cursor, store: int, kind: str) -> list[str]:
+def scopes(cursor: Cursor, store: int, question: ListScopes) -> list[str]:
     live = "r.store = %s AND r.kind = %s AND r.deleted_at IS NULL"
-    values = store, kept(kind)
+    values = store, kept(question.kind)
     rows = ask_last(cursor, _distinct("scope", live), *values, *values, *values)
     return sorted([given(value) for (value,) in rows])
 
@@ -107,7 +116,7 @@ def _distinct(column: str, condition: str) -> str:
     return _DISTINCT.format(f"left(r.{column}, {PREFIX})", condition, PREFIX, column)
 
 
-def note_accesses(cursor: Cursor, store: int, counts: Mapping[str, int], at: int) -> None:
+def note_accesses(cursor: Cursor, store: int, upkeep: NoteAccesses) -> None:
     """In the order of their ids, so that two who count the same do not wait for each other."""
     ask_last(
         cursor,
@@ -116,35 +125,38 @@ def note_accesses(cursor: Cursor, store: int, counts: Mapping[str, int], at: int
         "JOIN records r ON r.store = %s AND r.id = n.id ORDER BY r.id "
         "ON CONFLICT (store, record) DO UPDATE SET count = a.count + excluded.count, "
         "last_at = greatest(a.last_at, excluded.last_at)",
-        at,
-        [kept(record_id) for record_id in counts],
-        list(counts.values()),
+        upkeep.at,
+        [kept(record_id) for record_id in upkeep.counts],
+        list(upkeep.counts.values()),
         store,
     )
 
 
-def accesses(cursor: Cursor, store: int, ids: Sequence[str]) -> dict[str, Access]:
-    if not ids:
+def accesses(cursor: Cursor, store: int, question: GetAccesses) -> dict[str, Access]:
+    if not question.ids:
         return {}
     rows = ask_last(
-        cursor, f"{_COUNTED} WHERE a.store = %s AND a.record = ANY(%s)", store, kept_all(ids)
+        cursor,
+        f"{_COUNTED} WHERE a.store = %s AND a.record = ANY(%s)",
+        store,
+        kept_all(question.ids),
     )
     return {given(record_id): Access(many, last_at) for record_id, many, last_at in rows}
 
 
-def most_accessed(cursor: Cursor, store: int, limit: int) -> dict[str, Access]:
+def most_accessed(cursor: Cursor, store: int, question: ListMostAccessed) -> dict[str, Access]:
     rows = ask_last(
         cursor,
         f"{_COUNTED} JOIN records r ON r.store = a.store AND r.id = a.record "
         "WHERE a.store = %s AND r.deleted_at IS NULL "
         "ORDER BY a.count DESC, a.last_at DESC, a.record LIMIT %s",
         store,
-        most(limit),
+        most(question.limit),
     )
     return {given(record_id): Access(many, last_at) for record_id, many, last_at in rows}
 
 
-def size(cursor: Cursor, store: int) -> int:
+def size(cursor: Cursor, store: int, _: MeasureSize) -> int:
     """The store's share of what the tables of all take.
 
     By what ever came into it, which is known: counting its rows would take long. Its vectors are

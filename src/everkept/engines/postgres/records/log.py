@@ -1,9 +1,12 @@
 """What the log says: changes by their number, and the edits of things."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any
 
+from everkept.core.questions import (
+    ReadChanges,
+    ReadHistory,
+)
 from everkept.core.records import Change, Edit, Ref
 from everkept.engines.postgres.connecting.database import Cursor
 from everkept.engines.postgres.records.asking import ask, ask_last, most
@@ -25,35 +28,29 @@ def change_numbered(cursor: Cursor, store: int, seq: int) -> Change:
     return _with_edits(cursor, store, "seq = %s", seq)[0]
 
 
-def changes(
-    cursor: Cursor,
-    store: int,
-    after: int,
-    limit: int,
-    *,
-    newest_first: bool,
-    most_edits: int | None,
-) -> list[Change]:
-    order = "DESC" if newest_first else "ASC"
+def changes(cursor: Cursor, store: int, question: ReadChanges) -> list[Change]:
+    order = "DESC" if question.newest_first else "ASC"
     page = f"seq > %s ORDER BY seq {order} LIMIT %s"
-    if most_edits is None:
-        return _with_edits(cursor, store, page, after, most(limit))
+    if question.most_edits is None:
+        return _with_edits(cursor, store, page, question.after, most(question.limit))
     small = f"{_SMALL.format(page)} ORDER BY seq {order}"
-    return _with_edits(cursor, store, small, most_edits, store, after, most(limit))
+    return _with_edits(
+        cursor, store, small, question.most_edits, store, question.after, most(question.limit)
+    )
 
 
-def history(cursor: Cursor, store: int, refs: Sequence[Ref], after: int) -> list[tuple[int, Edit]]:
-    if not refs:
+def history(cursor: Cursor, store: int, question: ReadHistory) -> list[tuple[int, Edit]]:
+    if not question.refs:
         return []
     rows = ask_last(
         cursor,
         "SELECT seq, operation, subject, item, before FROM edits WHERE store = %s "
         "AND item = ANY(%s::text[]) AND seq > %s ORDER BY seq, position",
         store,
-        kept_all([ref.id for ref in refs]),
-        after,
+        kept_all([ref.id for ref in question.refs]),
+        question.after,
     )
-    wanted = set(refs)
+    wanted = set(question.refs)
     edits = [(seq, edit_from(tuple(edit))) for seq, *edit in rows]
     return [(seq, edit) for seq, edit in edits if Ref(edit.subject, edit.id or "") in wanted]
 

@@ -6,8 +6,17 @@ from itertools import product
 from typing import Any
 
 from everkept.core.ports import Direction, Order, Seen
+from everkept.core.questions import (
+    FindLinks,
+    GetLinks,
+    GetRecords,
+    MatchText,
+    ReadSubgraph,
+    ScanLinks,
+    ScanRecords,
+)
 from everkept.core.records import Link, Match, Record, Where
-from everkept.core.subgraphs import Selection, Subgraph, assemble, cut, other_ends
+from everkept.core.subgraphs import Subgraph, assemble, cut, other_ends
 from everkept.engines.postgres.connecting.database import Cursor
 from everkept.engines.postgres.records.asking import ask_last, most
 from everkept.engines.postgres.records.filters import Conditions, conditions
@@ -41,52 +50,47 @@ MOST_PARTS = 16  # of a question that is asked in parts
 _IN_ORDER = "JOIN unnest(%s::text[]) WITH ORDINALITY AS w(id, number) ON w.id = {0}.id"
 
 
-def get_records(
-    cursor: Cursor, store: int, ids: Sequence[str], *, include_deleted: bool
-) -> list[Record]:
-    if not ids:
+def get_records(cursor: Cursor, store: int, question: GetRecords) -> list[Record]:
+    if not question.ids:
         return []
-    live = "" if include_deleted else " AND r.deleted_at IS NULL"
+    live = "" if question.include_deleted else " AND r.deleted_at IS NULL"
     rows = ask_last(
         cursor,
         f"SELECT {RECORD_COLUMNS} FROM records r {_IN_ORDER.format('r')} "
         f"WHERE r.store = %s{live} ORDER BY w.number",
-        kept_all(ids),
+        kept_all(question.ids),
         store,
     )
     return [record_from(row) for row in rows]
 
 
-def get_links(
-    cursor: Cursor, store: int, ids: Sequence[str], *, include_deleted: bool
-) -> list[Link]:
-    if not ids:
+def get_links(cursor: Cursor, store: int, question: GetLinks) -> list[Link]:
+    if not question.ids:
         return []
-    live = "" if include_deleted else " AND l.deleted_at IS NULL"
+    live = "" if question.include_deleted else " AND l.deleted_at IS NULL"
     rows = ask_last(
         cursor,
         f"SELECT {LINK_COLUMNS} FROM links l {_IN_ORDER.format('l')} "
         f"WHERE l.store = %s{live} ORDER BY w.number",
-        kept_all(ids),
+        kept_all(question.ids),
         store,
     )
     return [link_from(row) for row in rows]
 
 
-def scan(
-    cursor: Cursor, store: int, where: Where, order: Order, after: Seen | None, limit: int | None
-) -> list[Record]:
-    wheres = [where] if order == "name" or most(limit) is None else _parts(where)
+def scan(cursor: Cursor, store: int, question: ScanRecords) -> list[Record]:
+    where, order, after = question.where, question.order, question.after
+    wheres = [where] if order == "name" or most(question.limit) is None else _parts(where)
     if len(wheres) == 1:
         wanted = _behind(store, where, order, after)
         source, values = f"records r WHERE {wanted.sql}", wanted.values
     else:
-        source, values = _by_parts(store, wheres, order, after, limit)
+        source, values = _by_parts(store, wheres, order, after, question.limit)
     rows = ask_last(
         cursor,
         f"SELECT {RECORD_COLUMNS} FROM {source} ORDER BY {_SORTING[order]} LIMIT %s",
         *values,
-        most(limit),
+        most(question.limit),
     )
     return [record_from(row) for row in rows]
 
@@ -140,9 +144,9 @@ def within(store: int, where: Where) -> Conditions:
     return wanted
 
 
-def containing(cursor: Cursor, store: int, text: str, where: Where, limit: int) -> list[Match]:
-    wanted = within(store, replace(where, deleted=False))
-    holds, part = _holding(text)
+def containing(cursor: Cursor, store: int, question: MatchText) -> list[Match]:
+    wanted = within(store, replace(question.where, deleted=False))
+    holds, part = _holding(question.text)
     parts = [holds.format(f"r.{name}") for name in ("name", "type", "text")]
     rows = ask_last(
         cursor,
@@ -151,7 +155,7 @@ def containing(cursor: Cursor, store: int, text: str, where: Where, limit: int) 
         part,
         *wanted.values,
         *[part] * len(parts),
-        most(limit),
+        most(question.limit),
     )
     return [
         Match(given(record_id), parent and given(parent), 1.0 + named)
@@ -190,22 +194,15 @@ def _capitals() -> Mapping[str, Sequence[str]]:
     return found
 
 
-def links(
-    cursor: Cursor,
-    store: int,
-    ids: Sequence[str],
-    direction: Direction,
-    sources: Sequence[str],
-    limit: int | None,
-) -> list[Link]:
-    if not ids:
+def links(cursor: Cursor, store: int, question: FindLinks) -> list[Link]:
+    if not question.ids:
         return []
-    wanted = kept_all(ids)
+    wanted, sources = kept_all(question.ids), question.sources
     # A look into the index for each side: with OR, all links would be read.
     found = " UNION ".join(
         f"SELECT x.id FROM links x WHERE x.store = %s AND x.{side} = ANY(%s::text[]) "
         "AND x.deleted_at IS NULL"
-        for side in SIDES[direction]
+        for side in SIDES[question.direction]
     )
     kinds = (
         " AND EXISTS (SELECT FROM records s WHERE s.store = l.store AND s.id = l.source "
@@ -215,36 +212,39 @@ def links(
         cursor,
         f"SELECT {LINK_COLUMNS} FROM ({found}) AS f JOIN links l ON l.store = %s AND l.id = f.id"
         f"{f' WHERE true{kinds}' if sources else ''} ORDER BY l.created_at, l.age LIMIT %s",
-        *[value for _ in SIDES[direction] for value in (store, wanted)],
+        *[value for _ in SIDES[question.direction] for value in (store, wanted)],
         store,
         *([kept_all(sources)] if sources else []),
-        most(limit),
+        most(question.limit),
     )
     return [link_from(row) for row in rows]
 
 
-def subgraph(cursor: Cursor, store: int, wanted: Selection) -> Subgraph:
-    kind = wanted.kind
+def subgraph(cursor: Cursor, store: int, question: ReadSubgraph) -> Subgraph:
+    wanted, kind = question.wanted, question.wanted.kind
     if wanted.ids is None:
         where = Where(kinds=(kind,))
-        records = scan(cursor, store, where, wanted.order, wanted.after, wanted.looked_for)
+        some = ScanRecords(where, wanted.order, wanted.after, wanted.looked_for)
+        records = scan(cursor, store, some)
     else:
-        found = get_records(cursor, store, wanted.ids, include_deleted=False)
+        found = get_records(cursor, store, GetRecords(wanted.ids))
         records = [record for record in found if record.kind == kind]
     records, has_more = cut(wanted, records)
     ids = tuple(record.id for record in records)
     if not ids:
         return Subgraph([], [], has_more)
     of_them = Where(kinds=(wanted.leaf_kind,), parents=ids)
-    children = scan(cursor, store, of_them, "age", None, None)
-    found_links = links(cursor, store, ids, wanted.direction, (kind,), None)
-    ends = get_records(cursor, store, other_ends(records, found_links), include_deleted=False)
+    children = scan(cursor, store, ScanRecords(of_them))
+    found_links = links(cursor, store, FindLinks(ids, wanted.direction, (kind,)))
+    ends = get_records(cursor, store, GetRecords(other_ends(records, found_links)))
     return assemble(records, children, found_links, ends, has_more=has_more)
 
 
-def scan_links(cursor: Cursor, store: int, deleted: bool | None, containing: str) -> list[Link]:
-    state = {None: "true", False: "l.deleted_at IS NULL", True: "l.deleted_at IS NOT NULL"}[deleted]
-    holds, part = _holding(containing)
+def scan_links(cursor: Cursor, store: int, question: ScanLinks) -> list[Link]:
+    state = {None: "true", False: "l.deleted_at IS NULL", True: "l.deleted_at IS NOT NULL"}[
+        question.deleted
+    ]
+    holds, part = _holding(question.containing)
     rows = ask_last(
         cursor,
         f"SELECT {LINK_COLUMNS} FROM links l WHERE l.store = %s AND {state} "

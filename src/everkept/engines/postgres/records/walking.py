@@ -1,9 +1,12 @@
 """Walks along links, however many hops, in one statement."""
 
-from collections.abc import Sequence
-
-from everkept.core.records import Link, Where
-from everkept.core.walking import Hops, Sources
+from everkept.core.questions import (
+    CountSources,
+    FindLinks,
+    WalkLinks,
+)
+from everkept.core.records import Link
+from everkept.core.walking import Sources
 from everkept.engines.postgres.connecting.database import Cursor
 from everkept.engines.postgres.records import reading
 from everkept.engines.postgres.records.asking import ask_last, most
@@ -63,9 +66,11 @@ ORDER BY 1
 """
 
 
-def walk(cursor: Cursor, store: int, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
+def walk(cursor: Cursor, store: int, question: WalkLinks) -> list[list[Link]]:
+    hops = question.hops
     if hops.count == 1:  # which a plain question answers sooner
-        found = reading.links(cursor, store, ids, hops.direction, hops.sources, hops.limit)
+        plain = FindLinks(question.ids, hops.direction, hops.sources, hops.limit)
+        found = reading.links(cursor, store, plain)
         return [found] if found else []
     sides = reading.SIDES[hops.direction]
     rows = ask_last(
@@ -75,7 +80,7 @@ def walk(cursor: Cursor, store: int, ids: Sequence[str], hops: Hops) -> list[lis
             kinds=_KINDS if hops.sources else "",
             columns=LINK_COLUMNS,
         ),
-        kept_all(ids),
+        kept_all(question.ids),
         *[store] * len(sides),
         *((store, kept_all(hops.sources)) if hops.sources else ()),
         most(hops.limit),
@@ -89,12 +94,14 @@ def walk(cursor: Cursor, store: int, ids: Sequence[str], hops: Hops) -> list[lis
     return list(walked.values())
 
 
-def sources_of(cursor: Cursor, store: int, ids: Sequence[str], where: Where, limit: int) -> Sources:
-    wanted, values = condition(where)
+def sources_of(cursor: Cursor, store: int, question: CountSources) -> Sources:
+    wanted, values = condition(question.where)
     statement = _SOURCES.format(columns=LINK_COLUMNS, wanted=wanted)
     counts: dict[str, int] = {}
     links: list[Link] = []
-    for place, *row in ask_last(cursor, statement, store, kept_all(ids), *values, most(limit)):
+    for place, *row in ask_last(
+        cursor, statement, store, kept_all(question.ids), *values, most(question.limit)
+    ):
         if place:
             links.append(link_from(tuple(row)))
         else:

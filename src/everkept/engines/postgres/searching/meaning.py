@@ -4,6 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from everkept.core.ports import Embedded
+from everkept.core.questions import (
+    CountVectors,
+    FindUnembedded,
+    GetVectors,
+)
 from everkept.core.records import Record
 from everkept.engines.postgres.connecting.cursor import Cursor
 from everkept.engines.postgres.connecting.wire import Answer
@@ -79,23 +84,21 @@ _VECTORS = (
 )
 
 
-def unembedded(
-    cursor: Cursor, store: int, model: str, kinds: Sequence[str], limit: int
-) -> list[Record]:
-    if limit <= 0 or not kinds:
+def unembedded(cursor: Cursor, store: int, question: FindUnembedded) -> list[Record]:
+    if question.limit <= 0 or not question.kinds:
         return []
     values = {
         "store": store,
-        "model": kept(model),
-        "kinds": kept_all(kinds),
-        "limit": min(limit, LARGEST),
+        "model": kept(question.model),
+        "kinds": kept_all(question.kinds),
+        "limit": min(question.limit, LARGEST),
     }
     rows = cursor.ask_last(_UNEMBEDDED, values)
     return [record_from(row) for row in rows]
 
 
-def vector_counts(cursor: Cursor, store: int, model: str, kinds: Sequence[str]) -> tuple[int, int]:
-    wanted, name = kept_all(kinds), kept(model)
+def vector_counts(cursor: Cursor, store: int, question: CountVectors) -> tuple[int, int]:
+    wanted, name = kept_all(question.kinds), kept(question.model)
     counts: dict[str | None, int] = dict(ask(cursor, _COUNTS, store, wanted).fetchall())
     waiting = counts.get(None, 0)
     if counts.keys() - {None, name}:
@@ -138,10 +141,8 @@ def forget_vectors(cursor: Cursor, store: int, ids: Iterable[str]) -> Answer | N
     return ask(cursor, _FORGET, store, gone, store) if gone else None
 
 
-def vectors(
-    cursor: Cursor, store: int, model: str, ids: Sequence[str]
-) -> "dict[str, NDArray[np.float32]]":
-    if not ids:
+def vectors(cursor: Cursor, store: int, question: GetVectors) -> "dict[str, NDArray[np.float32]]":
+    if not question.ids:
         return {}
-    rows = ask_last(cursor, _VECTORS, store, kept(model), kept_all(ids))
+    rows = ask_last(cursor, _VECTORS, store, kept(question.model), kept_all(question.ids))
     return {given(record_id): halves_from(sent) for record_id, sent in rows}

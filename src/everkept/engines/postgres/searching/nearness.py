@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from everkept.core.questions import (
+    FindNear,
+)
 from everkept.core.records import Match, Where
 from everkept.engines.postgres.connecting.database import Cursor
 from everkept.engines.postgres.connecting.wire import Answer
@@ -47,19 +50,12 @@ _SORTING_AGAIN = "SELECT set_config('enable_sort', 'on', true)"
 Row = tuple[Any, ...]  # id, parent, age and cosine of a record
 
 
-def near(
-    cursor: Cursor,
-    store: int,
-    model: str,
-    vector: "NDArray[np.float32]",
-    where: Where,
-    limit: int,
-    also: Sequence[str] = (),
-) -> list[Match]:
-    asking = _Asking(cursor, store, kept(model), vector)
+def near(cursor: Cursor, store: int, question: FindNear) -> list[Match]:
+    asking = _Asking(cursor, store, kept(question.model), question.vector)
     # First, for it goes out with what the nearest are asked by.
+    also = question.also
     named = asking.all_that_fit("r.id = ANY(%s::text[])", [kept_all(also)]) if also else None
-    found = asking.nearest(where, limit) if limit > 0 else []
+    found = asking.nearest(question.where, question.limit) if question.limit > 0 else []
     by_id = {row[0]: row for row in (*found, *rows_of(named))}
     ordered = sorted(by_id.values(), key=lambda row: (-row[3], row[2]))
     return [Match(given(row[0]), row[1] and given(row[1]), row[3]) for row in ordered]

@@ -1,9 +1,13 @@
 """What a word query finds, best first: PostgreSQL's index says who, and bm25 how well."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from everkept.core.records import Match, Weights, Where
+from everkept.core.questions import (
+    MatchWords,
+    MeasureWords,
+)
+from everkept.core.records import Match
 from everkept.engines.postgres.connecting.database import Cursor
 from everkept.engines.postgres.records.asking import ask, ask_last, most
 from everkept.engines.postgres.records.filters import condition
@@ -27,11 +31,10 @@ RANKED_BY = 12  # the rarest words, for the database's ranking
 _RANK = "%s * ts_rank(%s::real[], r.words, %s::tsquery, 1)"
 
 
-def match(
-    cursor: Cursor, store: int, words: WordQuery, where: Where, weights: Weights, limit: int
-) -> list[Match]:
-    if limit <= 0:
+def match(cursor: Cursor, store: int, question: MatchWords) -> list[Match]:
+    if question.limit <= 0:
         return []
+    words = question.words
     phrases = leaves(words)
     census = counted(cursor, store, [tsquery(phrase) for phrase in phrases])
     having = dict(zip(phrases, census.fitting, strict=True))
@@ -39,22 +42,22 @@ def match(
     idfs = {phrase: idf(census.records, having[phrase]) for phrase in leaves(few)}
     telling = _telling(few, having)
     is_all = telling == few
-    rows = _ranked(cursor, store, telling, where, weights, idfs, limit, is_last=is_all)
-    if len(rows) < limit and not is_all:
-        rows = _ranked(cursor, store, few, where, weights, idfs, limit, is_last=True)
-    meant = words if isinstance(words, AllOf) else few  # who has but some of all is left out
-    scores = Scorer(meant, idfs, weights).scores([row[3] for row in rows])
+    rows = _ranked(cursor, store, replace(question, words=telling), idfs, is_last=is_all)
+    if len(rows) < question.limit and not is_all:
+        rows = _ranked(cursor, store, replace(question, words=few), idfs, is_last=True)
+    meant = words if isinstance(words, AllOf) else few  # a record with only some words is omitted
+    scores = Scorer(meant, idfs, question.weights).scores([row[3] for row in rows])
     found = [(score, row) for score, row in zip(scores, rows, strict=True) if score is not None]
     found.sort(key=lambda each: (-each[0], each[1][2]))
     return [
         Match(given(record_id), parent and given(parent), score)
-        for score, (record_id, parent, _, _) in found[:limit]
+        for score, (record_id, parent, _, _) in found[: question.limit]
     ]
 
 
-def frequencies(cursor: Cursor, store: int, words: Sequence[str]) -> Mapping[str, float]:
-    """Shares; of words that are common in a large store they are estimates."""
-    wanted = list(dict.fromkeys(words))
+def frequencies(cursor: Cursor, store: int, question: MeasureWords) -> Mapping[str, float]:
+    """Return shares; those of common words in a large store are estimates."""
+    wanted = list(dict.fromkeys(question.words))
     if not wanted:
         return {}
     census = counted(cursor, store, [tsquery(Phrase((word,))) for word in wanted])
@@ -97,16 +100,14 @@ def _most(words: WordQuery, having: Mapping[Phrase, float]) -> float:
 def _ranked(
     cursor: Cursor,
     store: int,
-    words: WordQuery,
-    where: Where,
-    weights: Weights,
+    question: MatchWords,
     idfs: Mapping[Phrase, float],
-    limit: int,
     *,
     is_last: bool,
 ) -> list[tuple[Any, ...]]:
     """Id, parent, age and words of those that fit, the best ones if there are many."""
-    sql, values = condition(replace(where, deleted=False))
+    words, weights = question.words, question.weights
+    sql, values = condition(replace(question.where, deleted=False))
     rarest = sorted(idfs.items(), key=lambda item: -item[1])[:RANKED_BY]
     scale = max(weights.name, weights.text, weights.context) or 1.0
     shares = [0.0, weights.context / scale, weights.text / scale, weights.name / scale]
@@ -132,5 +133,5 @@ def _ranked(
         *fits,
         in_store(store, in_name(leaves(words))),
         *ranks,
-        most(max(SCORED * limit, FEWEST_SCORED)),
+        most(max(SCORED * question.limit, FEWEST_SCORED)),
     ).fetchall()
