@@ -7,8 +7,9 @@ from everkept.core.store import RecordStore, TableStore
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.postgres.store import PostgresStore
 from everkept.engines.sqlite.store import SqliteStore
+from everkept.engines.surreal.store import SurrealStore
 
-ENGINES = [MemoryStore, SqliteStore, PostgresStore]
+ENGINES = [MemoryStore, SqliteStore, PostgresStore, SurrealStore]
 
 
 def of(kind: type) -> set[type]:

@@ -1,13 +1,15 @@
 """The store on SurrealDB: the port's questions and commits, each checked for what became of it."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import ClassVar, TypeVar
 
-from everkept.core.ports import Access, Direction, Embedded, Order, Purged, Redaction, Seen, Tally
-from everkept.core.records import Batch, Change, Edit, Link, Match, Record, Ref, Weights, Where
-from everkept.core.subgraphs import Selection, Subgraph, ask_for_subgraph
+from everkept.core import questions
+from everkept.core.records import Batch, Change, Link
+from everkept.core.store import Answers, TableStore, Upkeeps
+from everkept.core.stored import Purged
+from everkept.core.subgraphs import Subgraph, ask_for_subgraph
 from everkept.core.times import Clock, now
-from everkept.core.walking import Hops, Sources, hop_by_hop, sources_in
+from everkept.core.walking import Sources, hop_by_hop, sources_in
 from everkept.engines.surreal.connecting.connection import Connection
 from everkept.engines.surreal.records import (
     checking,
@@ -20,17 +22,20 @@ from everkept.engines.surreal.records import (
     restocking,
 )
 from everkept.engines.surreal.records.tables import Tables
-from everkept.language.words import WordQuery
 from everkept.values import replace
 
-if TYPE_CHECKING:  # numpy is loaded by whoever brings vectors
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from everkept.core.copies import Stock
+Q = TypeVar("Q")
+T = TypeVar("T")
 
 
-class SurrealStore:
+def _reads(
+    work: Callable[[Tables, Q], Awaitable[T]],
+) -> "Callable[[SurrealStore, Q], Awaitable[T]]":
+    """Return the answer that the work reads from the tables of a store."""
+    return lambda store, question: work(store.tables, question)
+
+
+class SurrealStore(TableStore):
     """A project's records in a database of SurrealDB."""
 
     def __init__(
@@ -46,150 +51,96 @@ class SurrealStore:
 
         One that is of no project is made anew where it is missing.
         """
-        self._tables = Tables(connection, database, name or database, of_project=of_project)
+        self.tables = Tables(connection, database, name or database, of_project=of_project)
         self._clock = clock
 
     async def commit(self, batch: Batch) -> Change:
-        return await commit.commit(self._tables, batch)
+        return await commit.commit(self.tables, batch)
 
-    async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
-        return await reading.get_records(self._tables, ids, include_deleted=include_deleted)
-
-    async def scan(
-        self,
-        where: Where,
-        *,
-        order: Order = "age",
-        after: Seen | None = None,
-        limit: int | None = None,
-    ) -> list[Record]:
-        return await reading.scan(self._tables, where, order, after, limit)
-
-    async def match(
-        self, words: WordQuery, where: Where, weights: Weights, limit: int
-    ) -> list[Match]:
-        return await matching.match(self._tables, words, where, weights, limit)
-
-    async def containing(self, text: str, where: Where, limit: int) -> list[Match]:
-        return await reading.containing(self._tables, text, where, limit)
-
-    async def links(
-        self,
-        ids: Sequence[str],
-        *,
-        direction: Direction = "both",
-        sources: Sequence[str] = (),
-        limit: int | None = None,
-    ) -> list[Link]:
-        return await reading.links(self._tables, ids, direction, sources, limit)
-
-    async def subgraph(self, wanted: Selection) -> Subgraph:
-        return await ask_for_subgraph(self, wanted)
-
-    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
-        return await hop_by_hop(self.links, ids, hops)
-
-    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
-        links = await self.links(ids, direction="in", sources=where.kinds)
+    async def _count_sources(self, question: questions.CountSources) -> Sources:
+        where = question.where
+        links = await self.links(question.ids, direction="in", sources=where.kinds)
         found = {link.source for link in links}
         wanted = found if where.ids is None else found.intersection(where.ids)
         some = await self.scan(replace(where, ids=tuple(wanted))) if wanted else []
         fitting = {record.id for record in some}
-        return sources_in([link for link in links if link.source in fitting], limit)
+        return sources_in([link for link in links if link.source in fitting], question.limit)
 
-    async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
-        return await reading.get_links(self._tables, ids, include_deleted=include_deleted)
+    def _read_subgraph(self, question: questions.ReadSubgraph) -> Awaitable[Subgraph]:
+        return ask_for_subgraph(self, question.wanted)
 
-    async def scan_links(self, *, deleted: bool | None, containing: str = "") -> list[Link]:
-        return await reading.scan_links(self._tables, deleted, containing)
+    def _walk_links(self, question: questions.WalkLinks) -> Awaitable[list[list[Link]]]:
+        return hop_by_hop(self.ask, question.ids, question.hops)
 
-    async def count(self) -> Mapping[str, int]:
-        return await reading.count(self._tables)
+    async def _get_revision(self, _: questions.GetRevision) -> int:
+        return (await self.tables.state()).seq
 
-    async def how_many(self, where: Where) -> int:
-        return await reading.how_many(self._tables, where)
-
-    async def changes(
-        self,
-        *,
-        after: int = 0,
-        limit: int = 100,
-        newest_first: bool = False,
-        most_edits: int | None = None,
-    ) -> list[Change]:
-        return await reading.changes(
-            self._tables, after, limit, newest_first=newest_first, most_edits=most_edits
-        )
-
-    async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:
-        return await reading.history(self._tables, refs, after)
-
-    async def purge(self, refs: Sequence[Ref]) -> Purged:
-        at = self._clock()
-        return await self._tables.in_turn(lambda: purging.purge(self._tables, refs, at))
-
-    async def redact(self, refs: Sequence[Ref], clean: Redaction) -> Purged:
-        at = self._clock()
-        return await self._tables.in_turn(lambda: redacting.redact(self._tables, refs, clean, at))
-
-    async def revision(self) -> int:
-        return (await self._tables.state()).seq
-
-    async def stamp(self) -> tuple[int, int]:
-        state = await self._tables.state()
+    async def _get_stamp(self, _: questions.GetStamp) -> tuple[int, int]:
+        state = await self.tables.state()
         return state.seq, state.moves
 
-    async def check(self) -> list[str]:
-        return await checking.faults(self._tables)
+    def _find_faults(self, _: questions.FindFaults) -> Awaitable[list[str]]:
+        return checking.faults(self.tables)
 
-    async def tally(self, kinds: Sequence[str]) -> list[Tally]:
-        return await reading.tally(self._tables, kinds)
-
-    async def scopes(self, kind: str) -> list[str]:
-        return await reading.scopes(self._tables, kind)
-
-    async def authors(self) -> list[str]:
-        return await reading.authors(self._tables)
-
-    async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
-        return await matching.frequencies(self._tables, words)
-
-    async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
-        return await meaning.unembedded(self._tables, model, kinds, limit)
-
-    async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
-        return await meaning.vector_counts(self._tables, model, kinds)
-
-    async def put_vectors(self, model: str, items: Sequence[Embedded]) -> int:
-        if not items:
-            return 0
-        return await self._tables.in_turn(lambda: meaning.put_vectors(self._tables, model, items))
-
-    async def vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
-        return await meaning.vectors(self._tables, model, ids)
-
-    async def near(
-        self,
-        model: str,
-        vector: "NDArray[np.float32]",
-        where: Where,
-        limit: int,
-        also: Sequence[str] = (),
-    ) -> list[Match]:
-        return await meaning.near(self._tables, model, vector, where, limit, also)
-
-    async def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
-        if counts:
-            await reading.note_accesses(self._tables, counts, at)
-
-    async def accesses(self, ids: Sequence[str]) -> Mapping[str, Access]:
-        return await reading.accesses(self._tables, ids)
-
-    async def most_accessed(self, limit: int) -> Mapping[str, Access]:
-        return await reading.most_accessed(self._tables, limit)
-
-    async def restock(self, stock: "Stock") -> None:
-        await self._tables.in_turn(lambda: restocking.restock(self._tables, stock))
-
-    async def size(self) -> int:
+    async def _measure_size(self, _: questions.MeasureSize) -> int:
         return 0
+
+    async def _purge(self, upkeep: questions.Purge) -> Purged:
+        at = self._clock()
+        return await self.tables.in_turn(lambda: purging.purge(self.tables, upkeep.refs, at))
+
+    async def _redact(self, upkeep: questions.Redact) -> Purged:
+        at = self._clock()
+        return await self.tables.in_turn(
+            lambda: redacting.redact(self.tables, upkeep.refs, upkeep.clean, at)
+        )
+
+    async def _put_vectors(self, upkeep: questions.PutVectors) -> int:
+        if not upkeep.items:
+            return 0
+        return await self.tables.in_turn(lambda: meaning.put_vectors(self.tables, upkeep))
+
+    async def _note_accesses(self, upkeep: questions.NoteAccesses) -> None:
+        if upkeep.counts:
+            await reading.note_accesses(self.tables, upkeep)
+
+    async def _restock(self, upkeep: questions.Restock) -> None:
+        await self.tables.in_turn(lambda: restocking.restock(self.tables, upkeep.stock))
+
+    answers: ClassVar[Answers] = {
+        questions.GetRecords: _reads(reading.get_records),
+        questions.ScanRecords: _reads(reading.scan),
+        questions.MatchWords: _reads(matching.match),
+        questions.MatchText: _reads(reading.containing),
+        questions.FindLinks: _reads(reading.links),
+        questions.ReadSubgraph: _read_subgraph,
+        questions.WalkLinks: _walk_links,
+        questions.CountSources: _count_sources,
+        questions.GetLinks: _reads(reading.get_links),
+        questions.ScanLinks: _reads(reading.scan_links),
+        questions.CountLive: _reads(reading.count),
+        questions.CountRecords: _reads(reading.how_many),
+        questions.ReadChanges: _reads(reading.changes),
+        questions.ReadHistory: _reads(reading.history),
+        questions.GetRevision: _get_revision,
+        questions.GetStamp: _get_stamp,
+        questions.FindFaults: _find_faults,
+        questions.TallyRecords: _reads(reading.tally),
+        questions.ListScopes: _reads(reading.scopes),
+        questions.ListAuthors: _reads(reading.authors),
+        questions.MeasureWords: _reads(matching.frequencies),
+        questions.FindUnembedded: _reads(meaning.unembedded),
+        questions.CountVectors: _reads(meaning.vector_counts),
+        questions.GetVectors: _reads(meaning.vectors),
+        questions.FindNear: _reads(meaning.near),
+        questions.GetAccesses: _reads(reading.accesses),
+        questions.ListMostAccessed: _reads(reading.most_accessed),
+        questions.MeasureSize: _measure_size,
+    }
+    upkeeps: ClassVar[Upkeeps] = {
+        questions.Purge: _purge,
+        questions.Redact: _redact,
+        questions.PutVectors: _put_vectors,
+        questions.NoteAccesses: _note_accesses,
+        questions.Restock: _restock,
+    }

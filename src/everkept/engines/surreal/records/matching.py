@@ -8,7 +8,11 @@ beginning of a word is in no index: for it all columns are read.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everkept.core.records import Match, Weights, Where
+from everkept.core.questions import (
+    MatchWords,
+    MeasureWords,
+)
+from everkept.core.records import Match, Weights
 from everkept.engines.surreal.records.filters import conditions
 from everkept.engines.surreal.records.reading import parent_of
 from everkept.engines.surreal.records.rows import Row, id_of
@@ -42,21 +46,19 @@ class _Asking(Value, frozen=False):
         return f"${name}"
 
 
-async def match(
-    tables: Tables, words: WordQuery, where: Where, weights: Weights, limit: int
-) -> list[Match]:
-    if limit <= 0:
+async def match(tables: Tables, question: MatchWords) -> list[Match]:
+    if question.limit <= 0:
         return []
     await tables.ready()
     # The index has live records alone.
-    wanted = conditions(replace(where, deleted=None), beside=True)
+    wanted = conditions(replace(question.where, deleted=None), beside=True)
     asking = _Asking(wanted.text)
     leaves: list[WordQuery] = []
-    if tables.is_modern and _are_plain(words):
-        leaves.append(words)
-        _ask_any(asking, [stem(leaf.words[0]) for leaf in _leaves(words)])
+    if tables.is_modern and _are_plain(question.words):
+        leaves.append(question.words)
+        _ask_any(asking, [stem(leaf.words[0]) for leaf in _leaves(question.words)])
     else:
-        for leaf in dict.fromkeys(_leaves(words)):
+        for leaf in dict.fromkeys(_leaves(question.words)):
             leaves.append(leaf)
             _ask_phrase(asking, leaf)
     answers = await tables.ask_all(asking.statements, {**wanted.values, **asking.values})
@@ -64,13 +66,15 @@ async def match(
     found: dict[WordQuery, Scores] = {}
     for number, leaf in enumerate(leaves):
         columns = answers[number * len(WORDED) : (number + 1) * len(WORDED)]
-        found[leaf] = _scores(columns, weights, rows)
-    best = sorted(_combined(words, found).items(), key=lambda hit: (-hit[1], rows[hit[0]]["age"]))
-    return [Match(i, parent_of(rows[i]), score) for i, score in best[:limit]]
+        found[leaf] = _scores(columns, question.weights, rows)
+    best = sorted(
+        _combined(question.words, found).items(), key=lambda hit: (-hit[1], rows[hit[0]]["age"])
+    )
+    return [Match(i, parent_of(rows[i]), score) for i, score in best[: question.limit]]
 
 
-async def frequencies(tables: Tables, words: Sequence[str]) -> Mapping[str, float]:
-    wanted = list(dict.fromkeys(words))
+async def frequencies(tables: Tables, question: MeasureWords) -> Mapping[str, float]:
+    wanted = list(dict.fromkeys(question.words))
     statements = ["SELECT count() AS count FROM word GROUP ALL"]
     for number in range(len(wanted)):
         # Not by one condition: version 2 counts a row for each column that has the word.

@@ -5,6 +5,13 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from everkept.core.ports import Embedded
+from everkept.core.questions import (
+    CountVectors,
+    FindNear,
+    FindUnembedded,
+    GetVectors,
+    PutVectors,
+)
 from everkept.core.records import Match, Record, Where
 from everkept.core.text import digest
 from everkept.engines.surreal.connecting.connection import TooLarge
@@ -40,42 +47,42 @@ def forget_vectors(writing: Writing, state: State, ids: Iterable[str]) -> None:
         writing.moves += len(gone)
 
 
-async def unembedded(tables: Tables, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
-    if limit <= 0 or not kinds:
+async def unembedded(tables: Tables, question: FindUnembedded) -> list[Record]:
+    if question.limit <= 0 or not question.kinds:
         return []
     state = await tables.state()
     # All that waits: what has no vector, and what has another model's.
-    waits = {"", *(kept(m.name) for m in state.models)} - {kept(model)}
+    waits = {"", *(kept(m.name) for m in state.models)} - {kept(question.model)}
     rows = await tables.ask(
         "SELECT * FROM record WITH INDEX record_embedded WHERE embedded IN $waits "
-        f"AND kind IN $kinds AND deleted_at IS NONE ORDER BY age DESC LIMIT {limit}",
+        f"AND kind IN $kinds AND deleted_at IS NONE ORDER BY age DESC LIMIT {question.limit}",
         waits=sorted(waits),
-        kinds=[kept(kind) for kind in dict.fromkeys(kinds)],
+        kinds=[kept(kind) for kind in dict.fromkeys(question.kinds)],
     )
     return [record_from(row) for row in rows]
 
 
-async def vector_counts(tables: Tables, model: str, kinds: Sequence[str]) -> tuple[int, int]:
+async def vector_counts(tables: Tables, question: CountVectors) -> tuple[int, int]:
     rows = await tables.ask(
         "SELECT embedded = $model AS has, count() AS count FROM record WITH INDEX record_kind "
         "WHERE kind IN $kinds AND embedded IS NOT NONE AND deleted_at IS NONE GROUP BY has",
-        kinds=[kept(kind) for kind in dict.fromkeys(kinds)],
-        model=kept(model),
+        kinds=[kept(kind) for kind in dict.fromkeys(question.kinds)],
+        model=kept(question.model),
     )
     counts = {row["has"]: row["count"] for row in rows}
     return counts.get(True, 0), counts.get(False, 0)
 
 
-async def put_vectors(tables: Tables, model: str, items: Sequence[Embedded]) -> int:
+async def put_vectors(tables: Tables, upkeep: PutVectors) -> int:
     """Says how many were kept; raises Contended where another came in between."""
     state, found = await tables.read(
-        records=("SELECT * FROM $", things("record", (item.id for item in items)))
+        records=("SELECT * FROM $", things("record", (item.id for item in upkeep.items)))
     )
     tables.check_open(state)
     rows = {id_of(row["id"]): row for row in found["records"]}
     fitting = {
         item.id: item
-        for item in items
+        for item in upkeep.items
         if (row := rows.get(item.id))
         and row.get("deleted_at") is None
         and row["version"] == item.version
@@ -84,7 +91,7 @@ async def put_vectors(tables: Tables, model: str, items: Sequence[Embedded]) -> 
         return 0
     writing = Writing()
     models = {m.table: m for m in state.models}
-    await add_vectors(tables, models, writing, model, list(fitting.values()), rows)
+    await add_vectors(tables, models, writing, upkeep.model, list(fitting.values()), rows)
     after = {"models": [m.row() for m in models.values()]}
     await tables.write(state, writing, after, vectors=True)
     return len(fitting)
@@ -122,40 +129,31 @@ def table_of(model: str, dimensions: int) -> str:
     return f"vector_{digest(f'{dimensions} {model}')[:16]}"
 
 
-async def vectors(
-    tables: Tables, model: str, ids: Sequence[str]
-) -> "dict[str, NDArray[np.float32]]":
+async def vectors(tables: Tables, question: GetVectors) -> "dict[str, NDArray[np.float32]]":
     state = await tables.state()
-    wanted = [m for m in state.models if m.name == model]
-    if not wanted or not ids:
+    wanted = [m for m in state.models if m.name == question.model]
+    if not wanted or not question.ids:
         return {}
     import numpy as np
 
-    every = [thing(m.table, record_id) for m in wanted for record_id in dict.fromkeys(ids)]
+    every = [thing(m.table, record_id) for m in wanted for record_id in dict.fromkeys(question.ids)]
     rows = await tables.ask("SELECT of, exact FROM $ids", ids=every)
     return {id_of(row["of"]): np.frombuffer(row["exact"], "<f4").copy() for row in rows}
 
 
-async def near(
-    tables: Tables,
-    model: str,
-    vector: "NDArray[np.float32]",
-    where: Where,
-    limit: int,
-    also: Sequence[str],
-) -> list[Match]:
-    table = table_of(model, len(vector))
+async def near(tables: Tables, question: FindNear) -> list[Match]:
+    table = table_of(question.model, len(question.vector))
     state = await tables.state()
     if table not in {m.table for m in state.models}:
         return []
     found: list[tuple[float, Row]] = []
-    if limit > 0:
-        async for rows in _nearest(tables, table, vector, where, limit):
-            found += await asyncio.to_thread(_ranked, rows, vector)
-            found = sorted(found, key=_rank)[:limit]
-    if also:
-        asked = await tables.ask(f"SELECT {_ROW} FROM $ids", ids=things(table, also))
-        found += _ranked(asked, vector)
+    if question.limit > 0:
+        async for rows in _nearest(tables, table, question.vector, question.where, question.limit):
+            found += await asyncio.to_thread(_ranked, rows, question.vector)
+            found = sorted(found, key=_rank)[: question.limit]
+    if question.also:
+        asked = await tables.ask(f"SELECT {_ROW} FROM $ids", ids=things(table, question.also))
+        found += _ranked(asked, question.vector)
     by_id = {id_of(row["of"]): (score, row) for score, row in found}
     ordered = sorted(by_id.items(), key=lambda item: _rank(item[1]))
     return [Match(record_id, parent_of(row), score) for record_id, (score, row) in ordered]

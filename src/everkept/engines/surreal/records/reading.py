@@ -3,8 +3,26 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everkept.core.ports import Access, Direction, Order, Seen, Tally
-from everkept.core.records import Change, Edit, Link, Match, Record, Ref, Where
+from everkept.core.ports import Access, Direction, Tally
+from everkept.core.questions import (
+    CountLive,
+    CountRecords,
+    FindLinks,
+    GetAccesses,
+    GetLinks,
+    GetRecords,
+    ListAuthors,
+    ListMostAccessed,
+    ListScopes,
+    MatchText,
+    NoteAccesses,
+    ReadChanges,
+    ReadHistory,
+    ScanLinks,
+    ScanRecords,
+    TallyRecords,
+)
+from everkept.core.records import Change, Edit, Link, Match, Record, Ref
 from everkept.engines.surreal.records.filters import conditions, source
 from everkept.engines.surreal.records.paging import Question, every
 from everkept.engines.surreal.records.rows import (
@@ -32,82 +50,81 @@ _SIDES: Mapping[Direction, tuple[str, ...]] = {
 _NUMBERED = {False: "thing", True: "record"}  # by dialect: how an id is made of its parts
 
 
-async def get_records(tables: Tables, ids: Sequence[str], *, include_deleted: bool) -> list[Record]:
-    if not ids:
+async def get_records(tables: Tables, asked: GetRecords) -> list[Record]:
+    if not asked.ids:
         return []
-    rows = await tables.ask("SELECT * FROM $ids", ids=things("record", ids))
-    return [record_from(row) for row in rows if include_deleted or row.get("deleted_at") is None]
+    rows = await tables.ask("SELECT * FROM $ids", ids=things("record", asked.ids))
+    return [
+        record_from(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None
+    ]
 
 
-async def get_links(tables: Tables, ids: Sequence[str], *, include_deleted: bool) -> list[Link]:
-    if not ids:
+async def get_links(tables: Tables, asked: GetLinks) -> list[Link]:
+    if not asked.ids:
         return []
-    rows = await tables.ask("SELECT * FROM $ids", ids=things("link", ids))
-    return [link_from(row) for row in rows if include_deleted or row.get("deleted_at") is None]
+    rows = await tables.ask("SELECT * FROM $ids", ids=things("link", asked.ids))
+    return [
+        link_from(row) for row in rows if asked.include_deleted or row.get("deleted_at") is None
+    ]
 
 
-async def scan(
-    tables: Tables, where: Where, order: Order, after: Seen | None, limit: int | None
-) -> list[Record]:
-    wanted = conditions(where)
-    if isinstance(after, str):
-        age = await tables.ask("SELECT VALUE age FROM $id", id=[thing("record", after)])
+async def scan(tables: Tables, asked: ScanRecords) -> list[Record]:
+    wanted = conditions(asked.where)
+    if isinstance(asked.after, str):
+        age = await tables.ask("SELECT VALUE age FROM $id", id=[thing("record", asked.after)])
         if not age:
             return []
-        wanted.add(f"age {'<' if order == 'newest' else '>'} $age", age=age[0])
-    elif after is not None:
-        wanted.add("[name_key, variant] > $seen", seen=[kept(part) for part in after])
-    if order == "name":
+        wanted.add(f"age {'<' if asked.order == 'newest' else '>'} $age", age=age[0])
+    elif asked.after is not None:
+        wanted.add("[name_key, variant] > $seen", seen=[kept(part) for part in asked.after])
+    if asked.order == "name":
         wanted.add("name_key IS NOT NONE")
-    question = Question("*", source(where), wanted.text, wanted.values, _SORTING[order])
-    return [record_from(row) for row in await every(tables, question, _most(limit))]
+    question = Question("*", source(asked.where), wanted.text, wanted.values, _SORTING[asked.order])
+    return [record_from(row) for row in await every(tables, question, _most(asked.limit))]
 
 
-async def containing(tables: Tables, text: str, where: Where, limit: int) -> list[Match]:
-    where = replace(where, deleted=False)
+async def containing(tables: Tables, asked: MatchText) -> list[Match]:
+    where = replace(asked.where, deleted=False)
     wanted = conditions(where)
     parts = [f"string::lowercase({name} ?? '') CONTAINS $part" for name in ("name", "type", "text")]
     rows = await tables.ask(
         f"SELECT id, parent, age, {parts[0]} AS named FROM {source(where)} "
-        f"WHERE {wanted.text} AND ({' OR '.join(parts)}) ORDER BY named DESC, age{_at_most(limit)}",
-        part=kept(text.lower()),
+        f"WHERE {wanted.text} AND ({' OR '.join(parts)}) "
+        f"ORDER BY named DESC, age{_at_most(asked.limit)}",
+        part=kept(asked.text.lower()),
         **wanted.values,
     )
     return [Match(id_of(row["id"]), parent_of(row), 1.0 + row["named"]) for row in rows]
 
 
-async def links(
-    tables: Tables,
-    ids: Sequence[str],
-    direction: Direction,
-    sources: Sequence[str],
-    limit: int | None,
-) -> list[Link]:
-    if not ids:
+async def links(tables: Tables, asked: FindLinks) -> list[Link]:
+    if not asked.ids:
         return []
-    kinds = " AND in.kind IN $kinds" if sources else ""
+    kinds = " AND in.kind IN $kinds" if asked.sources else ""
     sides = [
         f"{side}(link WHERE deleted_at IS NONE{kinds}).* AS s{number}"
-        for number, side in enumerate(_SIDES[direction])
+        for number, side in enumerate(_SIDES[asked.direction])
     ]
     rows = await tables.ask(
         f"SELECT {', '.join(sides)} FROM $ids",
-        ids=things("record", ids),
-        kinds=[kept(kind) for kind in sources],
+        ids=things("record", asked.ids),
+        kinds=[kept(kind) for kind in asked.sources],
     )
     found = {id_of(link["id"]): link for row in rows for side in row.values() for link in side}
     ordered = sorted(found.values(), key=lambda link: (link["created_at"], link["age"]))
-    return [link_from(link) for link in ordered[: _most(limit)]]
+    return [link_from(link) for link in ordered[: _most(asked.limit)]]
 
 
-async def scan_links(tables: Tables, deleted: bool | None, containing: str) -> list[Link]:
-    state = {None: "true", False: "deleted_at IS NONE", True: "deleted_at IS NOT NONE"}[deleted]
+async def scan_links(tables: Tables, asked: ScanLinks) -> list[Link]:
+    state = {None: "true", False: "deleted_at IS NONE", True: "deleted_at IS NOT NONE"}[
+        asked.deleted
+    ]
     condition = f"{state} AND string::lowercase(verb) CONTAINS $part"
-    question = Question("*", "link", condition, {"part": kept(containing.lower())}, "age")
+    question = Question("*", "link", condition, {"part": kept(asked.containing.lower())}, "age")
     return [link_from(row) for row in await every(tables, question)]
 
 
-async def count(tables: Tables) -> dict[str, int]:
+async def count(tables: Tables, _: CountLive) -> dict[str, int]:
     kinds, links = await tables.ask_all(
         [
             "SELECT kind, count() AS count FROM record WHERE deleted_at IS NONE GROUP BY kind",
@@ -118,21 +135,21 @@ async def count(tables: Tables) -> dict[str, int]:
     return {**{given(row["kind"]): row["count"] for row in kinds}, "link": _counted(links)}
 
 
-async def how_many(tables: Tables, where: Where) -> int:
-    wanted = conditions(where)
+async def how_many(tables: Tables, asked: CountRecords) -> int:
+    wanted = conditions(asked.where)
     return _counted(
         await tables.ask(
-            f"SELECT count() AS count FROM {source(where)} WHERE {wanted.text} GROUP ALL",
+            f"SELECT count() AS count FROM {source(asked.where)} WHERE {wanted.text} GROUP ALL",
             **wanted.values,
         )
     )
 
 
-async def tally(tables: Tables, kinds: Sequence[str]) -> list[Tally]:
+async def tally(tables: Tables, asked: TallyRecords) -> list[Tally]:
     rows = await tables.ask(
         "SELECT kind, scope, type, deleted_at IS NOT NONE AS gone, count() AS count FROM record "
         "WHERE kind IN $kinds GROUP BY kind, scope, type, gone",
-        kinds=[kept(kind) for kind in dict.fromkeys(kinds)],
+        kinds=[kept(kind) for kind in dict.fromkeys(asked.kinds)],
     )
     return [
         Tally(
@@ -142,15 +159,15 @@ async def tally(tables: Tables, kinds: Sequence[str]) -> list[Tally]:
     ]
 
 
-async def scopes(tables: Tables, kind: str) -> list[str]:
+async def scopes(tables: Tables, asked: ListScopes) -> list[str]:
     rows = await tables.ask(
         "SELECT scope FROM record WHERE kind = $kind AND deleted_at IS NONE GROUP BY scope",
-        kind=kept(kind),
+        kind=kept(asked.kind),
     )
     return sorted(given(row["scope"]) for row in rows)
 
 
-async def authors(tables: Tables) -> list[str]:
+async def authors(tables: Tables, _: ListAuthors) -> list[str]:
     rows = await tables.ask(
         "SELECT author FROM record WHERE author IS NOT NONE AND author != '' "
         "AND deleted_at IS NONE GROUP BY author"
@@ -158,19 +175,18 @@ async def authors(tables: Tables) -> list[str]:
     return sorted(given(row["author"]) for row in rows)
 
 
-async def changes(
-    tables: Tables, after: int, limit: int, *, newest_first: bool, most_edits: int | None
-) -> list[Change]:
+async def changes(tables: Tables, asked: ReadChanges) -> list[Change]:
     await tables.ready()
-    if newest_first:
-        heads = await _newest_heads(tables, after, limit)
+    if asked.newest_first:
+        heads = await _newest_heads(tables, asked.after, asked.limit)
     else:
         heads = await tables.ask(
-            f"SELECT * FROM {rows_from(tables, 'change', '$first..')} ORDER BY id{_at_most(limit)}",
-            first=after + 1,
+            f"SELECT * FROM {rows_from(tables, 'change', '$first..')} "
+            f"ORDER BY id{_at_most(asked.limit)}",
+            first=asked.after + 1,
         )
-    if most_edits is not None and heads:  # edits are numbered from 0
-        last = [numbered("edit", [head["id"].id, most_edits]) for head in heads]
+    if asked.most_edits is not None and heads:  # edits are numbered from 0
+        last = [numbered("edit", [head["id"].id, asked.most_edits]) for head in heads]
         large = {row["id"].id[0] for row in await tables.ask("SELECT id FROM $last", last=last)}
         heads = [head for head in heads if head["id"].id not in large]
     return await with_edits(tables, heads)
@@ -210,44 +226,44 @@ async def with_edits(tables: Tables, heads: Sequence[Row]) -> list[Change]:
     return [change_from(head, edits[head["id"].id]) for head in heads]
 
 
-async def history(tables: Tables, refs: Sequence[Ref], after: int) -> list[tuple[int, Edit]]:
-    if not refs:
+async def history(tables: Tables, asked: ReadHistory) -> list[tuple[int, Edit]]:
+    if not asked.refs:
         return []
     rows = await tables.ask(
         "SELECT * FROM edit WITH INDEX edit_item WHERE item IN $items AND id >= $seen ORDER BY id",
-        items=[kept(item) for item in dict.fromkeys(ref.id for ref in refs)],
-        seen=numbered("edit", [after + 1, 0]),
+        items=[kept(item) for item in dict.fromkeys(ref.id for ref in asked.refs)],
+        seen=numbered("edit", [asked.after + 1, 0]),
     )
-    wanted = set(refs)
+    wanted = set(asked.refs)
     edits = [(row["id"].id[0], edit_from(row)) for row in rows]
     return [(seq, edit) for seq, edit in edits if Ref(edit.subject, edit.id or "") in wanted]
 
 
-async def accesses(tables: Tables, ids: Sequence[str]) -> dict[str, Access]:
-    if not ids:
+async def accesses(tables: Tables, asked: GetAccesses) -> dict[str, Access]:
+    if not asked.ids:
         return {}
-    rows = await tables.ask("SELECT * FROM $ids", ids=things("access", ids))
+    rows = await tables.ask("SELECT * FROM $ids", ids=things("access", asked.ids))
     return {id_of(row["id"]): Access(row["count"], row["last_at"]) for row in rows}
 
 
-async def most_accessed(tables: Tables, limit: int) -> dict[str, Access]:
+async def most_accessed(tables: Tables, asked: ListMostAccessed) -> dict[str, Access]:
     rows = await tables.ask(
         "SELECT * FROM access WHERE of.age IS NOT NONE AND of.deleted_at IS NONE "
-        f"ORDER BY count DESC, last_at DESC, id{_at_most(limit)}"
+        f"ORDER BY count DESC, last_at DESC, id{_at_most(asked.limit)}"
     )
     return {id_of(row["id"]): Access(row["count"], row["last_at"]) for row in rows}
 
 
-async def note_accesses(tables: Tables, counts: Mapping[str, int], at: int) -> None:
+async def note_accesses(tables: Tables, upkeep: NoteAccesses) -> None:
     rows = [
         {"id": thing("access", record_id), "of": thing("record", record_id), "count": count}
-        for record_id, count in counts.items()
+        for record_id, count in upkeep.counts.items()
     ]
     await tables.alter(
         "FOR $row IN $rows { IF record::exists($row.of) { UPSERT $row.id SET of = $row.of, "
         "count = (count ?? 0) + $row.count, last_at = math::max([last_at ?? $at, $at]) } }",
         rows=rows,
-        at=at,
+        at=upkeep.at,
     )
 
 
