@@ -1,15 +1,16 @@
 """A library whose questions are answered by a reading room over the same folder."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from everkept.core.ports import Library
+from everkept.core.ports import Library, RecordStore
+from everkept.core.questions import Question, Upkeep
+from everkept.core.records import Batch, Change
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.reading_room import SqliteReadingRoom
 from everkept.engines.sqlite.store import SqliteStore
 
-# What a store is asked to change; all else it is asked for.
-CHANGES = {"commit", "purge", "redact", "put_vectors", "note_accesses", "restock"}
+A = TypeVar("A")
 
 
 def read_by_room(library: SqliteLibrary, folder: Path) -> Library:
@@ -57,13 +58,19 @@ class _ReadByRoom:
         return self._stores[key]
 
 
-class _StoreReadByRoom:
+class _StoreReadByRoom(RecordStore):
     """Changes go to the one store, questions to the other."""
 
-    def __init__(self, writer: Any, reader: SqliteStore | None) -> None:
+    def __init__(self, writer: RecordStore, reader: SqliteStore | None) -> None:
         assert reader is not None
         self._writer = writer
         self._reader = reader
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._writer if name in CHANGES else self._reader, name)
+    async def ask(self, question: Question[A]) -> A:
+        return await self._reader.ask(question)
+
+    async def commit(self, batch: Batch) -> Change:
+        return await self._writer.commit(batch)
+
+    async def maintain(self, upkeep: Upkeep[A]) -> A:
+        return await self._writer.maintain(upkeep)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from inspect import iscoroutinefunction
 from itertools import count
@@ -13,6 +13,8 @@ from everkept.app.accounts.rights import rights_of
 from everkept.core.conditions import Condition
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import Project
+from everkept.core.questions import Question, Upkeep
+from everkept.core.records import Batch, Change
 from everkept.core.times import Clock
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
@@ -104,7 +106,17 @@ class Line:
         """The next call of that name never comes to an end."""
         self._hangs_in = name
 
-    async def sent(self, name: str) -> None:
+    async def passes(self, name: str, work: Coroutine[Any, Any, T]) -> T:
+        """The answer of the other end to a call of that name."""
+        try:
+            await self._send(name)
+            answer = await work
+        finally:
+            work.close()
+        await self._answer(name)
+        return answer
+
+    async def _send(self, name: str) -> None:
         await asyncio.sleep(0)
         self._expect_whole()
         self.asked[name] += 1
@@ -112,7 +124,7 @@ class Line:
             self.hangs.set()
             await asyncio.Event().wait()
 
-    async def answered(self, name: str) -> None:
+    async def _answer(self, name: str) -> None:
         await asyncio.sleep(0)
         if self._breaks_in == name:
             self._breaks_in = None
@@ -142,21 +154,35 @@ class _Far:
         async def call(*args: Any, **more: Any) -> Any:
             if name == "close":
                 return await ask()
-            await self._line.sent(name)
-            answer = await ask(*args, **more)
-            await self._line.answered(name)
-            return self._far(answer)
+            return self._far(await self._line.passes(name, ask(*args, **more)))
 
         return call
 
     def _far(self, answer: Any) -> Any:
         match answer:
             case (Project() as project, MemoryStore() as store):
-                return project, _Far(self._line, store)
+                return project, _FarStore(self._line, store)
             case MemoryStore():
-                return _Far(self._line, answer)
+                return _FarStore(self._line, answer)
             case _:
                 return answer
+
+
+class _FarStore(RecordStore):
+    """A store at the other end of the line; its calls have the names of their questions."""
+
+    def __init__(self, line: Line, store: RecordStore) -> None:
+        self._line = line
+        self._store = store
+
+    async def ask(self, question: Question[T]) -> T:
+        return await self._line.passes(type(question).__name__, self._store.ask(question))
+
+    async def commit(self, batch: Batch) -> Change:
+        return await self._line.passes("commit", self._store.commit(batch))
+
+    async def maintain(self, upkeep: Upkeep[T]) -> T:
+        return await self._line.passes(type(upkeep).__name__, self._store.maintain(upkeep))
 
 
 class Standing:

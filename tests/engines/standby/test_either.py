@@ -232,7 +232,7 @@ async def test_what_was_removed_without_an_answer_is_not_said_to_be_nothing(
 ) -> None:
     store = await standing.store()
     await store.commit(batch(entity("secret")))
-    standing.line.breaks_in("purge")
+    standing.line.breaks_in("Purge")
     purging = asyncio.create_task(store.purge([record_ref("secret")]))
     await standing.returns(after=1.0)
     assert await purging == Purged(1, 0, complete=True)

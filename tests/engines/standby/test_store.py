@@ -10,6 +10,7 @@ from copying import axis
 from everkept.core.conditions import answering
 from everkept.core.copies import Stock
 from everkept.core.ports import Embedded, RecordStore
+from everkept.core.questions import Question
 from everkept.core.records import Delete, Record, Update, Where
 from everkept.engines.standby.reaching import MAKING_WAY
 from everkept.errors import Conflict, NotFound, QueryTimeout, StoreAway
@@ -199,10 +200,10 @@ async def test_vectors_and_accesses_are_nothing_that_waits(
 async def test_a_slow_answer_is_no_absence(
     standing: Standing, store: RecordStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def slow(_where: Where) -> int:
+    async def slow(_question: Question[int]) -> int:
         raise QueryTimeout("It takes too long.")
 
-    monkeypatch.setattr(await standing.stored(), "how_many", slow)
+    monkeypatch.setattr(await standing.stored(), "ask", slow)
     with pytest.raises(QueryTimeout):
         await store.how_many(Where())
     assert standing.library.condition.status == "connected"

@@ -10,7 +10,7 @@ from everkept.app.workspaces import key_of_workspace
 from everkept.core.peers import KEPT_TYPES, MOST_RESULTS, PeerQuestion
 from everkept.core.ports import Indexing, Library, RecordStore
 from everkept.core.projects import Project, Silence
-from everkept.core.records import Record, Where
+from everkept.core.records import Where
 from everkept.core.searching import Finding, Findings, SearchType
 from everkept.core.secrets import masked
 from everkept.core.sessions import Call, Session
@@ -196,28 +196,12 @@ class _SharedPast:
         self._folders = folders
 
     async def history(self) -> RecordStore:
-        store = await self._library.history()
-        return cast(RecordStore, _SharedStore(store, self._folders, await folders_of(store)))
+        """The conversations of these folders, also if other folders are added later."""
+        store, folders = await self._library.history(), self._folders
+        return Discreet(store, tuple(sorted(folders)), lambda scope: scope in folders)
 
     async def silences(self) -> list[Silence]:
         return await self._library.silences()
-
-
-class _SharedStore(Discreet):
-    """Past conversations of these folders alone, whatever others come meanwhile."""
-
-    def __init__(
-        self, store: RecordStore, shared: Mapping[str, Project], folders: frozenset[str]
-    ) -> None:
-        super().__init__(store, folders - shared.keys(), tuple(sorted(shared)))
-        self._shared = shared
-
-    async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
-        found = await super().get(ids, include_deleted=include_deleted)
-        return [record for record in found if record.scope in self._shared]
-
-    async def scopes(self, kind: str) -> list[str]:
-        return [scope for scope in await super().scopes(kind) if scope in self._shared]
 
 
 def _finding(result: UnifiedResult, folders: Mapping[str, Project]) -> Finding | None:

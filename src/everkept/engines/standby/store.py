@@ -1,21 +1,20 @@
 """One project's records in a database that may be away, with a copy of them here."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
-from everkept.core.copies import Stock
-from everkept.core.ports import (
-    Access,
-    Direction,
-    Embedded,
-    Order,
-    Purged,
-    RecordStore,
-    Redaction,
-    Seen,
-    Tally,
+from everkept.core.questions import (
+    CountVectors,
+    FindUnembedded,
+    GetStamp,
+    NoteAccesses,
+    Purge,
+    PutVectors,
+    Question,
+    Redact,
+    Upkeep,
 )
 from everkept.core.records import (
     Batch,
@@ -23,30 +22,21 @@ from everkept.core.records import (
     Delete,
     Edit,
     Insert,
-    Link,
-    Match,
-    Record,
     Ref,
     Restore,
     Step,
     Update,
-    Weights,
-    Where,
 )
-from everkept.core.subgraphs import Selection, Subgraph
-from everkept.core.walking import Hops, Sources
+from everkept.core.store import RecordStore
+from everkept.core.stored import Purged
 from everkept.engines.standby.copy.sides import Ends
 from everkept.engines.standby.either import BROKEN, Either
 from everkept.engines.standby.journal.acts import Commit
 from everkept.engines.standby.replay.rebasing import rebased
 from everkept.errors import Conflict, EverkeptError, StoreAway
-from everkept.language.words import WordQuery
 from everkept.values import replace
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+A = TypeVar("A")
 T = TypeVar("T")
 
 RECENT = 200  # changes among which one is looked for that may have been made a moment ago
@@ -69,7 +59,7 @@ class Wakes(Protocol):
         ...
 
 
-class StandbyStore:
+class StandbyStore(RecordStore):
     """Outlives every return of the database: both sides are found anew when they are needed."""
 
     def __init__(self, ends: Ends, either: Either, follower: Wakes) -> None:
@@ -89,164 +79,45 @@ class StandbyStore:
 
         return await self._either.write(there, lambda unknown: self._keep(keyed, unknown=unknown))
 
-    async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
-        return await self._read(lambda store: store.get(ids, include_deleted=include_deleted))
+    async def ask(self, question: Question[A]) -> A:
+        asked: Question[Any] = question
+        if isinstance(asked, FindUnembedded | CountVectors):
+            self._follower.learn(asked.model, asked.kinds)
 
-    async def scan(
-        self,
-        where: Where,
-        *,
-        order: Order = "age",
-        after: Seen | None = None,
-        limit: int | None = None,
-    ) -> list[Record]:
-        return await self._read(
-            lambda store: store.scan(where, order=order, after=after, limit=limit)
-        )
+        def do(store: RecordStore) -> Awaitable[A]:
+            return store.ask(question)
 
-    async def match(
-        self, words: WordQuery, where: Where, weights: Weights, limit: int
-    ) -> list[Match]:
-        return await self._read(lambda store: store.match(words, where, weights, limit))
+        answer = await self._either.read(lambda: self._there(do), lambda: self._here(do))
+        return cast("A", self._turned(answer)) if isinstance(asked, GetStamp) else answer
 
-    async def containing(self, text: str, where: Where, limit: int) -> list[Match]:
-        return await self._read(lambda store: store.containing(text, where, limit))
+    async def maintain(self, upkeep: Upkeep[A]) -> A:
+        def do(store: RecordStore) -> Awaitable[A]:
+            return store.maintain(upkeep)
 
-    async def links(
-        self,
-        ids: Sequence[str],
-        *,
-        direction: Direction = "both",
-        sources: Sequence[str] = (),
-        limit: int | None = None,
-    ) -> list[Link]:
-        return await self._read(
-            lambda store: store.links(ids, direction=direction, sources=sources, limit=limit)
-        )
+        kind: Upkeep[Any] = upkeep
+        match kind:
+            case PutVectors() | NoteAccesses():
+                return await self._either.aside(lambda: self._there(do), lambda: self._here(do))
+            case Purge() | Redact():
+                return cast("A", await self._erase(kind))
+            case _:
+                done = await self._either.promised(
+                    lambda _: self._there(do),
+                    "What is copied cannot be kept here until the database is back.",
+                )
+                self._follower.wake(self.ends.name)
+                return done
 
-    async def subgraph(self, wanted: Selection) -> Subgraph:
-        return await self._read(lambda store: store.subgraph(wanted))
+    async def _there(self, do: Callable[[RecordStore], Awaitable[T]]) -> T:
+        return await do(await self.ends.there())
 
-    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
-        return await self._read(lambda store: store.walk(ids, hops))
-
-    async def sources_of(self, ids: Sequence[str], where: Where, limit: int) -> Sources:
-        return await self._read(lambda store: store.sources_of(ids, where, limit))
-
-    async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Link]:
-        return await self._read(lambda store: store.get_links(ids, include_deleted=include_deleted))
-
-    async def scan_links(self, *, deleted: bool | None, containing: str = "") -> list[Link]:
-        return await self._read(
-            lambda store: store.scan_links(deleted=deleted, containing=containing)
-        )
-
-    async def count(self) -> Mapping[str, int]:
-        return await self._read(lambda store: store.count())
-
-    async def how_many(self, where: Where) -> int:
-        return await self._read(lambda store: store.how_many(where))
-
-    async def changes(
-        self,
-        *,
-        after: int = 0,
-        limit: int = 100,
-        newest_first: bool = False,
-        most_edits: int | None = None,
-    ) -> list[Change]:
-        return await self._read(
-            lambda store: store.changes(
-                after=after, limit=limit, newest_first=newest_first, most_edits=most_edits
-            )
-        )
-
-    async def history(self, refs: Sequence[Ref], *, after: int = 0) -> list[tuple[int, Edit]]:
-        return await self._read(lambda store: store.history(refs, after=after))
-
-    async def purge(self, refs: Sequence[Ref]) -> Purged:
-        return await self._for_good(refs, lambda store: store.purge(refs), belongings=True)
-
-    async def redact(self, refs: Sequence[Ref], clean: Redaction) -> Purged:
-        return await self._for_good(refs, lambda store: store.redact(refs, clean), belongings=False)
-
-    async def revision(self) -> int:
-        return await self._read(lambda store: store.revision())
-
-    async def stamp(self) -> tuple[int, int]:
-        newest, moves = await self._read(lambda store: store.stamp())
-        return newest, moves + self._either.reaching.turns * _TURN
-
-    async def check(self) -> list[str]:
-        return await self._read(lambda store: store.check())
-
-    async def tally(self, kinds: Sequence[str]) -> list[Tally]:
-        return await self._read(lambda store: store.tally(kinds))
-
-    async def scopes(self, kind: str) -> list[str]:
-        return await self._read(lambda store: store.scopes(kind))
-
-    async def authors(self) -> list[str]:
-        return await self._read(lambda store: store.authors())
-
-    async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
-        return await self._read(lambda store: store.frequencies(words))
-
-    async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
-        self._follower.learn(model, kinds)
-        return await self._read(lambda store: store.unembedded(model, kinds, limit))
-
-    async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
-        self._follower.learn(model, kinds)
-        return await self._read(lambda store: store.vector_counts(model, kinds))
-
-    async def put_vectors(self, model: str, items: Sequence[Embedded]) -> int:
-        return await self._aside(lambda store: store.put_vectors(model, items))
-
-    async def vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
-        return await self._read(lambda store: store.vectors(model, ids))
-
-    async def near(
-        self,
-        model: str,
-        vector: "NDArray[np.float32]",
-        where: Where,
-        limit: int,
-        also: Sequence[str] = (),
-    ) -> list[Match]:
-        return await self._read(lambda store: store.near(model, vector, where, limit, also))
-
-    async def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
-        await self._aside(lambda store: store.note_accesses(counts, at))
-
-    async def accesses(self, ids: Sequence[str]) -> Mapping[str, Access]:
-        return await self._read(lambda store: store.accesses(ids))
-
-    async def most_accessed(self, limit: int) -> Mapping[str, Access]:
-        return await self._read(lambda store: store.most_accessed(limit))
-
-    async def restock(self, stock: Stock) -> None:
-        await self._either.promised(
-            lambda _: self._there(lambda store: store.restock(stock)),
-            "What is copied cannot be kept here until the database is back.",
-        )
-        self._follower.wake(self.ends.name)
-
-    async def size(self) -> int:
-        return await self._read(lambda store: store.size())
-
-    async def _read(self, ask: Callable[[RecordStore], Awaitable[T]]) -> T:
-        return await self._either.read(lambda: self._there(ask), lambda: self._here(ask))
-
-    async def _aside(self, ask: Callable[[RecordStore], Awaitable[T]]) -> T:
-        return await self._either.aside(lambda: self._there(ask), lambda: self._here(ask))
-
-    async def _there(self, ask: Callable[[RecordStore], Awaitable[T]]) -> T:
-        return await ask(await self.ends.there())
-
-    async def _here(self, ask: Callable[[RecordStore], Awaitable[T]]) -> T:
+    async def _here(self, do: Callable[[RecordStore], Awaitable[T]]) -> T:
         await self.flush()
-        return await ask(await self.ends.at_hand())
+        return await do(await self.ends.at_hand())
+
+    def _turned(self, stamp: Any) -> tuple[int, int]:
+        newest, moves = stamp
+        return newest, moves + self._either.reaching.turns * _TURN
 
     async def flush(self) -> None:
         """What was stored there just now is here too, as far as that can be."""
@@ -258,23 +129,22 @@ class StandbyStore:
         except EverkeptError as error:
             log.debug("what was stored in %s just now is not here: %r", self.ends.name, error)
 
-    async def _for_good(
-        self,
-        refs: Sequence[Ref],
-        ask: Callable[[RecordStore], Awaitable[Purged]],
-        *,
-        belongings: bool,
-    ) -> Purged:
-        """There, here, and in what waits or is set aside."""
+    async def _erase(self, upkeep: Purge | Redact) -> Purged:
+        """Erase in the database, in the copy, and in pending and rejected writes."""
+
+        def do(store: RecordStore) -> Awaitable[Purged]:
+            return store.maintain(upkeep)
 
         async def there(again: bool) -> Purged:
-            done = await self._there(ask)
-            return await self._at_least(done, refs) if again else done
+            done = await self._there(do)
+            return await self._at_least(done, upkeep.refs) if again else done
 
         done = await self._either.promised(there, f"What is stored {_FOR_GOOD}")
-        is_forgotten = await self._either.forget(self.ends.name, refs, belongings=belongings)
+        is_forgotten = await self._either.forget(
+            self.ends.name, upkeep.refs, belongings=isinstance(upkeep, Purge)
+        )
         try:
-            is_gone_here = (await self._here(ask)).complete
+            is_gone_here = (await self._here(do)).complete
         except EverkeptError:  # what is left here is removed when the copy follows
             is_gone_here = False
         self._follower.wake(self.ends.name)

@@ -87,7 +87,7 @@ async def test_where_nothing_happens_each_store_in_use_is_asked_once_in_a_while(
     standing.line.asked.clear()
     await standing.time.comes(EVERY)
     await standing.followed()
-    assert standing.line.asked == {"stamp": 2, "user": 1}
+    assert standing.line.asked == {"GetStamp": 2, "user": 1}
 
 
 async def test_now_and_then_everything_is_looked_at(standing: Standing) -> None:
@@ -338,7 +338,7 @@ async def test_a_copy_that_was_interrupted_goes_on(standing: Standing) -> None:
     await standing.library.create("project", "")
     store = await standing.store()
     await store.commit(batch(entity("Ada")))
-    standing.line.breaks_in("scan_links")
+    standing.line.breaks_in("ScanLinks")
     await standing.time.comes(SOON)
     await standing.becomes("reconnecting")
     await standing.returns()

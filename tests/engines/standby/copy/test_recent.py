@@ -143,7 +143,7 @@ async def test_of_much_the_newest_is_kept(
 ) -> None:
     for limit, value in (("MOST", 2), ("MOST_CHARACTERS", 2_000)):
         monkeypatch.setattr(recent, limit, value)
-    standing.line.hangs_in("stamp")  # nothing is followed
+    standing.line.hangs_in("GetStamp")  # nothing is followed
     for number in range(4):
         await store.commit(batch(entity(f"e{number}", text="x" * 400)))
     await standing.goes()

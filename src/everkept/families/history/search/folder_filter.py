@@ -1,144 +1,124 @@
-"""Past conversations as they may be given out: without those of folders that are switched off."""
+"""Past conversations without those of folders whose project is turned off."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from everkept.core.records import Link, Match, Record, Weights, Where
-from everkept.core.walking import Hops, hop_by_hop
+from everkept.core import questions
+from everkept.core.records import Link, Match, Record, Where
+from everkept.core.store import Answers, RecordStore, TableStore, Upkeeps
 from everkept.families.history.importing.quiet import Quiet, Workspace
 from everkept.families.history.model import CODE, CONVERSATION, SYMBOL, TURN, HistoryOptions
 from everkept.values import Value, replace
 
 if TYPE_CHECKING:  # an assistant's hooks look through this too, and load only what they use
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from everkept.core.ports import Direction, Library, Order, RecordStore, Seen, Tally
+    from everkept.core.ports import Library
     from everkept.core.projects import Silence
-    from everkept.language.words import WordQuery
-
+    from everkept.core.records import Batch, Change
 
 KINDS = (CONVERSATION, TURN, CODE, SYMBOL)
 
-# Of the port, what tells nothing of what was said: names, numbers over all records, and states.
-PASSED = frozenset({"authors", "count", "frequencies", "stamp", "vector_counts"})
+# Answers that reveal nothing of the conversations: names, numbers over all records, and states.
+PASSED = (
+    questions.CountLive,
+    questions.CountVectors,
+    questions.GetStamp,
+    questions.ListAuthors,
+    questions.MeasureWords,
+)
 
 
-async def folders_of(store: "RecordStore") -> frozenset[str]:
-    """In which anything was said that is kept."""
+async def folders_of(store: RecordStore) -> frozenset[str]:
+    """Return the folders of all stored conversations."""
     return frozenset([scope for kind in KINDS for scope in await store.scopes(kind)])
 
 
-def without(
-    store: "RecordStore", folders: Collection[str], hidden: frozenset[str]
-) -> "RecordStore":
-    """The store as if nothing had been said in the hidden ones of its folders."""
+def without(store: RecordStore, folders: Collection[str], hidden: frozenset[str]) -> RecordStore:
+    """Return the store without the conversations of the hidden ones of its folders."""
     if not hidden:
         return store
-    others = tuple(sorted(folder for folder in folders if folder not in hidden))
-    return cast("RecordStore", Discreet(store, hidden, others))
+    shown = tuple(sorted(folder for folder in folders if folder not in hidden))
+    return Discreet(store, shown, lambda scope: scope not in hidden)
 
 
-class Discreet:
-    """Reads of a store of which the records of some scopes cannot be reached.
+class Discreet(TableStore):
+    """Reads of a store that reach only the records of some scopes.
 
-    What is neither defined here nor passed on is not there: a way to read that the port gets one
-    day must be thought about first.
+    A question that is missing in the table is refused: a new one must be thought about first.
     """
 
     def __init__(
-        self, store: "RecordStore", hidden: frozenset[str], others: tuple[str, ...]
+        self, store: RecordStore, scopes: tuple[str, ...], is_shown: Callable[[str], bool]
     ) -> None:
+        """`scopes` are the known ones that a question without scopes means."""
         self._store = store
-        self._hidden = hidden
-        self._others = others
+        self._scopes = scopes
+        self._is_shown = is_shown
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in PASSED:
-            raise AttributeError(f"{name} may tell what is hidden here")
-        return getattr(self._store, name)
+    async def commit(self, batch: "Batch") -> "Change":
+        raise NotImplementedError("Conversations are only read here.")
 
-    async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> list[Record]:
-        found = await self._store.get(ids, include_deleted=include_deleted)
-        return [record for record in found if record.scope not in self._hidden]
+    def _pass(self, question: questions.Question[Any]) -> Awaitable[Any]:
+        return self._store.ask(question)
 
-    async def scan(
-        self,
-        where: Where,
-        *,
-        order: "Order" = "age",
-        after: "Seen | None" = None,
-        limit: int | None = None,
-    ) -> list[Record]:
-        meant = self._narrowed(where)
+    async def _filter(self, question: questions.Question[list[Any]]) -> list[Any]:
+        """Ask for things with a scope; a limit counts the hidden ones too."""
+        return [each for each in await self._store.ask(question) if self._is_shown(each.scope)]
+
+    async def _narrow(
+        self, question: questions.ScanRecords | questions.MatchWords | questions.MatchText
+    ) -> list[Record] | list[Match]:
+        meant = self._narrowed(question.where)
+        return [] if meant is None else await self._store.ask(replace(question, where=meant))
+
+    async def _find_near(self, question: questions.FindNear) -> list[Match]:
+        meant = self._narrowed(question.where)
         if meant is None:
             return []
-        return await self._store.scan(meant, order=order, after=after, limit=limit)
+        known = [record.id for record in await self.get(question.also)] if question.also else ()
+        return await self._store.ask(replace(question, where=meant, also=known))
 
-    async def match(
-        self, words: "WordQuery", where: Where, weights: Weights, limit: int
-    ) -> list[Match]:
-        meant = self._narrowed(where)
-        return [] if meant is None else await self._store.match(words, meant, weights, limit)
-
-    async def containing(self, text: str, where: Where, limit: int) -> list[Match]:
-        meant = self._narrowed(where)
-        return [] if meant is None else await self._store.containing(text, meant, limit)
-
-    async def near(
-        self,
-        model: str,
-        vector: "NDArray[np.float32]",
-        where: Where,
-        limit: int,
-        also: Sequence[str] = (),
-    ) -> list[Match]:
-        meant = self._narrowed(where)
-        if meant is None:
-            return []
-        known = [record.id for record in await self.get(also)] if also else ()
-        return await self._store.near(model, vector, meant, limit, known)
-
-    async def links(
-        self,
-        ids: Sequence[str],
-        *,
-        direction: "Direction" = "both",
-        sources: Sequence[str] = (),
-        limit: int | None = None,
-    ) -> list[Link]:
-        found = await self._store.links(ids, direction=direction, sources=sources, limit=limit)
+    async def _find_links(self, question: questions.FindLinks) -> list[Link]:
+        found = await self._store.ask(question)
         ends = {end for link in found for end in (link.source, link.target)}
         known = {record.id for record in await self.get(list(ends))} if ends else ends
         return [link for link in found if link.source in known and link.target in known]
 
-    async def walk(self, ids: Sequence[str], hops: Hops) -> list[list[Link]]:
-        return await hop_by_hop(self.links, ids, hops)
+    def _walk_links(self, question: questions.WalkLinks) -> "Awaitable[list[list[Link]]]":
+        from everkept.core.walking import hop_by_hop
 
-    async def how_many(self, where: Where) -> int:
-        if where == Where():  # the number that frequencies are shares of
-            return await self._store.how_many(where)
-        meant = self._narrowed(where)
+        return hop_by_hop(self.ask, question.ids, question.hops)
+
+    async def _count_records(self, question: questions.CountRecords) -> int:
+        if question.where == Where():  # the number that shares of words refer to
+            return await self._store.ask(question)
+        meant = self._narrowed(question.where)
         return 0 if meant is None else await self._store.how_many(meant)
 
-    async def tally(self, kinds: Sequence[str]) -> "list[Tally]":
-        found = await self._store.tally(kinds)
-        return [tally for tally in found if tally.scope not in self._hidden]
-
-    async def scopes(self, kind: str) -> list[str]:
-        return [scope for scope in await self._store.scopes(kind) if scope not in self._hidden]
-
-    async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> list[Record]:
-        """Of the first ones that wait, so that these may be fewer than the limit allows."""
-        found = await self._store.unembedded(model, kinds, limit)
-        return [record for record in found if record.scope not in self._hidden]
+    async def _list_scopes(self, question: questions.ListScopes) -> list[str]:
+        return [scope for scope in await self._store.ask(question) if self._is_shown(scope)]
 
     def _narrowed(self, where: Where) -> Where | None:
-        """None where nothing is left that it could mean."""
-        wanted = where.scopes or self._others
-        scopes = tuple(scope for scope in wanted if scope not in self._hidden)
+        """Return None if nothing is left that the filter could mean."""
+        wanted: Sequence[str] = where.scopes or self._scopes
+        scopes = tuple(scope for scope in wanted if self._is_shown(scope))
         return replace(where, scopes=scopes) if scopes else None
+
+    answers: ClassVar[Answers] = {
+        **dict.fromkeys(PASSED, _pass),
+        questions.GetRecords: _filter,
+        questions.TallyRecords: _filter,
+        questions.FindUnembedded: _filter,
+        questions.ScanRecords: _narrow,
+        questions.MatchWords: _narrow,
+        questions.MatchText: _narrow,
+        questions.FindNear: _find_near,
+        questions.FindLinks: _find_links,
+        questions.WalkLinks: _walk_links,
+        questions.CountRecords: _count_records,
+        questions.ListScopes: _list_scopes,
+    }
+    upkeeps: ClassVar[Upkeeps] = {}
 
 
 class Reachable(Value):
