@@ -1,11 +1,14 @@
 """A library whose questions are answered by a reading room over the same folder."""
 
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from everkept.core.ports import Library, RecordStore
+from everkept.core.catalog import CatalogQuestion, FindWorkspaceProject, GetProject
+from everkept.core.conditions import Condition
+from everkept.core.library import Library, PassingLibrary
 from everkept.core.questions import Question, Upkeep
 from everkept.core.records import Batch, Change
+from everkept.core.store import RecordStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.reading_room import SqliteReadingRoom
 from everkept.engines.sqlite.store import SqliteStore
@@ -15,25 +18,28 @@ A = TypeVar("A")
 
 def read_by_room(library: SqliteLibrary, folder: Path) -> Library:
     """A room's answers are held to all that is promised of a library's."""
-    return cast(Library, _ReadByRoom(library, folder))
+    return _ReadByRoom(library, folder)
 
 
-class _ReadByRoom:
+class _ReadByRoom(PassingLibrary):
     def __init__(self, library: SqliteLibrary, folder: Path) -> None:
         self._library = library
         self._room = SqliteReadingRoom(folder)
         self._stores: dict[tuple[int, int], _StoreReadByRoom] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._library, name)
+    async def _reached(self) -> Library:
+        return self._library
 
-    async def project(self, name: str) -> Any:
-        await self._library.projects()  # which makes the folder
-        return await self._room.project(name)
-
-    async def project_of_workspace(self, path: str) -> Any:
-        await self._library.projects()
-        return await self._room.project_of_workspace(path)
+    async def ask(self, question: CatalogQuestion[A]) -> A:
+        if isinstance(question, GetProject | FindWorkspaceProject):
+            await self._library.projects()  # which makes the folder
+        match question:
+            case GetProject(name):
+                return await self._room.project(name)
+            case FindWorkspaceProject(path):
+                return await self._room.project_of_workspace(path)
+            case _:
+                return await self._library.ask(question)
 
     async def open(self, name: str) -> Any:
         await self._library.projects()
@@ -46,6 +52,10 @@ class _ReadByRoom:
 
     async def history(self) -> Any:
         return self._joined(await self._library.history(), await self._room.history())
+
+    @property
+    def condition(self) -> Condition:
+        return self._library.condition
 
     async def close(self) -> None:
         await self._room.close()

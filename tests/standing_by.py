@@ -4,12 +4,12 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from inspect import iscoroutinefunction
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from everkept.app.accounts.rights import rights_of
+from everkept.core.catalog import CatalogChange, CatalogQuestion
 from everkept.core.conditions import Condition
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import Project
@@ -136,36 +136,47 @@ class Line:
             raise StoreAway("The line is cut.")
 
     def to(self, library: Library) -> Library:
-        return cast(Library, _Far(self, library))
+        return _FarLibrary(self, library)
 
 
-class _Far:
-    """Something at the other end of the line."""
+class _FarLibrary(Library):
+    """A library at the other end of the line; its calls have the names of their questions."""
 
-    def __init__(self, line: Line, thing: Any) -> None:
+    def __init__(self, line: Line, library: Library) -> None:
         self._line = line
-        self._thing = thing
+        self._library = library
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._thing, name)
-        return self._called(name, found) if iscoroutinefunction(found) else found
+    async def ask(self, question: CatalogQuestion[T]) -> T:
+        return await self._line.passes(type(question).__name__, self._library.ask(question))
 
-    def _called(self, name: str, ask: Callable[..., Any]) -> Callable[..., Any]:
-        async def call(*args: Any, **more: Any) -> Any:
-            if name == "close":
-                return await ask()
-            return self._far(await self._line.passes(name, ask(*args, **more)))
+    async def apply(self, change: CatalogChange[T]) -> T:
+        return await self._line.passes(type(change).__name__, self._library.apply(change))
 
-        return call
+    async def open(self, name: str) -> tuple[Project, RecordStore]:
+        project, store = await self._line.passes("open", self._library.open(name))
+        return project, _FarStore(self._line, store)
 
-    def _far(self, answer: Any) -> Any:
-        match answer:
-            case (Project() as project, MemoryStore() as store):
-                return project, _FarStore(self._line, store)
-            case MemoryStore():
-                return _FarStore(self._line, answer)
-            case _:
-                return answer
+    async def store_of(self, project: Project) -> RecordStore:
+        return await self._store("store_of", self._library.store_of(project))
+
+    async def user(self) -> RecordStore:
+        return await self._store("user", self._library.user())
+
+    async def history(self) -> RecordStore:
+        return await self._store("history", self._library.history())
+
+    async def on_change(self, hear: Callable[[], None]) -> bool:
+        return await self._line.passes("on_change", self._library.on_change(hear))
+
+    @property
+    def condition(self) -> Condition:
+        return self._library.condition
+
+    async def close(self) -> None:
+        await self._library.close()
+
+    async def _store(self, name: str, asked: Coroutine[Any, Any, RecordStore]) -> RecordStore:
+        return _FarStore(self._line, await self._line.passes(name, asked))
 
 
 class _FarStore(RecordStore):

@@ -1,4 +1,4 @@
-from everkept.app.deferring import deferred
+from everkept.app.deferring import DeferredLibrary
 from everkept.core.conditions import Condition
 from everkept.core.ports import Library
 from everkept.engines.memory.library import MemoryLibrary
@@ -18,7 +18,7 @@ class Making:
 
 async def test_nothing_is_made_to_tell_what_it_is_or_to_close_it() -> None:
     making = Making()
-    library = deferred(making, FAR)
+    library = DeferredLibrary(making, FAR)
     assert library.condition == FAR
     await library.close()
     assert making.made == []
@@ -26,7 +26,7 @@ async def test_nothing_is_made_to_tell_what_it_is_or_to_close_it() -> None:
 
 async def test_the_first_question_makes_it_and_all_go_to_the_same_one() -> None:
     making = Making()
-    library = deferred(making, FAR)
+    library = DeferredLibrary(making, FAR)
     await library.create("shop", description="about it")
     [made] = making.made
     assert [project.name for project in await library.projects()] == ["shop"]

@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 ATTEMPTS = (1.0, 2.0, 4.0, 8.0, EVERY)
 PLACES = ("project", "other", "user")
+BREAKING = ["commit", "commit", "open", "GetNote", "GetRecords", "ReadChanges", "ScanRecords"]
 WHICH = st.integers(0, 30)
 
 
@@ -143,7 +144,7 @@ class Away(RuleBasedStateMachine):
     def cut(self) -> None:
         self.standing.line.cut()
 
-    @rule(name=st.sampled_from(["commit", "commit", "open", "note", "get", "changes", "scan"]))
+    @rule(name=st.sampled_from(BREAKING))
     def break_in_the_next(self, name: str) -> None:
         self.standing.line.breaks_in(name)
 

@@ -1,18 +1,14 @@
-"""A library that is made when it is first asked for something: what it needs takes long to load."""
+"""A library that is created at the first call to it: its modules take long to load."""
 
 from collections.abc import Callable
-from typing import Any, cast
 
 from everkept.core.conditions import Condition
-from everkept.core.ports import Library
+from everkept.core.library import Library, PassingLibrary
 
 
-def deferred(make: Callable[[], Library], condition: Condition) -> Library:
-    """The one that `make` gives; `condition` is what it says of itself until then."""
-    return cast(Library, _Deferred(make, condition))
+class DeferredLibrary(PassingLibrary):
+    """The library that `make` returns; until then its condition is `condition`."""
 
-
-class _Deferred:
     def __init__(self, make: Callable[[], Library], condition: Condition) -> None:
         self._make = make
         self._condition = condition
@@ -26,10 +22,7 @@ class _Deferred:
         if self._made is not None:
             await self._made.close()
 
-    def __getattr__(self, name: str) -> Any:
-        async def ask(*arguments: Any, **more: Any) -> Any:
-            if self._made is None:
-                self._made = self._make()
-            return await getattr(self._made, name)(*arguments, **more)
-
-        return ask
+    async def _reached(self) -> Library:
+        if self._made is None:
+            self._made = self._make()
+        return self._made

@@ -8,9 +8,9 @@ from pathlib import Path
 from shlex import join
 from subprocess import list2cmdline
 
-from everkept.app.deferring import deferred
+from everkept.app.deferring import DeferredLibrary
 from everkept.app.migrating.addresses import address_in, name_of
-from everkept.app.migrating.unfinished import finished
+from everkept.app.migrating.unfinished import FinishedLibrary
 from everkept.app.numbered import Numbered
 from everkept.core.conditions import Condition
 from everkept.core.disk import make_folder, replace
@@ -61,7 +61,7 @@ def make_library(
         if standby is not None:
             standby.label(name_of(settings), settings.database_user or "")
 
-    return finished(library, name_of(settings), on_first)
+    return FinishedLibrary(library, name_of(settings), on_first)
 
 
 def _library(
@@ -270,7 +270,7 @@ def _postgres(settings: Settings, clock: Clock, *, founds: bool) -> Library:
         )
         return PostgresLibrary(opened, mode=settings.deployment_mode, place=place, clock=clock)
 
-    return deferred(make, Condition("postgres", settings.deployment_mode, place=place))
+    return DeferredLibrary(make, Condition("postgres", settings.deployment_mode, place=place))
 
 
 def _surreal(settings: Settings, clock: Clock, waiting: "Waiting | None") -> Library:

@@ -38,8 +38,8 @@ Seen = tuple[str, str] | str
 Redaction = Callable[["Ref", Mapping[str, Any]], Mapping[str, Any]]
 
 
-class Question(Value, Generic[A_co]):
-    """Something that a store can be asked, and which changes nothing."""
+class Answered(Value, Generic[A_co]):
+    """A request with the type of its answer."""
 
     if not TYPE_CHECKING:  # an alias for each type of answer would take a third of the import
 
@@ -47,13 +47,12 @@ class Question(Value, Generic[A_co]):
             return cls
 
 
-class Upkeep(Value, Generic[A_co]):
+class Question(Answered[A_co]):
+    """Something that a store can be asked, and which changes nothing."""
+
+
+class Upkeep(Answered[A_co]):
     """A write that is not a change: undo does not reverse it."""
-
-    if not TYPE_CHECKING:
-
-        def __class_getitem__(cls, _answer: Any) -> type:
-            return cls
 
 
 class GetRecords(Question["list[Record]"]):

@@ -417,7 +417,7 @@ async def test_a_project_whose_making_got_no_answer_is_made_once_by_the_next_try
         await accounts.create_token("anna", "")
         await standing.followed()
         guarded = GuardedLibrary(standing.library, now)
-        standing.line.breaks_in("set_note")
+        standing.line.breaks_in("WriteNote")
         with acting_as(ANNA):
             with pytest.raises(Refused, match="A new project cannot be made while") as error:
                 await standing.time.rushes(guarded.create("website", ""), PATIENCE)

@@ -4,7 +4,7 @@ import pytest
 
 from everkept.app.app import App
 from everkept.app.engines import make_library
-from everkept.app.migrating.unfinished import UNDER_WAY, finished
+from everkept.app.migrating.unfinished import UNDER_WAY, FinishedLibrary
 from everkept.core.ports import Library
 from everkept.core.sessions import Session
 from everkept.core.times import now
@@ -52,7 +52,7 @@ async def test_a_server_is_named_as_the_command_takes_it() -> None:
     library: Library = MemoryLibrary()
     await library.set_note(UNDER_WAY, "ws://old:8000 (memory/default)")
     with pytest.raises(Refused) as caught:
-        await finished(library, "wss://new (memory/default)", nothing).projects()
+        await FinishedLibrary(library, "wss://new (memory/default)", nothing).projects()
     assert "--from ws://old:8000 --to wss://new`" in (caught.value.hint or "")
 
 
@@ -62,7 +62,7 @@ async def test_what_is_finished_is_looked_at_once_and_is_what_it_was() -> None:
     async def first() -> None:
         firsts.append("done")
 
-    checked = finished(library, "memory", first)
+    checked = FinishedLibrary(library, "memory", first)
     assert checked.condition == library.condition
     await checked.create("shop", "about it")
     assert [project.name for project in await checked.projects()] == ["shop"]
@@ -74,7 +74,7 @@ async def test_what_is_finished_is_looked_at_once_and_is_what_it_was() -> None:
 async def test_a_copy_is_used_as_soon_as_it_is_finished() -> None:
     library = MemoryLibrary()
     await library.set_note(UNDER_WAY, "elsewhere")
-    checked = finished(library, "memory", nothing)
+    checked = FinishedLibrary(library, "memory", nothing)
     with pytest.raises(Refused):
         await checked.projects()
     await library.set_note(UNDER_WAY, None)

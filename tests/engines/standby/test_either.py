@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from everkept.core.catalog import CatalogChange, CatalogQuestion
 from everkept.core.conditions import answering
 from everkept.core.ports import Purged
 from everkept.core.records import Batch, Change, Delete, Update, Where
@@ -24,6 +26,8 @@ from everkept.errors import (
 )
 from making import batch, entity, record_ref
 from standing_by import PATIENCE, Standing, standing_by
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -91,7 +95,7 @@ async def test_the_first_question_does_not_wait_for_a_host_that_says_nothing(
 ) -> None:
     await standing.library.close()
     async with standing_by(tmp_path, standing.database) as standing:
-        standing.line.hangs_in("projects")
+        standing.line.hangs_in("ListProjects")
         with answering() as noted:
             asking = standing.time.rushes(standing.library.projects(), FIRST)
             assert [project.name for project in await asking] == ["project"]
@@ -102,7 +106,7 @@ async def test_the_first_question_does_not_wait_for_a_host_that_says_nothing(
 
 async def test_where_nothing_was_ever_seen_the_first_question_waits(tmp_path: Path) -> None:
     async with standing_by(tmp_path) as standing:
-        standing.line.hangs_in("projects")
+        standing.line.hangs_in("ListProjects")
         asking = asyncio.ensure_future(standing.library.projects())
         await standing.time.comes(FIRST)
         await standing.line.hangs.wait()
@@ -116,13 +120,13 @@ class Locked(MemoryLibrary):
 
     is_locked = False
 
-    async def note(self, key: str) -> str | None:
+    async def ask(self, question: CatalogQuestion[T]) -> T:
         self.expect_open()
-        return await super().note(key)
+        return await super().ask(question)
 
-    async def set_note(self, key: str, value: str | None) -> None:
+    async def apply(self, change: CatalogChange[T]) -> T:
         self.expect_open()
-        await super().set_note(key, value)
+        return await super().apply(change)
 
     def expect_open(self) -> None:
         if self.is_locked:
@@ -242,7 +246,7 @@ async def test_what_was_removed_without_an_answer_is_not_said_to_be_nothing(
 
 async def test_searches_forgotten_without_an_answer_are_counted(standing: Standing) -> None:
     await standing.library.add_searches([Search(5, "recall", "red", 1, 2.0)])
-    standing.line.breaks_in("forget_searches")
+    standing.line.breaks_in("ForgetSearches")
     forgetting = asyncio.create_task(standing.library.forget_searches())
     await standing.returns(after=1.0)
     assert await forgetting == 1
@@ -273,13 +277,13 @@ class Upgraded(MemoryLibrary):
 
     is_upgraded = False
 
-    async def note(self, key: str) -> str | None:
+    async def ask(self, question: CatalogQuestion[T]) -> T:
         self.expect_old()
-        return await super().note(key)
+        return await super().ask(question)
 
-    async def set_note(self, key: str, value: str | None) -> None:
+    async def apply(self, change: CatalogChange[T]) -> T:
         self.expect_old()
-        await super().set_note(key, value)
+        return await super().apply(change)
 
     def expect_old(self) -> None:
         if self.is_upgraded:
@@ -318,7 +322,7 @@ async def test_a_write_without_an_answer_is_kept_for_a_newer_program(tmp_path: P
         library = standing.library
         await library.set_note("kept", "yes")
         await standing.followed()
-        standing.line.breaks_in("set_note")
+        standing.line.breaks_in("WriteNote")
         storing = asyncio.ensure_future(library.set_note("kept", "perhaps"))
         await standing.time.sees(1.0)
         database.is_upgraded = True

@@ -195,10 +195,10 @@ async def test_all_that_a_library_keeps_can_be_changed_while_it_is_away(
 @pytest.mark.parametrize(
     ("name", "act"),
     [
-        ("create", lambda library: library.create("new", "")),
-        ("archive", lambda library: library.archive("old")),
-        ("add_token", lambda library: library.add_token(Token("t", "l", 5), "hash")),
-        ("set_note", lambda library: library.set_note("key", "value")),
+        ("AddProject", lambda library: library.create("new", "")),
+        ("SetProjectStatus", lambda library: library.archive("old")),
+        ("RegisterToken", lambda library: library.add_token(Token("t", "l", 5), "hash")),
+        ("WriteNote", lambda library: library.set_note("key", "value")),
     ],
 )
 @pytest.mark.parametrize("is_quick", [True, False])
@@ -218,7 +218,7 @@ async def test_what_was_done_without_an_answer_is_done_once(
     await acting
     assert standing.library.condition.set_aside == 0
     names = [project.name for project in await standing.database.projects()]
-    assert names == (["new", "old"] if name == "create" else [] if name == "delete" else ["old"])
+    assert names == (["new", "old"] if name == "AddProject" else ["old"])
 
 
 async def test_a_project_that_was_made_there_too_is_that_one(standing: Standing) -> None:
@@ -288,7 +288,7 @@ async def test_a_project_has_one_store_as_long_as_it_lives(standing: Standing) -
 async def test_the_end_comes_though_the_database_hangs(standing: Standing) -> None:
     await standing.goes()
     await standing.library.set_note("key", "value")
-    standing.line.hangs_in("set_note")
+    standing.line.hangs_in("WriteNote")
     standing.line.is_cut = False
     await standing.time.comes(1.0)
     await standing.line.hangs.wait()

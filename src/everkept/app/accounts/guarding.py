@@ -1,7 +1,8 @@
 """The library as whoever is acting may see it."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
+from typing import ClassVar, TypeVar
 from uuid import uuid4
 
 from everkept.app.accounts.grants import (
@@ -18,20 +19,19 @@ from everkept.app.accounts.grants import (
 from everkept.app.accounts.homes import Home, is_home, is_taken, no_project
 from everkept.app.accounts.stores import HomeStore, SharedStore
 from everkept.app.projects import empty_store
+from everkept.core import catalog
 from everkept.core.accounts import Account, acting
+from everkept.core.catalog import CatalogChange, CatalogQuestion
 from everkept.core.conditions import Condition
-from everkept.core.copies import Holdings
-from everkept.core.ports import Library, RecordStore, Token
+from everkept.core.library import CatalogAnswers, CatalogChanges, Library
 from everkept.core.projects import (
     PROJECT_NAME_LIMIT,
     Project,
     Silence,
-    Status,
     checked_project_name,
 )
-from everkept.core.searching import Search
+from everkept.core.store import RecordStore
 from everkept.core.times import Clock
-from everkept.core.usage import Usage
 from everkept.errors import (
     Conflict,
     EverkeptError,
@@ -45,10 +45,11 @@ from everkept.errors import (
 from everkept.values import replace
 
 _ACCOUNTS = "account:"  # how the keys of accounts' workspaces begin
+A = TypeVar("A")
 _Shown = dict[str, tuple[Grant, Project]]
 
 
-class GuardedLibrary:
+class GuardedLibrary(Library):
     """The owner sees everything but what is an account's alone. An account sees the projects that
     it is granted, under names of its own, and everything else is as if it did not exist.
 
@@ -63,18 +64,32 @@ class GuardedLibrary:
         self._stored_names: dict[str, str] = {}  # of projects, by their ids
         self._homes: dict[tuple[Home, str], HomeStore] = {}
 
-    async def projects(self, status: Status | None = None) -> list[Project]:
+    async def ask(self, question: CatalogQuestion[A]) -> A:
+        """Refuse an account every question that is missing in the table."""
+        answer = self._answers.get(type(question))
+        if answer is None:
+            return await self._owners().ask(question)
+        return await answer(self, question)
+
+    async def apply(self, change: CatalogChange[A]) -> A:
+        """Refuse an account every change that is missing in the table."""
+        do = self._changes.get(type(change))
+        if do is None:
+            return await self._owners().apply(change)
+        return await do(self, change)
+
+    async def _list_projects(self, question: catalog.ListProjects) -> list[Project]:
         account = acting()
         if account is None:
-            found = await self._library.projects(status)
+            found = await self._library.ask(question)
             return [project for project in found if not is_home(project.name)]
         shown = sorted((await self._shown(account)).items())
         seen = [replace(project, name=name) for name, (_, project) in shown]
-        return [project for project in seen if status in (None, project.status)]
+        return [project for project in seen if question.status in (None, project.status)]
 
-    async def project(self, name: str) -> Project:
-        _, project = await self._named(name)
-        return replace(project, name=name)
+    async def _get_project(self, question: catalog.GetProject) -> Project:
+        _, project = await self._named(question.name)
+        return replace(project, name=question.name)
 
     async def open(self, name: str) -> tuple[Project, RecordStore]:
         account = acting()
@@ -88,17 +103,15 @@ class GuardedLibrary:
         shared = self._sharing(found, store, name, writes=writes, is_own=is_own)
         return replace(found, name=name), shared
 
-    async def create(
-        self, name: str, description: str, *, project_id: str = "", at: int | None = None
-    ) -> Project:
-        checked_project_name(name)
+    async def _add_project(self, change: catalog.AddProject) -> Project:
+        name = checked_project_name(change.name)
         account = acting()
         if is_taken(name):
             raise InvalidInput(
                 f'Project name "{name}" has a meaning of its own.', argument="name", value=name
             )
         if account is None:
-            return await self._library.create(name, description, project_id=project_id, at=at)
+            return await self._library.apply(change)
         _refuse_peer(account)
         if name in await self._shown(account):
             raise _exists(name)
@@ -111,7 +124,7 @@ class GuardedLibrary:
         except StoreAway:
             raise _not_yet() from None
         try:
-            made = await self._created(account, granted, description)
+            made = await self._created(account, granted, change.description)
         except EverkeptError:
             # Somebody else may have gone on with it meanwhile.
             if begun is None and await self._with_id(granted.project_id) is None:
@@ -122,33 +135,24 @@ class GuardedLibrary:
             await self._library.set_note(ended, None)
         return replace(made, name=name)
 
-    async def archive(self, name: str) -> Project:
-        stored = await self._own(name)
-        with _called(stored.name, name):
-            return replace(await self._library.archive(stored.name), name=name)
+    async def _alter(self, change: catalog.SetProjectStatus | catalog.SetProjectOff) -> Project:
+        stored = await self._own(change.name)
+        with _called(stored.name, change.name):
+            altered = await self._library.apply(replace(change, name=stored.name))
+        return replace(altered, name=change.name)
 
-    async def restore(self, name: str) -> Project:
-        stored = await self._own(name)
-        with _called(stored.name, name):
-            return replace(await self._library.restore(stored.name), name=name)
-
-    async def switch(self, name: str, *, off: bool, at: int | None = None) -> Project:
-        stored = await self._own(name)
-        with _called(stored.name, name):
-            return replace(await self._library.switch(stored.name, off=off, at=at), name=name)
-
-    async def delete(self, name: str) -> None:
-        """With what was granted of it."""
-        stored = await self._own(name)
-        with _called(stored.name, name):
+    async def _delete_project(self, change: catalog.DeleteProject) -> None:
+        """Delete the grants of the project too."""
+        stored = await self._own(change.name)
+        with _called(stored.name, change.name):
             await self._library.delete(stored.name)
         for grant in grants_in(await self._library.notes(GRANT)):
             if grant.project_id == stored.id:
                 await self._library.set_note(grant_key(grant.user, stored.id), ended_text(grant))
 
-    async def silences(self) -> list[Silence]:
-        """An account's past is in no folder of this machine."""
-        return await self._library.silences() if acting() is None else []
+    async def _list_silences(self, question: catalog.ListSilences) -> list[Silence]:
+        """Return none to an account: its past is in no folder of this machine."""
+        return await self._library.ask(question) if acting() is None else []
 
     async def user(self) -> RecordStore:
         return self.home() or await self._library.user()
@@ -168,76 +172,36 @@ class GuardedLibrary:
             self._homes[key] = HomeStore(self._library, home, account.name)
         return self._homes[key]
 
-    async def project_of_workspace(self, path: str) -> Project | None:
-        """An account's own, else the one of the folder itself where that is granted."""
+    async def _find_workspace_project(
+        self, question: catalog.FindWorkspaceProject
+    ) -> Project | None:
+        """Return an account's own, else the one of the folder itself if that is granted."""
         account = acting()
         if account is None:
-            return await self._library.project_of_workspace(path)
-        own, _ = await self._own_workspace(account, path)
+            return await self._library.ask(question)
+        own, _ = await self._own_workspace(account, question.path)
         if own is not None:
             return own
-        found = await self._library.project_of_workspace(path)
+        found = await self._library.ask(question)
         return None if found is None else await self._seen(account, found)
 
-    async def assign_workspace(self, path: str, project: Project) -> Project:
+    async def _link_workspace(self, change: catalog.LinkWorkspace) -> Project:
         account = acting()
         if account is None:
-            return await self._library.assign_workspace(path, project)
-        stored = await self._own(project.name)
-        found, free = await self._own_workspace(account, path)
+            return await self._library.apply(change)
+        stored = await self._own(change.project.name)
+        found, free = await self._own_workspace(account, change.path)
         if found is not None:
             return found
         first = await self._library.assign_workspace(free, stored)
-        return await self._seen(account, first) or project
+        return await self._seen(account, first) or change.project
 
-    async def workspaces_of(self, project: Project) -> list[str]:
-        found = await self._owners().workspaces_of(project)
+    async def _list_workspaces(self, question: catalog.ListWorkspaces) -> list[str]:
+        found = await self._owners().ask(question)
         return [path for path in found if not path.startswith(_ACCOUNTS)]
-
-    async def note(self, key: str) -> str | None:
-        return await self._owners().note(key)
-
-    async def set_note(self, key: str, value: str | None) -> None:
-        await self._owners().set_note(key, value)
-
-    async def notes(self, prefix: str) -> Mapping[str, str]:
-        return await self._owners().notes(prefix)
-
-    async def add_searches(self, searches: Sequence[Search]) -> None:
-        await self._owners().add_searches(searches)
-
-    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
-        return await self._owners().searches(session=session, limit=limit)
-
-    async def forget_searches(self) -> int:
-        return await self._owners().forget_searches()
-
-    async def add_usage(self, rows: Sequence[Usage]) -> None:
-        await self._owners().add_usage(rows)
-
-    async def usage(self) -> list[Usage]:
-        return await self._owners().usage()
-
-    async def tokens(self) -> list[Token]:
-        return await self._owners().tokens()
-
-    async def add_token(self, token: Token, secret_hash: str) -> None:
-        await self._owners().add_token(token, secret_hash)
-
-    async def remove_token(self, token_id: str) -> bool:
-        return await self._owners().remove_token(token_id)
-
-    async def knows_token(self, secret_hash: str) -> bool:
-        return await self._owners().knows_token(secret_hash)
 
     async def store_of(self, project: Project) -> RecordStore:
         return await self._owners().store_of(project)
-
-    async def holdings(self) -> Holdings:
-        return await self._owners().holdings()
-
-    async def take_over(self, holdings: Holdings) -> None:
-        await self._owners().take_over(holdings)
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
         return await self._library.on_change(hear)
@@ -359,6 +323,21 @@ class GuardedLibrary:
         if shared is None or shared.store is not store:
             shared = self._shared[key] = SharedStore(store, name, writes=writes, is_own=is_own)
         return shared
+
+    _answers: ClassVar[CatalogAnswers] = {
+        catalog.ListProjects: _list_projects,
+        catalog.GetProject: _get_project,
+        catalog.ListSilences: _list_silences,
+        catalog.FindWorkspaceProject: _find_workspace_project,
+        catalog.ListWorkspaces: _list_workspaces,
+    }
+    _changes: ClassVar[CatalogChanges] = {
+        catalog.AddProject: _add_project,
+        catalog.SetProjectStatus: _alter,
+        catalog.SetProjectOff: _alter,
+        catalog.DeleteProject: _delete_project,
+        catalog.LinkWorkspace: _link_workspace,
+    }
 
 
 @contextmanager

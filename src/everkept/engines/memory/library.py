@@ -1,15 +1,18 @@
 """The reference engine's library: all projects while the process lives."""
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import islice
+from typing import ClassVar
 from uuid import uuid4
 
 from everkept import __version__
+from everkept.core import catalog
 from everkept.core.conditions import Condition
 from everkept.core.copies import PASSING, Holdings
+from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
 from everkept.core.ports import Token
-from everkept.core.projects import Project, Silence, Status, checked_project_name
+from everkept.core.projects import Project, Silence, checked_project_name
 from everkept.core.searching import KEPT_SEARCHES, Search
 from everkept.core.switching import Switching
 from everkept.core.times import Clock, now
@@ -26,7 +29,7 @@ class _Shelf(Value, frozen=False):
     store: MemoryStore
 
 
-class MemoryLibrary:
+class MemoryLibrary(TableLibrary):
     """All projects while the process lives."""
 
     def __init__(self, clock: Clock = now, condition: Condition = IN_MEMORY) -> None:
@@ -43,12 +46,12 @@ class MemoryLibrary:
         self._searches: deque[Search] = deque(maxlen=KEPT_SEARCHES)
         self._usage: list[Usage] = []
 
-    async def projects(self, status: Status | None = None) -> list[Project]:
+    async def _list_projects(self, question: catalog.ListProjects) -> list[Project]:
         found = (self._shelves[name].project for name in sorted(self._shelves))
-        return [project for project in found if status in (None, project.status)]
+        return [project for project in found if question.status in (None, project.status)]
 
-    async def project(self, name: str) -> Project:
-        return self._shelf(name).project
+    async def _get_project(self, question: catalog.GetProject) -> Project:
+        return self._shelf(question.name).project
 
     async def open(self, name: str) -> tuple[Project, MemoryStore]:
         shelf = self._shelf(name)
@@ -56,43 +59,44 @@ class MemoryLibrary:
             raise ProjectArchived(name)
         return shelf.project, shelf.store
 
-    async def create(
-        self, name: str, description: str, *, project_id: str = "", at: int | None = None
-    ) -> Project:
-        checked_project_name(name)
+    async def _add_project(self, change: catalog.AddProject) -> Project:
+        name = checked_project_name(change.name)
         if name in self._shelves:
             raise Conflict(f'There is a project "{name}" already.', kind="project", name=name)
-        if any(shelf.project.id == project_id for shelf in self._shelves.values()):
-            raise Conflict(f"There is a project {project_id} already.", kind="project", name=name)
-        moment = at or self._clock()
-        own_id = project_id or str(uuid4())
-        project = Project(own_id, name, description, "active", moment, moment)
+        if any(shelf.project.id == change.project_id for shelf in self._shelves.values()):
+            message = f"There is a project {change.project_id} already."
+            raise Conflict(message, kind="project", name=name)
+        moment = change.at or self._clock()
+        own_id = change.project_id or str(uuid4())
+        project = Project(own_id, name, change.description, "active", moment, moment)
         self._shelves[name] = _Shelf(project, MemoryStore(self._clock))
         return project
 
-    async def archive(self, name: str) -> Project:
-        return self._set_status(name, "archived")
+    async def _set_project_status(self, change: catalog.SetProjectStatus) -> Project:
+        shelf = self._shelf(change.name)
+        if shelf.project.status == change.status:
+            state = "already archived" if change.status == "archived" else "not archived"
+            raise Conflict(f'Project "{change.name}" is {state}.', project=change.name)
+        shelf.project = replace(shelf.project, status=change.status, updated_at=self._clock())
+        return shelf.project
 
-    async def restore(self, name: str) -> Project:
-        return self._set_status(name, "active")
-
-    async def delete(self, name: str) -> None:
-        project = self._shelf(name).project
+    async def _delete_project(self, change: catalog.DeleteProject) -> None:
+        project = self._shelf(change.name).project
         if switching := self._switching.get(project.id):
             folders = self._folders(project.id)
             self._switching[project.id] = switching.leaving(folders, self._clock())
-        del self._shelves[name]
+        del self._shelves[change.name]
         self._workspaces = {p: i for p, i in self._workspaces.items() if i != project.id}
 
-    async def switch(self, name: str, *, off: bool, at: int | None = None) -> Project:
-        shelf, at = self._shelf(name), at or self._clock()
-        if shelf.project.is_off != off:
+    async def _set_project_off(self, change: catalog.SetProjectOff) -> Project:
+        shelf, at = self._shelf(change.name), change.at or self._clock()
+        if shelf.project.is_off != change.off:
             known = self._switching_of(shelf.project.id)
-            switched = self._switching[shelf.project.id] = known.switched(off=off, at=at)
+            switched = self._switching[shelf.project.id] = known.switched(off=change.off, at=at)
             shelf.project = replace(shelf.project, off_since=switched.off_since)
         return shelf.project
 
-    async def silences(self) -> list[Silence]:
+    async def _list_silences(self, _: catalog.ListSilences) -> list[Silence]:
         live = {shelf.project.id for shelf in self._shelves.values()}
         return [
             silence
@@ -110,67 +114,69 @@ class MemoryLibrary:
     async def history(self) -> MemoryStore:
         return self._history
 
-    async def project_of_workspace(self, path: str) -> Project | None:
-        wanted = self._workspaces.get(path)
+    async def _find_workspace_project(
+        self, question: catalog.FindWorkspaceProject
+    ) -> Project | None:
+        wanted = self._workspaces.get(question.path)
         return next((s.project for s in self._shelves.values() if s.project.id == wanted), None)
 
-    async def assign_workspace(self, path: str, project: Project) -> Project:
-        if all(shelf.project.id != project.id for shelf in self._shelves.values()):
-            raise NotFound("project", project.name, hint="It was deleted meanwhile.")
-        self._workspaces.setdefault(path, project.id)
-        return await self.project_of_workspace(path) or project
+    async def _link_workspace(self, change: catalog.LinkWorkspace) -> Project:
+        if all(shelf.project.id != change.project.id for shelf in self._shelves.values()):
+            raise NotFound("project", change.project.name, hint="It was deleted meanwhile.")
+        self._workspaces.setdefault(change.path, change.project.id)
+        return await self.project_of_workspace(change.path) or change.project
 
-    async def workspaces_of(self, project: Project) -> list[str]:
-        return self._folders(project.id)
+    async def _list_workspaces(self, question: catalog.ListWorkspaces) -> list[str]:
+        return self._folders(question.project.id)
 
-    async def note(self, key: str) -> str | None:
-        return self._notes.get(key)
+    async def _get_note(self, question: catalog.GetNote) -> str | None:
+        return self._notes.get(question.key)
 
-    async def set_note(self, key: str, value: str | None) -> None:
-        if value is None:
-            self._notes.pop(key, None)
+    async def _write_note(self, change: catalog.WriteNote) -> None:
+        if change.value is None:
+            self._notes.pop(change.key, None)
         else:
-            self._notes[key] = value
+            self._notes[change.key] = change.value
 
-    async def notes(self, prefix: str) -> Mapping[str, str]:
-        return {key: value for key, value in self._notes.items() if key.startswith(prefix)}
+    async def _list_notes(self, question: catalog.ListNotes) -> Mapping[str, str]:
+        return {key: value for key, value in self._notes.items() if key.startswith(question.prefix)}
 
-    async def add_searches(self, searches: Sequence[Search]) -> None:
-        self._searches.extend(searches)
+    async def _add_searches(self, change: catalog.AddSearches) -> None:
+        self._searches.extend(change.searches)
 
-    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
-        meant = (s for s in reversed(self._searches) if session in (None, s.session))
-        return list(islice(meant, limit))
+    async def _list_searches(self, question: catalog.ListSearches) -> list[Search]:
+        meant = (s for s in reversed(self._searches) if question.session in (None, s.session))
+        return list(islice(meant, question.limit))
 
-    async def forget_searches(self) -> int:
+    async def _forget_searches(self, _: catalog.ForgetSearches) -> int:
         count = len(self._searches)
         self._searches.clear()
         return count
 
-    async def add_usage(self, rows: Sequence[Usage]) -> None:
-        self._usage = summed((*self._usage, *rows))
+    async def _add_usage(self, change: catalog.AddUsage) -> None:
+        self._usage = summed((*self._usage, *change.rows))
 
-    async def usage(self) -> list[Usage]:
+    async def _list_usage(self, _: catalog.ListUsage) -> list[Usage]:
         return list(self._usage)
 
-    async def tokens(self) -> list[Token]:
+    async def _list_tokens(self, _: catalog.ListTokens) -> list[Token]:
         return sorted((t for t, _ in self._tokens.values()), key=lambda t: (t.created_at, t.id))
 
-    async def add_token(self, token: Token, secret_hash: str) -> None:
-        if token.id in self._tokens or await self.knows_token(secret_hash):
-            raise Conflict(f"There is a token {token.id} already.", id=token.id)
-        self._tokens[token.id] = (token, secret_hash)
+    async def _register_token(self, change: catalog.RegisterToken) -> None:
+        if change.token.id in self._tokens or await self.knows_token(change.secret_hash):
+            raise Conflict(f"There is a token {change.token.id} already.", id=change.token.id)
+        self._tokens[change.token.id] = (change.token, change.secret_hash)
 
-    async def remove_token(self, token_id: str) -> bool:
-        return self._tokens.pop(token_id, None) is not None
+    async def _revoke_token(self, change: catalog.RevokeToken) -> bool:
+        return self._tokens.pop(change.token_id, None) is not None
 
-    async def knows_token(self, secret_hash: str) -> bool:
-        return any(known == secret_hash for _, known in self._tokens.values())
+    async def _has_token(self, question: catalog.HasToken) -> bool:
+        return any(known == question.secret_hash for _, known in self._tokens.values())
 
     async def store_of(self, project: Project) -> MemoryStore:
         return self._shelf(project.name).store
 
-    async def holdings(self) -> Holdings:
+    async def _read_holdings(self, _: catalog.ReadHoldings) -> Holdings:
         return Holdings(
             projects=await self.projects(),
             workspaces=dict(self._workspaces),
@@ -179,7 +185,8 @@ class MemoryLibrary:
             tokens=[self._tokens[token.id] for token in await self.tokens()],
         )
 
-    async def take_over(self, holdings: Holdings) -> None:
+    async def _replace_holdings(self, change: catalog.ReplaceHoldings) -> None:
+        holdings = change.holdings
         stores = {shelf.project.id: shelf.store for shelf in self._shelves.values()}
         self._switching = dict(holdings.switching)
         self._shelves = {
@@ -215,13 +222,34 @@ class MemoryLibrary:
             raise NotFound("project", name, hint="list_projects shows what exists.")
         return shelf
 
-    def _set_status(self, name: str, status: Status) -> Project:
-        shelf = self._shelf(name)
-        if shelf.project.status == status:
-            state = "already archived" if status == "archived" else "not archived"
-            raise Conflict(f'Project "{name}" is {state}.', project=name)
-        shelf.project = replace(shelf.project, status=status, updated_at=self._clock())
-        return shelf.project
+    answers: ClassVar[CatalogAnswers] = {
+        catalog.ListProjects: _list_projects,
+        catalog.GetProject: _get_project,
+        catalog.ListSilences: _list_silences,
+        catalog.FindWorkspaceProject: _find_workspace_project,
+        catalog.ListWorkspaces: _list_workspaces,
+        catalog.GetNote: _get_note,
+        catalog.ListNotes: _list_notes,
+        catalog.ListSearches: _list_searches,
+        catalog.ListUsage: _list_usage,
+        catalog.ListTokens: _list_tokens,
+        catalog.HasToken: _has_token,
+        catalog.ReadHoldings: _read_holdings,
+    }
+    changes: ClassVar[CatalogChanges] = {
+        catalog.AddProject: _add_project,
+        catalog.SetProjectStatus: _set_project_status,
+        catalog.DeleteProject: _delete_project,
+        catalog.SetProjectOff: _set_project_off,
+        catalog.LinkWorkspace: _link_workspace,
+        catalog.WriteNote: _write_note,
+        catalog.AddSearches: _add_searches,
+        catalog.ForgetSearches: _forget_searches,
+        catalog.AddUsage: _add_usage,
+        catalog.RegisterToken: _register_token,
+        catalog.RevokeToken: _revoke_token,
+        catalog.ReplaceHoldings: _replace_holdings,
+    }
 
 
 def _lasting(notes: Mapping[str, str]) -> dict[str, str]:

@@ -1,13 +1,15 @@
 """The library on PostgreSQL: one schema has the catalogue and the records of every store."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import LiteralString, TypeVar
+from typing import ClassVar, LiteralString, TypeVar
 from uuid import uuid4
 
+from everkept.core import catalog
 from everkept.core.conditions import Condition, Mode
 from everkept.core.copies import Holdings
+from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
 from everkept.core.ports import Token
-from everkept.core.projects import Project, Silence, Status, checked_project_name
+from everkept.core.projects import Project, Silence, checked_project_name
 from everkept.core.searching import Search
 from everkept.core.times import Clock, now
 from everkept.core.usage import Usage
@@ -22,7 +24,7 @@ from everkept.errors import ProjectArchived
 T = TypeVar("T")
 
 
-class PostgresLibrary:
+class PostgresLibrary(TableLibrary):
     """Every project in one schema, which many servers share. Nothing is asked before a call."""
 
     def __init__(self, database: Database, *, mode: Mode, place: str, clock: Clock = now) -> None:
@@ -36,11 +38,13 @@ class PostgresLibrary:
         self._indexes = IndexKeeper(database)
         self._authors = authors_in(database)
 
-    async def projects(self, status: Status | None = None) -> list[Project]:
-        return await self._read(lambda cursor: listing.projects(cursor, status, is_last=True))
+    async def _list_projects(self, question: catalog.ListProjects) -> list[Project]:
+        return await self._read(
+            lambda cursor: listing.projects(cursor, question.status, is_last=True)
+        )
 
-    async def project(self, name: str) -> Project:
-        project, _ = await self._named(name)
+    async def _get_project(self, question: catalog.GetProject) -> Project:
+        project, _ = await self._named(question.name)
         return project
 
     async def open(self, name: str) -> tuple[Project, PostgresStore]:
@@ -53,36 +57,36 @@ class PostgresLibrary:
         found, number = await self._read(lambda cursor: listing.identified(cursor, project))
         return self._store(number, found.name)
 
-    async def create(
-        self, name: str, description: str, *, project_id: str = "", at: int | None = None
-    ) -> Project:
-        checked_project_name(name)
-        check(description, project_id)
-        moment = at or self._clock()
-        project = Project(project_id or str(uuid4()), name, description, "active", moment, moment)
+    async def _add_project(self, change: catalog.AddProject) -> Project:
+        name, description = checked_project_name(change.name), change.description
+        check(description, change.project_id)
+        moment = change.at or self._clock()
+        own_id = change.project_id or str(uuid4())
+        project = Project(own_id, name, description, "active", moment, moment)
         await self._write(lambda cursor: shelves.make(cursor, project))
         return project
 
-    async def archive(self, name: str) -> Project:
-        return await self._set_status(name, "archived")
-
-    async def restore(self, name: str) -> Project:
-        return await self._set_status(name, "active")
-
-    async def delete(self, name: str) -> None:
+    async def _set_project_status(self, change: catalog.SetProjectStatus) -> Project:
+        name, status, at = change.name, change.status, self._clock()
         _check_name(name)
+        return await self._write(lambda cursor: shelves.set_status(cursor, name, status, at))
+
+    async def _delete_project(self, change: catalog.DeleteProject) -> None:
+        _check_name(change.name)
         at = self._clock()
-        gone = await self._write(lambda cursor: shelves.discard(cursor, name, at))
+        gone = await self._write(lambda cursor: shelves.discard(cursor, change.name, at))
         await self._let_go([gone])
 
-    async def switch(self, name: str, *, off: bool, at: int | None = None) -> Project:
-        project = await self.project(name)
-        if project.is_off == off:
+    async def _set_project_off(self, change: catalog.SetProjectOff) -> Project:
+        project = await self.project(change.name)
+        if project.is_off == change.off:
             return project
-        moment = at or self._clock()
-        return await self._write(lambda cursor: shelves.switch(cursor, name, off=off, at=moment))
+        moment = change.at or self._clock()
+        return await self._write(
+            lambda cursor: shelves.switch(cursor, change.name, off=change.off, at=moment)
+        )
 
-    async def silences(self) -> list[Silence]:
+    async def _list_silences(self, _: catalog.ListSilences) -> list[Silence]:
         return await self._read(listing.silences)
 
     async def user(self) -> PostgresStore:
@@ -91,71 +95,77 @@ class PostgresLibrary:
     async def history(self) -> PostgresStore:
         return await self._own_store("history")
 
-    async def project_of_workspace(self, path: str) -> Project | None:
-        check(path)
-        return await self._read(lambda cursor: listing.of_workspace(cursor, path))
+    async def _find_workspace_project(
+        self, question: catalog.FindWorkspaceProject
+    ) -> Project | None:
+        check(question.path)
+        return await self._read(lambda cursor: listing.of_workspace(cursor, question.path))
 
-    async def assign_workspace(self, path: str, project: Project) -> Project:
-        check(path)
-        return await self._write(lambda cursor: shelves.assign(cursor, path, project))
+    async def _link_workspace(self, change: catalog.LinkWorkspace) -> Project:
+        check(change.path)
+        return await self._write(lambda cursor: shelves.assign(cursor, change.path, change.project))
 
-    async def workspaces_of(self, project: Project) -> list[str]:
-        return await self._read(lambda cursor: listing.folders_of(cursor, project.id))
+    async def _list_workspaces(self, question: catalog.ListWorkspaces) -> list[str]:
+        return await self._read(lambda cursor: listing.folders_of(cursor, question.project.id))
 
-    async def note(self, key: str) -> str | None:
-        check(key)
-        return await self._read(lambda cursor: keeping.note(cursor, key))
+    async def _get_note(self, question: catalog.GetNote) -> str | None:
+        check(question.key)
+        return await self._read(lambda cursor: keeping.note(cursor, question.key))
 
-    async def set_note(self, key: str, value: str | None) -> None:
-        check(key, value)
-        await self._write(lambda cursor: keeping.set_note(cursor, key, value))
+    async def _write_note(self, change: catalog.WriteNote) -> None:
+        check(change.key, change.value)
+        await self._write(lambda cursor: keeping.set_note(cursor, change.key, change.value))
 
-    async def notes(self, prefix: str) -> Mapping[str, str]:
-        check(prefix)
-        return await self._read(lambda cursor: keeping.notes(cursor, prefix, is_last=True))
+    async def _list_notes(self, question: catalog.ListNotes) -> Mapping[str, str]:
+        check(question.prefix)
+        return await self._read(lambda cursor: keeping.notes(cursor, question.prefix, is_last=True))
 
-    async def add_searches(self, searches: Sequence[Search]) -> None:
-        check(*(text for each in searches for text in (each.tool, each.query, each.session)))
-        if searches:
-            await self._write(lambda cursor: logs.add_searches(cursor, searches))
+    async def _add_searches(self, change: catalog.AddSearches) -> None:
+        check(*(text for each in change.searches for text in (each.tool, each.query, each.session)))
+        if change.searches:
+            await self._write(lambda cursor: logs.add_searches(cursor, change.searches))
 
-    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
-        check(session)
-        return await self._read(lambda cursor: logs.newest_searches(cursor, session, limit))
+    async def _list_searches(self, question: catalog.ListSearches) -> list[Search]:
+        check(question.session)
+        return await self._read(
+            lambda cursor: logs.newest_searches(cursor, question.session, question.limit)
+        )
 
-    async def forget_searches(self) -> int:
+    async def _forget_searches(self, _: catalog.ForgetSearches) -> int:
         return await self._write(logs.forget_searches)
 
-    async def add_usage(self, rows: Sequence[Usage]) -> None:
-        check(*(row.tool for row in rows))
-        if rows:
-            await self._write(lambda cursor: logs.add_usage(cursor, rows))
+    async def _add_usage(self, change: catalog.AddUsage) -> None:
+        check(*(row.tool for row in change.rows))
+        if change.rows:
+            await self._write(lambda cursor: logs.add_usage(cursor, change.rows))
 
-    async def usage(self) -> list[Usage]:
+    async def _list_usage(self, _: catalog.ListUsage) -> list[Usage]:
         return await self._read(logs.usage)
 
-    async def tokens(self) -> list[Token]:
+    async def _list_tokens(self, _: catalog.ListTokens) -> list[Token]:
         found = await self._read(lambda cursor: keeping.tokens(cursor, is_last=True))
         return [token for token, _ in found]
 
-    async def add_token(self, token: Token, secret_hash: str) -> None:
-        check(token.id, token.label, secret_hash)
-        await self._write(lambda cursor: keeping.add_token(cursor, token, secret_hash))
+    async def _register_token(self, change: catalog.RegisterToken) -> None:
+        check(change.token.id, change.token.label, change.secret_hash)
+        await self._write(
+            lambda cursor: keeping.add_token(cursor, change.token, change.secret_hash)
+        )
 
-    async def remove_token(self, token_id: str) -> bool:
-        check(token_id)
-        return await self._write(lambda cursor: keeping.remove_token(cursor, token_id))
+    async def _revoke_token(self, change: catalog.RevokeToken) -> bool:
+        check(change.token_id)
+        return await self._write(lambda cursor: keeping.remove_token(cursor, change.token_id))
 
-    async def knows_token(self, secret_hash: str) -> bool:
-        check(secret_hash)
-        return await self._read(lambda cursor: keeping.knows_token(cursor, secret_hash))
+    async def _has_token(self, question: catalog.HasToken) -> bool:
+        check(question.secret_hash)
+        return await self._read(lambda cursor: keeping.knows_token(cursor, question.secret_hash))
 
-    async def holdings(self) -> Holdings:
+    async def _read_holdings(self, _: catalog.ReadHoldings) -> Holdings:
         return await self._read(copying.holdings)
 
-    async def take_over(self, holdings: Holdings) -> None:
-        copying.check_holdings(holdings)
-        gone = await self._write(lambda cursor: copying.take_over(cursor, holdings))
+    async def _replace_holdings(self, change: catalog.ReplaceHoldings) -> None:
+        copying.check_holdings(change.holdings)
+        gone = await self._write(lambda cursor: copying.take_over(cursor, change.holdings))
         await self._let_go(gone)
 
     @property
@@ -194,11 +204,6 @@ class PostgresLibrary:
 
         return noting
 
-    async def _set_status(self, name: str, status: Status) -> Project:
-        _check_name(name)
-        at = self._clock()
-        return await self._write(lambda cursor: shelves.set_status(cursor, name, status, at))
-
     async def _named(self, name: str) -> listing.Shelved:
         _check_name(name)
         return await self._read(lambda cursor: listing.named(cursor, name))
@@ -227,6 +232,35 @@ class PostgresLibrary:
         for store in gone:
             self._indexes.note_gone(store)
         await self._indexes.removed()
+
+    answers: ClassVar[CatalogAnswers] = {
+        catalog.ListProjects: _list_projects,
+        catalog.GetProject: _get_project,
+        catalog.ListSilences: _list_silences,
+        catalog.FindWorkspaceProject: _find_workspace_project,
+        catalog.ListWorkspaces: _list_workspaces,
+        catalog.GetNote: _get_note,
+        catalog.ListNotes: _list_notes,
+        catalog.ListSearches: _list_searches,
+        catalog.ListUsage: _list_usage,
+        catalog.ListTokens: _list_tokens,
+        catalog.HasToken: _has_token,
+        catalog.ReadHoldings: _read_holdings,
+    }
+    changes: ClassVar[CatalogChanges] = {
+        catalog.AddProject: _add_project,
+        catalog.SetProjectStatus: _set_project_status,
+        catalog.DeleteProject: _delete_project,
+        catalog.SetProjectOff: _set_project_off,
+        catalog.LinkWorkspace: _link_workspace,
+        catalog.WriteNote: _write_note,
+        catalog.AddSearches: _add_searches,
+        catalog.ForgetSearches: _forget_searches,
+        catalog.AddUsage: _add_usage,
+        catalog.RegisterToken: _register_token,
+        catalog.RevokeToken: _revoke_token,
+        catalog.ReplaceHoldings: _replace_holdings,
+    }
 
 
 def _check_name(name: str) -> None:

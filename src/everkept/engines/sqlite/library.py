@@ -3,22 +3,22 @@
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 from uuid import uuid4
 from weakref import WeakSet
 
 import apsw
 
+from everkept.core import catalog as questions
 from everkept.core.conditions import Condition
-from everkept.core.ports import RecordStore, Token
-from everkept.core.projects import Project, Silence, Status, checked_project_name
-from everkept.core.searching import Search
+from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
+from everkept.core.projects import Project, checked_project_name
+from everkept.core.store import RecordStore
 from everkept.core.text import forbidden_in_text
 from everkept.core.times import Clock, iso, now
-from everkept.core.usage import Usage
-from everkept.engines.sqlite import listing, search_log, switches, tool_usage
+from everkept.engines.sqlite import catalog, listing, switches
 from everkept.engines.sqlite.absent import AbsentStore
 from everkept.engines.sqlite.connections import Synchronous
 from everkept.engines.sqlite.database import Database
@@ -39,7 +39,7 @@ from everkept.engines.sqlite.schema import LIBRARY, PROJECT, Schema
 from everkept.engines.sqlite.sizes import usable
 from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.store import SqliteStore
-from everkept.errors import Conflict, NotFound, ProjectArchived
+from everkept.errors import NotFound, ProjectArchived
 
 if TYPE_CHECKING:  # who copies needs it, and hardly anybody does
     from everkept.core.copies import Holdings
@@ -47,7 +47,30 @@ if TYPE_CHECKING:  # who copies needs it, and hardly anybody does
 OPEN_STORES = 32  # least recently used ones are closed beyond this; they reopen by themselves
 
 
-class SqliteLibrary:
+Q = TypeVar("Q")
+T = TypeVar("T")
+Answer = Callable[["SqliteLibrary", Q], Awaitable[T]]
+
+
+def _reads(work: Callable[[Connection, Q], T]) -> "Answer[Q, T]":
+    """Return the answer that reads `_meta.db`."""
+
+    async def answer(library: "SqliteLibrary", question: Q) -> T:
+        return await (await library.meta()).read(lambda db: work(db, question))
+
+    return answer
+
+
+def _writes(work: Callable[[Connection, Q], T]) -> "Answer[Q, T]":
+    """Return the change that is one transaction of `_meta.db`."""
+
+    async def answer(library: "SqliteLibrary", change: Q) -> T:
+        return await (await library.meta()).write(lambda db: work(db, change))
+
+    return answer
+
+
+class SqliteLibrary(TableLibrary):
     """Every project under one folder. Nothing is opened or made before the first call."""
 
     def __init__(
@@ -71,14 +94,14 @@ class SqliteLibrary:
         self._opening = asyncio.Lock()
         self._read_only = False
 
-    async def projects(self, status: Status | None = None) -> list[Project]:
-        meta = await self._meta()
+    async def _list_projects(self, question: questions.ListProjects) -> list[Project]:
+        meta = await self.meta()
         if not self._read_only:
             await repair(meta, self._folder)  # a move that a crash interrupted has no status yet
-        return await meta.read(lambda db: listing.projects(db, status))
+        return await meta.read(lambda db: listing.projects(db, question.status))
 
-    async def project(self, name: str) -> Project:
-        return (await self._find(name)).project
+    async def _get_project(self, question: questions.GetProject) -> Project:
+        return (await self._find(question.name)).project
 
     async def open(self, name: str) -> tuple[Project, SqliteStore]:
         row = await self._find(name)
@@ -111,50 +134,41 @@ class SqliteLibrary:
             await oldest.close()
         return row.project, store
 
-    async def create(
-        self, name: str, description: str, *, project_id: str = "", at: int | None = None
-    ) -> Project:
-        checked_project_name(name)
-        place = Place(self._folder, checked_id(project_id or str(uuid4())), name)
-        meta = await self._meta()
+    async def _add_project(self, change: questions.AddProject) -> Project:
+        name = checked_project_name(change.name)
+        place = Place(self._folder, checked_id(change.project_id or str(uuid4())), name)
+        meta = await self.meta()
         with usable(place.active):
-            await make(meta, place, description, iso(at or self._clock()))
+            await make(meta, place, change.description, iso(change.at or self._clock()))
         return await self.project(name)
 
-    async def archive(self, name: str) -> Project:
-        place = await self._place(name)
+    async def _set_project_status(self, change: questions.SetProjectStatus) -> Project:
+        place = await self._place(change.name)
         await self._forget(place)
-        with usable(place.active):
-            await move_away(await self._meta(), place, iso(self._clock()))
-        return await self.project(name)
+        is_archived = change.status == "archived"
+        with usable(place.active if is_archived else place.archived):
+            move = move_away if is_archived else move_back
+            await move(await self.meta(), place, iso(self._clock()))
+        return await self.project(change.name)
 
-    async def restore(self, name: str) -> Project:
-        place = await self._place(name)
+    async def _delete_project(self, change: questions.DeleteProject) -> None:
+        place = await self._place(change.name)
         await self._forget(place)
-        with usable(place.archived):
-            await move_back(await self._meta(), place, iso(self._clock()))
-        return await self.project(name)
-
-    async def delete(self, name: str) -> None:
-        place = await self._place(name)
-        await self._forget(place)
-        meta, at = await self._meta(), self._clock()
+        meta, at = await self.meta(), self._clock()
         if await self.note(listing.SWITCHED + place.id):
             await meta.write(lambda db: switches.note_leaving(db, place.id, at))
         with usable(place.active):
             await discard(meta, place)
 
-    async def switch(self, name: str, *, off: bool, at: int | None = None) -> Project:
-        project, moment = await self.project(name), at or self._clock()
+    async def _set_project_off(self, change: questions.SetProjectOff) -> Project:
+        name, off, moment = change.name, change.off, change.at or self._clock()
+        project = await self.project(name)
         if project.is_off == off:
             return project
-        meta = await self._meta()
+        meta = await self.meta()
         if not await meta.write(lambda db: switches.switch(db, project.id, off=off, at=moment)):
             raise NotFound("project", name, hint="It was deleted meanwhile.")
         return await self.project(name)
-
-    async def silences(self) -> list[Silence]:
-        return await (await self._meta()).read(switches.silences)
 
     async def user(self) -> RecordStore:
         return await self._own("user", "The file of the user's own memories")
@@ -164,7 +178,7 @@ class SqliteLibrary:
 
     async def _own(self, name: str, title: str) -> RecordStore:
         """One of the stores that belong to no project."""
-        await self._meta()
+        await self.meta()
         path = self._folder / f"{name}.db"
         async with self._opening:
             if name in self._owned:
@@ -178,108 +192,19 @@ class SqliteLibrary:
             self._owned[name] = SqliteStore(database, name, None, self._clock)
             return self._owned[name]
 
-    async def project_of_workspace(self, path: str) -> Project | None:
-        return await (await self._meta()).read(lambda db: listing.of_workspace(db, path))
-
-    async def assign_workspace(self, path: str, project: Project) -> Project:
-        def work(db: Connection) -> None:
-            try:
-                db.execute("INSERT OR IGNORE INTO workspaces VALUES (?, ?)", (path, project.id))
-            except apsw.ConstraintError as error:
-                raise NotFound("project", project.name, hint="It was deleted meanwhile.") from error
-
-        await (await self._meta()).write(work)
-        return await self.project_of_workspace(path) or project
-
-    async def workspaces_of(self, project: Project) -> list[str]:
-        rows = await (await self._meta()).read(
-            lambda db: db.execute(
-                "SELECT path FROM workspaces WHERE project = ? ORDER BY path", (project.id,)
-            ).fetchall()
-        )
-        return [path for (path,) in rows]
-
-    async def note(self, key: str) -> str | None:
-        return await (await self._meta()).read(lambda db: listing.note(db, key))
-
-    async def set_note(self, key: str, value: str | None) -> None:
-        meta = await self._meta()
-        if value is None:
-            await meta.write(lambda db: _execute(db, "DELETE FROM notes WHERE key = ?", key))
-        else:
-            await meta.write(
-                lambda db: _execute(db, "INSERT OR REPLACE INTO notes VALUES (?,?)", key, value)
-            )
-
-    async def notes(self, prefix: str) -> Mapping[str, str]:
-        return await (await self._meta()).read(lambda db: listing.notes(db, prefix))
-
-    async def add_searches(self, searches: Sequence[Search]) -> None:
-        await (await self._meta()).write(lambda db: search_log.add(db, searches))
-
-    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
-        return await (await self._meta()).read(lambda db: search_log.newest(db, session, limit))
-
-    async def forget_searches(self) -> int:
-        return await (await self._meta()).write(search_log.forget)
-
-    async def add_usage(self, rows: Sequence[Usage]) -> None:
-        await (await self._meta()).write(lambda db: tool_usage.add(db, rows))
-
-    async def usage(self) -> list[Usage]:
-        return await (await self._meta()).read(tool_usage.most_called)
-
-    async def tokens(self) -> list[Token]:
-        meta = await self._meta()
-        rows = await meta.read(
-            lambda db: db.execute(
-                "SELECT id, label, created_at FROM tokens ORDER BY created_at, id"
-            ).fetchall()
-        )
-        return [Token(*row) for row in rows]
-
-    async def add_token(self, token: Token, secret_hash: str) -> None:
-        def work(db: Connection) -> None:
-            try:
-                db.execute(
-                    "INSERT INTO tokens(id, label, secret_hash, created_at) VALUES (?,?,?,?)",
-                    (token.id, token.label, secret_hash, token.created_at),
-                )
-            except apsw.ConstraintError as error:
-                raise Conflict(f"There is a token {token.id} already.", id=token.id) from error
-
-        await (await self._meta()).write(work)
-
-    async def remove_token(self, token_id: str) -> bool:
-        meta = await self._meta()
-
-        def work(db: Connection) -> bool:
-            db.execute("DELETE FROM tokens WHERE id = ?", (token_id,))
-            return db.changes() > 0
-
-        return await meta.write(work)
-
-    async def knows_token(self, secret_hash: str) -> bool:
-        meta = await self._meta()
-        found = await meta.read(
-            lambda db: (
-                db.execute("SELECT count(*) FROM tokens WHERE secret_hash = ?", (secret_hash,)).get
-            )
-        )
-        return bool(found)
-
-    async def holdings(self) -> "Holdings":
+    async def _read_holdings(self, _: questions.ReadHoldings) -> "Holdings":
         from everkept.engines.sqlite.holding import held
 
         await self.projects()  # which mends what a crash left
-        return await (await self._meta()).read(held, long=True)
+        return await (await self.meta()).read(held, long=True)
 
-    async def take_over(self, holdings: "Holdings") -> None:
+    async def _replace_holdings(self, change: questions.ReplaceHoldings) -> None:
         from everkept.engines.sqlite.holding import TakingOver
 
         await self.projects()
         with usable(self._folder):
-            await TakingOver(await self._meta(), self._folder, self._forget).take_over(holdings)
+            taking_over = TakingOver(await self.meta(), self._folder, self._forget)
+            await taking_over.take_over(change.holdings)
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
         return False
@@ -305,14 +230,14 @@ class SqliteLibrary:
             raise no_such(name)
         row = await self._row_of(name)
         if row is not None and row.transition is not None and not self._read_only:
-            await settle(await self._meta(), Place(self._folder, row.project.id, name))
+            await settle(await self.meta(), Place(self._folder, row.project.id, name))
             row = await self._row_of(name)
         if row is None or not row.is_there:
             raise no_such(name)
         return row
 
     async def _row_of(self, name: str) -> Listed | None:
-        return await (await self._meta()).read(lambda db: listing.named(db, name))
+        return await (await self.meta()).read(lambda db: listing.named(db, name))
 
     async def _place(self, name: str) -> Place:
         return Place(self._folder, (await self._find(name)).project.id, name)
@@ -335,8 +260,8 @@ class SqliteLibrary:
         self._databases.add(database)
         return database
 
-    async def _meta(self) -> Database:
-        """Opens the library at the first call: makes the folder, and mends what a crash left."""
+    async def meta(self) -> Database:
+        """Open the library at the first call: create the folder, and fix what a crash left."""
         if self._meta_db is not None:
             return self._meta_db
         async with self._opening:
@@ -357,6 +282,31 @@ class SqliteLibrary:
             await repair(meta, self._folder)
         return meta
 
-
-def _execute(db: Connection, statement: str, *bindings: Any) -> None:
-    db.execute(statement, bindings)
+    answers: ClassVar[CatalogAnswers] = {
+        questions.ListProjects: _list_projects,
+        questions.GetProject: _get_project,
+        questions.ListSilences: _reads(catalog.list_silences),
+        questions.FindWorkspaceProject: _reads(catalog.find_workspace_project),
+        questions.ListWorkspaces: _reads(catalog.list_workspaces),
+        questions.GetNote: _reads(catalog.get_note),
+        questions.ListNotes: _reads(catalog.list_notes),
+        questions.ListSearches: _reads(catalog.list_searches),
+        questions.ListUsage: _reads(catalog.list_usage),
+        questions.ListTokens: _reads(catalog.list_tokens),
+        questions.HasToken: _reads(catalog.has_token),
+        questions.ReadHoldings: _read_holdings,
+    }
+    changes: ClassVar[CatalogChanges] = {
+        questions.AddProject: _add_project,
+        questions.SetProjectStatus: _set_project_status,
+        questions.DeleteProject: _delete_project,
+        questions.SetProjectOff: _set_project_off,
+        questions.LinkWorkspace: _writes(catalog.link_workspace),
+        questions.WriteNote: _writes(catalog.write_note),
+        questions.AddSearches: _writes(catalog.add_searches),
+        questions.ForgetSearches: _writes(catalog.forget_searches),
+        questions.AddUsage: _writes(catalog.add_usage),
+        questions.RegisterToken: _writes(catalog.register_token),
+        questions.RevokeToken: _writes(catalog.revoke_token),
+        questions.ReplaceHoldings: _replace_holdings,
+    }

@@ -3,18 +3,19 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 from uuid import uuid4
 
+from everkept.core import catalog
 from everkept.core.accounts import NOTES
+from everkept.core.catalog import CatalogChange, CatalogQuestion
 from everkept.core.conditions import Condition
 from everkept.core.copies import PASSING, Holdings
-from everkept.core.ports import Library, RecordStore, Token
-from everkept.core.projects import Project, Silence, Status
+from everkept.core.library import CatalogChanges, Library
+from everkept.core.projects import Project
 from everkept.core.rights import RightsOf, of_nobody
-from everkept.core.searching import Search
+from everkept.core.store import RecordStore
 from everkept.core.times import Clock, now
-from everkept.core.usage import Usage
 from everkept.engines.standby.acquaintance import Acquaintance
 from everkept.engines.standby.closing import briefly
 from everkept.engines.standby.copy.following import Follower
@@ -43,6 +44,7 @@ from everkept.engines.standby.store import StandbyStore
 from everkept.errors import Conflict, EverkeptError, NotFound, StoreBusy
 from everkept.values import replace
 
+A = TypeVar("A")
 T = TypeVar("T")
 Ask = Callable[[Library], Awaitable[T]]
 
@@ -50,7 +52,7 @@ _ALL = 1_000_000
 _PROBE = OWN + "probe"  # a note that nobody writes: no question is smaller
 
 
-class StandbyLibrary:
+class StandbyLibrary(Library):
     """A library whose database may go away, and which answers all the same.
 
     While it is away, what is read is what was last seen of it, and what is written is kept in the
@@ -131,11 +133,20 @@ class StandbyLibrary:
             copy_kept=self._follower.kept,
         )
 
-    async def projects(self, status: Status | None = None) -> list[Project]:
-        return await self._read(lambda library: library.projects(status))
+    async def ask(self, question: CatalogQuestion[A]) -> A:
+        asked: CatalogQuestion[Any] = question
+        if isinstance(asked, catalog.GetNote) and asked.key.startswith(PASSING):
+            return await self._aside(lambda library: library.ask(question))
+        answer = await self._read(lambda library: library.ask(question))
+        if isinstance(asked, catalog.ListNotes):
+            return cast("A", without_own(cast("Mapping[str, str]", answer)))
+        if isinstance(asked, catalog.ReadHoldings):
+            found = cast("Holdings", answer)
+            return cast("A", replace(found, notes=without_own(found.notes)))
+        return answer
 
-    async def project(self, name: str) -> Project:
-        return await self._read(lambda library: library.project(name))
+    async def apply(self, change: CatalogChange[A]) -> A:
+        return await self._changes[type(change)](self, change)
 
     async def open(self, name: str) -> tuple[Project, StandbyStore]:
         self._follower.start()
@@ -159,11 +170,10 @@ class StandbyLibrary:
         self._used[store.ends.name] = store
         return project, store
 
-    async def create(
-        self, name: str, description: str, *, project_id: str = "", at: int | None = None
-    ) -> Project:
+    async def _add_project(self, change: catalog.AddProject) -> Project:
         # Both sides and every attempt are to mean the same project.
-        own_id, moment = project_id or str(uuid4()), at or self._clock()
+        name, description = change.name, change.description
+        own_id, moment = change.project_id or str(uuid4()), change.at or self._clock()
 
         async def made(library: Library, error: EverkeptError) -> Project:
             project = await library.project(name)
@@ -181,24 +191,20 @@ class StandbyLibrary:
         self._store_of(project)[1].was_there = True
         return project
 
-    async def archive(self, name: str) -> Project:
+    async def _set_project_status(self, change: catalog.SetProjectStatus) -> Project:
+        act = ArchiveProject if change.status == "archived" else RestoreProject
         project = await self._do(
-            lambda: self._of(name, ArchiveProject),
-            lambda library: library.archive(name),
-            lambda library, error: expected(library, name, "archived", error),
+            lambda: self._of(change.name, act),
+            lambda library: library.apply(change),
+            lambda library, error: expected(library, change.name, change.status, error),
         )
-        self._put_away(project.id)
+        if change.status == "archived":
+            self._put_away(project.id)
         return project
 
-    async def restore(self, name: str) -> Project:
-        return await self._do(
-            lambda: self._of(name, RestoreProject),
-            lambda library: library.restore(name),
-            lambda library, error: expected(library, name, "active", error),
-        )
-
-    async def delete(self, name: str) -> None:
-        """Nobody can take it back, and others may have written there: it needs the database."""
+    async def _delete_project(self, change: catalog.DeleteProject) -> None:
+        """Refuse it while the database is unreachable: other servers may have written there."""
+        name = change.name
 
         async def there(may_be_done: bool) -> None:
             try:
@@ -216,8 +222,9 @@ class StandbyLibrary:
             if ends.project_name == name:
                 self._put_away(project_id)
 
-    async def switch(self, name: str, *, off: bool, at: int | None = None) -> Project:
-        moment = at or self._clock()  # what is said from now on counts, whenever it is brought over
+    async def _set_project_off(self, change: catalog.SetProjectOff) -> Project:
+        name, off = change.name, change.off
+        moment = change.at or self._clock()  # the time that counts, also for a later replay
         return await self._do(
             lambda: self._of(
                 name, lambda project_id, name: SwitchProject(project_id, name, off, moment)
@@ -225,58 +232,38 @@ class StandbyLibrary:
             lambda library: library.switch(name, off=off, at=moment),
         )
 
-    async def silences(self) -> list[Silence]:
-        return await self._read(lambda library: library.silences())
-
     async def user(self) -> StandbyStore:
         return self._own_store(USER)
 
     async def history(self) -> StandbyStore:
         return self._own_store(HISTORY)
 
-    async def project_of_workspace(self, path: str) -> Project | None:
-        return await self._read(lambda library: library.project_of_workspace(path))
-
-    async def assign_workspace(self, path: str, project: Project) -> Project:
+    async def _link_workspace(self, change: catalog.LinkWorkspace) -> Project:
         return await self._do(
-            always(AssignWorkspace(path, project.id)),
-            lambda library: library.assign_workspace(path, project),
-            instead=lambda: project,
+            always(AssignWorkspace(change.path, change.project.id)),
+            lambda library: library.apply(change),
+            instead=lambda: change.project,
         )
 
-    async def workspaces_of(self, project: Project) -> list[str]:
-        return await self._read(lambda library: library.workspaces_of(project))
-
-    async def note(self, key: str) -> str | None:
-        if key.startswith(PASSING):
-            return await self._aside(lambda library: library.note(key))
-        return await self._read(lambda library: library.note(key))
-
-    async def set_note(self, key: str, value: str | None) -> None:
-        if key.startswith(PASSING):
-            await self._aside(lambda library: library.set_note(key, value))
-        elif key.startswith(NOTES):  # other servers let in whoever is let in there
+    async def _write_note(self, change: catalog.WriteNote) -> None:
+        if change.key.startswith(PASSING):
+            await self._apply_aside(change)
+        elif change.key.startswith(NOTES):  # every server gives access to the same accounts
             await self._there_first(
-                lambda library: library.set_note(key, value),
+                lambda library: library.apply(change),
                 "Accounts and what they see cannot be changed while the database is away.",
             )
         else:
             await self._do(
-                always(SetNote(key, value)),
-                lambda library: library.set_note(key, value),
+                always(SetNote(change.key, change.value)),
+                lambda library: library.apply(change),
                 instead=lambda: None,
             )
 
-    async def notes(self, prefix: str) -> Mapping[str, str]:
-        return without_own(await self._read(lambda library: library.notes(prefix)))
+    async def _apply_aside(self, change: CatalogChange[None]) -> None:
+        await self._aside(lambda library: library.apply(change))
 
-    async def add_searches(self, searches: Sequence[Search]) -> None:
-        await self._aside(lambda library: library.add_searches(searches))
-
-    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
-        return await self._read(lambda library: library.searches(session=session, limit=limit))
-
-    async def forget_searches(self) -> int:
+    async def _forget_searches(self, _: catalog.ForgetSearches) -> int:
         known = len(await self.searches(limit=_ALL))
 
         async def there(again: bool) -> int:
@@ -289,37 +276,32 @@ class StandbyLibrary:
         )
         return forgotten + await self._replica.forget_searches()
 
-    async def add_usage(self, rows: Sequence[Usage]) -> None:
-        await self._aside(lambda library: library.add_usage(rows))
-
-    async def usage(self) -> list[Usage]:
-        return await self._read(lambda library: library.usage())
-
-    async def tokens(self) -> list[Token]:
-        return await self._read(lambda library: library.tokens())
-
-    async def add_token(self, token: Token, secret_hash: str) -> None:
+    async def _register_token(self, change: catalog.RegisterToken) -> None:
         async def added(library: Library, error: EverkeptError) -> None:
-            if token not in await library.tokens():
+            if change.token not in await library.tokens():
                 raise error
 
         await self._do(
-            always(AddToken(token, secret_hash)),
-            lambda library: library.add_token(token, secret_hash),
+            always(AddToken(change.token, change.secret_hash)),
+            lambda library: library.apply(change),
             added,
             lambda: None,
         )
 
-    async def remove_token(self, token_id: str) -> bool:
-        known = token_id in {token.id for token in await self.tokens()}
+    async def _revoke_token(self, change: catalog.RevokeToken) -> bool:
+        known = change.token_id in {token.id for token in await self.tokens()}
         removed = await self._there_first(
-            lambda library: library.remove_token(token_id),
+            lambda library: library.apply(change),
             "A token cannot be removed while the database is away: it would be valid there.",
         )
         return removed or known
 
-    async def knows_token(self, secret_hash: str) -> bool:
-        return await self._read(lambda library: library.knows_token(secret_hash))
+    async def _replace_holdings(self, change: catalog.ReplaceHoldings) -> None:
+        await self._promised(
+            lambda library: library.apply(change),
+            "What is copied cannot be kept here until the database is back.",
+        )
+        self._follower.wake_all()
 
     async def store_of(self, project: Project) -> RecordStore:
         """The database's own: what was last seen of it is no original for a copy."""
@@ -327,17 +309,6 @@ class StandbyLibrary:
             lambda library: library.store_of(project),
             "What is to be copied is in the database, which is away.",
         )
-
-    async def holdings(self) -> Holdings:
-        found = await self._read(lambda library: library.holdings())
-        return replace(found, notes=without_own(found.notes))
-
-    async def take_over(self, holdings: Holdings) -> None:
-        await self._promised(
-            lambda library: library.take_over(holdings),
-            "What is copied cannot be kept here until the database is back.",
-        )
-        self._follower.wake_all()
 
     async def close(self) -> None:
         """Within a second, whatever hangs: what waits is on the disk."""
@@ -447,3 +418,18 @@ class StandbyLibrary:
     def _tell(self) -> None:
         if self._on_change is not None:
             self._on_change(self.condition)
+
+    _changes: ClassVar[CatalogChanges] = {
+        catalog.AddProject: _add_project,
+        catalog.SetProjectStatus: _set_project_status,
+        catalog.DeleteProject: _delete_project,
+        catalog.SetProjectOff: _set_project_off,
+        catalog.LinkWorkspace: _link_workspace,
+        catalog.WriteNote: _write_note,
+        catalog.AddSearches: _apply_aside,
+        catalog.ForgetSearches: _forget_searches,
+        catalog.AddUsage: _apply_aside,
+        catalog.RegisterToken: _register_token,
+        catalog.RevokeToken: _revoke_token,
+        catalog.ReplaceHoldings: _replace_holdings,
+    }

@@ -1,12 +1,15 @@
 """The library on SurrealDB: a database of its own, and one for each store of records."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
+from everkept.core import catalog
 from everkept.core.conditions import Condition, Mode
 from everkept.core.copies import Holdings
+from everkept.core.library import CatalogAnswers, CatalogChanges, TableLibrary
 from everkept.core.ports import Token
-from everkept.core.projects import Project, Silence, Status, checked_project_name
+from everkept.core.projects import Project, Silence, checked_project_name
 from everkept.core.searching import Search
 from everkept.core.text import forbidden_in_text
 from everkept.core.times import Clock, now
@@ -18,7 +21,7 @@ from everkept.engines.surreal.store import SurrealStore
 from everkept.errors import Conflict, NotFound, ProjectArchived
 
 
-class SurrealLibrary:
+class SurrealLibrary(TableLibrary):
     """Every project in one namespace. Nothing is asked or made before the first call."""
 
     def __init__(
@@ -38,11 +41,12 @@ class SurrealLibrary:
         self._stores: dict[str, SurrealStore] = {}  # by database
         self._opening = asyncio.Lock()
 
-    async def projects(self, status: Status | None = None) -> list[Project]:
+    async def _list_projects(self, question: catalog.ListProjects) -> list[Project]:
         found = await listing.projects(self._desk)
-        return [project for project in found if status in (None, project.status)]
+        return [project for project in found if question.status in (None, project.status)]
 
-    async def project(self, name: str) -> Project:
+    async def _get_project(self, question: catalog.GetProject) -> Project:
+        name = question.name
         found = None if forbidden_in_text(name) else await listing.named(self._desk, name)
         if found is None:
             raise listing.no_such(name)
@@ -61,31 +65,31 @@ class SurrealLibrary:
         store, is_new = await self._store_of(found)
         return await self.store_of(project) if is_new else store
 
-    async def create(
-        self, name: str, description: str, *, project_id: str = "", at: int | None = None
-    ) -> Project:
-        checked_project_name(name)
-        moment = at or self._clock()
-        return await shelves.make(self._desk, name, description, project_id, moment)
+    async def _add_project(self, change: catalog.AddProject) -> Project:
+        checked_project_name(change.name)
+        moment = change.at or self._clock()
+        return await shelves.make(
+            self._desk, change.name, change.description, change.project_id, moment
+        )
 
-    async def archive(self, name: str) -> Project:
-        return await self._set_status(name, "archived")
+    async def _set_project_status(self, change: catalog.SetProjectStatus) -> Project:
+        project = await self.project(change.name)
+        return await shelves.set_status(self._desk, project, change.status, self._clock())
 
-    async def restore(self, name: str) -> Project:
-        return await self._set_status(name, "active")
-
-    async def delete(self, name: str) -> None:
-        project = await self.project(name)
+    async def _delete_project(self, change: catalog.DeleteProject) -> None:
+        project = await self.project(change.name)
         self._stores.pop(shelves.database_of(self._desk, project.id), None)
         await shelves.discard(self._desk, project, self._clock())
 
-    async def switch(self, name: str, *, off: bool, at: int | None = None) -> Project:
-        project = await self.project(name)
-        if project.is_off == off:
+    async def _set_project_off(self, change: catalog.SetProjectOff) -> Project:
+        project = await self.project(change.name)
+        if project.is_off == change.off:
             return project
-        return await shelves.switch(self._desk, project, off=off, at=at or self._clock())
+        return await shelves.switch(
+            self._desk, project, off=change.off, at=change.at or self._clock()
+        )
 
-    async def silences(self) -> list[Silence]:
+    async def _list_silences(self, _: catalog.ListSilences) -> list[Silence]:
         return await listing.silences(self._desk)
 
     async def user(self) -> SurrealStore:
@@ -94,10 +98,12 @@ class SurrealLibrary:
     async def history(self) -> SurrealStore:
         return await self._store(f"{self._desk.database}_history")
 
-    async def project_of_workspace(self, path: str) -> Project | None:
-        return await listing.of_workspace(self._desk, path)
+    async def _find_workspace_project(
+        self, question: catalog.FindWorkspaceProject
+    ) -> Project | None:
+        return await listing.of_workspace(self._desk, question.path)
 
-    async def assign_workspace(self, path: str, project: Project) -> Project:
+    async def _link_workspace(self, change: catalog.LinkWorkspace) -> Project:
         text = f"""
             BEGIN; {TURN};
             IF (SELECT VALUE id FROM ONLY $project) IS NONE {{ THROW 'gone' }};
@@ -105,6 +111,7 @@ class SurrealLibrary:
                 CREATE $id SET path = $path, project = $project
             }};
             COMMIT;"""
+        path, project = change.path, change.project
         ids = {"id": row_id("workspace", path), "project": row_id("project", project.id)}
         try:
             await self._desk.alter(text, {**ids, "path": path})
@@ -112,51 +119,51 @@ class SurrealLibrary:
             raise NotFound("project", project.name, hint="It was deleted meanwhile.") from thrown
         return await self.project_of_workspace(path) or project
 
-    async def workspaces_of(self, project: Project) -> list[str]:
-        return await listing.folders_of(self._desk, project.id)
+    async def _list_workspaces(self, question: catalog.ListWorkspaces) -> list[str]:
+        return await listing.folders_of(self._desk, question.project.id)
 
-    async def note(self, key: str) -> str | None:
+    async def _get_note(self, question: catalog.GetNote) -> str | None:
         [value] = await self._desk.ask(
-            "SELECT VALUE value FROM ONLY $id", {"id": row_id("note", key)}
+            "SELECT VALUE value FROM ONLY $id", {"id": row_id("note", question.key)}
         )
         return value
 
-    async def set_note(self, key: str, value: str | None) -> None:
-        values = {"id": row_id("note", key), "key": key, "text": value}
-        if value is None:
+    async def _write_note(self, change: catalog.WriteNote) -> None:
+        values = {"id": row_id("note", change.key), "key": change.key, "text": change.value}
+        if change.value is None:
             await self._desk.alter("DELETE $id", values)
         else:
             await self._desk.alter("UPSERT $id SET key = $key, value = $text", values)
 
-    async def notes(self, prefix: str) -> Mapping[str, str]:
+    async def _list_notes(self, question: catalog.ListNotes) -> Mapping[str, str]:
         [rows] = await self._desk.ask(
             "SELECT key, value FROM note WHERE string::starts_with(key, $prefix)",
-            {"prefix": prefix},
+            {"prefix": question.prefix},
         )
         return {row["key"]: row["value"] for row in rows}
 
-    async def add_searches(self, searches: Sequence[Search]) -> None:
-        await logs.add_searches(self._desk, searches)
+    async def _add_searches(self, change: catalog.AddSearches) -> None:
+        await logs.add_searches(self._desk, change.searches)
 
-    async def searches(self, *, session: str | None = None, limit: int = 100) -> list[Search]:
-        return await logs.newest_searches(self._desk, session, limit)
+    async def _list_searches(self, question: catalog.ListSearches) -> list[Search]:
+        return await logs.newest_searches(self._desk, question.session, question.limit)
 
-    async def forget_searches(self) -> int:
+    async def _forget_searches(self, _: catalog.ForgetSearches) -> int:
         return await logs.forget_searches(self._desk)
 
-    async def add_usage(self, rows: Sequence[Usage]) -> None:
-        await logs.add_usage(self._desk, rows)
+    async def _add_usage(self, change: catalog.AddUsage) -> None:
+        await logs.add_usage(self._desk, change.rows)
 
-    async def usage(self) -> list[Usage]:
+    async def _list_usage(self, _: catalog.ListUsage) -> list[Usage]:
         return await logs.usage(self._desk)
 
-    async def tokens(self) -> list[Token]:
+    async def _list_tokens(self, _: catalog.ListTokens) -> list[Token]:
         [rows] = await self._desk.ask("SELECT record::id(id) AS id, label, created_at FROM token")
         return sorted(
             (Token(**row) for row in rows), key=lambda token: (token.created_at, token.id)
         )
 
-    async def add_token(self, token: Token, secret_hash: str) -> None:
+    async def _register_token(self, change: catalog.RegisterToken) -> None:
         text = """{
             IF (SELECT VALUE id FROM ONLY $id) IS NOT NONE { THROW 'taken' };
             IF (SELECT VALUE id FROM token WHERE secret_hash = $row.secret_hash)[0] IS NOT NONE {
@@ -164,29 +171,34 @@ class SurrealLibrary:
             };
             CREATE $id CONTENT $row
         }"""
-        row = {"label": token.label, "secret_hash": secret_hash, "created_at": token.created_at}
+        token = change.token
+        row = {
+            "label": token.label,
+            "secret_hash": change.secret_hash,
+            "created_at": token.created_at,
+        }
         try:
             await self._desk.alter(text, {"id": row_id("token", token.id), "row": row})
         except Thrown as thrown:
             raise Conflict(f"There is a token {token.id} already.", id=token.id) from thrown
 
-    async def remove_token(self, token_id: str) -> bool:
+    async def _revoke_token(self, change: catalog.RevokeToken) -> bool:
         [removed] = await self._desk.alter(
-            "DELETE $id RETURN BEFORE", {"id": row_id("token", token_id)}
+            "DELETE $id RETURN BEFORE", {"id": row_id("token", change.token_id)}
         )
         return bool(removed)
 
-    async def knows_token(self, secret_hash: str) -> bool:
+    async def _has_token(self, question: catalog.HasToken) -> bool:
         [found] = await self._desk.ask(
-            "SELECT VALUE id FROM token WHERE secret_hash = $hash", {"hash": secret_hash}
+            "SELECT VALUE id FROM token WHERE secret_hash = $hash", {"hash": question.secret_hash}
         )
         return bool(found)
 
-    async def holdings(self) -> Holdings:
+    async def _read_holdings(self, _: catalog.ReadHoldings) -> Holdings:
         return await copying.holdings(self._desk)
 
-    async def take_over(self, holdings: Holdings) -> None:
-        await copying.take_over(self._desk, holdings, self._clock())
+    async def _replace_holdings(self, change: catalog.ReplaceHoldings) -> None:
+        await copying.take_over(self._desk, change.holdings, self._clock())
         self._stores.clear()
 
     async def on_change(self, hear: Callable[[], None]) -> bool:
@@ -200,10 +212,6 @@ class SurrealLibrary:
         self._stores.clear()
         self._desk.forget()
         await self._connection.close()
-
-    async def _set_status(self, name: str, status: Status) -> Project:
-        project = await self.project(name)
-        return await shelves.set_status(self._desk, project, status, self._clock())
 
     async def _store_of(self, project: Project) -> tuple[SurrealStore, bool]:
         """With whether nobody had asked for it here."""
@@ -224,3 +232,32 @@ class SurrealLibrary:
                 await store.revision()  # which makes the database where it is missing
                 self._stores[database] = store
             return self._stores[database]
+
+    answers: ClassVar[CatalogAnswers] = {
+        catalog.ListProjects: _list_projects,
+        catalog.GetProject: _get_project,
+        catalog.ListSilences: _list_silences,
+        catalog.FindWorkspaceProject: _find_workspace_project,
+        catalog.ListWorkspaces: _list_workspaces,
+        catalog.GetNote: _get_note,
+        catalog.ListNotes: _list_notes,
+        catalog.ListSearches: _list_searches,
+        catalog.ListUsage: _list_usage,
+        catalog.ListTokens: _list_tokens,
+        catalog.HasToken: _has_token,
+        catalog.ReadHoldings: _read_holdings,
+    }
+    changes: ClassVar[CatalogChanges] = {
+        catalog.AddProject: _add_project,
+        catalog.SetProjectStatus: _set_project_status,
+        catalog.DeleteProject: _delete_project,
+        catalog.SetProjectOff: _set_project_off,
+        catalog.LinkWorkspace: _link_workspace,
+        catalog.WriteNote: _write_note,
+        catalog.AddSearches: _add_searches,
+        catalog.ForgetSearches: _forget_searches,
+        catalog.AddUsage: _add_usage,
+        catalog.RegisterToken: _register_token,
+        catalog.RevokeToken: _revoke_token,
+        catalog.ReplaceHoldings: _replace_holdings,
+    }
