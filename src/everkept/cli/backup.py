@@ -5,7 +5,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,10 +17,12 @@ from everkept.app.care.restoring import restore as restored_from
 from everkept.cli.options import common, settings_from
 from everkept.cli.progress import bar
 from everkept.cli.running import print_json, told_if_interrupted
-from everkept.core.care import Care
 from everkept.core.text import counted
 from everkept.core.times import now
 from everkept.errors import InvalidInput, ReadOnly
+
+if TYPE_CHECKING:  # only SQLite has files to care for
+    from everkept.engines.sqlite.care.keeper import SqliteCare
 
 NOT_IN_IT = "Not in it: the files of memory banks, the configuration, and what hooks noted."
 
@@ -155,7 +157,7 @@ def _refuse_to_replace(replace: bool, safety_copy: Path | None) -> None:
         )
 
 
-def _restore_one(care: Care, file: Path, project: str, *, as_json: bool) -> None:
+def _restore_one(care: "SqliteCare", file: Path, project: str, *, as_json: bool) -> None:
     added = restore_project(care, file, project, now)
     if as_json:
         print_json({"project": added.name, "off": added.is_off})

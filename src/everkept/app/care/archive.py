@@ -13,14 +13,17 @@ import zlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from everkept.core.care import Care, Facts, Owner
+from everkept.core.care import Facts, Owner
 from everkept.core.disk import make_folder, open_private, usable
 from everkept.core.homes import is_home
 from everkept.core.projects import Status
 from everkept.errors import InvalidInput, StorageFull, StoreDamaged, StoreTooNew
 from everkept.values import Value, as_dict, field
+
+if TYPE_CHECKING:  # only SQLite has files to care for
+    from everkept.engines.sqlite.care.keeper import SqliteCare
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -66,7 +69,7 @@ class Manifest(Value):
 
 
 def add_copy(
-    care: Care, archive: zipfile.ZipFile, name: str, copy: Path, owner: Owner | None
+    care: "SqliteCare", archive: zipfile.ZipFile, name: str, copy: Path, owner: Owner | None
 ) -> Copied:
     """Takes a copy in, and tells of it what the manifest will."""
     facts = care.facts(copy, name)
@@ -96,7 +99,9 @@ def add_manifest(archive: zipfile.ZipFile, manifest: Manifest) -> None:
 
 
 @contextmanager
-def opened(care: Care, file: Path) -> Generator[tuple[zipfile.ZipFile, Manifest], None, None]:
+def opened(
+    care: "SqliteCare", file: Path
+) -> Generator[tuple[zipfile.ZipFile, Manifest], None, None]:
     """A backup to read. Raises InvalidInput for what is none, StoreDamaged for a broken one."""
     if not file.is_file():
         what = f"{file} is a folder." if file.is_dir() else f"There is no file {file}."
@@ -115,7 +120,7 @@ def _intact(file: Path) -> Generator[None, None, None]:
         raise (_damaged(file, str(error)) if begins_as_zip else _no_backup(file)) from error
 
 
-def _manifest(care: Care, archive: zipfile.ZipFile, file: Path) -> Manifest:
+def _manifest(care: "SqliteCare", archive: zipfile.ZipFile, file: Path) -> Manifest:
     try:
         if archive.getinfo(MANIFEST).file_size > LONGEST_MANIFEST:
             raise _no_backup(file)
@@ -135,7 +140,9 @@ def _manifest(care: Care, archive: zipfile.ZipFile, file: Path) -> Manifest:
     return manifest
 
 
-def _check_names(care: Care, archive: zipfile.ZipFile, manifest: Manifest, file: Path) -> None:
+def _check_names(
+    care: "SqliteCare", archive: zipfile.ZipFile, manifest: Manifest, file: Path
+) -> None:
     """Only names that a data folder has: nothing is ever written anywhere else."""
     names = [copied.name for copied in manifest.databases]
     if (
@@ -149,7 +156,7 @@ def _check_names(care: Care, archive: zipfile.ZipFile, manifest: Manifest, file:
 
 
 def take_out(
-    care: Care, archive: zipfile.ZipFile, file: Path, manifest: Manifest, folder: Path
+    care: "SqliteCare", archive: zipfile.ZipFile, file: Path, manifest: Manifest, folder: Path
 ) -> None:
     """Every database of a backup under its name in the folder, once all of them are verified."""
     free = shutil.disk_usage(folder).free
@@ -170,7 +177,7 @@ def take_out(
 
 
 def take_out_one(
-    care: Care, archive: zipfile.ZipFile, file: Path, copied: Copied, target: Path
+    care: "SqliteCare", archive: zipfile.ZipFile, file: Path, copied: Copied, target: Path
 ) -> None:
     with usable(target):
         make_folder(target.parent)
@@ -185,7 +192,7 @@ def take_out_one(
         raise _damaged(file, f"{copied.name} is not what was taken in")
 
 
-def check_whole(care: Care, file: Path, manifest: Manifest) -> None:
+def check_whole(care: "SqliteCare", file: Path, manifest: Manifest) -> None:
     """Reads what was written once more, before anybody relies on it."""
     with opened(care, file) as (archive, found):
         if found != manifest:

@@ -4,15 +4,20 @@ import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from everkept import __version__
 from everkept.app.care import archive
 from everkept.app.care.archive import Copied, Manifest
-from everkept.core.care import Care, Moment, Progress, Unsettled, refuse_if_unfinished
+from everkept.core.care import Progress, Unsettled
 from everkept.core.disk import new_file, usable
 from everkept.core.times import Clock, iso
 from everkept.errors import Conflict, InvalidInput, NotFound, StoreDamaged
 from everkept.values import Value
+
+if TYPE_CHECKING:  # only SQLite has files to care for
+    from everkept.engines.sqlite.care.copying import Moment
+    from everkept.engines.sqlite.care.keeper import SqliteCare
 
 ATTEMPTS = 20  # times that somebody may be moving a project just then
 
@@ -26,7 +31,7 @@ class Backup(Value):
 
 
 def back_up(
-    care: Care,
+    care: "SqliteCare",
     file: Path,
     clock: Clock,
     report: Progress,
@@ -47,7 +52,7 @@ def back_up(
             hint="--data-dir names another data folder.",
         )
     _check_target(folder, file, force=force)
-    refuse_if_unfinished(care)
+    care.refuse_if_unfinished()
     for _ in range(ATTEMPTS):
         try:
             made = write_backup(care, file, clock, report, force=force, with_damaged=with_damaged)
@@ -60,7 +65,7 @@ def back_up(
 
 
 def write_backup(
-    care: Care,
+    care: "SqliteCare",
     file: Path,
     clock: Clock,
     report: Progress,
@@ -89,7 +94,13 @@ class _Writing:
     """One backup in the making."""
 
     def __init__(
-        self, care: Care, scratch: Path, moment: Moment, report: Progress, *, with_damaged: bool
+        self,
+        care: "SqliteCare",
+        scratch: Path,
+        moment: "Moment",
+        report: Progress,
+        *,
+        with_damaged: bool,
     ) -> None:
         self._care = care
         self._scratch = scratch
@@ -101,7 +112,7 @@ class _Writing:
 
     def write(self, draft: Path, at: int) -> Manifest:
         with _new(draft) as target:
-            copies = [copy for name in self._moment.names if (copy := self._add(target, name))]
+            copies = [copy for name in self._moment.databases if (copy := self._add(target, name))]
             for name in self._moment.damaged:
                 self._damaged.append(name)
                 for each in (name, f"{name}-wal"):
@@ -131,7 +142,7 @@ class _Writing:
 
     def _reported(self) -> Progress:
         """Each database counts alike; within it, the pages do."""
-        steps, total = 100, len(self._moment.names)
+        steps, total = 100, len(self._moment.databases)
 
         def report(done: int, pages: int) -> None:
             self._report(self._done * steps + steps * done // max(pages, 1), total * steps)

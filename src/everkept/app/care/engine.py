@@ -1,13 +1,16 @@
 """Who cares for the files of an installation."""
 
 from shlex import quote
+from typing import TYPE_CHECKING
 
-from everkept.core.care import Care
 from everkept.errors import Refused
 from everkept.settings import Settings
 
+if TYPE_CHECKING:  # only SQLite has files to care for
+    from everkept.engines.sqlite.care.keeper import SqliteCare
 
-def care_of(settings: Settings) -> Care:
+
+def care_of(settings: Settings) -> "SqliteCare":
     """Raises Refused where the engine keeps no files."""
     if settings.deployment_mode == "embedded-memory":
         raise Refused(

@@ -2,14 +2,18 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from everkept.app.care.engine import care_of
 from everkept.core.care import DOCTOR_FIX as DOCTOR_FIX
-from everkept.core.care import FREE_SPACE, Care, Finding
+from everkept.core.care import FREE_SPACE, Finding
 from everkept.core.times import Clock
 from everkept.errors import EverkeptError, StorageFull
 from everkept.settings import Settings
 from everkept.values import Value
+
+if TYPE_CHECKING:  # only SQLite has files to care for
+    from everkept.engines.sqlite.care.keeper import SqliteCare
 
 
 class Patient(Value):
@@ -31,7 +35,7 @@ class Patient(Value):
         return settings.engine == "sqlite" and settings.deployment_mode != "embedded-memory"
 
     @property
-    def care(self) -> Care | None:
+    def care(self) -> "SqliteCare | None":
         """None where there are no files of ours."""
         return care_of(self.settings) if self.is_on_disk else None
 

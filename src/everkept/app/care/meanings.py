@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from everkept.app.care.findings import Finding, Patient
-from everkept.core.care import Care
 from everkept.core.ports import RecordStore
 from everkept.core.text import counted
 from everkept.errors import EverkeptError, ModelUnavailable
+
+if TYPE_CHECKING:  # only SQLite has files to care for
+    from everkept.engines.sqlite.care.keeper import SqliteCare
 
 CHECK = "search by meaning"
 SOON = 200  # texts that a running server embeds within a minute
@@ -43,7 +46,7 @@ def _fault() -> ModelUnavailable | None:
     return None
 
 
-def _queue(care: Care, model: str, *, can_embed: bool) -> Iterator[Finding]:
+def _queue(care: "SqliteCare", model: str, *, can_embed: bool) -> Iterator[Finding]:
     from everkept.app.embedded_kinds import EMBEDDED_KINDS
 
     waiting = care.waiting(model, EMBEDDED_KINDS)
@@ -69,13 +72,13 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _drained(care: Care, model: str) -> str:
+def _drained(care: "SqliteCare", model: str) -> str:
     done, failed = asyncio.run(_drain(care))
     did = f"gave {counted(done, 'text')} a vector of {model}"
     return f"{did}; left out: {' '.join(failed)}" if failed else did
 
 
-async def _drain(care: Care) -> tuple[int, list[str]]:
+async def _drain(care: "SqliteCare") -> tuple[int, list[str]]:
     """How many texts got theirs, and what kept other databases from it."""
     from everkept.app.embedded_kinds import EMBEDDED_KINDS
     from everkept.app.indexing import Indexer

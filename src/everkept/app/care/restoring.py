@@ -10,12 +10,13 @@ brings it to an end.
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from everkept.app.care import archive
 from everkept.app.care.archive import Manifest
 from everkept.app.care.backups import write_backup
 from everkept.app.past import EXCLUDED
-from everkept.core.care import Added, Care, Progress, refuse_if_unfinished
+from everkept.core.care import Added, Progress
 from everkept.core.homes import is_home
 from everkept.core.times import Clock, iso
 from everkept.errors import (
@@ -28,6 +29,9 @@ from everkept.errors import (
     Unavailable,
 )
 from everkept.values import Value
+
+if TYPE_CHECKING:  # only SQLite has files to care for
+    from everkept.engines.sqlite.care.keeper import SqliteCare
 
 DECISIONS = (EXCLUDED,)  # notes that say what is not to be stored
 
@@ -50,7 +54,7 @@ class Restored(Value):
 
 
 def restore(
-    care: Care,
+    care: "SqliteCare",
     file: Path,
     clock: Clock,
     report: Progress,
@@ -95,7 +99,7 @@ def restore(
     return Restored(manifest, kept, tuple(left), tuple(prepared.off), prepared.decisions_lost)
 
 
-def restore_project(care: Care, file: Path, name: str, clock: Clock) -> Added:
+def restore_project(care: "SqliteCare", file: Path, name: str, clock: Clock) -> Added:
     """One project of the backup beside those that are there. Raises InvalidInput for what is an
     account's alone: as a project, others would see it."""
     if is_home(name):
@@ -105,7 +109,7 @@ def restore_project(care: Care, file: Path, name: str, clock: Clock) -> Added:
             argument="--project",
             value=name,
         )
-    refuse_if_unfinished(care)
+    care.refuse_if_unfinished()
     with archive.opened(care, file) as (backup, manifest), care.stage() as stage:
         wanted = next((copied for copied in manifest.projects if copied.project == name), None)
         if wanted is None:
@@ -124,7 +128,7 @@ def restore_project(care: Care, file: Path, name: str, clock: Clock) -> Added:
         return care.add_project(stage / wanted.name, name, before, clock())
 
 
-def _is_empty(care: Care, *, replace: bool) -> bool:
+def _is_empty(care: "SqliteCare", *, replace: bool) -> bool:
     """Raises Refused where there is data, and it may not be replaced."""
     with care.locked() as live:
         is_empty = live.is_empty

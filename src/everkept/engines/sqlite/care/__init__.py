@@ -1,1 +1,1 @@
-"""Care for the files of a data folder: the port of it for SQLite."""
+"""Care for the files of a data folder."""

@@ -12,7 +12,7 @@ twice as long (0.46 against 0.26 seconds for 220 MB) for a file that is 5 % smal
 """
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,7 @@ from typing import Any, cast
 import apsw
 
 from everkept.core import disk
-from everkept.core.care import Progress, Unsettled
+from everkept.core.care import Owner, Progress, Unsettled
 from everkept.core.homes import is_home
 from everkept.core.projects import Status
 from everkept.engines.sqlite.connections import BusyHandler, transaction, translated
@@ -66,6 +66,18 @@ class Moment(Value, frozen=False):
     databases: dict[str, Connection] = field(default_factory=dict[str, Connection])
     damaged: dict[str, EverkeptError] = field(default_factory=dict[str, EverkeptError])
     projects: list[Kept] = field(default_factory=list[Kept])
+
+    @property
+    def owners(self) -> dict[str, Owner]:
+        """The project of each database, by the database's name."""
+        return owners_in(self.projects)
+
+    def copy(self, name: str, target: Path, report: Progress) -> None:
+        copy_to(self.databases[name], target, report)
+
+
+def owners_in(projects: Iterable[Kept]) -> dict[str, Owner]:
+    return {kept.path: Owner(kept.name, kept.status) for kept in projects}
 
 
 @contextmanager

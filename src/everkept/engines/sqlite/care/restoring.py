@@ -32,18 +32,24 @@ from everkept.engines.sqlite.sizes import usable
 
 
 class LockedFolder:
-    """The port over files that are locked."""
+    """A data folder in which no other process writes."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
 
     @property
     def is_empty(self) -> bool:
+        """Whether there is nothing that could be lost."""
         return self._live.is_empty
 
     def prepare(
         self, stage: Path, backup: Path, safety: Path | None, kept_notes: Sequence[str], at: int
     ) -> Prepared:
+        """Make the copies in the stage fit to replace the databases. The restore is unfinished
+        from now on.
+
+        Decisions since the backup stay: projects that are off, tokens, and notes with these keys.
+        """
         live, meta = self._live, stage / META
         leave_out_lost(meta)
         now = live.databases.get(META)
@@ -55,6 +61,7 @@ class LockedFolder:
         return Prepared(off, decisions_lost=now is None)
 
     def put(self, stage: Path, report: Progress) -> list[str]:
+        """Give each database its new content; return the files that cannot be removed yet."""
         live = self._live
         names = [*(kept.path for kept in _listed(stage)), USER, HISTORY]
         gone = [kept.path for kept in live.projects if kept.path not in names]
