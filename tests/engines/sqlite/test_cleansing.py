@@ -48,7 +48,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, *, most: int | None = None) -> list[i
 
 
 async def marks(store: SqliteStore) -> bool:
-    return await store._database.read(lambda db: cleansing.has_marks(db, 1_000_000))
+    return await store.database.read(lambda db: cleansing.has_marks(db, 1_000_000))
 
 
 SECRETS = [record_ref(f"{SECRET} {number}") for number in range(12)]

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from everkept.core.driving import driven
+from everkept.core.questions import CountLive
 from everkept.engines.sqlite import commit
 from everkept.engines.sqlite.connections import connect, create, transaction
 from everkept.engines.sqlite.inline import InlineDatabase
@@ -37,7 +38,7 @@ def write(path: Path, name: str) -> None:
 
 
 def entities(db: Connection) -> int:
-    return count(db).get("entity", 0)
+    return count(db, CountLive()).get("entity", 0)
 
 
 def test_a_file_at_rest_is_read_without_a_trace(path: Path, database: InlineDatabase) -> None:

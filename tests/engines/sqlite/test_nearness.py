@@ -163,7 +163,7 @@ async def test_vectors_without_signs_are_found_as_well(
     floats = directions(100)
     await store.commit(batch(*memories(100)))
     await embed(store, floats)
-    await store._database.write(lambda db: db.execute("UPDATE vectors SET code = NULL"))
+    await store.database.write(lambda db: db.execute("UPDATE vectors SET code = NULL"))
     for number in (3, 99):
         assert await near(other, floats[number], limit=1) == [f"m{number}"]
     assert sum(taken) == 100
@@ -197,7 +197,7 @@ async def test_a_filter_costs_a_handful_of_statements_at_most(
     await embed(store, floats)
     await near(store, floats[0])
     statements: list[str] = []
-    reading = store._database.read
+    reading = store.database.read
 
     async def counted(question, **how):  # type: ignore[no-untyped-def]
         def ask(db):  # type: ignore[no-untyped-def]
@@ -209,7 +209,7 @@ async def test_a_filter_costs_a_handful_of_statements_at_most(
 
         return await reading(ask, **how)
 
-    monkeypatch.setattr(store._database, "read", counted)
+    monkeypatch.setattr(store.database, "read", counted)
     for where in (
         Where(),
         Where(min_importance=0.99),
