@@ -271,14 +271,14 @@ def outgrow_file_limit(folder: str, project: str) -> None:
     asyncio.run(run())
 
 
-def crash_at_every_line(folder: str, operation: str) -> None:
-    """Runs an operation again and again, and dies one line later each time.
+def crash_at_lines(folder: str, operation: str, every: int) -> None:
+    """Runs an operation again and again, and dies so many lines later each time.
 
     Says after each crash what a start finds: forks share the loaded program, so that a hundred
     crashes take a few seconds.
     """
     template = Path(folder)
-    for line in range(1, 1_000):
+    for line in range(1, 1_000, every):
         copy = template.with_name(f"{template.name}-{line}")
         _copy_tree(template, copy)
         died = _forked(lambda copy=copy, line=line: _run_and_die(copy, operation, line))

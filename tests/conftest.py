@@ -81,6 +81,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
     return compare
 
 
+@pytest.fixture
+def thorough(request: pytest.FixtureRequest) -> bool:
+    """Whether the tests of this file run in full."""
+    return is_thorough(request.config, request.path)
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"

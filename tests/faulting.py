@@ -4,6 +4,8 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
+import pytest
+
 import postgresing
 import surrealing
 from everkept.core.ports import Library
@@ -12,7 +14,7 @@ from postgres_libraries import library_over as on_postgres
 from proxying import Direction
 from surreal_libraries import library_over as on_surreal
 
-KINDS = ("surreal-2", "surreal-3", "postgres")
+KINDS = (pytest.param("surreal-2", marks=pytest.mark.thorough), "surreal-3", "postgres")
 
 
 class Server(Protocol):

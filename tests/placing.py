@@ -1,10 +1,12 @@
 """Empty places on the servers that all tests of a process share, as settings name them."""
 
+import pytest
+
 import postgresing
 import surrealing
 
 POSTGRES = "postgres"
-SERVERS = ("server-2", "server-3", POSTGRES)
+SERVERS = (pytest.param("server-2", marks=pytest.mark.thorough), "server-3", POSTGRES)
 TITLES = {"server-2": "SurrealDB 2.", "server-3": "SurrealDB 3.", POSTGRES: "PostgreSQL 18."}
 
 

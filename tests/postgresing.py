@@ -44,7 +44,7 @@ from everkept.engines.postgres.schema import LAYOUT
 from postgres_actors import unprivileged
 
 PROGRAM = str(Path(__file__).with_name("postgres_actors.py"))
-PATIENCE = 30  # seconds; nothing takes that long unless it hangs
+PATIENCE = 60  # seconds; nothing takes that long unless it hangs
 USER = "postgres"
 ATTEMPTS = 5  # to find a port that nobody else takes meanwhile
 SETTINGS = (

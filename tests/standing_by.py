@@ -293,7 +293,7 @@ def _on_surreal(url: str, namespace: str) -> Library:
     from surrealing import PASSWORD, USER
 
     connection = SocketConnection(
-        url, namespace, Credentials(USER, PASSWORD), time_limit=1.0, connect_limit=1.0
+        url, namespace, Credentials(USER, PASSWORD), time_limit=3.0, connect_limit=3.0
     )
     return SurrealLibrary(connection, database="default", mode="local-server", place=url)
 
@@ -302,5 +302,5 @@ def _on_postgres(url: str, namespace: str) -> Library:
     from everkept.engines.postgres.library import PostgresLibrary
     from everkept.engines.postgres.schema import database
 
-    opened = database(url, namespace, time_limit=1.0, connect_limit=1.0)
+    opened = database(url, namespace, time_limit=3.0, connect_limit=3.0)
     return PostgresLibrary(opened, mode="local-server", place=url)

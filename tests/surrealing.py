@@ -32,7 +32,7 @@ import proxying
 from everkept.engines.surreal.connecting.sockets import Credentials, SocketConnection
 
 PROGRAM = str(Path(__file__).with_name("surreal_actors.py"))
-PATIENCE = 30  # seconds; nothing takes that long unless it hangs
+PATIENCE = 60  # seconds; nothing takes that long unless it hangs
 USER, PASSWORD = "root", "correct horse"
 # Versions, as parameters of a test.
 CORES = (pytest.param(2, marks=pytest.mark.thorough), 3)

@@ -170,8 +170,17 @@ def stopped(actor: Actor, how: int, after: int) -> tuple[list[int], str]:
     return seen, told
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("engine", ["surreal", "sqlite", "postgres"])
+@pytest.mark.parametrize(
+    ("engine", "how"),
+    [
+        ("surreal", signal.SIGKILL),
+        ("sqlite", signal.SIGINT),
+        ("postgres", signal.SIGKILL),
+        pytest.param("surreal", signal.SIGINT, marks=pytest.mark.thorough),
+        pytest.param("sqlite", signal.SIGKILL, marks=pytest.mark.thorough),
+        pytest.param("postgres", signal.SIGINT, marks=pytest.mark.thorough),
+    ],
+)
 def test_a_copy_that_was_stopped_goes_on_where_it_was(
     everkept: Run,
     data: Path,

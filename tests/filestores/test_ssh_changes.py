@@ -5,6 +5,7 @@ import itertools
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,36 +23,39 @@ DEEP: Tree = {"deep": None, "deep/er": None}
 pytestmark = pytest.mark.parametrize("kind", REMOTE)
 
 
-@pytest.mark.parametrize(
-    ("name", "told", "stages"),
-    [
-        ("write", {"path": "x.md", "data": NEW.decode()}, [BEFORE | {"x.md": NEW}]),
-        (
-            "write",
-            {"path": "deep/er/y.md", "data": NEW.decode()},
-            [BEFORE | {"deep": None}, BEFORE | DEEP, BEFORE | DEEP | {"deep/er/y.md": NEW}],
-        ),
-        ("append", {"path": "x.md", "data": NEW.decode()}, [BEFORE | {"x.md": OLD + NEW}]),
-        # What is appended may be there in part: here the file alone.
-        (
-            "append",
-            {"path": "y.md", "data": NEW.decode()},
-            [BEFORE | {"y.md": b""}, BEFORE | {"y.md": NEW}],
-        ),
-        ("rename", {"path": "x.md", "to": "y.md"}, [WITHOUT_X | {"y.md": OLD}]),
-        (
-            "rename",
-            {"path": "x.md", "to": "deep/er/y.md"},
-            [BEFORE | {"deep": None}, BEFORE | DEEP, WITHOUT_X | DEEP | {"deep/er/y.md": OLD}],
-        ),
-        ("remove", {"path": "x.md"}, [WITHOUT_X]),
-        ("remove", {"path": "full"}, [{"x.md": OLD}]),
-    ],
-    ids=[
-        *("write", "write a new one", "append", "append to a new one"),
-        *("rename", "rename into a new folder", "remove a file", "remove a folder"),
-    ],
-)
+CHANGES = {
+    "write": ("write", {"path": "x.md", "data": NEW.decode()}, [BEFORE | {"x.md": NEW}]),
+    "write a new one": (
+        "write",
+        {"path": "deep/er/y.md", "data": NEW.decode()},
+        [BEFORE | {"deep": None}, BEFORE | DEEP, BEFORE | DEEP | {"deep/er/y.md": NEW}],
+    ),
+    "append": ("append", {"path": "x.md", "data": NEW.decode()}, [BEFORE | {"x.md": OLD + NEW}]),
+    # What is appended may be there in part: here the file alone.
+    "append to a new one": (
+        "append",
+        {"path": "y.md", "data": NEW.decode()},
+        [BEFORE | {"y.md": b""}, BEFORE | {"y.md": NEW}],
+    ),
+    "rename": ("rename", {"path": "x.md", "to": "y.md"}, [WITHOUT_X | {"y.md": OLD}]),
+    "rename into a new folder": (
+        "rename",
+        {"path": "x.md", "to": "deep/er/y.md"},
+        [BEFORE | {"deep": None}, BEFORE | DEEP, WITHOUT_X | DEEP | {"deep/er/y.md": OLD}],
+    ),
+    "remove a file": ("remove", {"path": "x.md"}, [WITHOUT_X]),
+    "remove a folder": ("remove", {"path": "full"}, [{"x.md": OLD}]),
+}
+# One that makes a file and one that takes files away; each takes seconds.
+QUICK = {"write", "remove a file"}
+
+
+def parameter(name: str) -> Any:
+    marks = [] if name in QUICK else [pytest.mark.thorough]
+    return pytest.param(*CHANGES[name], marks=marks, id=name)
+
+
+@pytest.mark.parametrize(("name", "told", "stages"), [parameter(name) for name in CHANGES])
 async def test_a_process_that_dies_before_any_request_leaves_the_old_or_the_new(
     kind: str, tmp_path: Path, name: str, told: dict[str, str], stages: list[Tree]
 ) -> None:

@@ -31,6 +31,7 @@ async def test_a_lock_whose_taker_dies_before_any_request_is_taken_over(files: F
     assert lives > 10
 
 
+@pytest.mark.thorough
 async def test_a_takeover_that_dies_before_any_request_is_taken_over(files: Filing) -> None:
     with acting("filing_actors:crash_when_told", files.way) as mortal:
         claim = await left_by_the_dead(files, mortal)

@@ -37,7 +37,9 @@ STEMS = {"Router": "routing", "Sorter": "sorts", "Cache": "caching"}
 
 
 # Both dialects and both ways to SurrealDB, and PostgreSQL; SQLite has the tests of each command.
-@pytest.mark.parametrize("engine", ["embedded-file", "server-3", "postgres"])
+@pytest.mark.parametrize(
+    "engine", [pytest.param("embedded-file", marks=pytest.mark.thorough), "server-3", "postgres"]
+)
 def test_commands_work_on_what_a_server_has_left(engine: str, tmp_path: Path) -> None:
     at = place(engine, tmp_path / "place")
     with at.serving() as server:

@@ -176,32 +176,38 @@ async def test_deleting_beside_an_archiving_process_leaves_no_file(
     assert files(folder) == []
 
 
-def after_each_crash(folder: Path, operation: str) -> list[dict[str, Any]]:
-    descriptions = Actor("crash_at_every_line", folder, operation).finish()
-    assert len(descriptions) > 20
+@pytest.fixture
+def every(thorough: bool) -> int:
+    """How many lines lie between two crashes; each takes a tenth of a second."""
+    return 1 if thorough else 4
+
+
+def after_each_crash(folder: Path, operation: str, every: int) -> list[dict[str, Any]]:
+    descriptions = Actor("crash_at_lines", folder, operation, every).finish()
+    assert len(descriptions) > 20 // every
     assert [told["problems"] for told in descriptions if told["problems"]] == []
     assert {told["unfinished"] for told in descriptions} == {0}
     return descriptions
 
 
 async def test_a_crash_while_a_project_is_made_leaves_it_whole_or_not_at_all(
-    library: SqliteLibrary, folder: Path
+    library: SqliteLibrary, folder: Path, every: int
 ) -> None:
     await library.delete("project")
     await library.close()
-    seen = after_each_crash(folder, "create")
+    seen = after_each_crash(folder, "create", every)
     assert {tuple(told["projects"]) for told in seen} == {(), ("made",)}
     assert all(told["files"] == ["projects"] * len(told["projects"]) for told in seen)
 
 
 @pytest.mark.parametrize("operation", ["archive", "restore"])
 async def test_a_crash_while_a_project_moves_leaves_it_on_one_side_with_everything_in_it(
-    library: SqliteLibrary, folder: Path, operation: str
+    library: SqliteLibrary, folder: Path, operation: str, every: int
 ) -> None:
     if operation == "restore":
         await library.archive("project")
     await library.close()
-    seen = after_each_crash(folder, operation)
+    seen = after_each_crash(folder, operation, every)
     assert {told["projects"]["project"] for told in seen} == {"active", "archived"}
     assert [told["records"] for told in seen] == [["kept"]] * len(seen)
     sides = {"active": ["projects"], "archived": ["archive"]}
@@ -210,7 +216,7 @@ async def test_a_crash_while_a_project_moves_leaves_it_on_one_side_with_everythi
 
 @pytest.mark.parametrize("archived", [False, True])
 async def test_a_crash_while_a_project_is_deleted_leaves_it_whole_or_not_at_all(
-    library: SqliteLibrary, folder: Path, *, archived: bool
+    library: SqliteLibrary, folder: Path, every: int, *, archived: bool
 ) -> None:
     if archived:
         await library.archive("project")
@@ -218,7 +224,7 @@ async def test_a_crash_while_a_project_is_deleted_leaves_it_whole_or_not_at_all(
     side = "archive" if archived else "projects"
     outcomes = {
         (*told["projects"], *told["records"], *told["files"])
-        for told in after_each_crash(folder, "delete")
+        for told in after_each_crash(folder, "delete", every)
     }
     assert outcomes == {(), ("project", "kept", side)}
 
@@ -372,7 +378,7 @@ def only_file(folder: Path) -> Path:
 
 @pytest.mark.parametrize("archived", [False, True])
 async def test_a_file_that_is_gone_for_good_is_told_so(
-    library: SqliteLibrary, folder: Path, *, archived: bool
+    library: SqliteLibrary, folder: Path, every: int, *, archived: bool
 ) -> None:
     if archived:
         await library.archive("project")
@@ -390,7 +396,7 @@ async def test_a_file_that_is_gone_for_good_is_told_so(
 
 @pytest.mark.parametrize("archived", [False, True])
 async def test_the_error_of_a_damaged_file_names_its_project(
-    library: SqliteLibrary, folder: Path, *, archived: bool
+    library: SqliteLibrary, folder: Path, every: int, *, archived: bool
 ) -> None:
     if archived:
         await library.archive("project")
