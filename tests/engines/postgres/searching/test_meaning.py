@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everkept.core.ports import Embedded
+from everkept.core.questions import CountVectors, FindUnembedded, GetVectors
 from everkept.engines.postgres.searching.halves import halves_from, halves_to
 from everkept.engines.postgres.searching.meaning import (
     forget_vectors,
@@ -22,7 +23,10 @@ def moves(tables: Tables) -> int:
 
 
 def waiting(tables: Tables, model: str = MODEL, limit: int = 10) -> list[str]:
-    return [r.id for r in unembedded(tables.cursor, tables.store, model, ["memory"], limit)]
+    return [
+        r.id
+        for r in unembedded(tables.cursor, tables.store, FindUnembedded(model, ["memory"], limit))
+    ]
 
 
 def put(tables: Tables, *ids: str, model: str = MODEL) -> int:
@@ -52,8 +56,8 @@ def test_a_record_has_a_vector_of_one_model(tables: Tables) -> None:
     tables.add(said("a"))
     put(tables, "a", model="older")
     put(tables, "a")
-    assert vectors(tables.cursor, tables.store, "older", ["a"]) == {}
-    assert vectors(tables.cursor, tables.store, MODEL, ["a"]).keys() == {"a"}
+    assert vectors(tables.cursor, tables.store, GetVectors("older", ["a"])) == {}
+    assert vectors(tables.cursor, tables.store, GetVectors(MODEL, ["a"])).keys() == {"a"}
 
 
 def test_the_newest_wait_first_whatever_they_have_instead(tables: Tables) -> None:
@@ -64,7 +68,7 @@ def test_the_newest_wait_first_whatever_they_have_instead(tables: Tables) -> Non
     assert waiting(tables) == ["g", "f", "e", "d", "b", "a"]
     assert waiting(tables, limit=3) == ["g", "f", "e"]
     assert waiting(tables, "older") == ["g", "e", "d", "c", "b"]
-    assert vector_counts(tables.cursor, tables.store, MODEL, ["memory"]) == (1, 6)
+    assert vector_counts(tables.cursor, tables.store, CountVectors(MODEL, ["memory"])) == (1, 6)
 
 
 def test_who_has_a_vector_and_lost_its_text_waits_for_no_other(tables: Tables) -> None:
@@ -72,8 +76,8 @@ def test_who_has_a_vector_and_lost_its_text_waits_for_no_other(tables: Tables) -
     assert waiting(tables) == []
     put(tables, "a")
     assert waiting(tables, "another") == []
-    assert vector_counts(tables.cursor, tables.store, MODEL, ["memory"]) == (1, 0)
-    assert vector_counts(tables.cursor, tables.store, "another", ["memory"]) == (0, 0)
+    assert vector_counts(tables.cursor, tables.store, CountVectors(MODEL, ["memory"])) == (1, 0)
+    assert vector_counts(tables.cursor, tables.store, CountVectors("another", ["memory"])) == (0, 0)
 
 
 def test_the_queue_is_read_from_its_index(tables: Tables) -> None:
@@ -104,7 +108,7 @@ def test_ids_of_any_characters_have_vectors(tables: Tables) -> None:
     name = "a\0b\x01'%s"
     tables.add(said("text", id=name))
     assert put(tables, name, model="100%'s") == 1
-    assert vectors(tables.cursor, tables.store, "100%'s", [name]).keys() == {name}
+    assert vectors(tables.cursor, tables.store, GetVectors("100%'s", [name])).keys() == {name}
 
 
 @settings(deadline=None)
