@@ -1,12 +1,9 @@
 """A part of a graph: records, the children of each, and the links between them, as plain rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from everkept.core.records import Link, Record, Where
-
-if TYPE_CHECKING:
-    from everkept.core.store import RecordStore
+from everkept.core.records import Link, Record
 
 T = TypeVar("T")
 
@@ -71,26 +68,6 @@ class Subgraph(NamedTuple):
     nodes: list[Node]
     edges: list[Edge]
     has_more: bool = False
-
-
-async def ask_for_subgraph(store: "RecordStore", wanted: Selection) -> Subgraph:
-    """Answer `ReadSubgraph` by four other questions."""
-    kind = wanted.kind
-    if wanted.ids is None:
-        where = Where(kinds=(kind,))
-        records = await store.scan(
-            where, order=wanted.order, after=wanted.after, limit=wanted.looked_for
-        )
-    else:
-        records = [record for record in await store.get(wanted.ids) if record.kind == kind]
-    records, has_more = cut(wanted, records)
-    ids = [record.id for record in records]
-    if not ids:
-        return Subgraph([], [], has_more)
-    children = await store.scan(Where(kinds=(wanted.leaf_kind,), parents=tuple(ids)))
-    links = await store.links(ids, direction=wanted.direction, sources=(kind,))
-    others = await store.get(other_ends(records, links))
-    return assemble(records, children, links, others, has_more=has_more)
 
 
 def cut(wanted: Selection, found: Sequence[T]) -> tuple[Sequence[T], bool]:

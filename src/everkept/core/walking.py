@@ -1,10 +1,9 @@
 """Walks from record to record along their links."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import islice
 from typing import Literal
 
-from everkept.core.questions import FindLinks
 from everkept.core.records import Link
 from everkept.values import Value
 
@@ -31,30 +30,6 @@ class Sources(Value):
 
     counts: Mapping[str, int]
     links: list[Link]
-
-
-async def hop_by_hop(
-    ask: Callable[[FindLinks], Awaitable[list[Link]]],
-    ids: Sequence[str],
-    hops: Hops,
-    *,
-    fits: Callable[[Link], bool] | None = None,
-) -> list[list[Link]]:
-    """Answer `WalkLinks` by a question for each hop; go only along links that fit."""
-    walked: list[list[Link]] = []
-    seen, met, edge = set(ids), set[str](), list(ids)
-    for _ in range(hops.count):
-        if not edge:
-            break
-        found = await ask(FindLinks(edge, hops.direction, hops.sources, hops.limit))
-        new = [x for x in found if x.id not in met and (fits is None or fits(x))]
-        if not new:
-            break
-        walked.append(new)
-        met.update(link.id for link in new)
-        edge = beyond(new, seen, hops.width)
-        seen.update(edge)
-    return walked
 
 
 def sources_in(links: Sequence[Link], limit: int) -> Sources:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
 from everkept.core import questions
+from everkept.core.fallback_answers import ask_for_subgraph, hop_by_hop
 from everkept.core.fitting import fits, hears
 from everkept.core.matching import Fields, fields_of, heard, matches, score
 from everkept.core.records import (
@@ -19,9 +20,9 @@ from everkept.core.records import (
 )
 from everkept.core.store import Answers, TableStore, Upkeeps
 from everkept.core.stored import Access, Purged, Tally
-from everkept.core.subgraphs import Subgraph, ask_for_subgraph
+from everkept.core.subgraphs import Subgraph
 from everkept.core.times import Clock, now
-from everkept.core.walking import Sources, hop_by_hop, sources_in
+from everkept.core.walking import Sources, sources_in
 from everkept.engines.memory.contents import Contents
 from everkept.engines.memory.meaning import Meaning
 from everkept.engines.memory.redacting import rewrite

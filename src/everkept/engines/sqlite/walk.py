@@ -3,9 +3,10 @@
 from itertools import islice
 
 from everkept.core.driving import driven
+from everkept.core.fallback_answers import hop_by_hop
 from everkept.core.questions import CountSources, FindLinks, WalkLinks
 from everkept.core.records import Link
-from everkept.core.walking import Sources, hop_by_hop
+from everkept.core.walking import Sources
 from everkept.engines.sqlite import queries
 from everkept.engines.sqlite.filters import conditions
 from everkept.engines.sqlite.rows import LINK_COLUMNS, link_from, listed

@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Callable
 from typing import ClassVar, TypeVar
 
 from everkept.core import questions
+from everkept.core.fallback_answers import ask_for_subgraph, hop_by_hop
 from everkept.core.records import Batch, Change, Link
 from everkept.core.store import Answers, TableStore, Upkeeps
 from everkept.core.stored import Purged
-from everkept.core.subgraphs import Subgraph, ask_for_subgraph
+from everkept.core.subgraphs import Subgraph
 from everkept.core.times import Clock, now
-from everkept.core.walking import Sources, hop_by_hop, sources_in
+from everkept.core.walking import Sources, sources_in
 from everkept.engines.surreal.connecting.connection import Connection
 from everkept.engines.surreal.records import (
     checking,

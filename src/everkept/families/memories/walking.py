@@ -5,11 +5,12 @@ from collections.abc import Sequence, Set
 from typing import Literal
 
 from everkept.core.entities import ENTITY, candidates
+from everkept.core.fallback_answers import hop_by_hop
 from everkept.core.ports import Access, AccessBook, Direction, RecordStore
 from everkept.core.records import SESSION_SCOPE, Link, Record, Where
 from everkept.core.text import normalised
 from everkept.core.touching import touched
-from everkept.core.walking import Hops, at, beyond, hop_by_hop
+from everkept.core.walking import Hops, at, beyond
 from everkept.families.memories.model import (
     MEMORY,
     GraphEntity,

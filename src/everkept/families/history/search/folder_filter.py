@@ -85,7 +85,7 @@ class Discreet(TableStore):
         return [link for link in found if link.source in known and link.target in known]
 
     def _walk_links(self, question: questions.WalkLinks) -> "Awaitable[list[list[Link]]]":
-        from everkept.core.walking import hop_by_hop
+        from everkept.core.fallback_answers import hop_by_hop
 
         return hop_by_hop(self.ask, question.ids, question.hops)
 
