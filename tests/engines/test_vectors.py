@@ -145,6 +145,7 @@ def test_of_equally_near_ones_the_smaller_keys_come_first() -> None:
     assert index.nearest(directions(1, 4)[0], 3, disk.fetch)[0].tolist() == [1, 3, 5]
 
 
+@pytest.mark.thorough
 def test_a_hundred_thousand_vectors_are_found_nearly_as_well_as_by_comparing_all() -> None:
     chance = np.random.default_rng(11)
     topics = chance.standard_normal((2_000, DIMENSIONS), dtype=np.float32)

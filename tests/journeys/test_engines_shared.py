@@ -38,7 +38,12 @@ STEMS = {"Router": "routing", "Sorter": "sorts", "Cache": "caching"}
 
 # Both dialects and both ways to SurrealDB, and PostgreSQL; SQLite has the tests of each command.
 @pytest.mark.parametrize(
-    "engine", [pytest.param("embedded-file", marks=pytest.mark.thorough), "server-3", "postgres"]
+    "engine",
+    [
+        pytest.param("embedded-file", marks=pytest.mark.thorough),
+        pytest.param("server-3", marks=pytest.mark.thorough),
+        "postgres",
+    ],
 )
 def test_commands_work_on_what_a_server_has_left(engine: str, tmp_path: Path) -> None:
     at = place(engine, tmp_path / "place")
@@ -69,6 +74,7 @@ def listed(at: Place) -> list[str]:
     return sorted(memory["content"] for memory in found)
 
 
+@pytest.mark.thorough
 def test_what_goes_round_all_engines_comes_back_as_it_was(tmp_path: Path) -> None:
     namespace = fresh_namespace()
     at = place(REFERENCE, tmp_path / "begun")

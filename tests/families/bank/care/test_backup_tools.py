@@ -341,6 +341,7 @@ async def test_a_bank_on_another_machine_is_backed_up_there_and_restored(tmp_pat
         assert kept == [made["id"], answer["preRestoreBackupPath"].rpartition("/")[2]]
 
 
+@pytest.mark.thorough
 async def test_ten_thousand_files_and_a_large_one_are_copied_with_progress(tmp_path: Path) -> None:
     async with backing_up(tmp_path) as bank:
         for number in range(10_000):

@@ -404,6 +404,7 @@ async def test_content_that_is_too_long_is_refused_with_the_limit(bank: Banking)
     assert "big.md" not in bank.names()
 
 
+@pytest.mark.thorough
 async def test_a_file_of_50_mb_is_written_read_by_lines_and_replaced(bank: Banking) -> None:
     line = "a line of a very long file in the bank\n"
     count = 50_000_000 // len(line)
