@@ -129,9 +129,19 @@ class Server:
         psutil.Process(self.pid).resume()
 
     async def close(self) -> None:
-        for connection in self._connections:
-            await connection.close()
+        await self.disconnect()
         await self.kill()
+
+    async def disconnect(self) -> None:
+        """Close every connection that was opened by it."""
+        connections, self._connections = self._connections, []
+        for connection in connections:
+            await connection.close()
+
+    async def empty(self, namespace: str) -> None:
+        """Leave nothing of a namespace, and no connection."""
+        await self.connection(namespace).run("default", f"REMOVE NAMESPACE IF EXISTS {namespace}")
+        await self.disconnect()
 
     def _running(self) -> "subprocess.Popen[str]":
         assert self._process is not None, "it was killed"

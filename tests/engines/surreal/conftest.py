@@ -1,6 +1,8 @@
 """Servers of both versions of SurrealDB."""
 
+import atexit
 from collections.abc import AsyncGenerator
+from functools import cache
 
 import pytest
 
@@ -13,6 +15,22 @@ async def server(request: pytest.FixtureRequest) -> AsyncGenerator[Server, None]
     """One of its own, in memory."""
     async with served(request.param) as server:
         yield server
+
+
+@cache
+def lasting(core: int) -> Server:
+    server = Server(core)
+    server.start()
+    atexit.register(server.stop)
+    return server
+
+
+@pytest.fixture(params=CORES, ids="core{}".format)
+async def warm(request: pytest.FixtureRequest) -> AsyncGenerator[Server, None]:
+    """One for all tests that do nothing bad to it; each finds the namespace `memory` empty."""
+    server = lasting(request.param)
+    yield server
+    await server.empty("memory")
 
 
 @pytest.fixture(params=CORES, ids="core{}".format)
