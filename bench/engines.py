@@ -33,7 +33,7 @@ from everkept.core.times import now
 from everkept.core.walking import Hops
 from everkept.language.words import parse_query
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 SIZES = (1_000, 5_000, 20_000)
 QUICK_SIZES = (500,)
@@ -275,7 +275,7 @@ async def _served(
 ) -> AsyncGenerator[tuple[Callable[[], Library], int], None]:
     from everkept.engines.surreal.connecting.sockets import Credentials, SocketConnection
     from everkept.engines.surreal.library import SurrealLibrary
-    from surrealing import PASSWORD, USER, served
+    from surreal_server import PASSWORD, USER, served
 
     async with served(core=core, folder=folder) as server:
 
@@ -291,7 +291,7 @@ async def _served(
 @asynccontextmanager
 async def _postgres() -> AsyncGenerator[tuple[Callable[[], Library], int], None]:
     from everkept.engines.postgres.library import PostgresLibrary
-    from postgresing import served
+    from postgres_server import served
 
     async with served(settings=("fsync=on",)) as server:
 

@@ -21,7 +21,7 @@ import psycopg
 
 import page
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 QUESTIONS = 200
 WORDS = 2_000
@@ -163,7 +163,7 @@ def _measured(url: str, *, apart: bool, projects: int, records: int) -> dict[str
         row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
         assert row is not None
         figures["Disk, MB"] = row[0] / 1e6
-    from postgresing import BINARIES
+    from postgres_server import BINARIES
 
     started = time.perf_counter()
     command = [BINARIES / "pg_dump", "-f", os.devnull, url]
@@ -177,7 +177,7 @@ def main() -> None:
     parser.add_argument("--projects", type=int, default=1_000)
     parser.add_argument("--records", type=int, default=100)
     given = parser.parse_args()
-    from postgresing import shared
+    from postgres_server import shared
 
     server, results = shared(), list[dict[str, float]]()
     for apart in (True, False):

@@ -25,10 +25,10 @@ from urllib.parse import urlsplit
 
 import page
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from engines import Texts
-from serving import META, MODERN, http_server, last_message
+from server_processes import META, MODERN, http_server, last_message
 
 CLIENTS = (1, 2, 4, 8, 16, 32)
 SERVERS = (1, 3)
@@ -124,7 +124,7 @@ def _database(engine: str, folder: Path) -> Generator[list[object], None, None]:
     if engine == "sqlite":
         yield []
         return
-    from postgresing import Server
+    from postgres_server import Server
 
     server = Server(settings=("fsync=on",))
     server.start()

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from setting_up import PROJECT, Checkout, scratch_checkout
+from scratch_checkout import PROJECT, Checkout, scratch_checkout
 
 # Builds an editable wheel with the standard library alone.
 BACKEND = """

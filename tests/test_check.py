@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from setting_up import PROJECT
+from scratch_checkout import PROJECT
 
 KEEPS_BYTECODE = """
 import os

@@ -24,7 +24,7 @@ from everkept.first_answers import (
 )
 from everkept.settings.sources import OTHER_VARIABLES
 from everkept.transports.answer_check import keep
-from serving import HANG, INITIALIZE, META, StdioServer, command, environment, stdio_server
+from server_processes import HANG, INITIALIZE, META, StdioServer, command, environment, stdio_server
 
 MODERN_LIST = {"jsonrpc": "2.0", "id": 5, "method": "tools/list", "params": {"_meta": META}}
 HELLO = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}

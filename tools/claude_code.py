@@ -186,7 +186,7 @@ def _be_given_back_what_was_decided(claude: Claude, model: StandIn) -> None:
 
 def _put_a_server_behind(claude: Claude) -> None:
     """A gateway's file where the plugin looks for one, in front of a server of the tests."""
-    program = CHECKOUT / "tests" / "episodic_actor.py"
+    program = CHECKOUT / "tests" / "support" / "episodic_server.py"
     tool = {
         "name": BEHIND,
         "description": "Searches past conversations",

@@ -26,7 +26,7 @@ from inspecting import Inspection, calling, inspect, serve, server, started, tok
 from mcpb import bundled
 from node_tools import CHECKOUT, Failed, Missing, Node, find_node, install, say
 
-FIXTURES = CHECKOUT / "tests" / "conformance_server.py"
+FIXTURES = CHECKOUT / "tests" / "support" / "conformance_server.py"
 EXPECTED_FAILURES = CHECKOUT / "tests" / "clients" / "expected-failures-2026-07-28.yml"
 
 

@@ -26,7 +26,7 @@ from everkept.app.access_log import (
 from everkept.core.locks import FileLock
 from everkept.errors import Conflict, StorageFull, Unavailable
 from everkept.values import replace
-from making import DAY_ONE, MILLISECOND
+from records import DAY_ONE, MILLISECOND
 
 READ = Access("1", DAY_ONE, "anna", False, "test 1", "192.0.2.1", "search_nodes", "p", 3, "ok")
 TEXTS = st.text(st.characters(), max_size=20)

@@ -1,7 +1,7 @@
 from everkept.app.accesses import BatchedAccesses
 from everkept.core.ports import Access
 from everkept.engines.memory.store import MemoryStore
-from making import DAY_ONE, batch, memory
+from records import DAY_ONE, batch, memory
 
 
 async def test_counts_are_known_at_once_and_stored_at_the_end() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from calling import Client
 from everkept.app.app import App
 from everkept.embedders.hashing import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import NotFound, ReadOnly, Refused
 from everkept.settings import load
 from everkept.tools.tool import Effect
+from tool_calls import Client
 
 # A token of the usual encodings is some four characters of a schema.
 CHARACTERS_A_TOKEN = 4.6  # counted with cl100k, for lists of tools; in prose it is more

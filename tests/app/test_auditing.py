@@ -16,7 +16,7 @@ from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NotFound, ProjectOff
 from everkept.families.memories.identity import text_key
 from everkept.values import replace
-from making import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
+from records import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
 
 BODY = "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3c"
 TOKEN = "gh" + "p_" + BODY

@@ -61,7 +61,7 @@ async def test_programs_that_write_at_once_lose_nothing_and_tell_nothing_twice(
         actors = [
             running.enter_context(
                 acting(
-                    "mirroring_actors:write_entities",
+                    "mirror_actors:write_entities",
                     tmp_path / "data",
                     home,
                     toolsets,

@@ -11,7 +11,7 @@ from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import ProjectArchived, ProjectOff
 from everkept.families.bank.banks import Bank
 from everkept.filestores.finding import Files
-from making import batch, entity
+from records import batch, entity
 
 
 @pytest.fixture

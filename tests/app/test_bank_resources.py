@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from banking import Banking, bank_in
 from everkept.app.bank_resources import MOST_READ, BankResources
 from everkept.app.resources import AllResources, Watcher
 from everkept.core.files import FileInfo
 from everkept.core.sessions import Session
 from everkept.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
 from everkept.families.bank.banks import Banks
+from memory_bank import Banking, bank_in
 
 PATIENCE = 60  # seconds; only a hang takes as long
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from caring import filled
+from data_folders import filled
 from everkept.app.emptiness import empty_library
 from everkept.settings import load
 from everkept.values import replace

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from database_places import SERVERS, named
 from everkept.app.engines import Left, left_elsewhere, make_library, standby_of, typed
 from everkept.core.extras import install_hint
 from everkept.core.times import now
@@ -15,9 +16,8 @@ from everkept.engines.standby.journal.acts import SetNote
 from everkept.engines.standby.journal.journal import Journal
 from everkept.errors import StoreAway
 from everkept.settings import Settings, load
-from placing import SERVERS, named
-from serving import INITIALIZE
-from surrealing import PASSWORD
+from server_processes import INITIALIZE
+from surreal_server import PASSWORD
 
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens
 OF_FILES, OF_FOLDERS = (0o600, 0o700) if os.name == "posix" else (0o666, 0o777)

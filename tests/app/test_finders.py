@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from assistant import Assistant, Time
+from bank_search import Searched, searched_in
 from everkept.app.finders import NAMED, BankFinder, GraphFinder, MemoryFinder
 from everkept.app.projects import ProjectRule
 from everkept.core.ports import Library
@@ -12,8 +14,6 @@ from everkept.core.sessions import Call, Session
 from everkept.errors import NotFound
 from everkept.families.graph.toolset import GraphTools
 from everkept.tools.toolset import Toolset
-from remembering import Assistant, Time
-from searching import Searched, searched_in
 
 MEANING: tuple[SearchType, ...] = ("semantic",)
 RELATIONS: tuple[SearchType, ...] = ("graph", "semantic")

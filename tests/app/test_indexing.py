@@ -15,7 +15,7 @@ from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import ModelUnavailable
-from making import batch, memory
+from records import batch, memory
 
 KINDS = ("memory",)
 PATIENCE = 60  # seconds; only a hang takes as long

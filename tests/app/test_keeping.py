@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from calling import Client
+from conversations import tell
 from everkept.app.accesses import BatchedAccesses
 from everkept.app.app import App
 from everkept.app.indexing import Indexer
@@ -21,8 +21,8 @@ from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NotFound, StoreDamaged
 from everkept.settings import load
-from making import DAY_ONE, batch, memory
-from telling import tell
+from records import DAY_ONE, batch, memory
+from tool_calls import Client
 
 PATIENCE = 60  # seconds; only a hang takes as long
 

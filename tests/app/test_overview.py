@@ -1,5 +1,7 @@
 from pathlib import Path
 
+from conversations import tell
+from database_places import named
 from everkept.app.app import App
 from everkept.app.engines import make_library
 from everkept.app.overview import WEEKS, Overview, Share
@@ -8,9 +10,7 @@ from everkept.core.records import Delete
 from everkept.embedders.hashing import HashingEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.settings import load
-from making import DAY_ONE, batch, entity, memory
-from placing import named
-from telling import tell
+from records import DAY_ONE, batch, entity, memory
 
 DAY = 86_400_000_000
 

@@ -14,8 +14,8 @@ from everkept.core.sessions import Call, Session
 from everkept.core.times import now
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NoActiveProject, NotFound, ProjectArchived, ProjectOff
-from making import batch, entity
 from processes import acting
+from records import batch, entity
 
 
 @pytest.fixture

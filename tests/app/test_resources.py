@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from calling import Client
 from everkept.app.app import App
 from everkept.app.resources import CURRENT_GRAPH, project_uri
 from everkept.core.accounts import Account
@@ -13,7 +12,8 @@ from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import NoActiveProject, NotFound, ProjectOff
 from everkept.families.memories.resources import PREFERENCES, STATUS
 from everkept.settings import load
-from standing_by import standing_by
+from standby import standing_by
+from tool_calls import Client
 
 PATIENCE = 60  # seconds; only a hang takes as long
 

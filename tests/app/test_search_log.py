@@ -7,7 +7,7 @@ from everkept.core.searching import Search
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import StoreBusy
 from everkept.values import replace
-from making import DAY_ONE
+from records import DAY_ONE
 
 
 def asked(query: str, at: int = DAY_ONE, session: str | None = None) -> Search:

@@ -5,7 +5,7 @@ from everkept.app.peering.roster import Roster
 from everkept.app.team import Team, team
 from everkept.core.peers import Peer
 from everkept.engines.memory.library import MemoryLibrary
-from making import DAY_ONE
+from records import DAY_ONE
 
 
 def accounts() -> Accounts:

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from calling import Client
 from everkept.app.app import App
 from everkept.app.closing import Closing
 from everkept.app.engines import Standby
@@ -26,8 +25,9 @@ from everkept.families.memories.fading import FADING
 from everkept.families.memories.new_memory import HOOKS
 from everkept.families.memories.sessions import CLOSING
 from everkept.settings import load
-from making import DAY_ONE, batch, entity, link, note, record_ref
-from standing_by import Standing, standing_by
+from records import DAY_ONE, batch, entity, link, note, record_ref
+from standby import Standing, standing_by
+from tool_calls import Client
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from everkept.engines.standby.journal.journal import Journal
 from everkept.errors import NotFound, Refused
 from everkept.settings import Settings, load
 from everkept.values import replace
-from making import DAY_ONE, batch, entity, memory
+from records import DAY_ONE, batch, entity, memory
 
 SHOP = Project("id-shop", "shop", "", "active", DAY_ONE, DAY_ONE)
 

@@ -7,7 +7,7 @@ import pytest
 from everkept.app.access_log import BEGUN, FOLDER, MOST_FILES, Access, AccessLog
 from everkept.core.times import now
 from everkept.values import replace
-from making import DAY_ONE
+from records import DAY_ONE
 
 Run = Callable[..., Any]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from account_homes import ANNA, DIARY, kept_at_home, made_account, recalled_at_home
 from everkept.core.accounts import Account
-from homing import ANNA, DIARY, kept_at_home, made_account, recalled_at_home
-from serving import HANG, environment
+from server_processes import HANG, environment
 
 Run = Callable[..., Any]
 

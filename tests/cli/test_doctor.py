@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from homing import kept_at_home
+from account_homes import kept_at_home
 from processes import said_by
-from surrealing import PASSWORD, USER, fresh_namespace, shared
+from surreal_server import PASSWORD, USER, fresh_namespace, shared
 
 Run = Callable[..., Any]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from account_homes import ANNA, DIARY, kept_at_home, made_account, recalled_at_home
 from everkept.app.exchange import layout
 from everkept.core.accounts import Account
-from homing import ANNA, DIARY, kept_at_home, made_account, recalled_at_home
 
 Run = Callable[..., Any]
 

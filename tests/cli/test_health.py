@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from certifying import certificate
-from serving import http_server
+from certificates import certificate
+from server_processes import http_server
 
 Run = Callable[..., Any]
 

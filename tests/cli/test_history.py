@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from homing import ANNA, called
-from serving import command, environment, run
+from account_homes import ANNA, called
+from server_processes import command, environment, run
 
 Run = Callable[..., Any]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving import command, environment
+from server_processes import command, environment
 
 Run = Callable[..., Any]
 

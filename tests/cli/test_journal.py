@@ -10,7 +10,7 @@ from everkept.core.times import iso
 from everkept.engines.standby.journal.acts import USER, Act, Commit, SetNote
 from everkept.engines.standby.journal.journal import Journal
 from everkept.settings import load
-from making import DAY_ONE, MILLISECOND, batch, memory
+from records import DAY_ONE, MILLISECOND, batch, memory
 
 Run = Callable[..., Any]
 LATER = DAY_ONE + 5_000 * MILLISECOND

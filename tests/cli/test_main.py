@@ -9,7 +9,7 @@ import pytest
 
 from everkept import __version__
 from everkept.cli.main import COMMANDS
-from serving import http_server
+from server_processes import http_server
 
 Run = Callable[..., Any]
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from caring import everything, filled
+from data_folders import everything, filled
+from database_places import SERVERS, variables
 from everkept.app.engines import standby_of
 from everkept.core.ports import Embedded
 from everkept.core.records import Where
@@ -17,7 +18,6 @@ from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.standby.journal.acts import SetNote
 from everkept.engines.standby.journal.journal import Journal
 from everkept.settings import load
-from placing import SERVERS, variables
 from processes import PATIENCE, Actor, acting
 
 Run = Callable[..., Any]
@@ -192,14 +192,14 @@ def test_a_copy_that_was_stopped_goes_on_where_it_was(
     there, back = tmp_path / "there", tmp_path / "back"
     target = on_server(engine) if engine == "postgres" else f"{engine}:{there}"
     arguments = ("--data-dir", str(data), "--engine", "sqlite", "--to", target)
-    with acting("migrating_actors:migrate_in_steps", *arguments, stderr=-1) as actor:
+    with acting("migration_actors:migrate_in_steps", *arguments, stderr=-1) as actor:
         (done, total), told = stopped(actor, how, after=6)
     assert 0 < done < total
     assert actor.process.returncode != 0
     if how == signal.SIGINT:
         assert "Interrupted. The same command again goes on" in told
         assert "Traceback" not in told
-    with acting("migrating_actors:migrate_in_steps", *arguments, "--json") as actor:
+    with acting("migration_actors:migrate_in_steps", *arguments, "--json") as actor:
         actor.tell("\n" * 1_000)
         output, _ = actor.process.communicate(timeout=PATIENCE)
     assert actor.process.returncode == 0

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from everkept.core.times import now
-from mirroring import observed, upserted
+from graph_mirror import observed, upserted
 
 Run = Callable[..., Any]
 

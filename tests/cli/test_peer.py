@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from certifying import certificate
+from certificates import certificate
 from everkept.core.peers import shown_fingerprint
 from everkept.peers.identity import fingerprint_of
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from certifying import certificate
+from certificates import certificate
 from everkept.app.engines import standby_of
 from everkept.engines.standby.journal.acts import SetNote
 from everkept.engines.standby.journal.journal import Journal
 from everkept.settings import load
-from serving import StdioServer, http_server, run, stdio_server
+from server_processes import StdioServer, http_server, run, stdio_server
 
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from account_homes import kept_at_home
+from database_places import variables
 from everkept.cli.status import counted, size
 from everkept.core.times import iso, now
 from everkept.core.usage import Usage
 from everkept.engines.sqlite.library import SqliteLibrary
-from homing import kept_at_home
-from placing import variables
 
 Run = Callable[..., Any]
 

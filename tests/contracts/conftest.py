@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import postgres_libraries
-import postgresing
+import postgres_server
 from everkept.core.ports import Library, RecordStore
 from everkept.core.times import Clock
 from everkept.engines.memory.library import MemoryLibrary
@@ -20,11 +20,11 @@ from everkept.engines.standby.journal.journal import Journal
 from everkept.engines.standby.library import StandbyLibrary
 from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
 from everkept.engines.surreal.library import SurrealLibrary
-from filing import STORES, Filing, filing
-from making import DAY_ONE, MILLISECOND
-from reading import read_by_room
+from file_stores import STORES, Filing, filing
+from reading_rooms import read_by_room
+from records import DAY_ONE, MILLISECOND
 from surreal_libraries import library_over
-from surrealing import fresh_namespace, shared
+from surreal_server import fresh_namespace, shared
 
 
 def surreal_within(place: Path | None, clock: Clock) -> Library:
@@ -38,12 +38,12 @@ def surreal_served(core: int, clock: Clock) -> Library:
     return library_over(shared(core).connection(fresh_namespace()), clock=clock)
 
 
-SCHEMAS = postgresing.Schemas()
+SCHEMAS = postgres_server.Schemas()
 
 
 def postgres_served(clock: Clock) -> Library:
     """One server for all tests; each has a schema to itself there."""
-    database = postgresing.shared().database(SCHEMAS.lend())
+    database = postgres_server.shared().database(SCHEMAS.lend())
     return postgres_libraries.library_over(database, clock=clock)
 
 

@@ -8,7 +8,7 @@ from everkept import __version__
 from everkept.core.conditions import Condition, Engine, Mode
 from everkept.core.ports import Library
 from everkept.engines.memory.library import MemoryLibrary
-from making import batch, entity
+from records import batch, entity
 
 pytestmark = pytest.mark.smoke  # every library says what it is
 

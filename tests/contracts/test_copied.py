@@ -4,7 +4,7 @@ import pytest
 
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Update, Where
-from making import DAY_ONE, MILLISECOND, batch, entity, note
+from records import DAY_ONE, MILLISECOND, batch, entity, note
 
 LATER = DAY_ONE + MILLISECOND
 

@@ -13,28 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-import postgresing
-from drafting import (
-    DELETIONS,
-    DRAFTS,
-    FAMILY,
-    KINDS,
-    LATER,
-    LINKS,
-    LIVE,
-    MODELS,
-    NEW_LINKS,
-    NEW_RECORDS,
-    QUERIES,
-    RECORDS,
-    RESTORATIONS,
-    SCOPES,
-    UPDATES,
-    WHERES,
-    WORDS,
-    Draft,
-    Pick,
-)
+import postgres_server
 from everkept.core.ports import Embedded, Purged, RecordStore
 from everkept.core.records import (
     Batch,
@@ -62,9 +41,30 @@ from everkept.errors import EverkeptError
 from everkept.language.words import parse_query
 from everkept.values import replace
 from examples import examples
-from making import DAY_ONE
 from postgres_libraries import library_over
-from surrealing import fresh_namespace, shared
+from random_steps import (
+    DELETIONS,
+    DRAFTS,
+    FAMILY,
+    KINDS,
+    LATER,
+    LINKS,
+    LIVE,
+    MODELS,
+    NEW_LINKS,
+    NEW_RECORDS,
+    QUERIES,
+    RECORDS,
+    RESTORATIONS,
+    SCOPES,
+    UPDATES,
+    WHERES,
+    WORDS,
+    Draft,
+    Pick,
+)
+from records import DAY_ONE
+from surreal_server import fresh_namespace, shared
 
 T = TypeVar("T")
 
@@ -389,7 +389,7 @@ class WithSurrealInMemory(WithEmbeddedSurreal):
 
 class WithPostgres(Engines):
     def opened(self) -> RecordStore:
-        self.library = library_over(postgresing.shared().database(), clock=lambda: self.at)
+        self.library = library_over(postgres_server.shared().database(), clock=lambda: self.at)
         return self.runner.run(self.library.user())
 
     async def close(self) -> None:

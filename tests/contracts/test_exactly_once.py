@@ -9,7 +9,7 @@ from everkept.core.records import Batch, Delete, Restore, Update, Where
 from everkept.core.undo import plan_undo
 from everkept.errors import Conflict
 from everkept.values import replace
-from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
+from records import DAY_ONE, batch, entity, link, link_ref, note, record_ref
 
 ADA = batch(entity("Ada"), key="first", client="editor")
 

@@ -1,6 +1,6 @@
 """What every file store tells of symbolic links."""
 
-from filing import Filing
+from file_stores import Filing
 
 
 async def test_a_link_tells_where_it_leads(files: Filing) -> None:

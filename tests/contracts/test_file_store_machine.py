@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
 from everkept.filestores.names import is_working_file
 from examples import examples
-from filing import STORES, Filing, by_lease, filing, outcome
+from file_stores import STORES, Filing, by_lease, filing, outcome
 from processes import acting
 
 EXAMPLES = {"local": 30}
@@ -126,7 +126,7 @@ class FileStoreMachine(RuleBasedStateMachine):
         self.filing: Filing = self._run(self._open(kind))
         self.stores = [self.filing.store, self._run(self.filing.another(by_lease()))]
         self.mortal = self._stack.enter_context(
-            acting("filing_actors:crash_when_told", self.filing.way)
+            acting("file_actors:crash_when_told", self.filing.way)
         )
 
     async def _open(self, kind: str) -> Filing:

@@ -15,7 +15,7 @@ from everkept.core.times import Clock
 from everkept.core.usage import Usage
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import Conflict, NotFound, ProjectArchived
-from making import DAY_ONE, batch, entity
+from records import DAY_ONE, batch, entity
 
 SHOP, CAFE = "/work/shop", "/work/café läden"
 

@@ -14,7 +14,7 @@ from everkept.upstreams.http import connect_http
 from everkept.upstreams.http_faults import Kind, of_exception
 from everkept.upstreams.http_wire import Post
 from everkept.upstreams.upstream import OwnedUpstream
-from http_upstreaming import (
+from http_upstreams import (
     HANG,
     HELLO,
     Act,
@@ -29,7 +29,7 @@ from http_upstreaming import (
     send_events,
     send_result,
 )
-from upstreaming import owned
+from upstreams import owned
 
 EVENTS, PLAIN, PAGE = "text/event-stream", "application/json", "text/html"
 FIRST_EVENT = b"id: e1\nretry: 100\ndata:\n\n"

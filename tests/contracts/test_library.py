@@ -4,7 +4,7 @@ from everkept.core.ports import Library, Token
 from everkept.core.projects import Project
 from everkept.core.records import Where
 from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived
-from making import DAY_ONE, MILLISECOND, batch, entity
+from records import DAY_ONE, MILLISECOND, batch, entity
 
 SHOP_ID = "99999999-8888-4777-8666-555555555555"
 

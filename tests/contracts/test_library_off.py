@@ -9,7 +9,7 @@ from everkept.core.projects import Silence
 from everkept.core.records import Where
 from everkept.errors import NotFound
 from everkept.values import replace
-from making import DAY_ONE, MILLISECOND, batch, entity
+from records import DAY_ONE, MILLISECOND, batch, entity
 
 FOLDER, OTHER = "/work/shop", "/work/café/läden"
 

@@ -7,7 +7,7 @@ import pytest
 from everkept.core.ports import Library
 from everkept.core.records import Where
 from everkept.core.searching import KEPT_SEARCHES, Search
-from making import DAY_ONE, batch, entity
+from records import DAY_ONE, batch, entity
 
 
 def search(query: str, **more: Any) -> Search:

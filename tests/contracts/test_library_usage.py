@@ -6,7 +6,7 @@ import pytest
 
 from everkept.core.ports import Library
 from everkept.core.usage import Usage
-from making import DAY_ONE, batch, entity
+from records import DAY_ONE, batch, entity
 
 
 def calls(tool: str, count: int = 1, *, errors: int = 0, each: float = 2.0, at: int = 0) -> Usage:

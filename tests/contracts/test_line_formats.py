@@ -17,8 +17,8 @@ from everkept.transcripts.gemini.projects import GeminiProjects
 from everkept.transcripts.gemini.sessions import GeminiFormat
 from everkept.transcripts.plain import PlainFormat
 from everkept.transcripts.reading.lines import LineTranscript, MakeFormat
-from replaying import SAMPLES, Replay
-from rereading import changed, jsonl, places, read, read_growing, read_with_breaks
+from line_files import changed, jsonl, places, read, read_growing, read_with_breaks
+from transcript_replay import SAMPLES, Replay
 
 PLAIN = jsonl(
     {"session": "s", "author": "user", "timestamp": "2026-03-02T10:00:00Z", "text": "Why?"},

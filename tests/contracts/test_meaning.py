@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from everkept.core.ports import Access, Embedded, Library, RecordStore
 from everkept.core.records import Delete, Match, Record, Restore, Update, Where
-from making import DAY_ONE, batch, entity, note, record_ref
+from records import DAY_ONE, batch, entity, note, record_ref
 
 MODEL = "test-model"
 CLOSE = 1e-3  # an engine may keep vectors in half the precision

@@ -10,7 +10,7 @@ from everkept.core.ports import RecordStore, Tally
 from everkept.core.records import Delete, Record, Restore, Update, Weights, Where
 from everkept.core.undo import plan_undo
 from everkept.language.words import parse_query
-from making import DAY_ONE, batch, entity, link_ref, record_ref
+from records import DAY_ONE, batch, entity, link_ref, record_ref
 
 DAY = 86_400_000_000
 

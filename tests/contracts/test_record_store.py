@@ -19,7 +19,7 @@ from everkept.core.records import (
 )
 from everkept.errors import Conflict
 from everkept.language.words import WordQuery, parse_query
-from making import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
+from records import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
 
 DAY_TWO = DAY_ONE + 86_400_000 * MILLISECOND
 EVERYTHING = Where(deleted=None)

@@ -11,7 +11,7 @@ from everkept.core.text import digest
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Conflict
 from everkept.language.words import parse_query
-from making import batch, entity, link, link_ref, memory, note, record_ref
+from records import batch, entity, link, link_ref, memory, note, record_ref
 
 SECRET = "xyzzysecret"
 MODEL = "a model"

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from copying import ALL, MODELS, axis, copy_all, everything, found, vectors_of
 from everkept.core.copies import Stock
 from everkept.core.ports import Access, Embedded, Library, RecordStore
 from everkept.core.records import Change, Delete, Edit, Restore, Update, Where
 from everkept.core.undo import plan_undo
 from everkept.errors import Conflict
 from everkept.values import replace
-from making import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, memory, note, record_ref
+from records import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, memory, note, record_ref
+from store_copies import ALL, MODELS, axis, copy_all, everything, found, vectors_of
 
 LATER = DAY_ONE + MILLISECOND
 

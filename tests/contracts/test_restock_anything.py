@@ -7,14 +7,14 @@ from typing import Any, Literal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from copying import ALL, axis, copy_all, everything
 from everkept.core.copies import Stock
 from everkept.core.ports import Embedded, Library, RecordStore
 from everkept.core.records import Delete, Insert, Link, Record, Ref, Restore, Step, Update, Where
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict
 from examples import examples
-from making import DAY_ONE, batch
+from records import DAY_ONE, batch
+from store_copies import ALL, axis, copy_all, everything
 
 
 @dataclass(frozen=True)

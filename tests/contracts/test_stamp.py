@@ -10,7 +10,7 @@ from everkept.core.ports import Embedded, RecordStore
 from everkept.core.records import Delete, Ref, Restore, Update, Weights, Where
 from everkept.errors import Conflict
 from everkept.language.words import parse_query
-from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
+from records import DAY_ONE, batch, entity, link, link_ref, note, record_ref
 
 MODEL = "model"
 NORTH = np.array([1.0, 0.0], np.float32)

@@ -6,7 +6,7 @@ from everkept.core.fallback_answers import ask_for_subgraph
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete
 from everkept.core.subgraphs import Edge, Node, Selection, Subgraph
-from making import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
+from records import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
 
 KINDS = ("entity", "observation")
 

@@ -14,7 +14,7 @@ from everkept.core.upstreams import Upstream
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from examples import examples
 from upstream_tools import ODD, Actor
-from upstreaming import PATIENCE, SCENES, Scene, there
+from upstreams import PATIENCE, SCENES, Scene, there
 
 NUMBERS = (
     st.integers()

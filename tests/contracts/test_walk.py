@@ -12,7 +12,7 @@ from everkept.core.records import Delete, Link, Restore, Where
 from everkept.core.walking import Direction, Hops
 from everkept.values import replace
 from examples import examples
-from making import DAY_ONE, batch, entity, link, link_ref, memory, record_ref
+from records import DAY_ONE, batch, entity, link, link_ref, memory, record_ref
 
 ENTITIES, MEMORIES = ["a", "b", "c", "d", "e\0"], ["m", "n"]
 KINDS = dict.fromkeys(ENTITIES, "entity") | dict.fromkeys(MEMORIES, "memory")

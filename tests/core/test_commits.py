@@ -8,7 +8,7 @@ from everkept.core.records import Insert, Where
 from everkept.core.touching import touching
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict
-from making import DAY_ONE, batch, entity
+from records import DAY_ONE, batch, entity
 
 
 class Rivals:

@@ -4,7 +4,7 @@ import pytest
 
 from everkept.core.fitting import fits
 from everkept.core.records import Where
-from making import DAY_ONE, note
+from records import DAY_ONE, note
 
 RECORD = note(
     "p",

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from everkept.core.secrets import masked
-from serving import HANG
+from server_processes import HANG
 
 # Each took minutes once, or would with a look that reads the same words for every program.
 HOSTILE = f"""

@@ -11,7 +11,7 @@ from everkept.core.undo import plan_undo, undone
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Refused
 from everkept.values import replace
-from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
+from records import DAY_ONE, batch, entity, link, link_ref, note, record_ref
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.core.usage import Usage, summed
-from making import DAY_ONE
+from records import DAY_ONE
 
 # Whole milliseconds: sums of them are exact, in whatever order they are made.
 DURATIONS = st.integers(0, 10**6).map(float)

@@ -1,6 +1,6 @@
 from everkept.core.records import Delete, Restore, Update
 from everkept.engines.foresight import Foreseen
-from making import batch, entity, link, link_ref, note, record_ref
+from records import batch, entity, link, link_ref, note, record_ref
 
 
 def test_all_that_the_steps_name_is_foreseen() -> None:

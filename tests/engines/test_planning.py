@@ -24,7 +24,7 @@ from everkept.core.records import (
 from everkept.engines.memory.viewing import Held
 from everkept.engines.planning import Plan, plan
 from everkept.errors import Conflict
-from making import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
+from records import DAY_ONE, MILLISECOND, batch, entity, link, link_ref, note, record_ref
 
 LATER = DAY_ONE + MILLISECOND
 

@@ -4,7 +4,7 @@ from typing import Any
 from everkept.core.records import AMENDABLE, Edit, Ref
 from everkept.engines.redacting import redacted_edit, redacted_link, redacted_record, told_of
 from everkept.values import replace
-from making import entity, link, record_ref
+from records import entity, link, record_ref
 
 ADA = record_ref("Ada")
 

@@ -9,7 +9,7 @@ from everkept.core.stored import Access, Embedded
 from everkept.engines.restocking import check_belonging, is_retold, records_of
 from everkept.errors import Conflict
 from everkept.values import replace
-from making import entity, link, note
+from records import entity, link, note
 
 
 def test_a_stock_names_its_records_what_they_belong_to_and_what_has_more() -> None:

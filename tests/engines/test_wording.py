@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from everkept.core.driving import driven
 from everkept.core.records import Record
 from everkept.engines.wording import Aged, Place, Shift, Worded, reach
-from making import DAY_ONE, entity, memory, note
+from records import DAY_ONE, entity, memory, note
 
 TEXTS = st.sampled_from(["red", "blue"])
 PARENTS = ("Ada", "Bob")

@@ -6,7 +6,7 @@ import pytest
 from everkept.core.extras import install_hint
 from everkept.errors import InvalidInput, Unavailable
 from everkept.filestores.finding import Files, SshAddress, parsed_address
-from filing import outcome
+from file_stores import outcome
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from everkept.errors import Conflict, Refused, StorageFull
 from everkept.filestores.local import LocalFiles
 from everkept.filestores.locking import Terms
-from filing import outcome
+from file_stores import outcome
 from processes import Actor, acting, said_by
 
 HOUR = 3600
@@ -34,7 +34,7 @@ def names(folder: Path) -> list[str]:
 
 
 async def test_two_processes_add_to_the_same_files_and_nothing_is_lost(tmp_path: Path) -> None:
-    actors = [Actor("filing_actors:add_lines", tmp_path, who, 60) for who in ("one", "two")]
+    actors = [Actor("file_actors:add_lines", tmp_path, who, 60) for who in ("one", "two")]
     assert [actor.hear() for actor in actors] == ["ready", "ready"]
     for actor in actors:
         actor.tell()
@@ -46,7 +46,7 @@ async def test_two_processes_add_to_the_same_files_and_nothing_is_lost(tmp_path:
 
 
 async def test_the_lock_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> None:
-    with acting("filing_actors:hold_lock", tmp_path) as holder:
+    with acting("file_actors:hold_lock", tmp_path) as holder:
         assert holder.hear() == "holding"
         waiting = LocalFiles(tmp_path, terms=Terms(patience=0.01))
         with pytest.raises(Exception) as caught:
@@ -86,7 +86,7 @@ BEFORE = {"folder": None, "folder/below": None, "folder/below/z.md": "old", "x.m
 def test_a_process_that_dies_at_any_step_leaves_the_old_or_the_new(
     tmp_path: Path, change: str, after: dict[str, str], between: list[dict[str, str]]
 ) -> None:
-    found = Actor("filing_actors:die_at_every_call", tmp_path, change).finish()
+    found = Actor("file_actors:die_at_every_call", tmp_path, change).finish()
     assert len(found) > 10
     assert found[0] == BEFORE
     assert found[-1] == after
@@ -242,7 +242,7 @@ def test_what_one_may_not_do_is_refused_and_changes_nothing(reachable: Path) -> 
         (bank / path).chmod(mode)
     bank.chmod(0o555)
     before = sorted(bank.rglob("*"))
-    assert said_by("filing_actors:try_as_another", bank, user) == {
+    assert said_by("file_actors:try_as_another", bank, user) == {
         "read": "refused",
         "write": "read_only",
         "append": "read_only",

@@ -16,8 +16,8 @@ from everkept.filestores.local_locks import LocalLockFiles
 from everkept.filestores.locking import Locks, Terms, claim_of, time_to_watch
 from everkept.filestores.owners import this_machine
 from examples import examples
-from filing import outcome
-from stepping import DEAD, Contention, Never
+from file_stores import outcome
+from lock_contenders import DEAD, Contention, Never
 
 LOCK = ".everkept-bank.lock"
 SECOND = 1_000_000

@@ -15,7 +15,7 @@ from everkept.core.files import FileStore
 from everkept.errors import EverkeptError, InvalidInput, Refused, StorageFull
 from everkept.filestores.finding import Files
 from everkept.filestores.ssh import SshConnections, SshOptions
-from sshing import LOOPBACK, Keys, SftpFactory, asyncssh_server
+from ssh_servers import LOOPBACK, Keys, SftpFactory, asyncssh_server
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from everkept.core.files import FileStore
-from filing import REMOTE, Filing, by_lease, filing
+from file_stores import REMOTE, Filing, by_lease, filing
 from processes import Actor, acting
 
 Tree = dict[str, bytes | None]  # folders are None
@@ -60,7 +60,7 @@ async def test_a_process_that_dies_before_any_request_leaves_the_old_or_the_new(
     kind: str, tmp_path: Path, name: str, told: dict[str, str], stages: list[Tree]
 ) -> None:
     async with filing(kind, tmp_path) as files:
-        with acting("filing_actors:crash_when_told", files.way) as mortal:
+        with acting("file_actors:crash_when_told", files.way) as mortal:
             found = await found_after_each_death(files, mortal, name, told)
     allowed = [BEFORE, *stages]
     assert len(found) > 15

@@ -14,7 +14,7 @@ from everkept.errors import Unavailable
 from everkept.filestores.locking import Terms
 from everkept.filestores.ssh import SshConnections
 from everkept.values import replace
-from sshing import LOOPBACK, SERVERS, BadLine, Keys, SshServer, Way, asyncssh_server, bad_line
+from ssh_servers import LOOPBACK, SERVERS, BadLine, Keys, SshServer, Way, asyncssh_server, bad_line
 
 OLD, NEW = b"old" * 1000, b"new" * 40_000
 

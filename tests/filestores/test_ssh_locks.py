@@ -13,7 +13,7 @@ from everkept.core.files import FileStore
 from everkept.errors import StoreBusy
 from everkept.filestores.locking import Terms
 from everkept.filestores.names import lock_file
-from filing import REMOTE, Filing, by_lease, filing
+from file_stores import REMOTE, Filing, by_lease, filing
 from processes import Actor, acting
 
 LOCK = lock_file("bank")
@@ -26,14 +26,14 @@ async def files(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def test_a_lock_whose_taker_dies_before_any_request_is_taken_over(files: Filing) -> None:
-    with acting("filing_actors:crash_when_told", files.way) as mortal:
+    with acting("file_actors:crash_when_told", files.way) as mortal:
         lives = await deaths_until_none(files, mortal)
     assert lives > 10
 
 
 @pytest.mark.thorough
 async def test_a_takeover_that_dies_before_any_request_is_taken_over(files: Filing) -> None:
-    with acting("filing_actors:crash_when_told", files.way) as mortal:
+    with acting("file_actors:crash_when_told", files.way) as mortal:
         claim = await left_by_the_dead(files, mortal)
         lives = await deaths_until_none(files, mortal, claim)
     assert lives > 15

@@ -12,7 +12,7 @@ from everkept.core.files import FileStore
 from everkept.errors import EverkeptError, InvalidInput, Refused, Unavailable
 from everkept.filestores.ssh import SshConnections, SshOptions
 from everkept.values import replace
-from sshing import LOOPBACK, Keys, SshServer, asyncssh_server, free_port
+from ssh_servers import LOOPBACK, Keys, SshServer, asyncssh_server, free_port
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from calling_hooks import Hooks, remember
+from assistant import Assistant
 from engine_journeys import REFERENCE, Talk, import_transcript, place
 from everkept.engines.sqlite.library import SqliteLibrary
 from family_journeys import follow_all
-from fronting import actor, mapped, write
-from remembering import Assistant
-from serving import HANG, INITIALIZE, StdioServer, command, environment, stdio_server
+from gateway_front import actor, mapped, write
+from hook_processes import Hooks, remember
+from server_processes import HANG, INITIALIZE, StdioServer, command, environment, stdio_server
 
 Golden = Callable[..., None]
 

@@ -14,8 +14,8 @@ from everkept.hooks.files.jobs import Job, Jobs
 from everkept.hooks.files.ledger import Ledger
 from everkept.settings import load
 from everkept.values import replace
-from parting import at_home, wait_for_workers
-from serving import HANG
+from hook_workers import at_home, wait_for_workers
+from server_processes import HANG
 
 LONG_AGO = (1_000_000, 1_000_000)
 MEND = """

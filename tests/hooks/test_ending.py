@@ -1,7 +1,7 @@
 import subprocess
 import sys
 
-from serving import HANG
+from server_processes import HANG
 
 # Nothing else of Python runs while the expression is looked at, and it takes for years.
 HANGING = """

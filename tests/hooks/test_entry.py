@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from calling_hooks import KNOWN, Hooks, listed, remember
 from everkept.clients.hook_entries import EVENTS, TIMEOUT
 from everkept.errors import InvalidInput
 from everkept.hooks.entry import (
@@ -16,6 +15,7 @@ from everkept.hooks.entry import (
     parsed,
 )
 from everkept.settings import files_folder, load
+from hook_processes import KNOWN, Hooks, listed, remember
 
 SIGNED_IN = {"EVERKEPT_DATABASE_USER": "anna", "EVERKEPT_DATABASE_PASSWORD": "hunter2"}
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens

@@ -12,7 +12,7 @@ from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.reading_room import SqliteReadingRoom, reading_room
 from everkept.families.history.model import TURN
 from everkept.hooks.past import past_of
-from making import DAY_ONE, batch
+from records import DAY_ONE, batch
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ import pytest
 
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.hooks.todos import is_todo, open_todos
-from hooking import here
-from making import batch, memory
+from hook_session import here
+from records import batch, memory
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fronting import Front
+from gateway_front import Front
 
 # Transport and era. Each is tried once; the other pairs are left to the thorough tests.
 CLIENTS: list[Any] = [

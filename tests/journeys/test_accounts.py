@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from calling import Client
 from everkept.app.app import App
 from everkept.core.accounts import Account, acting_as
 from everkept.core.records import Where
@@ -14,6 +13,7 @@ from everkept.embedders.hashing import HashingEmbedder
 from everkept.errors import EverkeptError, NotFound, ReadOnly
 from everkept.settings import load
 from everkept.tools.tool import Effect
+from tool_calls import Client
 
 GATEWAY: dict[str, Any] = {
     "upstream": {"command": "nowhere"},

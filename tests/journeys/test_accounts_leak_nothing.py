@@ -6,14 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.app.app import App
-from everkept.core.accounts import acting_as
-from everkept.core.records import Where
-from everkept.engines.memory.library import MemoryLibrary
-from everkept.settings import load
-from everkept.tools.tool import Tool
-from examples import examples
-from interfering import (
+from account_worlds import (
     ANNA,
     ENTITIES,
     HOMES,
@@ -26,6 +19,13 @@ from interfering import (
     repeatable,
     steps,
 )
+from everkept.app.app import App
+from everkept.core.accounts import acting_as
+from everkept.core.records import Where
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.settings import load
+from everkept.tools.tool import Tool
+from examples import examples
 
 # Nothing of the data folder is used: the library is in memory.
 NOWHERE = Path(tempfile.gettempdir()) / "everkept-accounts"

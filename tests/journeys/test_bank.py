@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serving import INITIALIZE, StdioServer, http_server, run, stdio_server
+from server_processes import INITIALIZE, StdioServer, http_server, run, stdio_server
 
 MANY_LOOKS = 600  # at a tenth of a second each: only a hang takes as long
 EACH = 25  # entries that each of two windows makes

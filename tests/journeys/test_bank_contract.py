@@ -14,7 +14,7 @@ from everkept.core.sessions import Session
 from everkept.errors import EverkeptError
 from everkept.settings import load
 from everkept.tools.tool import Result
-from shaping import keys_of, pattern, unlike
+from json_shapes import keys_of, pattern, unlike
 
 JSON = dict[str, Any]
 BANK = "families/bank/contract.json"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from care_actors import DIED
-from caring import backed_up, everything, filled, restored, statement
+from data_folders import backed_up, everything, filled, restored, statement
 from processes import Actor, acting
-from serving import INITIALIZE, StdioServer, run, stdio_server
+from server_processes import INITIALIZE, StdioServer, run, stdio_server
 
 ROUNDS = 20  # of a writer before and after what is tested
 

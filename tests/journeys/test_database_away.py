@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from copying import everything
 from everkept.core.records import Record, Update, Where
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.standby import closing
@@ -20,8 +19,9 @@ from everkept.engines.standby.copy.following import SOON
 from everkept.engines.standby.reaching import MAKING_WAY
 from everkept.errors import EverkeptError
 from examples import examples
-from making import DAY_ONE, batch, entity, note
-from standing_by import BOUND, EVERY, PATIENCE, Standing
+from records import DAY_ONE, batch, entity, note
+from standby import BOUND, EVERY, PATIENCE, Standing
+from store_copies import everything
 
 T = TypeVar("T")
 

@@ -11,12 +11,12 @@ import pytest
 from everkept.core.conditions import Condition, answering
 from everkept.core.ports import Library, RecordStore
 from everkept.engines.standby.library import StandbyLibrary
-from faulting import KINDS, Server, library_on, proxied, served
-from making import batch, entity
+from failing_databases import KINDS, Server, library_on, proxied, served
 from processes import Actor
-from standing_by import over_server
-from surrealing import CORES, PATIENCE, fresh_namespace
-from surrealing import served as served_by_surreal
+from records import batch, entity
+from standby import over_server
+from surreal_server import CORES, PATIENCE, fresh_namespace
+from surreal_server import served as served_by_surreal
 
 WRITERS = 3
 

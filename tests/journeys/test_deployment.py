@@ -4,11 +4,11 @@ import json
 import re
 from pathlib import Path
 
+from database_places import variables
 from engine_journeys import Place
 from everkept.cli.main import COMMANDS
 from everkept.settings import Settings
 from everkept.values import fields
-from placing import variables
 
 ROOT = Path(__file__).parents[2]
 

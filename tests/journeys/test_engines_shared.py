@@ -22,8 +22,8 @@ from engine_journeys import (
     stored,
     wait_for_vectors,
 )
-from serving import HANG, StdioServer
-from surrealing import CORES, PASSWORD, Server, fresh_namespace
+from server_processes import HANG, StdioServer
+from surreal_server import CORES, PASSWORD, Server, fresh_namespace
 
 LASTING = tuple(engine for engine in ENGINES if engine != "embedded-memory")
 SHARED = (REFERENCE, *SERVERS)  # several processes at once

@@ -10,10 +10,19 @@ from typing import Any
 import psutil
 import pytest
 
-from episodic_actor import CONVERSATION
-from fronting import JSON, Front, actor, answered, call, mapped, names, npx, text, write
+from episodic_server import CONVERSATION
+from gateway_front import JSON, Front, actor, answered, call, mapped, names, npx, text, write
 from processes import acting
-from serving import HANG, INITIALIZE, META, HttpServer, command, http_server, run, stdio_server
+from server_processes import (
+    HANG,
+    INITIALIZE,
+    META,
+    HttpServer,
+    command,
+    http_server,
+    run,
+    stdio_server,
+)
 
 # The example of the design, as it stands there.
 EXAMPLE = """\
@@ -170,7 +179,7 @@ def test_nothing_of_the_client_reaches_the_server_behind(tmp_path: Path, way: st
     variables = npx(tmp_path / "bin")
     file, heard = tmp_path / "tools.json", tmp_path / "bin" / "heard"
     secret = run("token", "--data-dir", tmp_path / "data").stdout.strip()
-    with acting("episodic_actor:listen", heard) as upstream:
+    with acting("episodic_server:listen", heard) as upstream:
         config = json.loads(EXAMPLE)
         if way == "http":
             config["upstream"] = {"url": f"http://127.0.0.1:{upstream.hear()}/mcp"}

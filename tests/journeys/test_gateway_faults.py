@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from fronting import JSON, actor, mapped, write
-from serving import HANG, INITIALIZE, HttpServer, StdioServer, http_server, stdio_server
+from gateway_front import JSON, actor, mapped, write
+from server_processes import HANG, INITIALIZE, HttpServer, StdioServer, http_server, stdio_server
 
 UNAVAILABLE = "upstream_unavailable"
 # What servers do, and what a call of theirs comes to.

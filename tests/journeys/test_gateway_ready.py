@@ -4,9 +4,17 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from episodic_actor import CONVERSATION
-from fronting import npx, write
-from serving import HANG, INITIALIZE, HttpServer, command, environment, http_server, stdio_server
+from episodic_server import CONVERSATION
+from gateway_front import npx, write
+from server_processes import (
+    HANG,
+    INITIALIZE,
+    HttpServer,
+    command,
+    environment,
+    http_server,
+    stdio_server,
+)
 
 
 def _run(*arguments: object, **variables: str) -> str:

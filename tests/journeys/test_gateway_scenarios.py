@@ -11,8 +11,8 @@ from mcp import types
 from mcp.client.client import Client
 from mcp.client.subscriptions import ToolsListChanged
 
-from fronting import JSON, Front, actor, call, call_until, mapped, names, offered, write
-from serving import HANG
+from gateway_front import JSON, Front, actor, call, call_until, mapped, names, offered, write
+from server_processes import HANG
 
 SEARCH = ("memory__search", {"query": "harbour", "unmapped": "not sent"})
 

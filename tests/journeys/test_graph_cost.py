@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from calling import Client
 from everkept.app.app import App
 from everkept.settings import load
-from watching import Watch, watched
+from sqlite_watch import Watch, watched
+from tool_calls import Client
 
 NAMES = [f"Thing {number}" for number in range(30)]
 ENTITIES = [

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from parting import past
-from serving import StdioServer, command, environment, stdio_server
+from hook_workers import past
+from server_processes import StdioServer, command, environment, stdio_server
 
 SAMPLES = Path(__file__).parents[1] / "transcripts" / "samples"
 MANY = 600  # turns: enough for an import to be killed in the middle

@@ -22,8 +22,8 @@ from everkept.hooks.files.jobs import Job, Jobs
 from everkept.hooks.leaving.waking import lock_path
 from everkept.hooks.leaving.worker import MOST_MEMORY
 from everkept.settings import load
-from parting import NAP, at_home, hook, hooked, past, transcript, wait_for_workers, workers
-from serving import HANG, command, stdio_server
+from hook_workers import NAP, at_home, hook, hooked, past, transcript, wait_for_workers, workers
+from server_processes import HANG, command, stdio_server
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 MANY = 1_500  # turns: enough for a worker to be killed in the middle

@@ -15,11 +15,11 @@ import apsw
 import psutil
 import pytest
 
-from calling_hooks import KNOWN, PATIENCE, Hooks, listed, remember
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.hooks.files.ledger import Ledger
-from making import batch, memory
+from hook_processes import KNOWN, PATIENCE, Hooks, listed, remember
 from processes import acting
+from records import batch, memory
 
 QUICK = ("SessionStart", "UserPromptSubmit")
 ASKED = "How did we limit logins last time?"

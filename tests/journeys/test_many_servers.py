@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from many_serving import Machine, contents, graph, log_numbers, machines, together
-from postgresing import fresh_schema, shared
+from machines import Machine, contents, graph, log_numbers, machines, together
+from postgres_server import fresh_schema, shared
 
 # Many processes on a busy machine: only a hang takes longer.
 pytestmark = pytest.mark.timeout(300)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from many_serving import Load, contents, database, log_numbers, machines
-from postgresing import fresh_schema
+from machines import Load, contents, database, log_numbers, machines
+from postgres_server import fresh_schema
 
 # Many processes on a busy machine: only a hang takes longer.
 pytestmark = pytest.mark.timeout(300)

@@ -7,9 +7,9 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
-from many_serving import PROJECT, Machine, machines
-from postgresing import fresh_schema, shared
-from serving import META, MODERN
+from machines import PROJECT, Machine, machines
+from postgres_server import fresh_schema, shared
+from server_processes import META, MODERN
 
 GRAPH = f"memory://projects/{PROJECT}/knowledge-graph"
 

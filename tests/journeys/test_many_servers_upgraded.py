@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import pytest
 
-from many_serving import PATIENCE, Machine, Refusal, contents, database, machines, together
-from postgresing import fresh_schema, shared
+from machines import PATIENCE, Machine, Refusal, contents, database, machines, together
+from postgres_server import fresh_schema, shared
 from team_actors import NEWER
 
 # Many processes on a busy machine: only a hang takes longer.

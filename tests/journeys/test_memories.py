@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from everkept.engines.sqlite.library import SqliteLibrary
-from serving import INITIALIZE, StdioServer, http_server, stdio_server
+from server_processes import INITIALIZE, StdioServer, http_server, stdio_server
 
 MODEL = "all-MiniLM-L6-v2"
 MANY_LOOKS = 600  # at a tenth of a second each: only a hang takes as long

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from calling_hooks import PATIENCE, Hooks
+from conversations import Written, assistant, tell, user
 from everkept.app.app import App
 from everkept.core.ports import RecordStore
 from everkept.core.sessions import Session
@@ -16,7 +16,7 @@ from everkept.errors import EverkeptError
 from everkept.settings import Settings
 from everkept.tools.tool import Effect
 from everkept.values import replace
-from telling import Written, assistant, tell, user
+from hook_processes import PATIENCE, Hooks
 
 SECRET = "stripes"  # stands in all that the project holds, and in no question
 OTHERS = "crossing"

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from assistant import codes
 from everkept.core.peers import shown_fingerprint
-from peering import PLAIN, Household, household
-from remembering import codes
-from serving import HttpServer, http_server, run, stdio_server
+from peer_servers import PLAIN, Household, household
+from server_processes import HttpServer, http_server, run, stdio_server
 
 FOREIGN = "0" * 64
 RECALL, UNIFIED = "recall_previous_discussions", "unified_memory_search"

@@ -3,11 +3,11 @@
 import jsonschema
 import pytest
 
+from conversations import Historian, Moment, tell
 from everkept.core.peers import Asked, PeerAnswer, PeerQuestion
 from everkept.core.searching import Finding
 from everkept.engines.memory.library import MemoryLibrary
-from making import DAY_ONE
-from telling import Historian, Moment, tell
+from records import DAY_ONE
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from everkept.cli.main import COMMANDS as COMMAND_LINE
 from everkept.cli.serve import serve
 from everkept.hooks.entry import handler_of
 from everkept.settings import load
-from setting_up import PROJECT, Checkout, scratch_checkout
+from scratch_checkout import PROJECT, Checkout, scratch_checkout
 
 PLUGIN = PROJECT / "plugin"
 COMMANDS = sorted((PLUGIN / "commands").glob("*.md"))

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from calling_hooks import Hooks
+from database_places import postgres_url
 from engine_journeys import Place, beside, place, recalled, stored
 from everkept.app.engines import standby_of
 from everkept.core.records import Where
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import NotFound
 from everkept.settings import load
-from placing import postgres_url
-from postgresing import Server
-from serving import HANG, HttpServer, StdioServer, http_server
+from hook_processes import Hooks
+from postgres_server import Server
+from server_processes import HANG, HttpServer, StdioServer, http_server
 
 FACTS = [f"Fact {number} about the harbour" for number in range(6)]
 

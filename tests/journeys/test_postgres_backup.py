@@ -8,9 +8,9 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
+from database_places import variables
 from engine_journeys import Place
-from placing import variables
-from postgresing import shared
+from postgres_server import shared
 
 HANG = 60  # seconds
 TEA = "Prefers tea"

@@ -6,19 +6,19 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 import numpy as np
 import pytest
 
+from assistant import Assistant
 from everkept.core.ports import Embedded
 from everkept.core.records import Weights, Where
 from everkept.core.walking import Hops
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.engines.postgres.store import PostgresStore
 from everkept.language.words import Phrase
-from making import batch, entity, link, memory, record_ref
 from postgres_libraries import library_over
+from postgres_server import shared
 from postgres_trips import COMMITTED_AND_TOLD, Way
-from postgresing import shared
-from proxying import running
-from remembering import Assistant
-from upstreaming import until
+from proxies import running
+from records import batch, entity, link, memory, record_ref
+from upstreams import until
 
 Question = Callable[[PostgresStore], Awaitable[object]]
 QUESTIONS: dict[str, Question] = {

@@ -16,7 +16,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
-from serving import HANG, HttpServer, command, environment, http_server, stdio_server
+from server_processes import HANG, HttpServer, command, environment, http_server, stdio_server
 
 CURRENT = "memory://knowledge-graph"
 ENTITIES = [

@@ -15,8 +15,8 @@ import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 
-from serving import HANG, META
-from teaming import OWNER, Team, call, team
+from server_processes import HANG, META
+from team_server import OWNER, Team, call, team
 
 MODES = pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 ADA, BEN = {"name": "Ada", "entity_type": "person"}, {"name": "Ben", "entity_type": "person"}

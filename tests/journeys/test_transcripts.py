@@ -15,7 +15,7 @@ from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.history.model import TRANSCRIPT, TURN
 from everkept.transcripts.finding import MachineTranscripts
 from everkept.transcripts.places import client_folders
-from transcribing import contents, importer
+from memory_transcripts import contents, importer
 
 SAMPLES = Path(__file__).parents[1] / "transcripts" / "samples"
 SESSION = "11111111-2222-4333-8444-555555555555"

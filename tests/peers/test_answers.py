@@ -13,7 +13,7 @@ from everkept.peers.answers import (
     answer_of,
     program_of,
 )
-from peering import found, result
+from peer_servers import found, result
 
 ANNA = Peer("anna", "host", 443, "0" * 64, "token")
 

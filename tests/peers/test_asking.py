@@ -13,7 +13,7 @@ from everkept.core.peers import Asked, Peer, PeerFault, PeerQuestion
 from everkept.peers import asking
 from everkept.peers.asking import HttpPeers, Met, greeted
 from everkept.peers.book import PeerBook
-from peering import Answer, found, replying, result, saying, silent, standing_in
+from peer_servers import Answer, found, replying, result, saying, silent, standing_in
 
 HANG = 100  # seconds; nothing takes that long
 QUESTION = PeerQuestion("slow checkout", ("conversation",), 5)

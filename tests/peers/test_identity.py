@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from certifying import certificate
+from certificates import certificate
 from everkept.errors import Conflict, InvalidInput
 from everkept.peers.identity import fingerprint_of, identity
 

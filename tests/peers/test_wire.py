@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from everkept.peers.wire import LARGEST_BODY, LARGEST_HEAD, NotHttp, Stranger, exchanged
-from peering import TOKEN, Answer, replying, saying, silent, standing_in
+from peer_servers import TOKEN, Answer, replying, saying, silent, standing_in
 
 
 async def test_a_request_goes_to_the_server_with_the_right_certificate(tmp_path: Path) -> None:

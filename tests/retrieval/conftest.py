@@ -3,7 +3,7 @@
 import pytest
 
 from everkept.core.ports import Library
-from shelving import Shelf
+from memory_shelf import Shelf
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from everkept.embedders.hashing import HashingEmbedder
 from everkept.errors import ModelUnavailable
 from everkept.retrieval.profile import Strategy
 from everkept.values import replace
-from making import entity, link
-from shelving import MEMORIES, Shelf, memory
+from memory_shelf import MEMORIES, Shelf, memory
+from records import entity, link
 
 if TYPE_CHECKING:
     import numpy as np

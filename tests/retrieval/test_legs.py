@@ -16,7 +16,7 @@ from everkept.retrieval.legs import (
 )
 from everkept.retrieval.profile import Place
 from everkept.values import replace
-from shelving import MEMORIES, Shelf, memory
+from memory_shelf import MEMORIES, Shelf, memory
 
 KEYWORD = replace(MEMORIES, strategy="keyword")
 VECTOR = replace(MEMORIES, strategy="vector")

@@ -7,8 +7,8 @@ from everkept.core.records import Where
 from everkept.retrieval import past
 from everkept.retrieval.profile import Profile
 from everkept.values import replace
-from making import DAY_ONE
-from shelving import DAY, MEMORIES, Shelf, memory
+from memory_shelf import DAY, MEMORIES, Shelf, memory
+from records import DAY_ONE
 
 KEYWORD = replace(MEMORIES, strategy="keyword")
 FORGOTTEN_TOO = Where(deleted=None)

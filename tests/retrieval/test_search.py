@@ -13,8 +13,8 @@ from everkept.retrieval.profile import Place, Profile
 from everkept.retrieval.search import search
 from everkept.values import replace
 from examples import examples
-from making import DAY_ONE
-from shelving import DAY, MEMORIES, MIXED, Shelf, memory
+from memory_shelf import DAY, MEMORIES, MIXED, Shelf, memory
+from records import DAY_ONE
 
 KEYWORD = replace(MEMORIES, strategy="keyword")
 VECTOR = replace(MEMORIES, strategy="vector")

@@ -11,7 +11,7 @@ from everkept.errors import InvalidInput, NotFound
 from everkept.transcripts.finding import MachineTranscripts
 from everkept.transcripts.places import ClientFolders, client_folders
 from everkept.transcripts.sources import SOURCES
-from replaying import SAMPLES, replayed
+from transcript_replay import SAMPLES, replayed
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 CLAUDE = f".claude/projects/-shop/{SESSION}.jsonl"

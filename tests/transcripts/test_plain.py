@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from everkept.core.times import parsed
 from everkept.transcripts.plain import PlainFormat
 from everkept.transcripts.reading.lines import LineTranscript
-from replaying import Replay, replayed, written
+from transcript_replay import Replay, replayed, written
 
 
 def transcript(path: Path) -> LineTranscript:

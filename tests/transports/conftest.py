@@ -10,7 +10,7 @@ from everkept.app.app import App
 from everkept.settings import Settings
 from everkept.transports.dispatch import Dispatcher
 from everkept.transports.http_endpoint import Endpoint
-from serving import HANG
+from server_processes import HANG
 
 QUICK_PING_SECONDS = 0.01
 

@@ -16,7 +16,7 @@ from everkept.settings import Settings
 from everkept.transports.answer_check import CHECK_SECONDS, check_answers, keep
 from everkept.transports.connection import TOOLS_CHANGED, Connection
 from everkept.transports.dispatch import Dispatcher, Request
-from serving import HANG, INITIALIZE, META
+from server_processes import HANG, INITIALIZE, META
 
 OLD = Kept(["2025-11-25"], b"{}", b'{"tools":[]}')
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from conversations import Written, assistant, tell, user
 from everkept.app.access_log import BEGUN, LISTENING, MOST_IDS, Access, AccessLog, accesses
 from everkept.app.app import App
 from everkept.core.accounts import Account, acting_as
@@ -18,9 +19,8 @@ from everkept.settings import Settings
 from everkept.transports.auditing import audit
 from everkept.transports.connection import JSON, Connection
 from everkept.transports.dispatch import Dispatcher, ProtocolError, Request
-from making import DAY_ONE, MILLISECOND
-from serving import META
-from telling import Written, assistant, tell, user
+from records import DAY_ONE, MILLISECOND
+from server_processes import META
 
 ANNA = Account("anna")
 CLIENT = {"io.modelcontextprotocol/clientInfo": {"name": "editor", "version": "2"}}

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from certifying import certificate
+from certificates import certificate
 from everkept.errors import InvalidInput
 from everkept.transports.certificates import key_warning, server_context
-from serving import HANG
+from server_processes import HANG
 
 
 def made(folder: Path) -> Path:

@@ -28,10 +28,10 @@ from everkept.transports.dispatch import (
     Request,
     progress_of,
 )
-from fronting import actor, mapped, write
-from making import DAY_ONE
-from serving import HANG, META
-from standing_by import standing_by
+from gateway_front import actor, mapped, write
+from records import DAY_ONE
+from server_processes import HANG, META
+from standby import standing_by
 
 ERAS = pytest.mark.parametrize("meta", [None, META], ids=["handshake", "stateless"])
 CURRENT = "memory://knowledge-graph"

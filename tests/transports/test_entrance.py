@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from asgi_asking import Answer, asked
+from asgi_client import Answer, asked
 from everkept.app.accounts.accounts import UNKNOWN, Unknown
 from everkept.core.accounts import Account, acting
 from everkept.errors import StoreAway, StoreTooNew

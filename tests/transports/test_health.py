@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from asgi_asking import asked
+from asgi_client import asked
 from everkept.core.conditions import Condition
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import StoreAway
 from everkept.transports.asgi import ASGIApp
 from everkept.transports.health import health_routes
-from serving import HANG
+from server_processes import HANG
 
 
 class Watched(MemoryLibrary):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from everkept.transports.listening import is_loopback
-from serving import INITIALIZE, META, HttpServer, http_server, run, stdio_server
+from server_processes import INITIALIZE, META, HttpServer, http_server, run, stdio_server
 
 LIMIT = 16 * 1024 * 1024
 DISCOVER = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": META}}

@@ -13,7 +13,7 @@ from everkept.transports.http_endpoint import Endpoint
 from everkept.transports.http_events import KEEP_SECONDS, EventLog
 from everkept.transports.http_sessions import HttpSessions
 from http_client import Exchange, SessionClient, request
-from serving import HANG, INITIALIZE
+from server_processes import HANG, INITIALIZE
 
 PROGRESS = "notifications/progress"
 VERSIONS = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]

@@ -10,7 +10,7 @@ from conformance_fixtures import add_fixtures
 from everkept.transports.dispatch import Dispatcher, Request
 from everkept.transports.http_endpoint import Endpoint
 from http_client import Exchange, request, stateless
-from serving import META, MODERN
+from server_processes import META, MODERN
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from asgi_asking import asked
+from asgi_client import asked
 from everkept.app.app import App
 from everkept.core.accounts import Account
 from everkept.core.conditions import Condition

@@ -12,7 +12,7 @@ from everkept.core.accounts import Account
 from everkept.core.peers import QUESTION_LIMIT
 from everkept.transports.asgi import ACCOUNT, Message
 from everkept.transports.peering import LARGEST, peer_routes
-from peering import ME, neighbour
+from peer_servers import ME, neighbour
 
 SEARCH, INFO = "/peers/search", "/peers/info"
 WHAT = "checkout waits for Redis"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from everkept.transports.pipes import PIPE_BYTES, Writer, open_writer, start_reading
-from serving import HANG
+from server_processes import HANG
 
 LARGE = 10_000_000  # bytes, far more than any pipe holds
 

@@ -22,7 +22,7 @@ from everkept.settings import Settings
 from everkept.transports.connection import JSON, Connection
 from everkept.transports.dispatch import Dispatcher, ProtocolError, Request
 from everkept.transports.plain_errors import told_to
-from serving import META
+from server_processes import META
 
 ANNA = Account("anna")
 PLACE = "db.internal:5432"

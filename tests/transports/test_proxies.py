@@ -1,6 +1,6 @@
 import pytest
 
-from asgi_asking import asked
+from asgi_client import asked
 from everkept.errors import InvalidInput
 from everkept.transports.asgi import Message, Receive, Send, address_in, answer
 from everkept.transports.guard import Guard

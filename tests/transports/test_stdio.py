@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fronting import actor, mapped, write
-from serving import HANG, INITIALIZE, StdioServer, command, environment, stdio_server
+from gateway_front import actor, mapped, write
+from server_processes import HANG, INITIALIZE, StdioServer, command, environment, stdio_server
 
 LIMIT = 16 * 1024 * 1024
 

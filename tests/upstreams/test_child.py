@@ -10,7 +10,7 @@ import pytest
 from everkept.core.upstreams import Launch
 from everkept.errors import UpstreamUnavailable
 from everkept.upstreams.child import INHERITED, LOGGED, MOST_LINES, Program, Remarks, program
-from upstreaming import Clock
+from upstreams import Clock
 
 HOME = "USERPROFILE" if sys.platform == "win32" else "HOME"
 OURS = {"PATH": os.environ["PATH"], "TOKEN": "secret", "EVERKEPT_DATA_DIR": "/data"}

@@ -12,8 +12,8 @@ from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
 from everkept.upstreams.http import connect_http
 from everkept.upstreams.link import Link, LinkEnded, NotSent
 from http_upstream_actors import http_app
-from http_upstreaming import ERAS as RAW_ERAS
-from http_upstreaming import (
+from http_upstreams import ERAS as RAW_ERAS
+from http_upstreams import (
     HANG,
     HELLO,
     NAME,
@@ -33,9 +33,9 @@ from http_upstreaming import (
     send_result,
     served,
 )
-from serving import http_server, run
+from server_processes import http_server, run
 from upstream_tools import ODD, Actor, described
-from upstreaming import owned, there, until
+from upstreams import owned, there, until
 
 TOGETHER = 100
 

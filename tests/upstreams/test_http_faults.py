@@ -6,7 +6,7 @@ import pytest
 
 from everkept.errors import UpstreamUnavailable
 from everkept.upstreams.http_faults import Kind, of_exception, of_status
-from http_upstreaming import (
+from http_upstreams import (
     Era,
     Received,
     Writer,

@@ -5,7 +5,7 @@ import pytest
 from everkept.core.upstreams import Endpoint
 from everkept.errors import UpstreamUnavailable
 from everkept.upstreams.http_target import proxy_for, target_of
-from http_upstreaming import (
+from http_upstreams import (
     Received,
     Writer,
     ask,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from certifying import certificate
+from certificates import certificate
 from everkept.core.protocol import MESSAGE_LIMIT
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.link import LinkEnded, NotSent
-from http_upstreaming import (
+from http_upstreams import (
     HANG,
     Act,
     Era,

@@ -13,7 +13,7 @@ from everkept.core.upstreams import Launch, Reach
 from everkept.errors import UpstreamUnavailable
 from everkept.upstreams.link import Link
 from everkept.upstreams.owner import Owner
-from upstreaming import Clock
+from upstreams import Clock
 
 PATIENCE = 30
 NEVER = (1000.0,)

@@ -13,7 +13,7 @@ import pytest
 
 from everkept.upstreams.process_group import Process
 from processes import acting
-from upstreaming import PATIENCE, PROGRAM, gone, lives, pid_of, started, until
+from upstreams import PATIENCE, PROGRAM, gone, lives, pid_of, started, until
 
 ENDS = pytest.mark.parametrize(
     "options", [(), ("--stays",), ("--stays", "--apart")], ids=["ends", "stays", "apart"]
@@ -43,7 +43,7 @@ async def test_a_program_and_what_it_has_started_end_with_the_upstream(
 
 @ENDS
 async def test_they_end_when_we_are_killed(options: tuple[str, ...]) -> None:
-    with acting("upstreaming:hold", *options) as holder:
+    with acting("upstreams:hold", *options) as holder:
         pids = holder.hear()
         watchdogs = {child.pid for child in psutil.Process(holder.process.pid).children()}
         assert watchdogs >= {pids[0]}
@@ -56,7 +56,7 @@ async def test_they_end_when_we_are_killed(options: tuple[str, ...]) -> None:
 async def test_it_ends_when_we_are_killed_while_it_begins() -> None:
     programs: set[int] = set()
     for _ in range(ROUNDS_OF_ENDS):
-        with acting("upstreaming:begin", "--stays", "--silent") as holder:
+        with acting("upstreams:begin", "--stays", "--silent") as holder:
             process = psutil.Process(holder.process.pid)
             begun: set[int] = set()
             async with asyncio.timeout(PATIENCE):

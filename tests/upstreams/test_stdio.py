@@ -19,7 +19,7 @@ from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
 from everkept.upstreams.child import Child
 from everkept.upstreams.link import Link, LinkEnded, NotSent
 from everkept.upstreams.stdio import StdioLink, connect_stdio
-from upstreaming import PATIENCE, actor, gone, owned, pid_of, started, there, until
+from upstreams import PATIENCE, actor, gone, owned, pid_of, started, there, until
 
 JSON = dict[str, Any]
 

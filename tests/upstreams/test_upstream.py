@@ -15,7 +15,7 @@ from everkept.core.upstreams import Endpoint, Launch, Reach
 from everkept.errors import UpstreamError, UpstreamUnavailable
 from everkept.upstreams.link import Link, LinkEnded, NotSent
 from everkept.upstreams.upstream import OwnedUpstream, open_upstream
-from upstreaming import PATIENCE, Clock, actor
+from upstreams import PATIENCE, Clock, actor
 
 JSON = dict[str, Any]
 Answer = Callable[[str, JSON], Awaitable[JSON]]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admitting import without_id
+from accounts import without_id
 from everkept.app.accounts.accounts import (
     BELIEVED,
     TOLERANCE,
@@ -23,8 +23,8 @@ from everkept.core.searching import Search
 from everkept.core.times import now
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import Conflict, InvalidInput, NotFound, Refused, StoreAway
-from making import DAY_ONE, batch, entity
-from standing_by import standing_by
+from records import DAY_ONE, batch, entity
+from standby import standing_by
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from everkept.errors import (
     ReadOnly,
     Refused,
 )
-from making import batch, entity, record_ref
-from standing_by import PATIENCE, standing_by
+from records import batch, entity, record_ref
+from standby import PATIENCE, standing_by
 
 ANNA, BOB, BERLIN = Account("anna"), Account("bob"), Account("berlin", is_peer=True)
 

@@ -1,4 +1,4 @@
-from admitting import account_called
+from accounts import account_called
 from everkept.app.accounts.accounts import Accounts
 from everkept.app.accounts.guarding import GuardedLibrary
 from everkept.app.accounts.rights import rights_of

@@ -2,13 +2,13 @@ from pathlib import Path
 
 import pytest
 
-from calling import Client
 from everkept.app.app import App
 from everkept.core.accounts import Account
 from everkept.core.sessions import Session
 from everkept.embedders.hashing import HashingEmbedder
 from everkept.errors import Refused
 from everkept.settings import load
+from tool_calls import Client
 
 
 async def test_what_is_shared_is_not_taken_from_the_others(tmp_path: Path) -> None:

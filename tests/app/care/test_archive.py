@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from caring import backed_up, everything, filled, restored
+from data_folders import backed_up, everything, filled, restored
 from everkept.app.care.archive import opened
 from everkept.engines.sqlite.care.keeper import SqliteCare
 from everkept.errors import EverkeptError, InvalidInput, StoreDamaged, StoreTooNew

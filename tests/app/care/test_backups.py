@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caring import backed_up, everything, restored, statement
+from data_folders import backed_up, everything, restored, statement
 from everkept.app.care.backups import back_up
 from everkept.core.times import now
 from everkept.engines.sqlite.care.keeper import SqliteCare

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from caring import backed_up, cut_short, filled, statement
+from data_folders import backed_up, cut_short, filled, statement
 from everkept.app.care.doctor import diagnose
 from everkept.app.care.findings import Finding, Patient
 from everkept.values import replace

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from caring import statement, vector_of
+from data_folders import statement, vector_of
 from everkept.app.care.findings import Finding, Patient, mended
 from everkept.app.care.meanings import check_meaning
 from everkept.embedders import onnx

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pytest
 
-from caring import filled
+from data_folders import filled
 from everkept.app.care.findings import Finding, Patient, mended
 from everkept.app.care.place import check_place, mount_kind
 from everkept.core.times import now

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from caring import (
+from data_folders import (
     backed_up,
     cut_short,
     everything,
@@ -18,8 +18,8 @@ from everkept.core.usage import Usage
 from everkept.engines.sqlite.care.keeper import SqliteCare
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput, NotFound, Refused, Unavailable
-from making import batch, entity
 from processes import said_by
+from records import batch, entity
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from database_places import SERVERS, TITLES, named
 from everkept.app.care.findings import Finding, Patient
 from everkept.app.care.server import check_database
 from everkept.app.engines import make_library, standby_of
@@ -12,9 +13,8 @@ from everkept.engines.standby.journal.acts import SetNote
 from everkept.engines.standby.journal.journal import Journal
 from everkept.settings import load
 from everkept.values import replace
-from placing import SERVERS, TITLES, named
 from processes import acting
-from surrealing import PASSWORD, USER, fresh_namespace, shared
+from surreal_server import PASSWORD, USER, fresh_namespace, shared
 
 NOBODY = "ws://127.0.0.1:1"  # where nothing listens
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from caring import filled
+from data_folders import filled
 from everkept.app.care.findings import Finding, Patient
 from everkept.app.care.surroundings import (
     check_clients,

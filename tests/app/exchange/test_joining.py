@@ -17,7 +17,7 @@ from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput, ProjectArchived
 from everkept.families.memories.identity import text_key
 from everkept.values import replace
-from making import DAY_ONE, MILLISECOND, batch, entity, link, note, record_ref
+from records import DAY_ONE, MILLISECOND, batch, entity, link, note, record_ref
 
 ANNA = "account.user.anna"
 LATER = DAY_ONE + 1_000 * MILLISECOND

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from everkept.app.exchange.lines import line_of, link_of, record_of
 from everkept.core.records import Link, Record
-from making import entity, link
+from records import entity, link
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 names = texts.filter(bool)

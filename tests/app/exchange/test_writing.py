@@ -12,8 +12,8 @@ from everkept.core.records import Delete, Record, Update
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import InvalidInput, NotFound, ProjectOff
 from everkept.values import replace
-from making import DAY_ONE, batch, entity, note, record_ref
 from processes import acting
+from records import DAY_ONE, batch, entity, note, record_ref
 
 
 def unheard(_done: int, _total: int) -> None:

@@ -17,8 +17,8 @@ from everkept.core.upstreams import Reach
 from everkept.errors import InvalidInput, UpstreamUnavailable
 from everkept.tools.tool import Result, Tool
 from everkept.tools.toolset import Toolset
-from gatewaying import Asked, MemoryUpstream, a_call, echo, listing, said
-from serving import HANG
+from gateways import Asked, MemoryUpstream, a_call, echo, listing, said
+from server_processes import HANG
 
 JSON = dict[str, Any]
 

@@ -8,7 +8,7 @@ from everkept.app.gateway.overview import Server, overview, plain_secrets
 from everkept.core.upstreams import Endpoint, Launch, Reach
 from everkept.core.usage import Usage
 from everkept.engines.memory.library import MemoryLibrary
-from making import DAY_ONE
+from records import DAY_ONE
 
 KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"
 

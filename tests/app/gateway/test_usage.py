@@ -11,7 +11,7 @@ from everkept.core.usage import Usage
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import ReadOnly, StoreBusy
-from making import DAY_ONE
+from records import DAY_ONE
 
 PATIENCE = 30  # seconds until a test stops waiting
 

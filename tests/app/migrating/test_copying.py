@@ -7,7 +7,7 @@ from everkept.core.ports import Access, Embedded
 from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Update, Where
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import Conflict
-from making import DAY_ONE
+from records import DAY_ONE
 
 MODEL = "model"
 

@@ -13,7 +13,7 @@ from everkept.core.usage import Usage
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Conflict
-from making import DAY_ONE
+from records import DAY_ONE
 
 MODEL = "model"
 EVERYTHING = Where(deleted=None)

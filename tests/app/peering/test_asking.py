@@ -4,7 +4,7 @@ from everkept.app.peering.asking import OwnersPeers
 from everkept.core.accounts import Account, acting_as
 from everkept.core.peers import PeerQuestion
 from everkept.peers.book import PeerBook
-from peering import found, replying, result, standing_in
+from peer_servers import found, replying, result, standing_in
 
 
 async def test_only_the_owners_question_goes_out_and_a_peers_never_goes_on(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conversations import Written, assistant, tell
 from everkept.app.app import App
 from everkept.app.peering.sharing import Shared
 from everkept.core.accounts import acting_as
 from everkept.core.peers import KEPT_TYPES, SAID_TYPES, PeerQuestion
 from everkept.values import as_dict
 from examples import examples
-from peering import ME, neighbour
-from telling import Written, assistant, tell
+from peer_servers import ME, neighbour
 
 
 @pytest.fixture

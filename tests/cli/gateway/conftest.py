@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-ACTOR = Path(__file__).parents[2] / "upstream_actors.py"
+ACTOR = Path(__file__).parents[2] / "support" / "upstream_actors.py"
 JSON = dict[str, Any]
 
 TOOLS: list[JSON] = [

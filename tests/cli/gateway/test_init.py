@@ -11,7 +11,7 @@ import pytest
 
 from everkept.families.gateway.file.reading import read
 from everkept.families.gateway.ready import names
-from serving import http_server
+from server_processes import http_server
 
 Run = Callable[..., Any]
 JSON = dict[str, Any]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from certifying import certificate
+from certificates import certificate
 from everkept.engines.postgres.store import PostgresStore
 from postgres_libraries import Shelf, shelf_of
-from postgresing import Encrypted, Server, encrypted, served, shared
+from postgres_server import Encrypted, Server, encrypted, served, shared
 
 PASSWORD = "correct horse"
 

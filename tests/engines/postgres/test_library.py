@@ -13,8 +13,8 @@ from everkept.core.searching import Search
 from everkept.core.usage import Usage
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound, ProjectArchived
-from making import DAY_ONE, batch, entity
 from postgres_libraries import Shelf, outcomes, shelf_of
+from records import DAY_ONE, batch, entity
 
 SERVERS = 4
 TASKS = 32

@@ -3,7 +3,7 @@
 from everkept.engines.postgres.connecting.database import Cursor
 from everkept.engines.postgres.schema import VERSION, database
 from postgres_openers import open_and_count
-from postgresing import Server, fresh_schema
+from postgres_server import Server, fresh_schema
 from processes import Actor
 
 

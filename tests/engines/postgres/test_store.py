@@ -17,10 +17,10 @@ from everkept.engines.postgres.searching.vector_index import IndexedVectors, bui
 from everkept.engines.postgres.store import PostgresStore
 from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived, StoreAway
 from everkept.language.words import AllOf, AnyOf, Phrase, Without, WordQuery
-from making import DAY_ONE, batch, entity, link, memory, note, record_ref
 from postgres_libraries import Shelf
-from postgresing import shared
-from upstreaming import until
+from postgres_server import shared
+from records import DAY_ONE, batch, entity, link, memory, note, record_ref
+from upstreams import until
 
 SECRET = "hunter2"
 

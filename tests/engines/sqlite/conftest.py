@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everkept.engines.sqlite.library import SqliteLibrary
-from making import batch, entity
+from records import batch, entity
 
 PROJECT_NAME = "project"
 

@@ -7,8 +7,8 @@ from everkept.engines.sqlite import cleansing
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.language.words import parse_query
-from making import batch, note, record_ref
 from processes import said_by
+from records import batch, note, record_ref
 
 SECRET = "xylophonequartz"
 TRACES = (SECRET, "ophonequartz")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from everkept.core.records import Delete, Where
 from everkept.engines.sqlite.library import SqliteLibrary
-from making import batch, entity, record_ref
 from processes import acting
+from records import batch, entity, record_ref
 
 PROCESSES = 4
 COMMITS = 60

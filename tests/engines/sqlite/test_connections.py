@@ -26,8 +26,8 @@ from everkept.errors import (
     StoreDamaged,
     Unavailable,
 )
-from making import batch, entity
 from processes import acting, said_by
+from records import batch, entity
 
 # Only a mistake of ours can cause these: they are to surface as bugs.
 OUR_OWN_BUGS = {

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from caring import filled, statement
+from data_folders import filled, statement
 from everkept.engines.sqlite.examining import (
     at_rest,
     check_kind,

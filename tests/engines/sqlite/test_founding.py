@@ -12,8 +12,8 @@ from everkept.engines.sqlite.connections import connect, create
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import LIBRARY, PROJECT
 from everkept.errors import StoreDamaged, StoreTooNew
-from making import batch, entity
 from processes import acting
+from records import batch, entity
 
 PUBLISHERS = 8
 

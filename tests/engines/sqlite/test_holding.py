@@ -10,8 +10,8 @@ from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Conflict, EverkeptError, InvalidInput, NotFound
 from everkept.values import replace
 from holding_actors import KEPT, fill, records_of, wanted
-from making import DAY_ONE, batch, entity
 from processes import Actor, said_by
+from records import DAY_ONE, batch, entity
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.sizes import log_of
 from everkept.engines.sqlite.sql import Connection
 from everkept.errors import Conflict, ReadOnly, StoreBusy, StoreDamaged
-from making import batch, entity
 from processes import acting
+from records import batch, entity
 
 
 @pytest.fixture

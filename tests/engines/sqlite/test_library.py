@@ -15,8 +15,8 @@ from everkept.engines.sqlite import library as libraries
 from everkept.engines.sqlite import moves
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import EverkeptError, ReadOnly
-from making import batch, entity, record_ref
 from processes import Actor
+from records import batch, entity, record_ref
 
 PROJECT_NAME = "project"
 

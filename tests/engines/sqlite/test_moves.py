@@ -18,8 +18,8 @@ from everkept.errors import (
     StoreBusy,
     StoreDamaged,
 )
-from making import batch, entity
 from processes import Actor, acting, said_by
+from records import batch, entity
 
 WRITERS = 3
 ROUNDS = 4

@@ -16,7 +16,7 @@ from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.language.words import parse_query
-from making import DAY_ONE, batch, entity, record_ref
+from records import DAY_ONE, batch, entity, record_ref
 
 MODEL = "model"
 DIMENSIONS = 64

@@ -17,7 +17,7 @@ from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.store import SqliteStore
 from everkept.language.words import AnyOf, parse_query
 from examples import examples
-from making import DAY_ONE, batch, entity, note, record_ref
+from records import DAY_ONE, batch, entity, note, record_ref
 
 VOCABULARY = [f"w{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(400)]
 QUERIES = [

@@ -8,8 +8,8 @@ from everkept.core.records import Delete, Update, Where
 from everkept.engines.sqlite import cleansing
 from everkept.engines.sqlite import store as stores
 from everkept.engines.sqlite.library import SqliteLibrary
-from making import batch, entity, link, link_ref, note, record_ref
 from processes import acting, said_by
+from records import batch, entity, link, link_ref, note, record_ref
 
 SECRET = "xylophonequartz vermilliongiraffe"
 # Terms of the index are stems and share prefixes, so parts of the words count as well.

@@ -22,8 +22,8 @@ from everkept.errors import (
     StoreTooNew,
 )
 from everkept.language.words import AnyOf, Phrase
-from making import batch, entity, memory
 from processes import said_by
+from records import batch, entity, memory
 
 PROJECT_NAME = "project"
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from copying import ALL, axis, copy_all, everything, found, vectors_of
 from everkept.core.copies import Stock
 from everkept.core.ports import Embedded
 from everkept.core.records import Delete, Ref, Update, Weights, Where
@@ -22,8 +21,9 @@ from everkept.errors import Conflict, EverkeptError, ReadOnly
 from everkept.language.words import parse_query
 from everkept.values import replace
 from examples import examples
-from making import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
 from processes import said_by
+from records import DAY_ONE, batch, entity, link, link_ref, memory, note, record_ref
+from store_copies import ALL, axis, copy_all, everything, found, vectors_of
 
 SECRET = "xylophonequartz vermilliongiraffe"
 TRACES = (SECRET, "xylophonequartz", "vermilliongiraffe", "ophonequartz", "milliongiraf")

@@ -27,8 +27,8 @@ from everkept.engines.sqlite.store import SqliteStore
 from everkept.errors import ReadOnly
 from everkept.language.words import parse_query
 from everkept.values import replace
-from making import DAY_ONE, batch, entity, record_ref
 from processes import said_by
+from records import DAY_ONE, batch, entity, record_ref
 
 VERSION_1 = replace(PROJECT, migrations=PROJECT.migrations[:1], temporary="")
 VERSION_2 = replace(PROJECT, migrations=PROJECT.migrations[:2], temporary="")

@@ -18,9 +18,9 @@ from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.store import SHORT_ROWS, SHORT_STEPS, SHORT_TEXT, SqliteStore
 from everkept.errors import StorageFull, StoreDamaged, StoreTooNew
-from making import DAY_ONE, batch, entity, link, note, record_ref
 from processes import acting, said_by
-from watching import watched
+from records import DAY_ONE, batch, entity, link, note, record_ref
+from sqlite_watch import watched
 
 NOBODY = 65534  # a user without rights, on every Unix
 DAY_ONE_AS_TEXT = "2023-11-14T22:13:20.000Z"

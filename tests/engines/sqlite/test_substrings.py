@@ -14,7 +14,7 @@ from everkept.engines.sqlite.database import Database
 from everkept.engines.sqlite.schema import PROJECT
 from everkept.engines.sqlite.sql import Connection
 from everkept.engines.sqlite.store import FEWEST_TEXTS, SqliteStore
-from making import DAY_ONE, batch, entity, link, note, record_ref
+from records import DAY_ONE, batch, entity, link, note, record_ref
 
 ALL = 1_000_000
 GRAPH = Where(kinds=("entity", "observation"))

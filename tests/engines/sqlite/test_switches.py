@@ -5,7 +5,7 @@ from everkept.engines.sqlite.connections import connect
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.schema import LIBRARY
 from everkept.engines.sqlite.switches import note_leaving
-from making import DAY_ONE
+from records import DAY_ONE
 
 FOLDER = "/work/shop"
 

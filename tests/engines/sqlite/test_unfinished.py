@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from caring import filled
+from data_folders import filled
 from everkept.engines.sqlite.care.replacing import Live, locked
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.engines.sqlite.unfinished import begin, end, unfinished
 from everkept.errors import Unavailable
-from making import batch, entity
+from records import batch, entity
 
 SAFETY = Path("/backups/safety.zip")
 

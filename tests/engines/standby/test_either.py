@@ -24,8 +24,8 @@ from everkept.errors import (
     StoreDamaged,
     StoreTooNew,
 )
-from making import batch, entity, record_ref
-from standing_by import PATIENCE, Standing, standing_by
+from records import batch, entity, record_ref
+from standby import PATIENCE, Standing, standing_by
 
 T = TypeVar("T")
 

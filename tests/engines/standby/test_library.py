@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from admitting import without_id
+from accounts import without_id
 from everkept.app.accounts.accounts import UNKNOWN, Accounts
 from everkept.app.tokens import revoke_token
 from everkept.core.accounts import Account
@@ -18,8 +18,8 @@ from everkept.core.ports import Token
 from everkept.core.searching import Search
 from everkept.core.usage import Usage
 from everkept.errors import Conflict, NotFound, StoreAway
-from making import batch, entity, note
-from standing_by import EVERY, PATIENCE, Standing, standing_by
+from records import batch, entity, note
+from standby import EVERY, PATIENCE, Standing, standing_by
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from everkept.engines.standby.acquaintance import UNACQUAINTED, Acquaintance
 from everkept.engines.standby.reaching import FOR_EACH, MAKING_WAY, Pace, Reaching
 from everkept.errors import QueryTimeout, StoreAway, StoreTooNew
-from standing_by import EVERY, PATIENCE, Time
-from upstreaming import until
+from standby import EVERY, PATIENCE, Time
+from upstreams import until
 
 GONE = StoreAway("Nobody is there.")
 

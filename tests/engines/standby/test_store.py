@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from copying import axis
 from everkept.core.conditions import answering
 from everkept.core.copies import Stock
 from everkept.core.ports import Embedded, RecordStore
@@ -14,8 +13,9 @@ from everkept.core.questions import Question
 from everkept.core.records import Delete, Record, Update, Where
 from everkept.engines.standby.reaching import MAKING_WAY
 from everkept.errors import Conflict, NotFound, QueryTimeout, StoreAway
-from making import batch, entity, link, note, record_ref
-from standing_by import PATIENCE, Standing, standing_by
+from records import batch, entity, link, note, record_ref
+from standby import PATIENCE, Standing, standing_by
+from store_copies import axis
 
 
 @pytest.fixture

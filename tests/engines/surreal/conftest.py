@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from surreal_libraries import Shelf, shelf_of
-from surrealing import CORES, Server, served
+from surreal_server import CORES, Server, served
 
 
 @pytest.fixture(params=CORES, ids="core{}".format)

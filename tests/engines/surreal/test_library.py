@@ -18,7 +18,7 @@ from everkept.errors import (
     ProjectArchived,
     StoreTooNew,
 )
-from making import DAY_ONE, batch, entity
+from records import DAY_ONE, batch, entity
 from surreal_libraries import DATABASE, Shelf
 
 MANY = 6

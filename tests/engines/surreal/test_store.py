@@ -13,8 +13,8 @@ from everkept.core.stored import Access
 from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
 from everkept.engines.surreal.library import SurrealLibrary
 from everkept.language.words import parse_query
-from making import DAY_ONE, batch, entity, link, memory, note
-from surrealing import fresh_namespace, served
+from records import DAY_ONE, batch, entity, link, memory, note
+from surreal_server import fresh_namespace, served
 
 MODEL = "test"
 WORDS = ("tea", "coffee", "milk", "Ada", "Grace", "same", "later", "restocked")

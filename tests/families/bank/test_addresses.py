@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from backing_up import LineGraph
-from banking import Banking, bank_in
+from bank_backups import LineGraph
 from everkept.errors import InvalidInput, Refused
 from everkept.families.bank.addresses import resolved
 from everkept.families.bank.banks import Bank
@@ -16,6 +15,7 @@ from everkept.families.bank.care.store_tools import StoreTools
 from everkept.families.bank.context.file_tools import FileTools
 from everkept.families.bank.model import BankOptions
 from everkept.families.bank.registry import Registered
+from memory_bank import Banking, bank_in
 
 START = str(Path.cwd() / "start")
 

@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 
-from banking import bank_in
 from everkept.core.sessions import Call, Session
 from everkept.errors import BankNotFound, NotFound, Refused
 from everkept.families.bank.banks import last_part, parent_of
 from everkept.families.bank.model import BankOptions
+from memory_bank import bank_in
 
 
 async def test_the_folder_of_a_project_has_its_bank_inside(tmp_path: Path) -> None:

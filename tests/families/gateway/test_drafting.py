@@ -12,7 +12,7 @@ from everkept.families.gateway.file.reading import read
 from everkept.families.gateway.model import JSON, ONLY, GatewayConfig
 from everkept.families.gateway.naming import LONGEST
 from examples import examples
-from gatewaying import listing
+from gateways import listing
 
 SERVER: JSON = {"command": "npx", "args": ["-y", "server"]}
 

@@ -4,7 +4,7 @@ import pytest
 
 from everkept.families.gateway.listings import fault_in, mapped_there, named, passed
 from everkept.families.gateway.model import ONLY, PassThrough
-from gatewaying import gateway_config, listing, tool_config
+from gateways import gateway_config, listing, tool_config
 
 
 def test_only_what_has_a_name_can_be_called() -> None:

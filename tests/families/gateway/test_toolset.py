@@ -11,7 +11,7 @@ from everkept.errors import InvalidInput, UpstreamError, UpstreamUnavailable
 from everkept.families.gateway.model import JSON, ONLY, GatewayConfig, PassThrough
 from everkept.families.gateway.toolset import GatewayTools
 from everkept.tools.tool import Effect, Result, Tool
-from gatewaying import (
+from gateways import (
     Asked,
     MemoryUpstream,
     a_call,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from calling import Client
 from everkept.app.app import App
 from everkept.settings import load
+from tool_calls import Client
 
 
 @pytest.fixture

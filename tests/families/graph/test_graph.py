@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from calling import Client
+from tool_calls import Client
 
 TOKEN = "gh" + "p_" + "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3cD6"
 OTHER_TOKEN = TOKEN[:4] + TOKEN[:3:-1]

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from calling import Client
 from everkept.errors import NotFound
+from tool_calls import Client
 
 ADA = {"name": "Ada", "entityType": "person", "observations": ["likes maths"]}
 KNOWS = {"from": "Ada", "to": "Bob", "relationType": "knows"}

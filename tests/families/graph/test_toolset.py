@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 
-from calling import Client
 from everkept.app.app import App
 from everkept.core.sessions import Session
 from everkept.engines.memory.library import MemoryLibrary
@@ -16,6 +15,7 @@ from everkept.errors import (
     ProjectArchived,
 )
 from everkept.settings import load
+from tool_calls import Client
 
 GRAPH_TOOLS: dict[str, dict[str, Any]] = {
     "create_entities": {"entities": [{"name": "a", "entity_type": "b"}]},

@@ -1,7 +1,7 @@
 from everkept.engines.memory.store import MemoryStore
 from everkept.families.graph.server_memory import whole_graph
 from everkept.families.graph.views import graph_page, with_relations
-from making import batch, entity, link, memory
+from records import batch, entity, link, memory
 
 
 async def shared_store() -> MemoryStore:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jsonschema
 import pytest
 
+from assistant import PromptIndexing, codes
+from conversations import DAY, SHOP, Historian, Moment, Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
 from everkept.core.sessions import Call
 from everkept.embedders.hashing import HashingEmbedder
@@ -13,9 +15,7 @@ from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import InvalidInput, ModelUnavailable
 from everkept.families.history.model import DECISION, HistoryOptions
 from everkept.families.history.search.answers import LIFETIME
-from making import DAY_ONE
-from remembering import PromptIndexing, codes
-from telling import DAY, SHOP, Historian, Moment, Written, assistant, embed, tell, user
+from records import DAY_ONE
 
 if TYPE_CHECKING:
     import numpy as np

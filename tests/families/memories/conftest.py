@@ -2,8 +2,8 @@
 
 import pytest
 
+from assistant import Assistant
 from everkept.core.ports import Library
-from remembering import Assistant
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from everkept.families.memories.consolidation import (
 )
 from everkept.families.memories.model import TAG_LIMIT
 from everkept.values import replace
-from making import DAY_ONE, memory
+from records import DAY_ONE, memory
 
 AUTH = (
     "The refresh token was checked against the wrong key.",

@@ -9,7 +9,7 @@ from everkept.core.records import Record
 from everkept.core.tokens import token_count
 from everkept.families.memories.context import HEADINGS, Block, context_block
 from examples import examples
-from making import DAY_ONE, memory
+from records import DAY_ONE, memory
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND

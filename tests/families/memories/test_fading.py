@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assistant import Assistant
 from everkept.core.ports import Access, Library, RecordStore
 from everkept.core.records import Record, Where
 from everkept.core.undo import plan_undo
@@ -18,9 +19,8 @@ from everkept.families.memories.fading import (
 )
 from everkept.families.memories.model import MEMORIES
 from everkept.values import replace
-from making import DAY_ONE, batch
-from remembering import Assistant
-from shelving import memory
+from memory_shelf import memory
+from records import DAY_ONE, batch
 
 DAY = 86_400_000_000
 AUTOMATIC = {"automatic": True, "source": {"tool": "hook PostToolUse"}}

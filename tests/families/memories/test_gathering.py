@@ -6,7 +6,7 @@ from everkept.core.fitting import fits
 from everkept.core.records import Record, Where
 from everkept.families.memories.context import HEADINGS
 from everkept.families.memories.gathering import MOST_RECALLED, gather
-from making import DAY_ONE, memory
+from records import DAY_ONE, memory
 
 DAY = 86_400 * 1_000_000
 

@@ -1,6 +1,6 @@
 from typing import Any
 
-from remembering import Assistant, codes
+from assistant import Assistant, codes
 
 API = {"name": "API", "type": "component", "relationship": "about"}
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from everkept.core.records import Record
 from everkept.families.memories.likeness import Likeness, likeness_of
 from everkept.values import replace
-from making import memory
+from records import memory
 
 
 def judged(new: Record, old: Record) -> Likeness | None:

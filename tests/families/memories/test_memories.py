@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from assistant import Assistant, CountedChoice, PromptIndexing, codes
 from everkept.core.ports import Library
 from everkept.core.records import Where
 from everkept.core.sessions import Session
@@ -12,7 +13,6 @@ from everkept.core.times import iso
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Conflict, InvalidInput, ModelUnavailable, NotFound, Refused
 from everkept.families.memories.model import MEMORY, Options
-from remembering import Assistant, CountedChoice, PromptIndexing, codes
 
 API = {"name": "API", "type": "component", "relationship": "about"}
 

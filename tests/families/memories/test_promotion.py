@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from assistant import Assistant
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Delete, Insert, Link, Restore, Update, Where
 from everkept.engines.sqlite.library import SqliteLibrary
@@ -11,8 +12,7 @@ from everkept.errors import InvalidInput, NotFound, Unavailable
 from everkept.families.memories.model import DERIVED_FROM, MEMORY, SUPERSEDES
 from everkept.families.memories.promotion import PAGE, finish_promotions
 from everkept.values import replace
-from making import DAY_ONE
-from remembering import Assistant
+from records import DAY_ONE
 
 API = {"name": "API", "type": "component", "relationship": "about"}
 BILLING = {"name": "Billing", "type": "service", "relationship": "calls"}

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from assistant import Assistant, CountedChoice, codes
 from everkept.core.ports import Library, RecordStore
 from everkept.core.searching import SectionHit, SectionsFound
 from everkept.core.sessions import Call
@@ -14,7 +15,6 @@ from everkept.errors import (
     StoreDamaged,
     Unavailable,
 )
-from remembering import Assistant, CountedChoice, codes
 
 
 class WithoutUser:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from assistant import PromptIndexing
 from everkept.core.commits import Writer
 from everkept.core.ports import Embedded, Embedder, Indexing, Library, RecordStore
 from everkept.core.records import Change, Delete, Record, Update, Where
@@ -18,8 +19,7 @@ from everkept.errors import ModelUnavailable
 from everkept.families.memories.consolidation import ReflectStrategy
 from everkept.families.memories.identity import place_of, text_key
 from everkept.families.memories.reflecting import Reflected, reflect
-from making import DAY_ONE, batch, memory
-from remembering import PromptIndexing
+from records import DAY_ONE, batch, memory
 
 AUTH = (
     "The refresh token was checked against the wrong key.",

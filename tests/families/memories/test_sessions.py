@@ -2,6 +2,7 @@ from typing import cast
 
 import pytest
 
+from assistant import Assistant, Watched
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Delete, Insert
 from everkept.core.sessions import Call, Session
@@ -15,8 +16,7 @@ from everkept.families.memories.sessions import (
     required_session,
     session_of,
 )
-from making import entity
-from remembering import Assistant, Watched
+from records import entity
 
 
 def call(*, stateful: bool = True) -> Call:

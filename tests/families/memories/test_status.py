@@ -1,11 +1,11 @@
+from assistant import DAY_ONE, Assistant, PromptIndexing
 from everkept.core.conditions import Condition
 from everkept.core.ports import Library
 from everkept.core.times import iso
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import ModelUnavailable
 from everkept.families.memories.model import MEMORY, Options
-from making import batch, memory
-from remembering import DAY_ONE, Assistant, PromptIndexing
+from records import batch, memory
 
 
 async def test_counts_cover_both_stores_and_all_sessions(assistant: Assistant) -> None:

@@ -2,11 +2,11 @@ from typing import Any
 
 import pytest
 
+from assistant import Assistant, CountedChoice
 from everkept.core.records import Batch
 from everkept.core.sessions import Session
 from everkept.errors import NotFound
 from everkept.families.memories.model import Options
-from remembering import Assistant, CountedChoice
 
 API = {"name": "API", "type": "component", "relationship": "about"}
 

@@ -2,12 +2,12 @@ from typing import Any
 
 import pytest
 
+from assistant import Assistant, codes
 from everkept.core.records import Batch, Insert, Update
 from everkept.errors import InvalidInput, NotFound, Unavailable
 from everkept.families.memories.model import ENTITIES_LIMIT
 from everkept.families.memories.superseding import MOST_EDITS, finish_supersessions
-from making import batch, memory
-from remembering import Assistant, codes
+from records import batch, memory
 
 API = {"name": "API", "type": "component", "relationship": "about"}
 

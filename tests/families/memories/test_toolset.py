@@ -7,6 +7,7 @@ from typing import Any, NoReturn, cast
 import jsonschema
 import pytest
 
+from assistant import Assistant, CountedChoice, PromptIndexing, codes
 from everkept.core.ports import Library
 from everkept.core.records import Where
 from everkept.core.sessions import Session
@@ -14,7 +15,6 @@ from everkept.embedders.hashing import HashingEmbedder
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import InvalidInput, ModelUnavailable, NotFound, Unavailable
 from everkept.families.memories.model import Options
-from remembering import Assistant, CountedChoice, PromptIndexing, codes
 
 JSON = dict[str, Any]
 CONTRACT: dict[str, JSON] = json.loads(

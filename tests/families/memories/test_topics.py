@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from everkept.core.records import Record
 from everkept.families.memories.topics import key_topics, session_summary
-from making import DAY_ONE, memory
+from records import DAY_ONE, memory
 
 
 def memories(*texts: str, **more: object) -> list[Record]:

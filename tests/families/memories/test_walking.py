@@ -2,13 +2,13 @@ from typing import Any
 
 import pytest
 
+from assistant import Assistant, CountedChoice
 from everkept.core.entities import ENTITY
 from everkept.core.records import Batch, Insert, Link
 from everkept.core.sessions import Call
 from everkept.errors import InvalidInput
 from everkept.families.memories.walking import MOST_MEMORIES
-from making import DAY_ONE, batch, entity, link, memory
-from remembering import Assistant, CountedChoice
+from records import DAY_ONE, batch, entity, link, memory
 
 
 async def relate(assistant: Assistant, *edges: tuple[str, str, str], store: Any = None) -> None:

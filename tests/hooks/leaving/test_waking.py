@@ -10,8 +10,8 @@ from everkept.hooks.leaving.waking import lock_path, turn_to_start, wake
 from everkept.hooks.places import hooks_folder
 from everkept.settings import Settings, load
 from everkept.values import replace
-from parting import at_home, wait_for_workers
-from serving import HANG
+from hook_workers import at_home, wait_for_workers
+from server_processes import HANG
 
 WAKE = """
 import sys

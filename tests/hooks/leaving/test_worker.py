@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from caring import backed_up, cut_short, restored
+from data_folders import backed_up, cut_short, restored
 from everkept.app.app import App
 from everkept.core.records import Record, Where
 from everkept.core.sessions import Session
@@ -20,8 +20,8 @@ from everkept.hooks.leaving.worker import MOST_FAILURES, MOST_STARTS, PASSING, W
 from everkept.hooks.places import hooks_folder
 from everkept.settings import Settings, load
 from everkept.values import replace
-from making import DAY_ONE, batch
-from shelving import memory
+from memory_shelf import memory
+from records import DAY_ONE, batch
 
 SESSION = "11111111-2222-4333-8444-555555555555"
 NO_TIME_LIMIT = 1e9

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everkept.hooks.noticing.commands import essence, is_trivial, purpose
-from serving import HANG
+from server_processes import HANG
 
 HOSTILE = f"""
 from everkept.core.secrets import masked

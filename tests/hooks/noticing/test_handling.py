@@ -13,7 +13,7 @@ from everkept.hooks.files.ledger import Ledger
 from everkept.hooks.model import Answer, Around, HookEvent
 from everkept.hooks.noticing.handling import tool_used
 from everkept.settings import Settings
-from hooking import NOW, here
+from hook_session import NOW, here
 
 TRACEBACK = "Exit code 1\nE       AttributeError: Limiter has no attribute window\n1 failed"
 

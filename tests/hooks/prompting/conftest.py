@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from asking import Past, shop
+from prompts import Past, shop
 
 
 @pytest.fixture

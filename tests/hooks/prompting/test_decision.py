@@ -22,7 +22,7 @@ from everkept.hooks.prompting.judgement import MEMORY, Find
 from everkept.hooks.prompting.lookup import Found
 from everkept.hooks.prompting.prompts import Reading, read
 from everkept.language.telling_words import telling_words
-from making import DAY_ONE
+from records import DAY_ONE
 
 PLAIN = "Rotate the redis replicas of the sentinel quorum"
 HINTING = f"{PLAIN} the same way"

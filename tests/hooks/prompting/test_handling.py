@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from asking import ELSEWHERE, HERE, SESSION, Past, shop
 from everkept.hooks.files.ledger import Ledger
 from everkept.hooks.model import HookEvent
 from everkept.hooks.prompting.handling import user_prompt
 from everkept.values import replace
+from prompts import ELSEWHERE, HERE, SESSION, Past, shop
 
 GIVEN = {
     # The four forms, in the words of different people.

@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asking import HERE, Past
 from everkept.core.records import Record
 from everkept.core.tokens import token_count
 from everkept.families.history.model import CODE, TURN
@@ -21,7 +20,8 @@ from everkept.hooks.prompting.injecting import (
 )
 from everkept.hooks.prompting.judgement import MEMORY, Find
 from examples import examples
-from making import DAY_ONE
+from prompts import HERE, Past
+from records import DAY_ONE
 
 DAY = 86_400_000_000
 NOW = DAY_ONE + 3 * DAY

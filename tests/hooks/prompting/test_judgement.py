@@ -12,7 +12,7 @@ from everkept.hooks.prompting.judgement import (
     topic_marks,
 )
 from everkept.language.telling_words import telling_words
-from making import DAY_ONE
+from records import DAY_ONE
 
 
 def find(record_id: str, text: str, kind: str = TURN, parent: str | None = None) -> Find:

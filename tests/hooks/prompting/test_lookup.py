@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from asking import ELSEWHERE, HERE, NOW, SESSION, Past, shop
 from everkept.core.driving import driven
 from everkept.core.records import Record, Where
 from everkept.core.transcripts import USER
@@ -17,7 +16,8 @@ from everkept.hooks.prompting.judgement import Asked
 from everkept.hooks.prompting.lookup import MOST_ROWS, Folders, Found, look
 from everkept.language.telling_words import telling_words
 from everkept.settings import Settings
-from making import batch
+from prompts import ELSEWHERE, HERE, NOW, SESSION, Past, shop
+from records import batch
 
 ANSWER = "The sharding of the ledger is done by the customer's region, in eight shards."
 

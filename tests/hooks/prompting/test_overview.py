@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from asking import ELSEWHERE, SESSION, Past
 from everkept.core.driving import driven
 from everkept.core.tokens import token_count
+from prompts import ELSEWHERE, SESSION, Past
 
 ASKING = "what did we do yesterday?"
 

@@ -5,8 +5,8 @@ import pytest
 
 from everkept.core.records import Record
 from everkept.hooks.starting.handling import session_start
-from hooking import SESSION, Desk, here
-from making import DAY_ONE, memory
+from hook_session import SESSION, Desk, here
+from records import DAY_ONE, memory
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from everkept.hooks.starting.briefing import LONGEST
 from everkept.hooks.starting.handling import session_start
 from everkept.values import replace
 from examples import examples
-from hooking import DAY, NOW, Desk, here
-from making import DAY_ONE, memory
+from hook_session import DAY, NOW, Desk, here
+from records import DAY_ONE, memory
 
 FENCE = re.compile(r"<memories-\d{6}>\n(.*)</memories-\d{6}>", re.DOTALL)
 

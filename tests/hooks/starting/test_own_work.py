@@ -7,8 +7,8 @@ import pytest
 from everkept.core.records import Record
 from everkept.hooks.starting.handling import session_start
 from everkept.values import replace
-from hooking import DAY, NOW, SESSION, Desk, here
-from making import DAY_ONE, memory
+from hook_session import DAY, NOW, SESSION, Desk, here
+from records import DAY_ONE, memory
 
 HEADING = "### This Session Before Its Compaction\n"
 

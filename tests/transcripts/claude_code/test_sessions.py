@@ -8,8 +8,8 @@ import pytest
 
 from everkept.core.transcripts import ASSISTANT, USER, Snippet, Turn
 from everkept.transcripts.claude_code.sessions import ClaudeCodeFormat
-from replaying import SAMPLES, Replay, expected
-from rereading import jsonl, read, spoken
+from line_files import jsonl, read, spoken
+from transcript_replay import SAMPLES, Replay, expected
 
 SAMPLE = SAMPLES / "claude_code_session.jsonl"
 EXPECTED = expected(SAMPLE.name)

@@ -8,8 +8,8 @@ import pytest
 
 from everkept.core.transcripts import ASSISTANT, USER, Snippet, Turn
 from everkept.transcripts.codex.rollouts import CodexFormat
-from replaying import SAMPLES, Replay, expected
-from rereading import jsonl, read, spoken
+from line_files import jsonl, read, spoken
+from transcript_replay import SAMPLES, Replay, expected
 
 SAMPLE = SAMPLES / "codex_rollout.jsonl"
 EXPECTED = expected(SAMPLE.name)

@@ -12,7 +12,7 @@ from everkept.transcripts.cursor.agents import CursorFormat, text_events
 from everkept.transcripts.reading.lines import LineTranscript
 from everkept.transcripts.reading.whole import WholeTranscript
 from examples import examples
-from replaying import SAMPLES, Replay, expected, replayed, written
+from transcript_replay import SAMPLES, Replay, expected, replayed, written
 
 SESSION = "55555555-6666-4777-8888-999999999999"
 

@@ -13,7 +13,7 @@ from everkept.transcripts.cursor.state import composers
 from everkept.transcripts.limits import LARGEST_VALUE
 from examples import examples
 from processes import acting
-from replaying import Replay, replayed
+from transcript_replay import Replay, replayed
 
 
 def asked(text: str, **more: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from everkept.transcripts.gemini.sessions import GeminiFormat, object_events
 from everkept.transcripts.reading.lines import LineTranscript
 from everkept.transcripts.reading.whole import WholeTranscript
 from examples import examples
-from replaying import SAMPLES, Replay, expected, replayed, written
+from transcript_replay import SAMPLES, Replay, expected, replayed, written
 
 SESSION = "22222222-3333-4444-8555-666666666666"
 HEAD = {"sessionId": SESSION, "projectHash": "0" * 64, "kind": "main"}

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from everkept.core.transcripts import Event, Turn
 from everkept.errors import Unavailable
 from everkept.transcripts.reading.lines import LineTranscript
-from replaying import Replay
-from rereading import jsonl, read, read_growing, read_with_breaks, spoken
+from line_files import jsonl, read, read_growing, read_with_breaks, spoken
+from transcript_replay import Replay
 
 MEBIBYTE = 1024 * 1024
 

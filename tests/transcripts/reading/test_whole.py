@@ -9,7 +9,7 @@ from everkept.core.transcripts import Event, Titled, Turn
 from everkept.errors import Unavailable
 from everkept.transcripts.limits import LARGEST_DOCUMENT
 from everkept.transcripts.reading.whole import WholeTranscript
-from replaying import Replay, replayed
+from transcript_replay import Replay, replayed
 
 
 def words(path: Path, raw: bytes) -> tuple[list[Event], Counter[str]]:

@@ -12,8 +12,8 @@ from everkept.core.switching import Switching
 from everkept.engines.postgres.library import PostgresLibrary
 from everkept.errors import Conflict, InvalidInput, NotFound, ProjectArchived
 from everkept.values import replace
-from making import DAY_ONE, batch, entity
 from postgres_libraries import Shelf, outcomes
+from records import DAY_ONE, batch, entity
 
 SERVERS = 4
 

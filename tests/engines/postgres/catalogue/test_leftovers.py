@@ -13,9 +13,9 @@ from everkept.engines.postgres.library import PostgresLibrary
 from everkept.engines.postgres.searching.index_keeping import IndexKeeper
 from everkept.engines.postgres.store import PostgresStore
 from everkept.errors import NotFound
-from making import batch, entity
 from postgres_libraries import Shelf
-from postgresing import shared
+from postgres_server import shared
+from records import batch, entity
 
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
 

@@ -8,8 +8,8 @@ from everkept.core.copies import Holdings
 from everkept.core.records import Where
 from everkept.engines.postgres.searching.vector_index import IndexedVectors, build
 from everkept.errors import NotFound, ProjectArchived, StoreBusy
-from making import batch, entity, link
 from postgres_libraries import Shelf
+from records import batch, entity, link
 
 MANY = 5_000
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs

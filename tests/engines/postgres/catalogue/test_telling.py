@@ -8,8 +8,8 @@ import psycopg
 
 from everkept.core.copies import PASSING, Holdings
 from everkept.core.ports import Token
-from making import DAY_ONE, batch, entity
 from postgres_libraries import Shelf
+from records import DAY_ONE, batch, entity
 
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
 

@@ -4,8 +4,8 @@ import pytest
 
 from everkept.engines.postgres.changing.checking import SAMPLE
 from everkept.engines.postgres.store import PostgresStore
-from making import batch, entity, link, memory, note
 from postgres_libraries import Shelf
+from records import batch, entity, link, memory, note
 
 
 @pytest.mark.parametrize(

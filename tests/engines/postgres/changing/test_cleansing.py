@@ -11,10 +11,10 @@ from everkept.core.copies import Stock
 from everkept.core.ports import Embedded
 from everkept.engines.postgres import store as stores
 from everkept.engines.postgres.store import PostgresStore
-from making import DAY_ONE, batch, entity, link, memory, record_ref
 from postgres_libraries import Shelf
-from postgresing import shared
-from upstreaming import until
+from postgres_server import shared
+from records import DAY_ONE, batch, entity, link, memory, record_ref
+from upstreams import until
 
 
 def vacuumed(shelf: Shelf) -> dict[str, int]:

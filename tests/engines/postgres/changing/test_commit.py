@@ -10,12 +10,12 @@ import pytest
 from everkept.core.records import Batch, Delete, Restore, Update, Where
 from everkept.engines.postgres.store import PostgresStore
 from everkept.errors import Conflict
-from making import batch, entity, link, memory, note, record_ref
 from postgres_libraries import library_over
+from postgres_server import shared
 from postgres_trips import COMMITTED_AND_TOLD, Way
-from postgresing import shared
-from proxying import running
-from upstreaming import until
+from proxies import running
+from records import batch, entity, link, memory, note, record_ref
+from upstreams import until
 
 
 @dataclass

@@ -5,8 +5,8 @@ import asyncio
 from everkept.core.copies import Stock
 from everkept.core.records import Change, Edit, Where
 from everkept.engines.postgres.store import PostgresStore
-from making import DAY_ONE, batch, entity, link, memory, record_ref
 from postgres_libraries import Shelf
+from records import DAY_ONE, batch, entity, link, memory, record_ref
 
 
 async def test_what_is_copied_can_trade_places_with_what_is_there(store: PostgresStore) -> None:

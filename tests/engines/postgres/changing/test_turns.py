@@ -11,9 +11,9 @@ from everkept.engines.postgres.changing.writing import insert, link_columns, rec
 from everkept.engines.postgres.connecting.database import Cursor
 from everkept.engines.postgres.store import PostgresStore
 from everkept.errors import Conflict
-from making import batch, entity, link
 from postgres_libraries import Shelf
-from postgresing import shared
+from postgres_server import shared
+from records import batch, entity, link
 
 PLACE = Place(1, "user")
 

@@ -10,8 +10,8 @@ from psycopg import errors
 from everkept.engines.postgres.connecting.database import Cursor, Database
 from everkept.engines.postgres.connecting.migrating import Layout
 from everkept.errors import InvalidInput, NotFound, QueryTimeout, StorageFull, StoreAway
-from postgresing import PATIENCE, Server
-from upstreaming import until
+from postgres_server import PATIENCE, Server
+from upstreams import until
 
 COUNTERS = Layout(
     steps=(

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from certifying import certificate
+from certificates import certificate
 from everkept.engines.postgres.connecting.addresses import Credentials, parsed
 from everkept.engines.postgres.connecting.database import Cursor, Database
 from everkept.engines.postgres.connecting.dialing import trust
 from everkept.errors import InvalidInput, Refused, StoreAway
-from postgresing import Encrypted, Server, proxied
+from postgres_server import Encrypted, Server, proxied
 
 ELSEWHERE = {
     "PGHOST": "192.0.2.1",

@@ -7,7 +7,7 @@ from typing import Any, cast
 from everkept.engines.postgres.connecting.database import Cursor, Database
 from everkept.engines.postgres.connecting.listening import Listener
 from everkept.engines.postgres.connecting.migrating import EMPTY
-from postgresing import Server, proxied
+from postgres_server import Server, proxied
 
 
 class Ear:

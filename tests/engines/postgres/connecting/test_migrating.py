@@ -16,8 +16,8 @@ from everkept.errors import (
     StoreTooNew,
     Unavailable,
 )
-from postgresing import PATIENCE, Server, fresh_schema
-from upstreaming import until
+from postgres_server import PATIENCE, Server, fresh_schema
+from upstreams import until
 
 FIRST = ("CREATE TABLE things (name text)", "INSERT INTO things VALUES ('a')")
 SECOND = ("ALTER TABLE things ADD COLUMN size integer NOT NULL DEFAULT 7",)

@@ -11,7 +11,7 @@ import pytest
 from everkept.engines.postgres.connecting.database import Cursor, Database, Work
 from everkept.engines.postgres.connecting.migrating import EMPTY
 from everkept.engines.postgres.connecting.news import note_change
-from postgresing import PATIENCE, Server, proxied
+from postgres_server import PATIENCE, Server, proxied
 
 
 def change(*stores: int | None) -> Work[None]:

@@ -8,7 +8,7 @@ import pytest
 
 from everkept.engines.postgres.connecting.cursor import cursor_on
 from everkept.engines.postgres.connecting.parameters import build_statement
-from postgresing import shared
+from postgres_server import shared
 
 SOME = UUID("12345678-1234-5678-1234-567812345678")
 

@@ -11,9 +11,9 @@ from everkept.engines.postgres.connecting.addresses import Credentials
 from everkept.engines.postgres.connecting.database import Cursor, Database
 from everkept.engines.postgres.connecting.migrating import Layout
 from everkept.errors import StoreAway, Unavailable
-from postgresing import PATIENCE, Proxy, Server, fresh_schema, proxied, served
-from proxying import Direction, running
-from upstreaming import until
+from postgres_server import PATIENCE, Proxy, Server, fresh_schema, proxied, served
+from proxies import Direction, running
+from upstreams import until
 
 NOTES = Layout(steps=(("CREATE TABLE notes (key text PRIMARY KEY)",),))
 

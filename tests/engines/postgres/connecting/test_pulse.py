@@ -3,8 +3,8 @@
 import asyncio
 
 from everkept.engines.postgres.connecting.pulse import Pulse
-from postgresing import Encrypted, proxied, served, shared
-from proxying import passing
+from postgres_server import Encrypted, proxied, served, shared
+from proxies import passing
 
 
 async def test_a_server_has_a_pulse() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from everkept.engines.postgres.connecting.database import Cursor, Database
 from everkept.engines.postgres.connecting.migrating import Layout
+from postgres_server import Server
 from postgres_trips import Way
-from postgresing import Server
-from proxying import Direction, running
+from proxies import Direction, running
 
 NOTES = Layout(steps=(("CREATE TABLE notes (key text PRIMARY KEY)",),))
 KEYS = "SELECT key FROM notes ORDER BY key"

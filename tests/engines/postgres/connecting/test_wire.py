@@ -8,7 +8,7 @@ from psycopg import errors
 from everkept.engines.postgres.connecting.cursor import Cursor
 from everkept.engines.postgres.connecting.dialing import Connection
 from everkept.engines.postgres.connecting.wire import PREPARED_AFTER, Wire
-from postgresing import shared
+from postgres_server import shared
 
 REMEMBERED = "SELECT count(*)::integer FROM pg_prepared_statements WHERE statement LIKE 'SELECT 7%'"
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import postgresing
+import postgres_server
 from everkept.core.records import Where
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.postgres.records.reading import MOST_PARTS
 from everkept.engines.postgres.store import PostgresStore
 from everkept.values import replace
 from examples import examples
-from making import batch, entity, link, memory
 from postgres_libraries import library_over
+from records import batch, entity, link, memory
 
 CASED = "aAßẞöÖéÉǆǅǄкКıIi日%_\\^]-[ .*1"
 
@@ -56,7 +56,7 @@ def test_parts_of_texts_are_found_as_the_reference_engine_finds_them(
     texts: list[str], parts: list[str]
 ) -> None:
     async def compare() -> None:
-        library, reference = library_over(postgresing.shared().database()), MemoryStore()
+        library, reference = library_over(postgres_server.shared().database()), MemoryStore()
         store = await library.user()
         records = [memory(text, id=f"m{number}") for number, text in enumerate(texts)]
         for each in (store, reference):

@@ -19,7 +19,7 @@ from everkept.engines.postgres.records.rows import (
     given as taken_back,
 )
 from everkept.values import replace
-from making import entity, link
+from records import entity, link
 
 TEXTS = st.text(st.sampled_from("\0\x01\x02ab"), max_size=8)
 

@@ -3,9 +3,9 @@ import pytest
 from everkept.engines.postgres.connecting.cursor import cursor_on
 from everkept.engines.postgres.records.statistics import FIRST, Growth, is_stale
 from everkept.engines.postgres.store import PostgresStore
-from making import batch, memory
 from postgres_libraries import Shelf
-from upstreaming import until
+from records import batch, memory
+from upstreams import until
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from postgres_server import fresh_schema
 from postgres_tables import Tables
-from postgresing import fresh_schema
 
 
 @pytest.fixture

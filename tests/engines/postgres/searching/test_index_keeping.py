@@ -12,9 +12,9 @@ from everkept.engines.postgres.connecting.database import Cursor, Database
 from everkept.engines.postgres.searching.index_keeping import LATER, IndexKeeper
 from everkept.engines.postgres.searching.vector_index import IndexedVectors, ask_usable
 from everkept.engines.postgres.store import PostgresStore
-from making import batch
+from postgres_server import fresh_schema, shared
 from postgres_tables import MODEL, said
-from postgresing import fresh_schema, shared
+from records import batch
 
 SIZE = 50
 

@@ -11,8 +11,8 @@ from everkept.engines.postgres.connecting.cursor import cursor_on
 from everkept.engines.postgres.searching import nearness
 from everkept.engines.postgres.searching.meaning import near, put_vectors
 from everkept.engines.postgres.searching.vector_index import IndexedVectors, ask_usable, build
+from postgres_server import fresh_schema
 from postgres_tables import MODEL, Tables, said
-from postgresing import fresh_schema
 
 SIZE, DIMENSIONS = 3_000, 48
 RECALL = 0.98

@@ -3,9 +3,9 @@
 import asyncio
 
 from everkept.engines.postgres.searching.removing import Remover
-from making import batch, entity
 from postgres_libraries import Shelf
-from postgresing import shared
+from postgres_server import shared
+from records import batch, entity
 
 PATIENCE = 30  # seconds; nothing takes that long unless it hangs
 

@@ -7,8 +7,8 @@ from everkept.core.records import Where
 from everkept.engines.postgres.records.reading import containing
 from everkept.engines.postgres.searching import trigrams
 from everkept.engines.postgres.searching.index_keeping import IndexKeeper
+from postgres_server import shared
 from postgres_tables import Tables, said
-from postgresing import shared
 
 
 @pytest.fixture

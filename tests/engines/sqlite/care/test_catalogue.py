@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from caring import backed_up, everything, filled, statement
+from data_folders import backed_up, everything, filled, statement
 from everkept.app.care.doctor import check_projects
 from everkept.app.care.findings import Finding, Patient, mended
 from everkept.core.times import now
 from everkept.engines.sqlite.care.catalogue import OLD_BACKUP
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.values import replace
-from making import batch, entity
 from processes import said_by
+from records import batch, entity
 
 
 @pytest.fixture(autouse=True)

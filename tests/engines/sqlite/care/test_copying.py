@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from caring import quiet, statement
+from data_folders import quiet, statement
 from everkept.engines.sqlite.care.copying import (
     HISTORY,
     META,

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from caring import backed_up, everything, filled, statement
+from data_folders import backed_up, everything, filled, statement
 from everkept.app.care.doctor import check_databases
 from everkept.app.care.findings import Finding, Patient, mended
 from everkept.engines.sqlite.library import SqliteLibrary

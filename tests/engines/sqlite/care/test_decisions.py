@@ -5,8 +5,8 @@ from typing import TypeVar
 
 import pytest
 
-from admitting import without_id
-from caring import backed_up, everything, filled, restored, statement
+from accounts import without_id
+from data_folders import backed_up, everything, filled, restored, statement
 from everkept.app.accounts.accounts import UNKNOWN, Accounts
 from everkept.app.accounts.grants import Grant
 from everkept.app.accounts.homes import home_name
@@ -17,7 +17,7 @@ from everkept.core.projects import Silence
 from everkept.core.times import now
 from everkept.engines.sqlite.care.keeper import SqliteCare
 from everkept.engines.sqlite.library import SqliteLibrary
-from making import DAY_ONE
+from records import DAY_ONE
 
 T = TypeVar("T")
 

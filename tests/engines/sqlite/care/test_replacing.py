@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from caring import MODEL, filled, put_all, quiet, statement, vector_of
+from data_folders import MODEL, filled, put_all, quiet, statement, vector_of
 from everkept.core.records import Weights, Where
 from everkept.core.times import now
 from everkept.engines.sqlite.care.copying import HISTORY, META, USER, copy_to, held
@@ -26,7 +26,7 @@ from everkept.engines.sqlite.store import SqliteStore
 from everkept.errors import Conflict, NotFound, StoreBusy
 from everkept.language.words import AnyOf, Phrase
 from everkept.values import replace
-from making import batch, entity
+from records import batch, entity
 
 ANY = AnyOf((Phrase(("remembered",)), Phrase(("still",))))
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from copying import axis, everything
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.records import Delete, Insert, Restore, Step, Update
 from everkept.engines.memory.store import MemoryStore
@@ -28,7 +27,8 @@ from everkept.engines.standby.either import Disturbed
 from everkept.errors import Conflict
 from everkept.values import replace
 from examples import examples
-from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
+from records import DAY_ONE, batch, entity, link, link_ref, note, record_ref
+from store_copies import axis, everything
 
 PAGE = 3
 

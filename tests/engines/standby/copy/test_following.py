@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from copying import axis
 from everkept.core.copies import Stock
 from everkept.core.ports import Embedded, Token
 from everkept.core.times import Clock, now
@@ -22,8 +21,9 @@ from everkept.engines.standby.copy.following import (
 )
 from everkept.engines.standby.copy.lineage import LINEAGE, OWN
 from everkept.errors import StorageFull
-from making import DAY_ONE, batch, entity, note
-from standing_by import EVERY, Standing, standing_by
+from records import DAY_ONE, batch, entity, note
+from standby import EVERY, Standing, standing_by
+from store_copies import axis
 
 
 @pytest.fixture

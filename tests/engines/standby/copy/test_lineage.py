@@ -17,8 +17,8 @@ from everkept.engines.standby.copy import following
 from everkept.engines.standby.copy.following import ALL_EVERY
 from everkept.engines.standby.copy.lineage import LINEAGE, named
 from everkept.errors import Refused, StorageFull
-from making import DAY_ONE, batch, entity, note
-from standing_by import EVERY, Standing, standing_by
+from records import DAY_ONE, batch, entity, note
+from standby import EVERY, Standing, standing_by
 
 
 @pytest.fixture

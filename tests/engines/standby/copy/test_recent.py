@@ -11,8 +11,8 @@ from everkept.core.records import Delete, Update, Where
 from everkept.engines.standby import closing
 from everkept.engines.standby.copy import recent
 from everkept.engines.standby.copy.following import SOON
-from making import batch, entity, link, note, record_ref
-from standing_by import BOUND, EVERY, PATIENCE, Standing, standing_by
+from records import batch, entity, link, note, record_ref
+from standby import BOUND, EVERY, PATIENCE, Standing, standing_by
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from everkept.engines.standby.journal.acts import (
 )
 from everkept.engines.standby.journal.encoding import decoded, encoded
 from everkept.values import fields
-from making import batch, entity
+from records import batch, entity
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))  # lone surrogates and NUL included
 NUMBERS = st.integers(-(2**63), 2**63 - 1)

@@ -6,7 +6,7 @@ import pytest
 from everkept.core.records import Delete, Record, Ref, Restore, Update
 from everkept.engines.standby.journal.acts import HISTORY, USER, Commit, SetNote, store_of
 from everkept.engines.standby.journal.journal import SAME_PROJECT, Counts, Forgotten, Journal
-from making import DAY_ONE, batch, entity, link, memory, note, record_ref
+from records import DAY_ONE, batch, entity, link, memory, note, record_ref
 
 SECRET = "the word that nobody may read"
 

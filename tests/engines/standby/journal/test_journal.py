@@ -17,8 +17,8 @@ from everkept.engines.standby.journal.journal import Counts, Journal
 from everkept.engines.standby.journal.schema import JOURNAL
 from everkept.errors import NotFound, StorageFull, StoreBusy, StoreTooNew
 from everkept.values import replace
-from making import batch, entity, record_ref
 from processes import acting, said_by
+from records import batch, entity, record_ref
 
 SOON = 60  # seconds
 

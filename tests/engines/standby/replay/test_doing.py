@@ -24,8 +24,8 @@ from everkept.engines.standby.journal.acts import (
 from everkept.engines.standby.journal.journal import Counts, Journal
 from everkept.engines.standby.replay.replaying import Replayed
 from everkept.values import replace
-from making import DAY_ONE, batch, entity, note
-from replays import ATLAS, replayed
+from journal_replay import ATLAS, replayed
+from records import DAY_ONE, batch, entity, note
 
 
 async def names_in(library: Library, name: str) -> list[str]:

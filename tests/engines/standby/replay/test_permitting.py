@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from admitting import account_called
+from accounts import account_called
 from everkept.app.accounts.accounts import Accounts
 from everkept.app.accounts.guarding import GuardedLibrary
 from everkept.app.accounts.homes import home_name
@@ -32,9 +32,9 @@ from everkept.engines.standby.journal.acts import (
 from everkept.engines.standby.journal.journal import Journal
 from everkept.engines.standby.replay.replaying import Replayed, replay
 from everkept.errors import NotFound
-from making import DAY_ONE, batch, entity, note
-from replays import project
-from standing_by import Standing, standing_by
+from journal_replay import project
+from records import DAY_ONE, batch, entity, note
+from standby import Standing, standing_by
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from everkept.engines.standby.replay.rebasing import rebased
 from everkept.errors import Conflict
 from everkept.values import replace
 from examples import examples
-from making import DAY_ONE, batch, entity, link, link_ref, note, record_ref
+from records import DAY_ONE, batch, entity, link, link_ref, note, record_ref
 
 
 @pytest.fixture

@@ -30,9 +30,9 @@ from everkept.errors import (
     StoreBusy,
     Unavailable,
 )
-from making import batch, entity, note, record_ref
+from journal_replay import ATLAS, replayed
 from processes import acting
-from replays import ATLAS, replayed
+from records import batch, entity, note, record_ref
 
 KILLED_AT = (500, 4_900)  # lines of a replay, which takes five thousand for ten acts
 

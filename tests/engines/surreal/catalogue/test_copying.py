@@ -11,7 +11,7 @@ from everkept.core.records import Where
 from everkept.core.switching import Switching
 from everkept.errors import NotFound, ProjectArchived, StoreAway
 from everkept.values import replace
-from making import DAY_ONE, batch, entity
+from records import DAY_ONE, batch, entity
 from surreal_libraries import DATABASE, LosingConnection, Shelf, library_over
 
 

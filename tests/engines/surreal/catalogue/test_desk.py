@@ -7,9 +7,9 @@ from everkept.engines.surreal.connecting import attempts as trying
 from everkept.engines.surreal.connecting.attempts import retried
 from everkept.engines.surreal.connecting.connection import Contended
 from everkept.errors import Conflict, NotFound, StoreAway, StoreBusy
-from making import batch, entity
+from records import batch, entity
 from surreal_libraries import library_over
-from surrealing import CORES, served
+from surreal_server import CORES, served
 
 
 @pytest.mark.parametrize("core", CORES)

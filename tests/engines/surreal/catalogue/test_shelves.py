@@ -10,7 +10,7 @@ from everkept.core.ports import Library
 from everkept.core.records import Where
 from everkept.engines.surreal.catalogue.shelves import WATCHED
 from everkept.errors import NotFound, ProjectArchived, StoreAway
-from making import DAY_ONE, batch, entity
+from records import DAY_ONE, batch, entity
 from surreal_libraries import DATABASE, LosingConnection, Shelf, library_over
 
 OWN = {DATABASE}

@@ -18,7 +18,7 @@ from everkept.errors import (
     StoreTooNew,
 )
 from processes import acting, said_by
-from surrealing import served
+from surreal_server import served
 
 NS, DB = "memory", "default"
 

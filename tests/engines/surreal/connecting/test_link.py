@@ -13,7 +13,7 @@ from websockets.typing import Subprotocol
 
 from everkept.engines.surreal.connecting.sockets import Credentials, SocketConnection
 from everkept.errors import StorageFull, StoreAway
-from surrealing import PATIENCE
+from surreal_server import PATIENCE
 
 FINE = [{"status": "OK", "result": None}] * 2
 

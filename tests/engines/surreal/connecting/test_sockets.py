@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from certifying import certificate
+from certificates import certificate
 from everkept.core.locks import WaitingLock
 from everkept.engines.surreal.connecting.connection import Contended, Thrown
 from everkept.engines.surreal.connecting.sockets import Credentials, SocketConnection
 from everkept.errors import InvalidInput, QueryTimeout, Refused, StoreAway, Unavailable
-from surrealing import CORES, PASSWORD, PATIENCE, USER, Server, proxied, served
-from upstreaming import until
+from surreal_server import CORES, PASSWORD, PATIENCE, USER, Server, proxied, served
+from upstreams import until
 
 NS, DB = "memory", "default"
 by_core = pytest.mark.parametrize("core", CORES)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from making import batch, entity, link, note
+from records import batch, entity, link, note
 from surreal_libraries import Shelf
 from surreal_stores import DATABASE, store_over
 

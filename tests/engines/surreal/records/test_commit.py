@@ -13,7 +13,7 @@ from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
 from everkept.engines.surreal.connecting.failures import DiskFailed
 from everkept.errors import Conflict, StoreAway, StoreBusy, Unavailable
 from everkept.values import replace
-from making import batch, entity, link, memory, note, record_ref
+from records import batch, entity, link, memory, note, record_ref
 from surreal_libraries import LosingConnection, Shelf
 from surreal_stores import (
     DATABASE,

@@ -3,7 +3,7 @@
 from everkept.core.records import Match, Weights, Where
 from everkept.engines.surreal.store import SurrealStore
 from everkept.language.words import parse_query
-from making import batch, entity, memory
+from records import batch, entity, memory
 from surreal_libraries import Shelf
 from surreal_stores import store_over
 

@@ -10,7 +10,7 @@ from everkept.core.ports import Embedded
 from everkept.core.records import Delete, Update, Where
 from everkept.engines.surreal.records import meaning
 from everkept.engines.surreal.store import SurrealStore
-from making import batch, memory
+from records import batch, memory
 from surreal_libraries import Shelf
 from surreal_stores import DATABASE, WatchedConnection, store_over
 

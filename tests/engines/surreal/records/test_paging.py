@@ -8,7 +8,7 @@ from everkept.core.records import Where
 from everkept.engines.surreal.connecting.connection import TooLarge
 from everkept.engines.surreal.records import meaning, paging
 from everkept.engines.surreal.store import SurrealStore
-from making import batch, entity, link, memory
+from records import batch, entity, link, memory
 from surreal_libraries import Shelf
 from surreal_stores import NarrowConnection, store_over
 

@@ -3,7 +3,7 @@
 from everkept.core.copies import Stock
 from everkept.core.ports import Access
 from everkept.core.records import Change, Edit, Where
-from making import DAY_ONE, batch, entity, link, link_ref, memory, record_ref
+from records import DAY_ONE, batch, entity, link, link_ref, memory, record_ref
 from surreal_libraries import Shelf
 from surreal_stores import store_over
 

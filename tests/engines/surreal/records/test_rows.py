@@ -16,7 +16,7 @@ from everkept.engines.surreal.records.rows import (
     record_to,
 )
 from everkept.errors import StoreDamaged
-from making import memory
+from records import memory
 
 # What is escaped, and what it is escaped with, more often than others.
 TEXTS = st.text(st.sampled_from("\0\x01\x02a") | st.characters(codec="utf-8"))

@@ -13,7 +13,7 @@ from everkept.engines.surreal.records.schema import VERSION
 from everkept.engines.surreal.store import SurrealStore
 from everkept.errors import InvalidInput, NotFound, ProjectArchived, StoreTooNew
 from everkept.language.words import Phrase
-from making import DAY_ONE, batch, entity, memory
+from records import DAY_ONE, batch, entity, memory
 from surreal_libraries import Shelf
 from surreal_stores import DATABASE, WatchedConnection, store_over
 

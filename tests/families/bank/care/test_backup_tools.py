@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from backing_up import GRAPH, backing_up, backing_up_far_away, state_of
+from bank_backups import GRAPH, backing_up, backing_up_far_away, state_of
 from everkept.core.sessions import Call, Session
 from everkept.errors import BankNotFound, InvalidInput, NotFound, StorageFull, Unavailable
 from everkept.families.bank.care.backup_manifest import MANIFEST
 from everkept.families.bank.files import bank_files
 from everkept.families.bank.mirror.log_file import LOCK as GRAPH_LOCK
-from making import DAY_ONE
+from records import DAY_ONE
 
 FIRST = "memory-bank-backup-2023-11-14T22-13-20-000Z"
 

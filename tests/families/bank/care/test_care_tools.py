@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from banking import Banking, bank_in
 from everkept.errors import BankNotFound, NotFound
 from everkept.families.bank.care.care_tools import CareTools, Surroundings
 from everkept.families.bank.model import CORE_FILES, MODES, BankOptions
+from memory_bank import Banking, bank_in
 
 VARIABLES = ("PATH", "AWS_SECRET_ACCESS_KEY", "EVERKEPT_DATA_DIR", "EVERKEPT_CONFIG")
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backing_up import GRAPH, BackingUp, backing_up, state_of
-from banking import bank_in
+from bank_backups import GRAPH, BackingUp, backing_up, state_of
 from everkept.core.files import is_name
 from everkept.core.sessions import Call, Session
 from everkept.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
@@ -20,6 +19,7 @@ from everkept.families.bank.mirror.events import LOG
 from everkept.families.bank.mirror.mirror import Mirror
 from everkept.families.bank.model import BankOptions
 from examples import examples
+from memory_bank import bank_in
 
 PUBLIC = "memory-bank-backup-2026-02-13T10-30-00-000"
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from backing_up import backing_up_far_away
-from banking import Banking, bank_in
+from bank_backups import backing_up_far_away
 from everkept.core.files import FileStore, FileStores
 from everkept.core.sessions import Session
 from everkept.errors import BankNotFound, InvalidInput, NotFound, ReadOnly, Unavailable
@@ -18,7 +17,8 @@ from everkept.families.bank.care import store_tools
 from everkept.families.bank.care.store_tools import StoreTools
 from everkept.families.bank.model import CORE_FILES, BankOptions
 from everkept.families.bank.registry import Registered
-from making import DAY_ONE
+from memory_bank import Banking, bank_in
+from records import DAY_ONE
 
 PATIENCE = 60  # seconds until a test stops waiting for what has hung
 REMOTE = "ssh://ada@example.org/srv/project"

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from banking import Banking, bank_in
 from everkept.core.files import FileStore
 from everkept.errors import EverkeptError, InvalidInput, Refused, StoreBusy
 from everkept.families.bank.context.batches import SKIPPED, read_batch, write_batch
 from everkept.families.bank.context.file_model import FileWrite
 from everkept.families.bank.files.bank_files import etag_of
 from everkept.values import replace
+from memory_bank import Banking, bank_in
 
 
 @pytest.fixture

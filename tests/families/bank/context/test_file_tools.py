@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from banking import Banking, bank_in
 from everkept.core.sessions import Session
 from everkept.errors import (
     BankNotFound,
@@ -27,8 +26,9 @@ from everkept.families.bank.files.bank_files import etag_of
 from everkept.families.bank.model import CORE_FILES, BankOptions
 from everkept.families.bank.registry import Registered
 from everkept.filestores.finding import Files
-from filing import CountingThreads, counted_calls
-from sshing import LOOPBACK, Keys, asyncssh_server
+from file_stores import CountingThreads, counted_calls
+from memory_bank import Banking, bank_in
+from ssh_servers import LOOPBACK, Keys, asyncssh_server
 
 
 async def no_graph(_: Bank) -> str | None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from banking import Banking, bank_in
 from everkept.core.tokens import token_count
 from everkept.errors import InvalidInput, NotFound, Unavailable
 from everkept.families.bank.banks import Bank
@@ -13,6 +12,7 @@ from everkept.families.bank.context.file_tools import FileTools
 from everkept.families.bank.files.bank_files import etag_of
 from everkept.families.bank.files.core_files import ensure_core_files
 from everkept.families.bank.model import CORE_FILES
+from memory_bank import Banking, bank_in
 
 
 async def no_graph(_: Bank) -> str | None:

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bank_graph import SilentMirror
+from bank_search import Searched, searched_in
 from everkept.errors import BankNotFound, InvalidInput
 from everkept.families.bank.context.targeted import TargetedTools
 from everkept.families.bank.graph.doc_pointers import DocPointerTools
 from everkept.families.bank.graph.tools import GraphTools
 from examples import examples
-from graphing import SilentMirror
-from searching import Searched, searched_in
 
 DECISIONS = "# Decision Log\n\n## Use Postgres\n\n- **Decision:** Orders go to Postgres.\n"
 ACTIVE = "# Current Context\n\n## Ongoing Tasks\n\n- Move the orders\n"

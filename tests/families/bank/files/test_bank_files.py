@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from banking import Banking, bank_in
 from everkept.core.files import FileStore
 from everkept.errors import EtagMismatch, FileNotFound, Refused, StorageFull
 from everkept.families.bank.banks import Bank
@@ -28,7 +27,8 @@ from everkept.families.bank.files.core_files import prepare
 from everkept.families.bank.text.encodings import marked_encoding
 from everkept.values import replace
 from examples import examples
-from filing import CountingThreads, cancel_at_once
+from file_stores import CountingThreads, cancel_at_once
+from memory_bank import Banking, bank_in
 
 
 class Filling:

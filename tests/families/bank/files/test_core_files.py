@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from banking import Banking, bank_in
 from everkept.families.bank.files.core_files import (
     ensure_core_files,
     migrate_names,
@@ -13,6 +12,7 @@ from everkept.families.bank.files.core_files import (
     prepare,
 )
 from everkept.families.bank.model import CORE_FILES, LEGACY_NAMES
+from memory_bank import Banking, bank_in
 
 
 @pytest.fixture

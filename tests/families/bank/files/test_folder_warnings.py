@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from banking import Banking, bank_in
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.context.file_tools import FileTools
+from memory_bank import Banking, bank_in
 
 
 async def _no_graph(_: Bank) -> str | None:

@@ -1,10 +1,10 @@
 from pathlib import Path
 
-from banking import Banking, bank_in
+from assistant import Time
 from everkept.core.files import FileInfo
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.files.texts import Texts, searched_files
-from remembering import Time
+from memory_bank import Banking, bank_in
 
 
 class CountedFiles:

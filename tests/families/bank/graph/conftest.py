@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bank_graph import Graphing, graph_in
 from everkept.core.ports import Library
-from graphing import Graphing, graph_in
 
 
 @pytest.fixture

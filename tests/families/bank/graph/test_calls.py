@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from bank_graph import CountingRecords, Graphing, graph_in, offer
 from everkept.core.entities import ENTITY, new_entity
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Insert, Where
@@ -13,7 +14,6 @@ from everkept.families.bank.mirror.changes import Own
 from everkept.families.bank.mirror.mirror import Mirror
 from everkept.tools.tool import Warned
 from everkept.values import replace
-from graphing import CountingRecords, Graphing, graph_in, offer
 
 LOG = "graph/graph.jsonl"
 SHOP, ORDERS = "ent_dCaO4uichTpa", "ent_C38QptuQfgbA"

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from bank_graph import Graphing, graph_in
 from everkept.core.ports import Library
 from everkept.errors import NotFound, Refused
-from graphing import Graphing, graph_in
 
 
 @pytest.fixture

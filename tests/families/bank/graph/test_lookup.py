@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from banking import HomeRecords
+from bank_graph import CountingRecords, Graphing, SilentMirror, graph_in, offer
 from everkept.core.ports import Library
 from everkept.core.records import Delete, Insert, Record, Restore, Step, Update, Where
 from everkept.core.times import iso
@@ -14,8 +14,8 @@ from everkept.errors import NotFound
 from everkept.families.bank.graph import lookup as graph_lookup
 from everkept.families.bank.graph.lookup import Directory
 from everkept.families.bank.graph_ids import entity_id, observation_id
-from graphing import CountingRecords, Graphing, SilentMirror, graph_in, offer
-from making import batch, entity, note, record_ref
+from memory_bank import HomeRecords
+from records import batch, entity, note, record_ref
 
 MANY = 300
 

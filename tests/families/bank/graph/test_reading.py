@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 
+from bank_graph import Graphing
 from everkept.core.entities import ENTITY
 from everkept.core.records import Where
 from everkept.errors import AmbiguousName, NotFound
 from everkept.families.bank.graph import reading as graph_reading
-from graphing import Graphing
-from making import batch, entity, link, memory
+from records import batch, entity, link, memory
 
 
 async def chain(graph: Graphing, *names: str) -> None:

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
+from bank_graph import Graphing
 from everkept.errors import AmbiguousName, BankNotFound, InvalidInput, NotFound
 from everkept.tools.tool import Warned
-from graphing import Graphing
 
 SHOP = "ent_dCaO4uichTpa"
 ORDERS = "ent_C38QptuQfgbA"

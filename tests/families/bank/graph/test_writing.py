@@ -3,15 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from banking import HomeRecords
+from bank_graph import CountingRecords, Graphing, SilentMirror, graph_in, offer
 from everkept.core.entities import ENTITY, OBSERVATION
 from everkept.core.records import Link, Record, Where
 from everkept.core.text import digest
 from everkept.core.touching import touching
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import AmbiguousName
-from graphing import CountingRecords, Graphing, SilentMirror, graph_in, offer
-from making import batch, entity, link
+from memory_bank import HomeRecords
+from records import batch, entity, link
 
 SECRET = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mirroring import Mirroring, mirrored
+from graph_mirror import Mirroring, mirrored
 
 
 @pytest.fixture

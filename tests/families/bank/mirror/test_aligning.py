@@ -6,7 +6,7 @@ from everkept.core.times import iso
 from everkept.families.bank.graph.lookup import Lookup
 from everkept.families.bank.graph_ids import entity_id, observation_id
 from everkept.families.bank.graph_model import observation_public_id, public_id
-from mirroring import Mirroring, entity_deleted, observed, related, upserted
+from graph_mirror import Mirroring, entity_deleted, observed, related, upserted
 
 SECRET = "Login: password: correcthorse99 is the demo account"
 

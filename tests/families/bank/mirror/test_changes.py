@@ -4,7 +4,7 @@ from pathlib import Path
 
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.bank.mirror.changes import FAR, moved
-from mirroring import CountedRecords, CountingStore, Mirroring, mirrored, upserted
+from graph_mirror import CountedRecords, CountingStore, Mirroring, mirrored, upserted
 
 
 async def test_following_one_change_among_many_reads_that_change_alone(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from everkept.families.bank.mirror.events import MARKER_LINE, MarkerMismatch, read_log, written
 from everkept.families.bank.mirror.state import GraphState, difference, replayed
-from making import DAY_ONE
-from mirroring import MARKER, as_lines, entity_deleted, observed, related, replay, upserted
+from graph_mirror import MARKER, as_lines, entity_deleted, observed, related, replay, upserted
+from records import DAY_ONE
 
 SAMPLE = """\
 {"type": "memory_bank_graph", "source": "memory-bank-mcp", "version": "1"}

@@ -2,7 +2,7 @@
 
 from everkept.core.records import Ref
 from everkept.families.bank.mirror.log_file import noted_banks
-from mirroring import Mirroring, entity_deleted, observed, upserted
+from graph_mirror import Mirroring, entity_deleted, observed, upserted
 
 SECRET = "Secret Street"
 

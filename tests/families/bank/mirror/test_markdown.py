@@ -4,7 +4,7 @@ import pytest
 
 from everkept.families.bank.mirror.markdown import summary, view
 from everkept.families.bank.mirror.state import GraphState
-from mirroring import Mirroring, upserted
+from graph_mirror import Mirroring, upserted
 
 VIEW = "graph/graph.md"
 

@@ -9,7 +9,7 @@ from everkept.core.entities import ensure_entities
 from everkept.core.times import iso
 from everkept.families.bank.graph_ids import entity_id
 from examples import examples
-from mirroring import (
+from graph_mirror import (
     MARKER,
     Mirroring,
     as_lines,

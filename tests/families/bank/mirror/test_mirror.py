@@ -11,7 +11,7 @@ import pytest
 from everkept.core.ports import Library
 from everkept.errors import MarkerMismatch, ReadOnly
 from everkept.families.bank.graph_ids import entity_id
-from mirroring import (
+from graph_mirror import (
     MARKER,
     Crash,
     Mirroring,

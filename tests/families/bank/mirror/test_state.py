@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from everkept.families.bank.mirror.events import MARKER_LINE, read_log, written
 from everkept.families.bank.mirror.state import Event, difference, heard, replayed
-from mirroring import (
+from graph_mirror import (
     MARKER,
     as_lines,
     entity_deleted,

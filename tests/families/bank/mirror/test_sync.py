@@ -17,7 +17,7 @@ from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.errors import Refused
 from everkept.families.bank.mirror.changes import Moved, Own, events_of, mark_of
 from examples import examples
-from mirroring import (
+from graph_mirror import (
     LOG,
     MARKER,
     CountedRecords,

@@ -9,7 +9,7 @@ import pytest
 
 from everkept.errors import BankNotFound, InvalidInput, MarkerMismatch, NotFound
 from everkept.families.bank.mirror.tools import MirrorExtras, MirrorTools
-from mirroring import (
+from graph_mirror import (
     LOG,
     Mirroring,
     as_lines,

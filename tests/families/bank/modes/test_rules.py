@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from banking import Banking, bank_in
 from everkept.families.bank.model import CORE_FILES, MODES, Mode
 from everkept.families.bank.modes.built_in_rules import RULES
 from everkept.families.bank.modes.rules import LONGEST_FILE, rules_of, write_rules
+from memory_bank import Banking, bank_in
 
 OWN = """\
 mode: code

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from banking import Banking, bank_in
 from everkept.core.files import FileStore
 from everkept.core.sessions import Session
 from everkept.errors import BankNotFound, InvalidInput, Refused, Unavailable
@@ -12,6 +11,7 @@ from everkept.families.bank.model import BankOptions
 from everkept.families.bank.modes.tools import ACTIVE_AGAIN, UPDATING, ModeTools
 from everkept.families.bank.registry import Registry
 from everkept.filestores.finding import Files
+from memory_bank import Banking, bank_in
 
 RULES = "mode: debug\ninstructions:\n  general: [Look twice.]\n  umb: {trigger: '^sync$'}\n"
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from banking import Banking, bank_in
+from assistant import Time
 from everkept.core.sessions import Session
 from everkept.core.times import parsed
 from everkept.errors import BankNotFound, InvalidInput, NotFound
 from everkept.families.bank.progress.thinking_tools import ThinkingTools
-from remembering import Time
+from memory_bank import Banking, bank_in
 
 AT = parsed("2026-02-13T10:30:00Z")
 STEP: dict[str, Any] = {

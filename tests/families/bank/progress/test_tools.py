@@ -6,12 +6,12 @@ from typing import Any
 import anyio
 import pytest
 
-from banking import Banking, bank_in
+from assistant import Time
 from everkept.core.times import parsed
 from everkept.errors import BankNotFound, EverkeptError, InvalidInput, NotFound
 from everkept.families.bank.model import BankOptions
 from everkept.families.bank.progress.tools import ProgressTools
-from remembering import Time
+from memory_bank import Banking, bank_in
 
 SECOND = 1_000_000
 AT = parsed("2026-02-13T10:30:00Z")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from banking import bank_in
+from bank_search import Searched, searched_in
 from everkept.core.ports import Library
 from everkept.core.records import Batch, Change, Delete, Update, Where
 from everkept.core.times import iso
@@ -16,7 +16,7 @@ from everkept.families.bank.model import INDEX_BANK, INDEXED_FILE, SECTION, Bank
 from everkept.families.bank.search import records as section_records
 from everkept.families.bank.search.writing import ROWS
 from everkept.families.bank.text.templates import TEMPLATES
-from searching import Searched, searched_in
+from memory_bank import bank_in
 
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
 

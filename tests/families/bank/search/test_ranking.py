@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from banking import bank_in
+from assistant import PromptIndexing
+from bank_search import Searched, searched_in
 from everkept.core.sessions import Session
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.errors import BankNotFound
 from everkept.families.bank.model import SECTION, BankOptions
 from everkept.families.bank.search.records import MOST_INDEXED
 from everkept.families.bank.text.templates import TEMPLATES
-from remembering import PromptIndexing
-from searching import Searched, searched_in
+from memory_bank import bank_in
 
 DECISIONS = """# Decision Log
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from assistant import PromptIndexing
+from bank_search import Searched, searched_in
 from everkept.core.files import FileInfo
 from everkept.errors import BankNotFound, InvalidInput, NotFound, Refused, Unavailable
 from everkept.families.bank.banks import Banks
 from everkept.families.bank.model import SECTION
 from everkept.families.bank.search.tools import MOST_SECTIONS
-from filing import CountingThreads, counted_calls
-from remembering import PromptIndexing
-from searching import Searched, searched_in
+from file_stores import CountingThreads, counted_calls
 
 ACTIVE = "# Current Context\n\n## Ongoing Tasks\n\n- Repair the LOGIN form\n"
 PROGRESS = "# Project Progress\n\n## Update History\n\n- [2026-02-13 10:30:00] [Al] - Fix: login\n"

@@ -2,13 +2,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from assistant import PromptIndexing
 from everkept.core.sessions import Session
 from everkept.engines.memory.store import MemoryStore
 from everkept.errors import ModelUnavailable
 from everkept.families.bank.model import SECTION
 from everkept.families.bank.search.vectors import FEW, SectionVectors
-from making import batch, memory
-from remembering import PromptIndexing
+from records import batch, memory
 
 COMMAND = Session(is_conversation=False)
 CONVERSATION = Session()

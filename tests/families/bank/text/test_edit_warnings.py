@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from banking import Banking, bank_in
 from everkept.errors import Refused
 from everkept.families.bank.progress.tools import ProgressTools
 from everkept.families.bank.text.edit_warnings import edit_warnings
+from memory_bank import Banking, bank_in
 
 OPEN = "# C\n\n## Notes\n\n```js\ncode\n\n## Known Issues\n\n- i\n"
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from banking import Banking, bank_in
 from everkept.errors import Refused
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.context.file_tools import FileTools
 from everkept.families.bank.progress.tools import ProgressTools
 from everkept.families.bank.text.encodings import as_bytes, as_text, as_utf8, presentable
+from memory_bank import Banking, bank_in
 
 TEXT = "# Context\n\n## Ongoing Tasks\n\n- Größe\n- b\n"
 FOREIGN = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from everkept.errors import InvalidInput
 from everkept.families.gateway.calling.mapping import mapped
 from everkept.families.gateway.model import JSON
-from gatewaying import tool_config
+from gateways import tool_config
 
 KEYS = st.sampled_from("abcdef")
 VALUES = st.recursive(

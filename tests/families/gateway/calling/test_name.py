@@ -4,7 +4,7 @@ from everkept.errors import EverkeptError, UpstreamError, UpstreamUnavailable
 from everkept.families.gateway.calling.name import NameThere
 from everkept.families.gateway.model import ONLY
 from everkept.families.gateway.toolset import GatewayTools
-from gatewaying import MemoryUpstream, a_call, gateway_config, listing, said, tool_config
+from gateways import MemoryUpstream, a_call, gateway_config, listing, said, tool_config
 
 PREFIXED = "notes__search"
 

@@ -8,7 +8,7 @@ from everkept.errors import UpstreamError
 from everkept.families.gateway.calling.results import result_of
 from everkept.families.gateway.model import JSON
 from everkept.tools.tool import Result
-from gatewaying import said
+from gateways import said
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

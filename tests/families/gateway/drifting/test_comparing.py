@@ -7,7 +7,7 @@ import pytest
 from everkept.families.gateway.drifting.drift import Drift, drift
 from everkept.families.gateway.file.reading import read
 from everkept.families.gateway.model import JSON, ONLY, ToolConfig
-from gatewaying import TEXT, gateway_config, listing, tool_config
+from gateways import TEXT, gateway_config, listing, tool_config
 
 
 def serious(tool: ToolConfig, there: JSON) -> list[Drift]:

@@ -5,7 +5,7 @@ import pytest
 from everkept.families.gateway.drifting.drift import Drift, clashes, drift
 from everkept.families.gateway.model import JSON, ONLY, GatewayConfig, PassThrough, ToolConfig
 from everkept.values import replace
-from gatewaying import gateway_config, listing, tool_config
+from gateways import gateway_config, listing, tool_config
 
 TEXT: JSON = {"type": "string"}
 NUMBER: JSON = {"type": "number"}

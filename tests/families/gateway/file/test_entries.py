@@ -1,6 +1,6 @@
 import pytest
 
-from reading_gateways import HERE, in_target, in_tool, refused
+from gateway_files import HERE, in_target, in_tool, refused
 
 TOOL = '"tool": "search",\n'
 MAPPED = f'{TOOL}"paramMapping": {{"q": "a.b", "n": "c"}},\n'

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from everkept.families.gateway.file.reading import read
-from reading_gateways import HERE, in_server, refused
+from gateway_files import HERE, in_server, refused
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from everkept.core.upstreams import CALL_TIMEOUT, CONNECT_TIMEOUT, Endpoint, Launch, Reach
 from everkept.families.gateway.file.reading import Reading, read
 from everkept.families.gateway.model import GatewayConfig, PassThrough
-from reading_gateways import HERE, refused
+from gateway_files import HERE, refused
 
 FOLDER = Path("/etc/gateway").absolute()
 SIMPLE = Path(__file__).with_name("simple.json").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ import pytest
 
 from everkept.families.gateway.file.reading import read
 from everkept.families.gateway.file.schemas import can_be_written
-from reading_gateways import HERE, in_tool, refused
+from gateway_files import HERE, in_tool, refused
 
 
 @pytest.mark.parametrize(

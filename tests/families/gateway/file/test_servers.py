@@ -1,6 +1,6 @@
 import pytest
 
-from reading_gateways import HERE, in_server, refused
+from gateway_files import HERE, in_server, refused
 
 URL = '"url": "https://example.org/mcp",\n'
 COMMAND = '"command": "notes",\n'

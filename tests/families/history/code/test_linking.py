@@ -1,4 +1,4 @@
-from coding import SAMPLES
+from code_samples import SAMPLES
 from everkept.core.records import Record
 from everkept.families.history.code.linking import links_of
 from everkept.families.history.code.outlines import Called, Outline, outline

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coding import SAMPLES
+from code_samples import SAMPLES
 from everkept.families.history.code.outlines import (
     LONGEST_NAME,
     MOST_NAMES,

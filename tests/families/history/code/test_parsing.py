@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from coding import SAMPLES
+from code_samples import SAMPLES
 from everkept.families.history.code.grammars import GRAMMARS
 from everkept.families.history.code.outlines import Called, outline
 from everkept.families.history.code.parsing import LONGEST_PIECE, parsed

@@ -8,9 +8,9 @@ from everkept.core.transcripts import Rewound, Snippet, Turn
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.history.importing.checkpoints import Checkpoint
-from making import DAY_ONE
+from memory_transcripts import MINUTE, Written, contents, importer, to_json, turn
 from processes import acting
-from transcribing import MINUTE, Written, contents, importer, to_json, turn
+from records import DAY_ONE
 
 ACTOR = "history_actors:import_all"
 MARKER = "<!-- everkept: do not index -->"

@@ -14,9 +14,9 @@ from everkept.families.history.importing.conversations import PURGING, left_out_
 from everkept.families.history.importing.forgetting import forget
 from everkept.families.history.model import SYMBOL, TURN, conversation_id
 from everkept.values import replace
-from making import DAY_ONE
+from memory_transcripts import SOURCE, Written, contents, conversation, importer, texts, turn
 from processes import acting, said_by
-from transcribing import SOURCE, Written, contents, conversation, importer, texts, turn
+from records import DAY_ONE
 
 CODE = "```py\ndef {0}():\n    shared()\n```"
 

@@ -7,8 +7,8 @@ from everkept.engines.memory.store import MemoryStore
 from everkept.families.history.importing.forgetting import forget
 from everkept.families.history.importing.gate import close, gate_of, reopen, unfinished
 from everkept.families.history.model import FORGET, conversation_id
-from making import DAY_ONE
-from transcribing import SOURCE, Written, importer, texts, turn
+from memory_transcripts import SOURCE, Written, importer, texts, turn
+from records import DAY_ONE
 
 
 def clock() -> int:

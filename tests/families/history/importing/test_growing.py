@@ -10,9 +10,18 @@ from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.families.history.importing.forgetting import forget
 from everkept.families.history.model import conversation_id
-from making import DAY_ONE
+from memory_transcripts import (
+    SOURCE,
+    Written,
+    code_of,
+    contents,
+    conversation,
+    importer,
+    texts,
+    turn,
+)
 from processes import said_by
-from transcribing import SOURCE, Written, code_of, contents, conversation, importer, texts, turn
+from records import DAY_ONE
 
 MARKER = "<!-- everkept: do not index -->"
 SAID = "so far\n```py\ndef kept():\n    pass"

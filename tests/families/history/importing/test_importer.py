@@ -17,8 +17,7 @@ from everkept.families.history.model import (
     TURN,
     symbol_id,
 )
-from making import DAY_ONE
-from transcribing import (
+from memory_transcripts import (
     MINUTE,
     Written,
     code_of,
@@ -29,6 +28,7 @@ from transcribing import (
     turn,
     turns,
 )
+from records import DAY_ONE
 
 
 async def test_a_transcript_becomes_a_conversation_with_its_turns(store: RecordStore) -> None:

@@ -13,8 +13,8 @@ from everkept.core.transcripts import Titled
 from everkept.engines.memory.store import MemoryStore
 from everkept.families.history.importing.quiet import Quiet
 from everkept.families.history.model import CONVERSATION, TURN
-from making import DAY_ONE
-from transcribing import MINUTE, Written, contents, conversation, importer, texts, turn
+from memory_transcripts import MINUTE, Written, contents, conversation, importer, texts, turn
+from records import DAY_ONE
 
 SHOP = "/work/shop"
 

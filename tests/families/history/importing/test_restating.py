@@ -9,8 +9,7 @@ from everkept.engines.memory.store import MemoryStore
 from everkept.families.history.importing import restating
 from everkept.families.history.importing.forgetting import forget
 from everkept.families.history.model import TURN, conversation_id
-from making import DAY_ONE
-from transcribing import (
+from memory_transcripts import (
     SOURCE,
     Written,
     code_of,
@@ -21,6 +20,7 @@ from transcribing import (
     turn,
     turns,
 )
+from records import DAY_ONE
 
 CODE = "```py\ndef gone():\n    pass\n```"
 

@@ -7,7 +7,7 @@ from everkept.core.records import Where
 from everkept.core.transcripts import Marked, Rewound, Snippet, Titled, Turn
 from everkept.engines.memory.store import MemoryStore
 from everkept.families.history.model import CONVERSATION, TRANSCRIPT, conversation_id
-from transcribing import SOURCE, Written, code_of, conversation, importer, texts, turn, turns
+from memory_transcripts import SOURCE, Written, code_of, conversation, importer, texts, turn, turns
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
 

@@ -21,8 +21,8 @@ from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
 from everkept.values import replace
 from examples import examples
-from making import DAY_ONE
-from transcribing import MINUTE, Written, contents, events_of, importer
+from memory_transcripts import MINUTE, Written, contents, events_of, importer
+from records import DAY_ONE
 
 TEXTS = (
     "how do I sort a list?",

@@ -1,8 +1,8 @@
+from conversations import Written, assistant, embed, tell
 from everkept.core.ports import RecordStore
 from everkept.embedders.hashing import HashingEmbedder
 from everkept.families.history.search.code_search import code_like, languages
 from everkept.families.history.search.ranking import Asking
-from telling import Written, assistant, embed, tell
 
 USES = "total = cart_total(items)\nprint(cart_total, total)"
 DEFINES = "def cart_total(items):\n    return sum(item.price for item in items)"

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conversations import Written, assistant, tell, user
 from everkept.core.cursors import cursor_of
 from everkept.core.ports import RecordStore
 from everkept.core.records import Batch, Delete, Ref, Where
@@ -18,8 +19,7 @@ from everkept.families.history.search.conversations import (
     page_of,
     read,
 )
-from making import DAY_ONE
-from telling import Written, assistant, tell, user
+from records import DAY_ONE
 
 
 async def page(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from conversations import SHOP, Historian, Moment, Written, assistant, embed, tell, user
 from everkept.core import questions
 from everkept.core.copies import Stock
 from everkept.core.ports import Library, RecordStore
@@ -21,8 +22,7 @@ from everkept.families.history.search.folder_filter import (
     without,
 )
 from everkept.language.words import Phrase
-from making import batch, link
-from telling import SHOP, Historian, Moment, Written, assistant, embed, tell, user
+from records import batch, link
 
 BLOG = "/home/ann/blog"
 # What nobody needs who only asks: questions that only the owner of a store asks, and those whose

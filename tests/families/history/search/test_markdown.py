@@ -1,5 +1,6 @@
 import re
 
+from conversations import DAY
 from everkept.families.history.search.answers import (
     CodeView,
     Context,
@@ -20,8 +21,7 @@ from everkept.families.history.search.markdown import (
 )
 from everkept.tools.tool import Warned
 from everkept.values import replace
-from making import DAY_ONE
-from telling import DAY
+from records import DAY_ONE
 
 NOW = DAY_ONE + 3 * DAY
 

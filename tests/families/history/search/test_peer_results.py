@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations import DAY
 from everkept.core.peers import MOST_RESULTS, SHARE, Asked, PeerAnswer, PeerFault
 from everkept.core.searching import Finding
 from everkept.core.times import iso
@@ -21,8 +22,7 @@ from everkept.families.history.search.peer_results import (
 )
 from everkept.families.history.search.searches import Answered
 from everkept.tools.tool import Warned
-from making import DAY_ONE
-from telling import DAY
+from records import DAY_ONE
 
 WORDS = st.lists(st.sampled_from(["login", "flaky", "test", "blue", "page"]), max_size=6)
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conversations import MINUTE, Said, Written, assistant, tell, user
 from everkept.core.ports import RecordStore
 from everkept.core.records import Where
 from everkept.engines.sqlite.library import SqliteLibrary
@@ -23,9 +24,8 @@ from everkept.families.history.search.presentation import (
     surroundings,
 )
 from everkept.retrieval.profile import Hit
-from making import DAY_ONE
-from telling import MINUTE, Said, Written, assistant, tell, user
-from watching import watched
+from records import DAY_ONE
+from sqlite_watch import watched
 
 
 async def test_what_stands_around_a_page_of_hits_is_read_in_two_short_questions(

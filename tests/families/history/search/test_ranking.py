@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations import DAY, Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record
 from everkept.embedders.hashing import HashingEmbedder
@@ -30,8 +31,7 @@ from everkept.families.history.search.ranking import (
 )
 from everkept.language import telling_words
 from everkept.retrieval.profile import Hit
-from making import DAY_ONE
-from telling import DAY, Written, assistant, embed, tell, user
+from records import DAY_ONE
 
 ASKING = Asking(HashingEmbedder(), DAY_ONE + DAY)
 

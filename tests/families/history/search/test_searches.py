@@ -1,5 +1,6 @@
 import pytest
 
+from conversations import DAY, MINUTE, Written, assistant, embed, tell, user
 from everkept.core.ports import RecordStore
 from everkept.embedders.hashing import HashingEmbedder
 from everkept.families.history.model import DECISION
@@ -19,8 +20,7 @@ from everkept.families.history.search.searches import (
     topics_of,
 )
 from everkept.values import replace
-from making import DAY_ONE
-from telling import DAY, MINUTE, Written, assistant, embed, tell, user
+from records import DAY_ONE
 
 NOW = DAY_ONE + 100 * DAY
 

@@ -1,8 +1,8 @@
+from conversations import assistant, embed, tell, user
 from everkept.core.ports import RecordStore
 from everkept.embedders.hashing import HashingEmbedder
 from everkept.families.history.search.ranking import Asking
 from everkept.families.history.search.similar import AHEAD, SOON, Solved, question, similar
-from telling import assistant, embed, tell, user
 
 ERROR = "The checkout raises a TimeoutError in the payment gateway"
 PROBLEM, FIX = {"problem": True}, {"fix": True}

@@ -3,7 +3,7 @@
 import pytest
 
 from everkept.core.ports import Library
-from unifying import Everything
+from unified_search import Everything
 
 
 @pytest.fixture

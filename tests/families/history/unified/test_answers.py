@@ -1,9 +1,9 @@
+from conversations import DAY, Written, assistant, tell, user
 from everkept.core.searching import Finding
 from everkept.families.history.model import DECISION
 from everkept.families.history.unified.answers import as_markdown
-from making import DAY_ONE
-from telling import DAY, Written, assistant, tell, user
-from unifying import Everything, Told
+from records import DAY_ONE
+from unified_search import Everything, Told
 
 
 async def test_everything_stands_under_its_heading_with_how_it_was_found(

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations import SHOP, Written, assistant, tell
 from everkept.core.records import Batch, Insert
 from everkept.families.history.code.linking import links_of
 from everkept.families.history.code.outlines import Called, Defined, Outline
 from everkept.families.history.model import IMPORT, code_id
 from everkept.families.history.unified.conversations import as_typed, period, relations
 from everkept.retrieval.intent import Entities
-from telling import SHOP, Written, assistant, tell
-from unifying import Everything
+from unified_search import Everything
 
 NOW = int(datetime(2026, 3, 18, 12, tzinfo=UTC).timestamp()) * 1_000_000  # a Wednesday
 

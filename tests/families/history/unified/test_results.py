@@ -3,6 +3,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conversations import embed, tell
 from everkept.core.peers import Asked, PeerAnswer, PeerFault, PeerQuestion
 from everkept.core.searching import Finding
 from everkept.core.sessions import Call, Session
@@ -22,9 +23,8 @@ from everkept.families.history.unified.results import (
     on_one_scale,
     results_of,
 )
-from making import DAY_ONE
-from telling import embed, tell
-from unifying import Everything
+from records import DAY_ONE
+from unified_search import Everything
 
 
 def result(name: str, score: float, part: str = "memories", **more: str) -> UnifiedResult:

@@ -3,15 +3,15 @@ from collections.abc import Sequence
 import jsonschema
 import pytest
 
+from conversations import DAY, SHOP, Written, assistant, tell, user
 from everkept.core.searching import Finding
 from everkept.core.sessions import Call, Session
 from everkept.errors import StoreBusy
 from everkept.families.history.model import DECISION
 from everkept.families.history.unified.answers import UnifiedAnswer, UnifiedResult
 from everkept.tools.schema import to_json, value_schema
-from making import DAY_ONE
-from telling import DAY, SHOP, Written, assistant, tell, user
-from unifying import Everything, Told
+from records import DAY_ONE
+from unified_search import Everything, Told
 
 BLOG = "/home/ann/blog"
 

@@ -1,0 +1,209 @@
+"""Processes that write beside a backup or a restore, or die in the middle of one."""
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from actors import say
+from data_folders import MODEL, quiet, vector_of
+from everkept.app.care.restoring import restore
+from everkept.core.ports import RecordStore
+from everkept.core.records import Delete, Ref
+from everkept.core.times import now
+from everkept.engines.sqlite.care import restoring
+from everkept.engines.sqlite.care.keeper import SqliteCare
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import EverkeptError
+from records import DAY_ONE, batch, entity, link, memory, note
+
+DIED = 9
+
+
+class Told:
+    """What the test asks for: each line is answered with a count, the last one ends the process."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_over = False
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            if line.strip() == "end":
+                break
+            say(self.count)
+        self.is_over = True
+
+
+def write_much(folder: str, project: str, who: str) -> None:
+    """Stores one of each thing again and again, until told to end; counts the rounds."""
+    told = Told()
+
+    async def run() -> None:
+        library = SqliteLibrary(Path(folder))
+        while not told.is_over:
+            found, store = await library.open(project)
+            name = f"{who}-{told.count}"
+            before = f"{who}-{told.count - 1}" if told.count else None
+            await _round(store, name, before)
+            await _round(await library.user(), name, before)
+            await library.set_note(name, str(told.count))
+            await library.assign_workspace(f"/work/{name}", found)
+            told.count += 1
+            if told.count == 1:
+                say("writing")
+        await library.close()
+
+    asyncio.run(run())
+    say(told.count)
+
+
+async def _round(store: RecordStore, name: str, before: str | None) -> None:
+    links = [link(name, "follows", before)] if before else []
+    remembered = memory(f"{name} is remembered", tags=("all", name))
+    await store.commit(batch(entity(name), note(name, f"about {name}"), *links, remembered))
+    await store.put_vectors(MODEL, [vector_of(remembered.id, 1)])
+    await store.note_accesses({remembered.id: 1}, DAY_ONE)
+
+
+def move_back_and_forth(folder: str, project: str) -> None:
+    """Takes a thing from a project to the user's file and back: the target first, always."""
+    told = Told()
+
+    async def run() -> None:
+        library = SqliteLibrary(Path(folder))
+        _, store = await library.open(project)
+        user = await library.user()
+        await store.commit(batch(entity("wanderer 0")))
+        source, target = store, user
+        while not told.is_over:
+            await target.commit(batch(entity(f"wanderer {told.count + 1}")))
+            gone = Ref("record", f"wanderer {told.count}")
+            await source.commit(batch(Delete(gone)))
+            source, target = target, source
+            told.count += 1
+            if told.count == 1:
+                say("writing")
+        await library.close()
+
+    asyncio.run(run())
+    say(told.count)
+
+
+def make_and_delete_projects(folder: str, who: str) -> None:
+    """Makes a project, puts it away, and deletes every second one."""
+    told = Told()
+
+    async def run() -> None:
+        library = SqliteLibrary(Path(folder))
+        while not told.is_over:
+            name = f"{who}-{told.count}"
+            await tried(library.create(name, ""))
+            _, store = await library.open(name)
+            await store.commit(batch(entity("kept")))
+            await tried(library.archive(name))
+            if told.count % 2:
+                await tried(library.delete(name))
+            told.count += 1
+            if told.count == 1:
+                say("writing")
+        await library.close()
+
+    asyncio.run(run())
+    say(told.count)
+
+
+async def tried(work: Any) -> None:
+    """A file that is being copied cannot be moved just then."""
+    try:
+        await work
+    except EverkeptError as error:
+        if error.code != "store_busy":
+            raise
+
+
+def serve_through(folder: str, project: str, who: str) -> None:
+    """Writes like a server that outlives a restore: whatever is refused is tried again.
+
+    Says at its end, for each place, what was acknowledged there in its order.
+    """
+    told = Told()
+    kept: dict[str, list[str]] = {project: [], "@user": [], "@history": []}
+    refused: set[str] = set()
+
+    async def run() -> None:
+        library = SqliteLibrary(Path(folder))
+        number = 0
+        while not told.is_over:
+            number += 1
+            for place, ids in kept.items():
+                try:
+                    store = await _store(library, place)
+                    await store.commit(batch(entity(f"{who}-{number}", text=f"number {number}")))
+                except EverkeptError as error:
+                    refused.add(error.code)
+                else:
+                    ids.append(f"{who}-{number}")
+            told.count = number
+            if number == 1:
+                say("writing")
+        await library.close()
+
+    asyncio.run(run())
+    say({"kept": kept, "refused": sorted(refused)})
+
+
+async def _store(library: SqliteLibrary, place: str) -> RecordStore:
+    if place == "@user":
+        return await library.user()
+    if place == "@history":
+        return await library.history()
+    return (await library.open(place))[1]
+
+
+def restore_and_die(folder: str, file: str, safety: str, after: int) -> None:
+    """Is gone, as if killed, when so many databases have their new content."""
+    put: Callable[..., None] = restoring.put_store
+    done = 0
+
+    def counted(*arguments: Any) -> None:
+        nonlocal done
+        if done == after:
+            os._exit(DIED)
+        put(*arguments)
+        done += 1
+
+    restoring.put_store = counted
+    restoring.put_catalogue = lambda *_: os._exit(DIED)
+    ask = lambda _manifest, _safety: True  # noqa: E731
+    care = SqliteCare(Path(folder))
+    restore(care, Path(file), now, quiet, ask, replace=True, safety=Path(safety))
+
+
+def lock_whole(path: str) -> None:
+    """Nobody else can even read it."""
+    connection = apsw.Connection(path)
+    connection.execute("BEGIN EXCLUSIVE")
+    say("holding")
+    sys.stdin.readline()
+    connection.execute("ROLLBACK")
+
+
+def hold_scratch(place: str) -> None:
+    """Copies beside a backup, without end."""
+    with SqliteCare(Path(place) / "data").scratch(Path(place)) as folder:
+        say(str(folder))
+        sys.stdin.readline()
+
+
+def hold_stage(folder: str) -> None:
+    """Verifies a backup, without end."""
+    with SqliteCare(Path(folder)).stage() as stage:
+        say(str(stage))
+        sys.stdin.readline()

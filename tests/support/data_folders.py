@@ -1,0 +1,153 @@
+"""All that a data folder holds, as values that can be compared."""
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from everkept.app.care.backups import Backup, back_up
+from everkept.app.care.restoring import Restored, restore
+from everkept.core.ports import Embedded, RecordStore
+from everkept.core.records import Ref, Where
+from everkept.core.times import now
+from everkept.engines.sqlite.care.backup_note import LAST
+from everkept.engines.sqlite.care.keeper import SqliteCare
+from everkept.engines.sqlite.library import SqliteLibrary
+from everkept.errors import Unavailable
+from records import batch, entity, link, memory, note
+
+MODEL = "test"
+EVERYTHING = Where(deleted=None)
+
+
+def quiet(_done: int, _total: int) -> None:
+    """Progress that nobody sees."""
+
+
+def backed_up(folder: Path, file: Path, **more: Any) -> Backup:
+    return back_up(SqliteCare(folder), file, now, quiet, **more)
+
+
+def restored(folder: Path, file: Path, **more: Any) -> Restored:
+    care = SqliteCare(folder)
+    outcome = restore(care, file, now, quiet, lambda _manifest, _safety: True, **more)
+    assert outcome is not None
+    return outcome
+
+
+def cut_short(folder: Path, file: Path, safety: Path) -> Unavailable:
+    """Restores the first database and is interrupted; what the one who waited is told."""
+    done: list[int] = []
+
+    def interrupt(step: int, _total: int) -> None:
+        done.append(step)
+        if len(done) > 1 and step == 1:  # the safety copy is made, and one database put back
+            raise KeyboardInterrupt
+
+    try:
+        care = SqliteCare(folder)
+        restore(care, file, now, interrupt, lambda *_: True, replace=True, safety=safety)
+    except Unavailable as told:
+        return told
+    raise AssertionError
+
+
+async def fill(library: SqliteLibrary, project: str) -> None:
+    """One of each thing that can be stored."""
+    await library.create(project, f"about {project}")
+    found, store = await library.open(project)
+    await put_all(store, project)
+    await put_all(await library.user(), f"user {project}")
+    await put_all(await library.history(), f"history {project}")
+    await library.assign_workspace(f"/work/{project}", found)
+    await library.set_note(f"note {project}", "value")
+
+
+async def put_all(store: RecordStore, name: str) -> None:
+    one, two = f"{name} one", f"{name} two"
+    text = f"{name} is remembered"
+    await store.commit(
+        batch(
+            entity(one),
+            entity(two),
+            note(one, f"an observation of {name}"),
+            link(one, "knows", two),
+            memory(text, tags=("red", name), session="s", position=1),
+        )
+    )
+    await store.put_vectors(MODEL, [vector_of(text, 1)])
+    await store.note_accesses({text: 3}, 1_000)
+
+
+def vector_of(record_id: str, version: int) -> Embedded:
+    import numpy as np
+
+    generator = np.random.default_rng(sum(record_id.encode()))
+    vector = generator.standard_normal(8).astype(np.float32)
+    return Embedded(record_id, version, vector / np.linalg.norm(vector))
+
+
+def filled(folder: Path, *projects: str, archived: tuple[str, ...] = ()) -> None:
+    async def run() -> None:
+        library = SqliteLibrary(folder)
+        for project in projects:
+            await fill(library, project)
+        for project in archived:
+            await library.archive(project)
+        await library.close()
+
+    asyncio.run(run())
+
+
+def everything(folder: Path) -> dict[str, Any]:
+    """Each project by name, the stores of the user, and what `_meta.db` has of them."""
+
+    async def run() -> dict[str, Any]:
+        library = SqliteLibrary(folder)
+        projects = await library.projects()
+        stores: dict[str, Any]
+        found: dict[str, Any] = {
+            "projects": {(p.id, p.name, p.description, p.created_at) for p in projects},
+            "archived": sorted(p.name for p in projects if p.status == "archived"),
+            # But for the note of the last backup, which is written after it.
+            "notes": {k: v for k, v in (await library.notes("")).items() if k != LAST},
+            "tokens": await library.tokens(),
+            "workspaces": {},
+            "stores": (stores := {}),
+        }
+        for name in found["archived"]:
+            await library.restore(name)
+        for project in projects:
+            found["workspaces"][project.name] = await library.workspaces_of(project)
+            stores[project.name] = await _content((await library.open(project.name))[1])
+        stores["@user"] = await _content(await library.user())
+        stores["@history"] = await _content(await library.history())
+        for name in found["archived"]:
+            await library.archive(name)
+        await library.close()
+        return found
+
+    return asyncio.run(run())
+
+
+async def _content(store: RecordStore) -> dict[str, Any]:
+    records = await store.scan(EVERYTHING)
+    ids = [record.id for record in records]
+    changes = await store.changes(limit=1_000_000)
+    vectors = await store.vectors(MODEL, ids)
+    return {
+        "records": {record.id: record for record in records},
+        "links": {link.id: link for link in await store.scan_links(deleted=None)},
+        "changes": {change.seq: change for change in changes},
+        "edits": await store.history([Ref("record", each) for each in ids]),
+        "vectors": {key: vector.tobytes() for key, vector in vectors.items()},
+        "accesses": dict(await store.accesses(ids)),
+        "faults": await store.check(),
+    }
+
+
+def statement(path: Path, sql: str) -> Any:
+    with closing(apsw.Connection(str(path))) as connection:
+        return connection.execute(sql).fetchall()

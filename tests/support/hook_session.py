@@ -1,0 +1,68 @@
+"""A session with hooks: what it is told and does, over a library in memory."""
+
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from everkept.app.workspaces import home_of
+from everkept.core.driving import driven
+from everkept.core.ports import RecordStore
+from everkept.core.records import Record
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.hooks.files.ledger import Ledger
+from everkept.hooks.model import Around, HookEvent
+from everkept.settings import Settings
+from everkept.values import replace
+from records import DAY_ONE, batch
+
+DAY = 86_400 * 1_000_000
+NOW = DAY_ONE + 3 * DAY
+SESSION = "s-1"
+
+
+def here(work: Coroutine[Any, Any, Any]) -> Any:
+    """As a hook runs it, without an event loop."""
+    return driven(work)
+
+
+@dataclass
+class Desk:
+    """A folder that is a repository, its project, and the data folder beside it."""
+
+    root: Path
+    library: MemoryLibrary = field(default_factory=MemoryLibrary)
+    session: str = SESSION
+
+    def __post_init__(self) -> None:
+        self.folder = self.root / "shop"
+        (self.folder / ".git").mkdir(parents=True)
+        (self.root / "data").mkdir()
+        self.settings = Settings(data_dir=self.root / "data", embedding_model="none")
+        home = home_of(self.folder)
+        assert home is not None
+        project = here(self.library.create(home.name, ""))
+        here(self.library.assign_workspace(home.key, project))
+        self.project: RecordStore = here(self.library.open(project.name))[1]
+
+    def stored(self, *records: Record) -> None:
+        here(self.project.commit(batch(*records)))
+
+    def stored_of_user(self, *records: Record) -> None:
+        here(here(self.library.user()).commit(batch(*records)))
+
+    def stored_of_past(self, *records: Record) -> None:
+        here(here(self.library.history()).commit(batch(*records)))
+
+    def event(self, name: str, **more: Any) -> HookEvent:
+        fields = {"session": self.session, "folder": self.folder}
+        return HookEvent(name, **(fields | more))
+
+    def around(self, **settings: Any) -> Around:
+        return Around(
+            settings=replace(self.settings, **settings),
+            room=self.library,
+            ledger=Ledger(self.settings.data_dir / "hooks", self.session),
+            now=NOW,
+            run=here,
+        )

@@ -1,0 +1,81 @@
+"""A few memories in one or two stores, and the search over them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from everkept.core.ports import Embedded, Embedder, RecordStore
+from everkept.core.records import Delete, Link, Record, Ref, Update, Where
+from everkept.embedders.hashing import HashingEmbedder
+from everkept.retrieval.profile import Found, Place, Profile, Shares
+from everkept.retrieval.search import search
+from everkept.values import replace
+from records import DAY_ONE, batch
+
+DAY = 86_400_000_000
+MEMORIES = Profile(kinds=("memory",), reading="any", strategy="hybrid")
+MIXED = replace(
+    MEMORIES, shares=Shares(0.6, 0.2, 0.2), half_lives={"episodic": 1.0, "semantic": 7.0}
+)
+
+
+def memory(text: str, **more: Any) -> Record:
+    """A memory whose id is its text, unless another is given."""
+    fields: dict[str, Any] = {
+        "id": text,
+        "kind": "memory",
+        "text": text,
+        "type": "semantic",
+        "scope": "project",
+        "importance": 0.5,
+        "created_at": DAY_ONE,
+        "updated_at": more.get("created_at", DAY_ONE),
+    }
+    return Record(**(fields | more))
+
+
+@dataclass(slots=True)
+class Shelf:
+    """Stores with their vectors; without an embedder there are none."""
+
+    stores: list[RecordStore]
+    embedder: Embedder | None = field(default_factory=HashingEmbedder)
+
+    async def put(self, *items: Record | Link, store: int = 0, at: int = DAY_ONE) -> None:
+        await self.stores[store].commit(batch(*items, at=at))
+        await self.embed(store)
+
+    async def change(self, record_id: str, at: int, **values: Any) -> None:
+        (record,) = await self.stores[0].get([record_id])
+        await self.stores[0].commit(batch(Update(record_id, values, record.version), at=at))
+        await self.embed()
+
+    async def forget(self, record_id: str, at: int) -> None:
+        await self.stores[0].commit(batch(Delete(Ref("record", record_id)), at=at))
+
+    async def embed(self, store: int = 0) -> None:
+        if self.embedder is None:
+            return
+        kept = self.stores[store]
+        waiting = await kept.unembedded(self.embedder.name, ("memory",), 1_000)
+        if waiting:
+            vectors = await self.embedder.embed([record.text for record in waiting])
+            items = [Embedded(r.id, r.version, v) for r, v in zip(waiting, vectors, strict=True)]
+            await kept.put_vectors(self.embedder.name, items)
+
+    async def search(
+        self,
+        query: str,
+        profile: Profile = MEMORIES,
+        *,
+        where: Where | Sequence[Where] = Where(),  # noqa: B008 (frozen)
+        limit: int = 10,
+        **more: Any,
+    ) -> Found:
+        wheres = [where] * len(self.stores) if isinstance(where, Where) else where
+        places = [Place(*pair) for pair in zip(self.stores, wheres, strict=True)]
+        given = {"embedder": self.embedder, "now": DAY_ONE} | more
+        return await search(places, query, profile, limit=limit, **given)
+
+    async def texts(self, query: str, profile: Profile = MEMORIES, **more: Any) -> list[str]:
+        return [hit.record.text for hit in (await self.search(query, profile, **more)).hits]

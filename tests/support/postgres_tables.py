@@ -1,0 +1,83 @@
+"""Tables of PostgreSQL, with records that are put there as whoever commits would put them."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import psycopg
+from numpy.typing import NDArray
+
+from everkept.core.ports import Embedded
+from everkept.core.records import Record
+from everkept.engines.postgres.catalogue import schema as catalogue
+from everkept.engines.postgres.connecting.cursor import Cursor, cursor_on
+from everkept.engines.postgres.records import schema as records
+from everkept.engines.postgres.records.rows import DERIVED, FIELDS, kept, record_to
+from everkept.engines.postgres.searching import schema as searching
+from everkept.engines.postgres.searching.meaning import put_vectors
+from everkept.engines.postgres.searching.words import lexemes
+from postgres_server import shared
+from records import memory
+
+MODEL = "test-model"
+
+said = partial(memory, type=None)  # found by the words of its text alone
+
+
+class Tables:
+    """A schema and one of its stores. Each statement is a transaction."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        self.connection = self.connected()
+        self.connection.execute(f"CREATE SCHEMA {schema}".encode())
+        for statement in (*catalogue.STATEMENTS, *records.STATEMENTS, *searching.STATEMENTS):
+            self.connection.execute(statement.encode())
+        self.store = self.another_store()
+
+    def connected(self) -> "psycopg.Connection[tuple[Any, ...]]":
+        options = f"-c search_path={self.schema},public"
+        return psycopg.connect(shared().url, autocommit=True, options=options)
+
+    @property
+    def cursor(self) -> Cursor:
+        return cursor_on(self.connection)
+
+    def another_store(self) -> int:
+        return self.value(
+            "INSERT INTO stores(name) SELECT 'store ' || count(*) FROM stores RETURNING number"
+        )
+
+    def value(self, statement: str, *values: Any) -> Any:
+        row = self.connection.execute(statement.encode(), values).fetchone()
+        return row and row[0]
+
+    def add(self, *items: Record, store: int = 0, context: Sequence[str] = ()) -> None:
+        number = store or self.store
+        columns = ", ".join(("store", "age", "words", *FIELDS, *DERIVED))
+        places = ", ".join(["%s"] * (3 + len(FIELDS) + len(DERIVED)))
+        age = self.value("SELECT ages FROM stores WHERE number = %s", number)
+        rows = [
+            (number, age + n, lexemes(number, item, context), *record_to(item))
+            for n, item in enumerate(items, 1)
+        ]
+        statement = f"INSERT INTO records({columns}) VALUES ({places})"
+        with self.connection.cursor() as cursor:
+            cursor.executemany(statement.encode(), rows)
+        self.connection.execute(
+            "UPDATE stores SET ages = ages + %s WHERE number = %s", (len(items), number)
+        )
+
+    def remove(self, record_id: str) -> None:
+        self.connection.execute(
+            "UPDATE records SET deleted_at = 1, words = NULL WHERE store = %s AND id = %s",
+            (self.store, kept(record_id)),
+        )
+
+    def embed(self, vectors: NDArray[np.float32], model: str = MODEL) -> None:
+        """Records 0, 1, 2 ... with these vectors, each as important as its number is large."""
+        size = len(vectors)
+        self.add(*(said("text", id=str(n), importance=n / size) for n in range(size)))
+        items = [Embedded(str(n), 1, vector) for n, vector in enumerate(vectors)]
+        assert put_vectors(self.cursor, self.store, model, items) == size
