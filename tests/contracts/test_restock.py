@@ -57,7 +57,6 @@ async def fill(store: RecordStore) -> None:
     await store.note_accesses({"Ada": 3, "parser": 1}, LATER)
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("page", [1, 2, 5, ALL])
 async def test_a_copy_answers_everything_as_the_original_does(
     store: RecordStore, copy: RecordStore, page: int
@@ -68,6 +67,7 @@ async def test_a_copy_answers_everything_as_the_original_does(
     assert await copy.check() == []
 
 
+@pytest.mark.smoke
 async def test_a_copy_may_be_made_again_and_again(store: RecordStore, copy: RecordStore) -> None:
     await fill(store)
     await copy_all(store, copy, 3)

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 PROJECT = "team"
 ALL = 100_000
-PATIENCE = 60  # seconds; nothing takes that long unless it hangs
+PATIENCE = 150  # seconds; attempts to reach a database are 30 of them apart
 
 _NEWER = "import sys, team_actors; team_actors.run_newer(*sys.argv[1:])"
 
