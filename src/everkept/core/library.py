@@ -4,34 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from everkept.core.catalog import (
-    AddProject,
-    AddSearches,
-    AddUsage,
-    CatalogChange,
-    CatalogQuestion,
-    DeleteProject,
-    FindWorkspaceProject,
-    ForgetSearches,
-    GetNote,
-    GetProject,
-    HasToken,
-    LinkWorkspace,
-    ListNotes,
-    ListProjects,
-    ListSearches,
-    ListSilences,
-    ListTokens,
-    ListUsage,
-    ListWorkspaces,
-    ReadHoldings,
-    RegisterToken,
-    ReplaceHoldings,
-    RevokeToken,
-    SetProjectOff,
-    SetProjectStatus,
-    WriteNote,
-)
+from everkept.core import catalog
+from everkept.core.catalog import CatalogChange, CatalogQuestion
 from everkept.core.store import RecordStore
 
 if TYPE_CHECKING:
@@ -97,81 +71,81 @@ class Library(ABC):
         """End all work and close all connections."""
 
     async def projects(self, status: "Status | None" = None) -> "list[Project]":
-        return await self.ask(ListProjects(status))
+        return await self.ask(catalog.ListProjects(status))
 
     async def project(self, name: str) -> "Project":
-        return await self.ask(GetProject(name))
+        return await self.ask(catalog.GetProject(name))
 
     async def create(
         self, name: str, description: str, *, project_id: str = "", at: int | None = None
     ) -> "Project":
-        return await self.apply(AddProject(name, description, project_id, at))
+        return await self.apply(catalog.AddProject(name, description, project_id, at))
 
     async def archive(self, name: str) -> "Project":
-        return await self.apply(SetProjectStatus(name, "archived"))
+        return await self.apply(catalog.SetProjectStatus(name, "archived"))
 
     async def restore(self, name: str) -> "Project":
-        return await self.apply(SetProjectStatus(name, "active"))
+        return await self.apply(catalog.SetProjectStatus(name, "active"))
 
     async def delete(self, name: str) -> None:
-        await self.apply(DeleteProject(name))
+        await self.apply(catalog.DeleteProject(name))
 
     async def switch(self, name: str, *, off: bool, at: int | None = None) -> "Project":
-        return await self.apply(SetProjectOff(name, off, at))
+        return await self.apply(catalog.SetProjectOff(name, off, at))
 
     async def silences(self) -> "list[Silence]":
-        return await self.ask(ListSilences())
+        return await self.ask(catalog.ListSilences())
 
     async def project_of_workspace(self, path: str) -> "Project | None":
-        return await self.ask(FindWorkspaceProject(path))
+        return await self.ask(catalog.FindWorkspaceProject(path))
 
     async def assign_workspace(self, path: str, project: "Project") -> "Project":
-        return await self.apply(LinkWorkspace(path, project))
+        return await self.apply(catalog.LinkWorkspace(path, project))
 
     async def workspaces_of(self, project: "Project") -> list[str]:
-        return await self.ask(ListWorkspaces(project))
+        return await self.ask(catalog.ListWorkspaces(project))
 
     async def note(self, key: str) -> str | None:
-        return await self.ask(GetNote(key))
+        return await self.ask(catalog.GetNote(key))
 
     async def set_note(self, key: str, value: str | None) -> None:
-        await self.apply(WriteNote(key, value))
+        await self.apply(catalog.WriteNote(key, value))
 
     async def notes(self, prefix: str) -> Mapping[str, str]:
-        return await self.ask(ListNotes(prefix))
+        return await self.ask(catalog.ListNotes(prefix))
 
     async def add_searches(self, searches: "Sequence[Search]") -> None:
-        await self.apply(AddSearches(searches))
+        await self.apply(catalog.AddSearches(searches))
 
     async def searches(self, *, session: str | None = None, limit: int = 100) -> "list[Search]":
-        return await self.ask(ListSearches(session, limit))
+        return await self.ask(catalog.ListSearches(session, limit))
 
     async def forget_searches(self) -> int:
-        return await self.apply(ForgetSearches())
+        return await self.apply(catalog.ForgetSearches())
 
     async def add_usage(self, rows: "Sequence[Usage]") -> None:
-        await self.apply(AddUsage(rows))
+        await self.apply(catalog.AddUsage(rows))
 
     async def usage(self) -> "list[Usage]":
-        return await self.ask(ListUsage())
+        return await self.ask(catalog.ListUsage())
 
     async def tokens(self) -> "list[Token]":
-        return await self.ask(ListTokens())
+        return await self.ask(catalog.ListTokens())
 
     async def add_token(self, token: "Token", secret_hash: str) -> None:
-        await self.apply(RegisterToken(token, secret_hash))
+        await self.apply(catalog.RegisterToken(token, secret_hash))
 
     async def remove_token(self, token_id: str) -> bool:
-        return await self.apply(RevokeToken(token_id))
+        return await self.apply(catalog.RevokeToken(token_id))
 
     async def knows_token(self, secret_hash: str) -> bool:
-        return await self.ask(HasToken(secret_hash))
+        return await self.ask(catalog.HasToken(secret_hash))
 
     async def holdings(self) -> "Holdings":
-        return await self.ask(ReadHoldings())
+        return await self.ask(catalog.ReadHoldings())
 
     async def take_over(self, holdings: "Holdings") -> None:
-        await self.apply(ReplaceHoldings(holdings))
+        await self.apply(catalog.ReplaceHoldings(holdings))
 
 
 class TableLibrary(Library):

@@ -4,46 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from everkept.core.questions import (
-    CountLive,
-    CountRecords,
-    CountSources,
-    CountVectors,
-    FindFaults,
-    FindLinks,
-    FindNear,
-    FindUnembedded,
-    GetAccesses,
-    GetLinks,
-    GetRecords,
-    GetRevision,
-    GetStamp,
-    GetVectors,
-    ListAuthors,
-    ListMostAccessed,
-    ListScopes,
-    MatchText,
-    MatchWords,
-    MeasureSize,
-    MeasureWords,
-    NoteAccesses,
-    Order,
-    Purge,
-    PutVectors,
-    Question,
-    ReadChanges,
-    ReadHistory,
-    ReadSubgraph,
-    Redact,
-    Redaction,
-    Restock,
-    ScanLinks,
-    ScanRecords,
-    Seen,
-    TallyRecords,
-    Upkeep,
-    WalkLinks,
-)
+from everkept.core import questions
+from everkept.core.questions import Order, Question, Redaction, Seen, Upkeep
 
 if TYPE_CHECKING:  # a hook loads only what it uses
     import numpy as np
@@ -96,7 +58,7 @@ class RecordStore(ABC):
         """Do a write that is not a change, and return its result."""
 
     async def get(self, ids: Sequence[str], *, include_deleted: bool = False) -> "list[Record]":
-        return await self.ask(GetRecords(ids, include_deleted))
+        return await self.ask(questions.GetRecords(ids, include_deleted))
 
     async def scan(
         self,
@@ -106,15 +68,15 @@ class RecordStore(ABC):
         after: Seen | None = None,
         limit: int | None = None,
     ) -> "list[Record]":
-        return await self.ask(ScanRecords(where, order, after, limit))
+        return await self.ask(questions.ScanRecords(where, order, after, limit))
 
     async def match(
         self, words: "WordQuery", where: "Where", weights: "Weights", limit: int
     ) -> "list[Match]":
-        return await self.ask(MatchWords(words, where, weights, limit))
+        return await self.ask(questions.MatchWords(words, where, weights, limit))
 
     async def containing(self, text: str, where: "Where", limit: int) -> "list[Match]":
-        return await self.ask(MatchText(text, where, limit))
+        return await self.ask(questions.MatchText(text, where, limit))
 
     async def links(
         self,
@@ -124,28 +86,28 @@ class RecordStore(ABC):
         sources: Sequence[str] = (),
         limit: int | None = None,
     ) -> "list[Link]":
-        return await self.ask(FindLinks(ids, direction, sources, limit))
+        return await self.ask(questions.FindLinks(ids, direction, sources, limit))
 
     async def subgraph(self, wanted: "Selection") -> "Subgraph":
-        return await self.ask(ReadSubgraph(wanted))
+        return await self.ask(questions.ReadSubgraph(wanted))
 
     async def walk(self, ids: Sequence[str], hops: "Hops") -> "list[list[Link]]":
-        return await self.ask(WalkLinks(ids, hops))
+        return await self.ask(questions.WalkLinks(ids, hops))
 
     async def sources_of(self, ids: Sequence[str], where: "Where", limit: int) -> "Sources":
-        return await self.ask(CountSources(ids, where, limit))
+        return await self.ask(questions.CountSources(ids, where, limit))
 
     async def get_links(self, ids: Sequence[str], *, include_deleted: bool = False) -> "list[Link]":
-        return await self.ask(GetLinks(ids, include_deleted))
+        return await self.ask(questions.GetLinks(ids, include_deleted))
 
     async def scan_links(self, *, deleted: bool | None, containing: str = "") -> "list[Link]":
-        return await self.ask(ScanLinks(deleted, containing))
+        return await self.ask(questions.ScanLinks(deleted, containing))
 
     async def count(self) -> Mapping[str, int]:
-        return await self.ask(CountLive())
+        return await self.ask(questions.CountLive())
 
     async def how_many(self, where: "Where") -> int:
-        return await self.ask(CountRecords(where))
+        return await self.ask(questions.CountRecords(where))
 
     async def changes(
         self,
@@ -155,40 +117,40 @@ class RecordStore(ABC):
         newest_first: bool = False,
         most_edits: int | None = None,
     ) -> "list[Change]":
-        return await self.ask(ReadChanges(after, limit, newest_first, most_edits))
+        return await self.ask(questions.ReadChanges(after, limit, newest_first, most_edits))
 
     async def history(self, refs: "Sequence[Ref]", *, after: int = 0) -> "list[tuple[int, Edit]]":
-        return await self.ask(ReadHistory(refs, after))
+        return await self.ask(questions.ReadHistory(refs, after))
 
     async def revision(self) -> int:
-        return await self.ask(GetRevision())
+        return await self.ask(questions.GetRevision())
 
     async def stamp(self) -> tuple[int, int]:
-        return await self.ask(GetStamp())
+        return await self.ask(questions.GetStamp())
 
     async def check(self) -> list[str]:
-        return await self.ask(FindFaults())
+        return await self.ask(questions.FindFaults())
 
     async def tally(self, kinds: Sequence[str]) -> "list[Tally]":
-        return await self.ask(TallyRecords(kinds))
+        return await self.ask(questions.TallyRecords(kinds))
 
     async def scopes(self, kind: str) -> list[str]:
-        return await self.ask(ListScopes(kind))
+        return await self.ask(questions.ListScopes(kind))
 
     async def authors(self) -> list[str]:
-        return await self.ask(ListAuthors())
+        return await self.ask(questions.ListAuthors())
 
     async def frequencies(self, words: Sequence[str]) -> Mapping[str, float]:
-        return await self.ask(MeasureWords(words))
+        return await self.ask(questions.MeasureWords(words))
 
     async def unembedded(self, model: str, kinds: Sequence[str], limit: int) -> "list[Record]":
-        return await self.ask(FindUnembedded(model, kinds, limit))
+        return await self.ask(questions.FindUnembedded(model, kinds, limit))
 
     async def vector_counts(self, model: str, kinds: Sequence[str]) -> tuple[int, int]:
-        return await self.ask(CountVectors(model, kinds))
+        return await self.ask(questions.CountVectors(model, kinds))
 
     async def vectors(self, model: str, ids: Sequence[str]) -> "Mapping[str, NDArray[np.float32]]":
-        return await self.ask(GetVectors(model, ids))
+        return await self.ask(questions.GetVectors(model, ids))
 
     async def near(
         self,
@@ -198,31 +160,31 @@ class RecordStore(ABC):
         limit: int,
         also: Sequence[str] = (),
     ) -> "list[Match]":
-        return await self.ask(FindNear(model, vector, where, limit, also))
+        return await self.ask(questions.FindNear(model, vector, where, limit, also))
 
     async def accesses(self, ids: Sequence[str]) -> "Mapping[str, Access]":
-        return await self.ask(GetAccesses(ids))
+        return await self.ask(questions.GetAccesses(ids))
 
     async def most_accessed(self, limit: int) -> "Mapping[str, Access]":
-        return await self.ask(ListMostAccessed(limit))
+        return await self.ask(questions.ListMostAccessed(limit))
 
     async def size(self) -> int:
-        return await self.ask(MeasureSize())
+        return await self.ask(questions.MeasureSize())
 
     async def purge(self, refs: "Sequence[Ref]") -> "Purged":
-        return await self.maintain(Purge(refs))
+        return await self.maintain(questions.Purge(refs))
 
     async def redact(self, refs: "Sequence[Ref]", clean: Redaction) -> "Purged":
-        return await self.maintain(Redact(refs, clean))
+        return await self.maintain(questions.Redact(refs, clean))
 
     async def put_vectors(self, model: str, items: "Sequence[Embedded]") -> int:
-        return await self.maintain(PutVectors(model, items))
+        return await self.maintain(questions.PutVectors(model, items))
 
     async def note_accesses(self, counts: Mapping[str, int], at: int) -> None:
-        await self.maintain(NoteAccesses(counts, at))
+        await self.maintain(questions.NoteAccesses(counts, at))
 
     async def restock(self, stock: "Stock") -> None:
-        await self.maintain(Restock(stock))
+        await self.maintain(questions.Restock(stock))
 
 
 class TableStore(RecordStore):

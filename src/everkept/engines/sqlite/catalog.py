@@ -5,24 +5,7 @@ from collections.abc import Mapping
 
 import apsw
 
-from everkept.core.catalog import (
-    AddSearches,
-    AddUsage,
-    FindWorkspaceProject,
-    ForgetSearches,
-    GetNote,
-    HasToken,
-    LinkWorkspace,
-    ListNotes,
-    ListSearches,
-    ListSilences,
-    ListTokens,
-    ListUsage,
-    ListWorkspaces,
-    RegisterToken,
-    RevokeToken,
-    WriteNote,
-)
+from everkept.core import catalog
 from everkept.core.projects import Project, Silence
 from everkept.core.searching import KEPT_SEARCHES, Search
 from everkept.core.stored import Token
@@ -34,22 +17,24 @@ from everkept.errors import Conflict, NotFound
 _USAGE = "tool, calls, errors, total_ms, longest_ms, last_at"
 
 
-def list_silences(db: Connection, _: ListSilences) -> list[Silence]:
+def list_silences(db: Connection, _: catalog.ListSilences) -> list[Silence]:
     return switches.silences(db)
 
 
-def find_workspace_project(db: Connection, question: FindWorkspaceProject) -> Project | None:
+def find_workspace_project(
+    db: Connection, question: catalog.FindWorkspaceProject
+) -> Project | None:
     return listing.of_workspace(db, question.path)
 
 
-def list_workspaces(db: Connection, question: ListWorkspaces) -> list[str]:
+def list_workspaces(db: Connection, question: catalog.ListWorkspaces) -> list[str]:
     rows = db.execute(
         "SELECT path FROM workspaces WHERE project = ? ORDER BY path", (question.project.id,)
     )
     return [path for (path,) in rows]
 
 
-def link_workspace(db: Connection, change: LinkWorkspace) -> Project:
+def link_workspace(db: Connection, change: catalog.LinkWorkspace) -> Project:
     path, project = change.path, change.project
     try:
         db.execute("INSERT OR IGNORE INTO workspaces VALUES (?, ?)", (path, project.id))
@@ -58,32 +43,32 @@ def link_workspace(db: Connection, change: LinkWorkspace) -> Project:
     return listing.of_workspace(db, path) or project
 
 
-def get_note(db: Connection, question: GetNote) -> str | None:
+def get_note(db: Connection, question: catalog.GetNote) -> str | None:
     return listing.note(db, question.key)
 
 
-def list_notes(db: Connection, question: ListNotes) -> Mapping[str, str]:
+def list_notes(db: Connection, question: catalog.ListNotes) -> Mapping[str, str]:
     return listing.notes(db, question.prefix)
 
 
-def write_note(db: Connection, change: WriteNote) -> None:
+def write_note(db: Connection, change: catalog.WriteNote) -> None:
     if change.value is None:
         db.execute("DELETE FROM notes WHERE key = ?", (change.key,))
     else:
         db.execute("INSERT OR REPLACE INTO notes VALUES (?,?)", (change.key, change.value))
 
 
-def list_tokens(db: Connection, _: ListTokens) -> list[Token]:
+def list_tokens(db: Connection, _: catalog.ListTokens) -> list[Token]:
     rows = db.execute("SELECT id, label, created_at FROM tokens ORDER BY created_at, id")
     return [Token(*row) for row in rows]
 
 
-def has_token(db: Connection, question: HasToken) -> bool:
+def has_token(db: Connection, question: catalog.HasToken) -> bool:
     statement = "SELECT count(*) FROM tokens WHERE secret_hash = ?"
     return bool(db.execute(statement, (question.secret_hash,)).get)
 
 
-def register_token(db: Connection, change: RegisterToken) -> None:
+def register_token(db: Connection, change: catalog.RegisterToken) -> None:
     token = change.token
     try:
         db.execute(
@@ -94,12 +79,12 @@ def register_token(db: Connection, change: RegisterToken) -> None:
         raise Conflict(f"There is a token {token.id} already.", id=token.id) from error
 
 
-def revoke_token(db: Connection, change: RevokeToken) -> bool:
+def revoke_token(db: Connection, change: catalog.RevokeToken) -> bool:
     db.execute("DELETE FROM tokens WHERE id = ?", (change.token_id,))
     return db.changes() > 0
 
 
-def add_searches(db: Connection, change: AddSearches) -> None:
+def add_searches(db: Connection, change: catalog.AddSearches) -> None:
     db.executemany(
         "INSERT INTO searches(at, tool, query, results, milliseconds, session, filters) "
         "VALUES (?,?,?,?,?,?,?)",
@@ -113,7 +98,7 @@ def add_searches(db: Connection, change: AddSearches) -> None:
     )
 
 
-def list_searches(db: Connection, question: ListSearches) -> list[Search]:
+def list_searches(db: Connection, question: catalog.ListSearches) -> list[Search]:
     rows = db.execute(
         "SELECT at, tool, query, results, milliseconds, session, filters FROM searches "
         "WHERE ?1 IS NULL OR session = ?1 ORDER BY seq DESC LIMIT ?2",
@@ -125,13 +110,13 @@ def list_searches(db: Connection, question: ListSearches) -> list[Search]:
     ]
 
 
-def forget_searches(db: Connection, _: ForgetSearches) -> int:
+def forget_searches(db: Connection, _: catalog.ForgetSearches) -> int:
     count: int = db.execute("SELECT count(*) FROM searches").get
     db.execute("DELETE FROM searches")
     return count
 
 
-def add_usage(db: Connection, change: AddUsage) -> None:
+def add_usage(db: Connection, change: catalog.AddUsage) -> None:
     """Let the database add the numbers, so that other processes' additions stay."""
     db.executemany(
         f"INSERT INTO usage({_USAGE}) VALUES (?,?,?,?,?,?) ON CONFLICT(tool) DO UPDATE SET "
@@ -144,7 +129,7 @@ def add_usage(db: Connection, change: AddUsage) -> None:
     )
 
 
-def list_usage(db: Connection, _: ListUsage) -> list[Usage]:
+def list_usage(db: Connection, _: catalog.ListUsage) -> list[Usage]:
     rows = db.execute(f"SELECT {_USAGE} FROM usage ORDER BY calls DESC, tool")
     return [Usage(*row) for row in rows]
 

@@ -3,14 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from everkept.core.questions import (
-    CountVectors,
-    FindUnembedded,
-    GetAccesses,
-    GetVectors,
-    ListMostAccessed,
-    NoteAccesses,
-)
+from everkept.core import questions
 from everkept.core.records import Record
 from everkept.engines.sqlite.rows import RECORD_COLUMNS, listed, record_from
 from everkept.engines.sqlite.sql import Connection
@@ -26,7 +19,7 @@ if TYPE_CHECKING:  # a hook loads only what it uses, and numpy whoever brings ve
 _WAITING = ("r.embedded = ''", "r.embedded > '' AND r.embedded < ?2", "r.embedded > ?2")
 
 
-def unembedded(db: Connection, question: FindUnembedded) -> list[Record]:
+def unembedded(db: Connection, question: questions.FindUnembedded) -> list[Record]:
     """A look into the index for each kind and each way to wait; then the newest of all."""
     keys = [
         row[0]
@@ -47,7 +40,7 @@ def unembedded(db: Connection, question: FindUnembedded) -> list[Record]:
     return [record_from(row) for row in rows]
 
 
-def vector_counts(db: Connection, question: CountVectors) -> tuple[int, int]:
+def vector_counts(db: Connection, question: questions.CountVectors) -> tuple[int, int]:
     there, waiting = db.execute(
         "SELECT count(*) FILTER (WHERE r.embedded = ?1), "
         "count(*) FILTER (WHERE r.embedded <> ?1) FROM records r INDEXED BY records_embedded "
@@ -136,7 +129,7 @@ def halved(items: "Sequence[Embedded]") -> list[Halved]:
     ]
 
 
-def vectors(db: Connection, question: GetVectors) -> "dict[str, NDArray[np.float32]]":
+def vectors(db: Connection, question: questions.GetVectors) -> "dict[str, NDArray[np.float32]]":
     rows = db.execute(
         "SELECT r.id, v.vector FROM records r JOIN vectors v ON v.record = r.key "
         "WHERE r.id IN (SELECT value FROM json_each(?)) AND +v.model = ?",
@@ -149,7 +142,7 @@ def vectors(db: Connection, question: GetVectors) -> "dict[str, NDArray[np.float
     return {record_id: np.frombuffer(blob, "<f2").astype(np.float32) for record_id, blob in rows}
 
 
-def note_accesses(db: Connection, upkeep: NoteAccesses) -> None:
+def note_accesses(db: Connection, upkeep: questions.NoteAccesses) -> None:
     db.executemany(
         "INSERT INTO accesses(record, count, last_at) "
         "SELECT key, ?2, ?3 FROM records WHERE id = ?1 "
@@ -159,7 +152,7 @@ def note_accesses(db: Connection, upkeep: NoteAccesses) -> None:
     )
 
 
-def accesses(db: Connection, question: GetAccesses) -> "dict[str, Access]":
+def accesses(db: Connection, question: questions.GetAccesses) -> "dict[str, Access]":
     from everkept.core.stored import Access
 
     rows = db.execute(
@@ -170,7 +163,7 @@ def accesses(db: Connection, question: GetAccesses) -> "dict[str, Access]":
     return {record_id: Access(count, last_at) for record_id, count, last_at in rows}
 
 
-def most_accessed(db: Connection, question: ListMostAccessed) -> "dict[str, Access]":
+def most_accessed(db: Connection, question: questions.ListMostAccessed) -> "dict[str, Access]":
     from everkept.core.stored import Access
 
     rows = db.execute(

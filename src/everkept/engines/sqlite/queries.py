@@ -3,21 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from everkept.core.questions import (
-    CountLive,
-    CountRecords,
-    FindLinks,
-    GetLinks,
-    GetRecords,
-    ListAuthors,
-    ListScopes,
-    MatchText,
-    MatchWords,
-    ReadHistory,
-    ScanLinks,
-    ScanRecords,
-    TallyRecords,
-)
+from everkept.core import questions
 from everkept.core.records import Change, Edit, Link, Match, Record, Where
 from everkept.engines.sqlite.filters import KEYS_OF_IDS, Conditions, conditions
 from everkept.engines.sqlite.rows import (
@@ -39,7 +25,7 @@ if TYPE_CHECKING:  # a hook loads only what it uses
 _SORTING = {"name": "r.name_key, r.variant, r.key", "age": "r.key", "newest": "r.key DESC"}
 
 
-def get_records(db: Connection, question: GetRecords) -> list[Record]:
+def get_records(db: Connection, question: questions.GetRecords) -> list[Record]:
     live = "" if question.include_deleted else " AND r.deleted_at IS NULL"
     rows = db.execute(
         f"SELECT {RECORD_COLUMNS} FROM records r "
@@ -50,7 +36,7 @@ def get_records(db: Connection, question: GetRecords) -> list[Record]:
     return [found[record_id] for record_id in dict.fromkeys(question.ids) if record_id in found]
 
 
-def get_links(db: Connection, question: GetLinks) -> list[Link]:
+def get_links(db: Connection, question: questions.GetLinks) -> list[Link]:
     live = "" if question.include_deleted else " AND l.deleted_at IS NULL"
     rows = db.execute(
         f"SELECT {LINK_COLUMNS} FROM links l WHERE l.id IN (SELECT value FROM json_each(?)){live}",
@@ -60,7 +46,7 @@ def get_links(db: Connection, question: GetLinks) -> list[Link]:
     return [found[link_id] for link_id in dict.fromkeys(question.ids) if link_id in found]
 
 
-def scan(db: Connection, question: ScanRecords) -> list[Record]:
+def scan(db: Connection, question: questions.ScanRecords) -> list[Record]:
     if len(question.where.kinds) > 1 and question.limit is not None and question.order != "name":
         return _scan_kinds(db, question, question.limit)
     wanted = _behind(question.where, question.order, question.after)
@@ -72,7 +58,7 @@ def scan(db: Connection, question: ScanRecords) -> list[Record]:
     return [record_from(row) for row in rows]
 
 
-def _scan_kinds(db: Connection, question: ScanRecords, limit: int) -> list[Record]:
+def _scan_kinds(db: Connection, question: questions.ScanRecords, limit: int) -> list[Record]:
     """Scan kind by kind: an index has the order of each kind, but not of all of them together."""
     order = question.order
     keys: list[int] = []
@@ -105,7 +91,7 @@ def _behind(where: Where, order: "Order", after: "Seen | None") -> Conditions:
     return wanted
 
 
-def match(db: Connection, question: MatchWords) -> list[Match]:
+def match(db: Connection, question: questions.MatchWords) -> list[Match]:
     wanted = conditions(replace(question.where, deleted=False))
     # CROSS JOIN: the index must lead, in the order of its own ranking, so that LIMIT ends it.
     rows = db.execute(
@@ -124,7 +110,7 @@ def match(db: Connection, question: MatchWords) -> list[Match]:
 
 
 def containing(
-    db: Connection, question: MatchText, among: Sequence[int] | None = None
+    db: Connection, question: questions.MatchText, among: Sequence[int] | None = None
 ) -> list[Match]:
     """Look only at records with the keys in `among`, if it is given."""
     wanted = conditions(replace(question.where, deleted=False))
@@ -149,7 +135,7 @@ def containing(
     return [Match(*row) for row in rows]
 
 
-def links(db: Connection, question: FindLinks) -> list[Link]:
+def links(db: Connection, question: questions.FindLinks) -> list[Link]:
     sides = {"out": ["source"], "in": ["target"], "both": ["source", "target"]}[question.direction]
     keys = " UNION ".join(
         f"SELECT l.key FROM links l WHERE l.deleted_at IS NULL AND l.{side} IN ({KEYS_OF_IDS})"
@@ -174,7 +160,7 @@ def links(db: Connection, question: FindLinks) -> list[Link]:
     return [link_from(row) for row in rows]
 
 
-def scan_links(db: Connection, question: ScanLinks) -> list[Link]:
+def scan_links(db: Connection, question: questions.ScanLinks) -> list[Link]:
     rows = db.execute(
         f"SELECT {LINK_COLUMNS} FROM links l WHERE instr(lowered(l.verb), ?1) "
         "AND (?2 IS NULL OR (l.deleted_at IS NOT NULL) = ?2) ORDER BY l.key",
@@ -183,7 +169,7 @@ def scan_links(db: Connection, question: ScanLinks) -> list[Link]:
     return [link_from(row) for row in rows]
 
 
-def count(db: Connection, _: CountLive) -> dict[str, int]:
+def count(db: Connection, _: questions.CountLive) -> dict[str, int]:
     counts: dict[str, int] = dict(
         db.execute("SELECT kind, count(*) FROM records WHERE deleted_at IS NULL GROUP BY kind")
     )
@@ -191,7 +177,7 @@ def count(db: Connection, _: CountLive) -> dict[str, int]:
     return counts
 
 
-def how_many(db: Connection, question: CountRecords) -> int:
+def how_many(db: Connection, question: questions.CountRecords) -> int:
     if question.where == Where():  # the index holds every live record, and knows how many these are
         return indexed_rows(db)
     wanted = conditions(question.where)
@@ -200,7 +186,7 @@ def how_many(db: Connection, question: CountRecords) -> int:
     ).get
 
 
-def tally(db: Connection, question: TallyRecords) -> "list[Tally]":
+def tally(db: Connection, question: questions.TallyRecords) -> "list[Tally]":
     from everkept.core.stored import Tally
 
     parts = " UNION ALL ".join(
@@ -220,7 +206,7 @@ def tally(db: Connection, question: TallyRecords) -> "list[Tally]":
     ]
 
 
-def scopes(db: Connection, question: ListScopes) -> list[str]:
+def scopes(db: Connection, question: questions.ListScopes) -> list[str]:
     """SQLite goes from each scope to the next one in the index."""
     rows = db.execute(
         "SELECT DISTINCT scope FROM records INDEXED BY records_scope "
@@ -230,7 +216,7 @@ def scopes(db: Connection, question: ListScopes) -> list[str]:
     return [row[0] for row in rows]
 
 
-def authors(db: Connection, _: ListAuthors) -> list[str]:
+def authors(db: Connection, _: questions.ListAuthors) -> list[str]:
     """From each author to the next one in the index: there are few, however many records."""
     smallest = "SELECT min(author) FROM records WHERE deleted_at IS NULL AND author >"
     rows = db.execute(
@@ -271,7 +257,7 @@ def changes(
     return [Change(*head, edits=tuple(edits.get(head[0], ()))) for head in heads]
 
 
-def history(db: Connection, question: ReadHistory) -> list[tuple[int, Edit]]:
+def history(db: Connection, question: questions.ReadHistory) -> list[tuple[int, Edit]]:
     things = {
         subject: listed([ref.id for ref in question.refs if ref.subject == subject])
         for subject in ("record", "link")

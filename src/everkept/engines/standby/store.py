@@ -5,17 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeVar, cast
 from uuid import uuid4
 
-from everkept.core.questions import (
-    CountVectors,
-    FindUnembedded,
-    GetStamp,
-    NoteAccesses,
-    Purge,
-    PutVectors,
-    Question,
-    Redact,
-    Upkeep,
-)
+from everkept.core import questions
+from everkept.core.questions import Question, Upkeep
 from everkept.core.records import (
     Batch,
     Change,
@@ -81,14 +72,14 @@ class StandbyStore(RecordStore):
 
     async def ask(self, question: Question[A]) -> A:
         asked: Question[Any] = question
-        if isinstance(asked, FindUnembedded | CountVectors):
+        if isinstance(asked, questions.FindUnembedded | questions.CountVectors):
             self._follower.learn(asked.model, asked.kinds)
 
         def do(store: RecordStore) -> Awaitable[A]:
             return store.ask(question)
 
         answer = await self._either.read(lambda: self._there(do), lambda: self._here(do))
-        return cast("A", self._turned(answer)) if isinstance(asked, GetStamp) else answer
+        return cast("A", self._turned(answer)) if isinstance(asked, questions.GetStamp) else answer
 
     async def maintain(self, upkeep: Upkeep[A]) -> A:
         def do(store: RecordStore) -> Awaitable[A]:
@@ -96,9 +87,9 @@ class StandbyStore(RecordStore):
 
         kind: Upkeep[Any] = upkeep
         match kind:
-            case PutVectors() | NoteAccesses():
+            case questions.PutVectors() | questions.NoteAccesses():
                 return await self._either.aside(lambda: self._there(do), lambda: self._here(do))
-            case Purge() | Redact():
+            case questions.Purge() | questions.Redact():
                 return cast("A", await self._erase(kind))
             case _:
                 done = await self._either.promised(
@@ -129,7 +120,7 @@ class StandbyStore(RecordStore):
         except EverkeptError as error:
             log.debug("what was stored in %s just now is not here: %r", self.ends.name, error)
 
-    async def _erase(self, upkeep: Purge | Redact) -> Purged:
+    async def _erase(self, upkeep: questions.Purge | questions.Redact) -> Purged:
         """Erase in the database, in the copy, and in pending and rejected writes."""
 
         def do(store: RecordStore) -> Awaitable[Purged]:
@@ -141,7 +132,7 @@ class StandbyStore(RecordStore):
 
         done = await self._either.promised(there, f"What is stored {_FOR_GOOD}")
         is_forgotten = await self._either.forget(
-            self.ends.name, upkeep.refs, belongings=isinstance(upkeep, Purge)
+            self.ends.name, upkeep.refs, belongings=isinstance(upkeep, questions.Purge)
         )
         try:
             is_gone_here = (await self._here(do)).complete

@@ -2,17 +2,8 @@
 
 from collections.abc import Sequence
 
+from everkept.core import questions
 from everkept.core.ports import Access, Tally
-from everkept.core.questions import (
-    CountLive,
-    CountRecords,
-    GetAccesses,
-    ListMostAccessed,
-    ListScopes,
-    MeasureSize,
-    NoteAccesses,
-    TallyRecords,
-)
 from everkept.engines.postgres.connecting.database import Cursor
 from everkept.engines.postgres.records.asking import ask_last, most
 from everkept.engines.postgres.records.reading import within
@@ -56,7 +47,7 @@ WHERE s.number = %s
 """
 
 
-def count(cursor: Cursor, store: int, _: CountLive) -> dict[str, int]:
+def count(cursor: Cursor, store: int, _: questions.CountLive) -> dict[str, int]:
     rows = ask_last(
         cursor,
         "SELECT kind, count(*) FROM records WHERE store = %s AND deleted_at IS NULL GROUP BY kind "
@@ -67,13 +58,13 @@ def count(cursor: Cursor, store: int, _: CountLive) -> dict[str, int]:
     return {"link" if kind is None else given(kind): many for kind, many in rows}
 
 
-def how_many(cursor: Cursor, store: int, question: CountRecords) -> int:
+def how_many(cursor: Cursor, store: int, question: questions.CountRecords) -> int:
     wanted = within(store, question.where)
     rows = ask_last(cursor, f"SELECT count(*) FROM records r WHERE {wanted.sql}", *wanted.values)
     return rows.fetchall()[0][0]
 
 
-def tally(cursor: Cursor, store: int, question: TallyRecords) -> list[Tally]:
+def tally(cursor: Cursor, store: int, question: questions.TallyRecords) -> list[Tally]:
     rows = ask_last(
         cursor,
         "SELECT kind, scope, type, deleted_at IS NOT NULL, count(*) FROM records "
@@ -87,7 +78,7 @@ def tally(cursor: Cursor, store: int, question: TallyRecords) -> list[Tally]:
     ]
 
 
-def scopes(cursor: Cursor, store: int, question: ListScopes) -> list[str]:
+def scopes(cursor: Cursor, store: int, question: questions.ListScopes) -> list[str]:
     live = "r.store = %s AND r.kind = %s AND r.deleted_at IS NULL"
     values = store, kept(question.kind)
     rows = ask_last(cursor, _distinct("scope", live), *values, *values, *values)
@@ -116,7 +107,7 @@ def _distinct(column: str, condition: str) -> str:
     return _DISTINCT.format(f"left(r.{column}, {PREFIX})", condition, PREFIX, column)
 
 
-def note_accesses(cursor: Cursor, store: int, upkeep: NoteAccesses) -> None:
+def note_accesses(cursor: Cursor, store: int, upkeep: questions.NoteAccesses) -> None:
     """In the order of their ids, so that two who count the same do not wait for each other."""
     ask_last(
         cursor,
@@ -132,7 +123,7 @@ def note_accesses(cursor: Cursor, store: int, upkeep: NoteAccesses) -> None:
     )
 
 
-def accesses(cursor: Cursor, store: int, question: GetAccesses) -> dict[str, Access]:
+def accesses(cursor: Cursor, store: int, question: questions.GetAccesses) -> dict[str, Access]:
     if not question.ids:
         return {}
     rows = ask_last(
@@ -144,7 +135,9 @@ def accesses(cursor: Cursor, store: int, question: GetAccesses) -> dict[str, Acc
     return {given(record_id): Access(many, last_at) for record_id, many, last_at in rows}
 
 
-def most_accessed(cursor: Cursor, store: int, question: ListMostAccessed) -> dict[str, Access]:
+def most_accessed(
+    cursor: Cursor, store: int, question: questions.ListMostAccessed
+) -> dict[str, Access]:
     rows = ask_last(
         cursor,
         f"{_COUNTED} JOIN records r ON r.store = a.store AND r.id = a.record "
@@ -156,7 +149,7 @@ def most_accessed(cursor: Cursor, store: int, question: ListMostAccessed) -> dic
     return {given(record_id): Access(many, last_at) for record_id, many, last_at in rows}
 
 
-def size(cursor: Cursor, store: int, _: MeasureSize) -> int:
+def size(cursor: Cursor, store: int, _: questions.MeasureSize) -> int:
     """The store's share of what the tables of all take.
 
     By what ever came into it, which is known: counting its rows would take long. Its vectors are

@@ -5,16 +5,8 @@ from functools import cache
 from itertools import product
 from typing import Any
 
+from everkept.core import questions
 from everkept.core.ports import Direction, Order, Seen
-from everkept.core.questions import (
-    FindLinks,
-    GetLinks,
-    GetRecords,
-    MatchText,
-    ReadSubgraph,
-    ScanLinks,
-    ScanRecords,
-)
 from everkept.core.records import Link, Match, Record, Where
 from everkept.core.subgraphs import Subgraph, assemble, cut, other_ends
 from everkept.engines.postgres.connecting.database import Cursor
@@ -50,7 +42,7 @@ MOST_PARTS = 16  # of a question that is asked in parts
 _IN_ORDER = "JOIN unnest(%s::text[]) WITH ORDINALITY AS w(id, number) ON w.id = {0}.id"
 
 
-def get_records(cursor: Cursor, store: int, question: GetRecords) -> list[Record]:
+def get_records(cursor: Cursor, store: int, question: questions.GetRecords) -> list[Record]:
     if not question.ids:
         return []
     live = "" if question.include_deleted else " AND r.deleted_at IS NULL"
@@ -64,7 +56,7 @@ def get_records(cursor: Cursor, store: int, question: GetRecords) -> list[Record
     return [record_from(row) for row in rows]
 
 
-def get_links(cursor: Cursor, store: int, question: GetLinks) -> list[Link]:
+def get_links(cursor: Cursor, store: int, question: questions.GetLinks) -> list[Link]:
     if not question.ids:
         return []
     live = "" if question.include_deleted else " AND l.deleted_at IS NULL"
@@ -78,7 +70,7 @@ def get_links(cursor: Cursor, store: int, question: GetLinks) -> list[Link]:
     return [link_from(row) for row in rows]
 
 
-def scan(cursor: Cursor, store: int, question: ScanRecords) -> list[Record]:
+def scan(cursor: Cursor, store: int, question: questions.ScanRecords) -> list[Record]:
     where, order, after = question.where, question.order, question.after
     wheres = [where] if order == "name" or most(question.limit) is None else _parts(where)
     if len(wheres) == 1:
@@ -144,7 +136,7 @@ def within(store: int, where: Where) -> Conditions:
     return wanted
 
 
-def containing(cursor: Cursor, store: int, question: MatchText) -> list[Match]:
+def containing(cursor: Cursor, store: int, question: questions.MatchText) -> list[Match]:
     wanted = within(store, replace(question.where, deleted=False))
     holds, part = _holding(question.text)
     parts = [holds.format(f"r.{name}") for name in ("name", "type", "text")]
@@ -194,7 +186,7 @@ def _capitals() -> Mapping[str, Sequence[str]]:
     return found
 
 
-def links(cursor: Cursor, store: int, question: FindLinks) -> list[Link]:
+def links(cursor: Cursor, store: int, question: questions.FindLinks) -> list[Link]:
     if not question.ids:
         return []
     wanted, sources = kept_all(question.ids), question.sources
@@ -220,27 +212,27 @@ def links(cursor: Cursor, store: int, question: FindLinks) -> list[Link]:
     return [link_from(row) for row in rows]
 
 
-def subgraph(cursor: Cursor, store: int, question: ReadSubgraph) -> Subgraph:
+def subgraph(cursor: Cursor, store: int, question: questions.ReadSubgraph) -> Subgraph:
     wanted, kind = question.wanted, question.wanted.kind
     if wanted.ids is None:
         where = Where(kinds=(kind,))
-        some = ScanRecords(where, wanted.order, wanted.after, wanted.looked_for)
+        some = questions.ScanRecords(where, wanted.order, wanted.after, wanted.looked_for)
         records = scan(cursor, store, some)
     else:
-        found = get_records(cursor, store, GetRecords(wanted.ids))
+        found = get_records(cursor, store, questions.GetRecords(wanted.ids))
         records = [record for record in found if record.kind == kind]
     records, has_more = cut(wanted, records)
     ids = tuple(record.id for record in records)
     if not ids:
         return Subgraph([], [], has_more)
     of_them = Where(kinds=(wanted.leaf_kind,), parents=ids)
-    children = scan(cursor, store, ScanRecords(of_them))
-    found_links = links(cursor, store, FindLinks(ids, wanted.direction, (kind,)))
-    ends = get_records(cursor, store, GetRecords(other_ends(records, found_links)))
+    children = scan(cursor, store, questions.ScanRecords(of_them))
+    found_links = links(cursor, store, questions.FindLinks(ids, wanted.direction, (kind,)))
+    ends = get_records(cursor, store, questions.GetRecords(other_ends(records, found_links)))
     return assemble(records, children, found_links, ends, has_more=has_more)
 
 
-def scan_links(cursor: Cursor, store: int, question: ScanLinks) -> list[Link]:
+def scan_links(cursor: Cursor, store: int, question: questions.ScanLinks) -> list[Link]:
     state = {None: "true", False: "l.deleted_at IS NULL", True: "l.deleted_at IS NOT NULL"}[
         question.deleted
     ]

@@ -4,14 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from everkept.core import questions
 from everkept.core.ports import Embedded
-from everkept.core.questions import (
-    CountVectors,
-    FindNear,
-    FindUnembedded,
-    GetVectors,
-    PutVectors,
-)
 from everkept.core.records import Match, Record, Where
 from everkept.core.text import digest
 from everkept.engines.surreal.connecting.connection import TooLarge
@@ -47,7 +41,7 @@ def forget_vectors(writing: Writing, state: State, ids: Iterable[str]) -> None:
         writing.moves += len(gone)
 
 
-async def unembedded(tables: Tables, question: FindUnembedded) -> list[Record]:
+async def unembedded(tables: Tables, question: questions.FindUnembedded) -> list[Record]:
     if question.limit <= 0 or not question.kinds:
         return []
     state = await tables.state()
@@ -62,7 +56,7 @@ async def unembedded(tables: Tables, question: FindUnembedded) -> list[Record]:
     return [record_from(row) for row in rows]
 
 
-async def vector_counts(tables: Tables, question: CountVectors) -> tuple[int, int]:
+async def vector_counts(tables: Tables, question: questions.CountVectors) -> tuple[int, int]:
     rows = await tables.ask(
         "SELECT embedded = $model AS has, count() AS count FROM record WITH INDEX record_kind "
         "WHERE kind IN $kinds AND embedded IS NOT NONE AND deleted_at IS NONE GROUP BY has",
@@ -73,7 +67,7 @@ async def vector_counts(tables: Tables, question: CountVectors) -> tuple[int, in
     return counts.get(True, 0), counts.get(False, 0)
 
 
-async def put_vectors(tables: Tables, upkeep: PutVectors) -> int:
+async def put_vectors(tables: Tables, upkeep: questions.PutVectors) -> int:
     """Says how many were kept; raises Contended where another came in between."""
     state, found = await tables.read(
         records=("SELECT * FROM $", things("record", (item.id for item in upkeep.items)))
@@ -129,7 +123,9 @@ def table_of(model: str, dimensions: int) -> str:
     return f"vector_{digest(f'{dimensions} {model}')[:16]}"
 
 
-async def vectors(tables: Tables, question: GetVectors) -> "dict[str, NDArray[np.float32]]":
+async def vectors(
+    tables: Tables, question: questions.GetVectors
+) -> "dict[str, NDArray[np.float32]]":
     state = await tables.state()
     wanted = [m for m in state.models if m.name == question.model]
     if not wanted or not question.ids:
@@ -141,7 +137,7 @@ async def vectors(tables: Tables, question: GetVectors) -> "dict[str, NDArray[np
     return {id_of(row["of"]): np.frombuffer(row["exact"], "<f4").copy() for row in rows}
 
 
-async def near(tables: Tables, question: FindNear) -> list[Match]:
+async def near(tables: Tables, question: questions.FindNear) -> list[Match]:
     table = table_of(question.model, len(question.vector))
     state = await tables.state()
     if table not in {m.table for m in state.models}:

@@ -3,25 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from everkept.core import questions
 from everkept.core.ports import Access, Direction, Tally
-from everkept.core.questions import (
-    CountLive,
-    CountRecords,
-    FindLinks,
-    GetAccesses,
-    GetLinks,
-    GetRecords,
-    ListAuthors,
-    ListMostAccessed,
-    ListScopes,
-    MatchText,
-    NoteAccesses,
-    ReadChanges,
-    ReadHistory,
-    ScanLinks,
-    ScanRecords,
-    TallyRecords,
-)
 from everkept.core.records import Change, Edit, Link, Match, Record, Ref
 from everkept.engines.surreal.records.filters import conditions, source
 from everkept.engines.surreal.records.paging import Question, every
@@ -50,7 +33,7 @@ _SIDES: Mapping[Direction, tuple[str, ...]] = {
 _NUMBERED = {False: "thing", True: "record"}  # by dialect: how an id is made of its parts
 
 
-async def get_records(tables: Tables, asked: GetRecords) -> list[Record]:
+async def get_records(tables: Tables, asked: questions.GetRecords) -> list[Record]:
     if not asked.ids:
         return []
     rows = await tables.ask("SELECT * FROM $ids", ids=things("record", asked.ids))
@@ -59,7 +42,7 @@ async def get_records(tables: Tables, asked: GetRecords) -> list[Record]:
     ]
 
 
-async def get_links(tables: Tables, asked: GetLinks) -> list[Link]:
+async def get_links(tables: Tables, asked: questions.GetLinks) -> list[Link]:
     if not asked.ids:
         return []
     rows = await tables.ask("SELECT * FROM $ids", ids=things("link", asked.ids))
@@ -68,7 +51,7 @@ async def get_links(tables: Tables, asked: GetLinks) -> list[Link]:
     ]
 
 
-async def scan(tables: Tables, asked: ScanRecords) -> list[Record]:
+async def scan(tables: Tables, asked: questions.ScanRecords) -> list[Record]:
     wanted = conditions(asked.where)
     if isinstance(asked.after, str):
         age = await tables.ask("SELECT VALUE age FROM $id", id=[thing("record", asked.after)])
@@ -83,7 +66,7 @@ async def scan(tables: Tables, asked: ScanRecords) -> list[Record]:
     return [record_from(row) for row in await every(tables, question, _most(asked.limit))]
 
 
-async def containing(tables: Tables, asked: MatchText) -> list[Match]:
+async def containing(tables: Tables, asked: questions.MatchText) -> list[Match]:
     where = replace(asked.where, deleted=False)
     wanted = conditions(where)
     parts = [f"string::lowercase({name} ?? '') CONTAINS $part" for name in ("name", "type", "text")]
@@ -97,7 +80,7 @@ async def containing(tables: Tables, asked: MatchText) -> list[Match]:
     return [Match(id_of(row["id"]), parent_of(row), 1.0 + row["named"]) for row in rows]
 
 
-async def links(tables: Tables, asked: FindLinks) -> list[Link]:
+async def links(tables: Tables, asked: questions.FindLinks) -> list[Link]:
     if not asked.ids:
         return []
     kinds = " AND in.kind IN $kinds" if asked.sources else ""
@@ -115,7 +98,7 @@ async def links(tables: Tables, asked: FindLinks) -> list[Link]:
     return [link_from(link) for link in ordered[: _most(asked.limit)]]
 
 
-async def scan_links(tables: Tables, asked: ScanLinks) -> list[Link]:
+async def scan_links(tables: Tables, asked: questions.ScanLinks) -> list[Link]:
     state = {None: "true", False: "deleted_at IS NONE", True: "deleted_at IS NOT NONE"}[
         asked.deleted
     ]
@@ -124,7 +107,7 @@ async def scan_links(tables: Tables, asked: ScanLinks) -> list[Link]:
     return [link_from(row) for row in await every(tables, question)]
 
 
-async def count(tables: Tables, _: CountLive) -> dict[str, int]:
+async def count(tables: Tables, _: questions.CountLive) -> dict[str, int]:
     kinds, links = await tables.ask_all(
         [
             "SELECT kind, count() AS count FROM record WHERE deleted_at IS NONE GROUP BY kind",
@@ -135,7 +118,7 @@ async def count(tables: Tables, _: CountLive) -> dict[str, int]:
     return {**{given(row["kind"]): row["count"] for row in kinds}, "link": _counted(links)}
 
 
-async def how_many(tables: Tables, asked: CountRecords) -> int:
+async def how_many(tables: Tables, asked: questions.CountRecords) -> int:
     wanted = conditions(asked.where)
     return _counted(
         await tables.ask(
@@ -145,7 +128,7 @@ async def how_many(tables: Tables, asked: CountRecords) -> int:
     )
 
 
-async def tally(tables: Tables, asked: TallyRecords) -> list[Tally]:
+async def tally(tables: Tables, asked: questions.TallyRecords) -> list[Tally]:
     rows = await tables.ask(
         "SELECT kind, scope, type, deleted_at IS NOT NONE AS gone, count() AS count FROM record "
         "WHERE kind IN $kinds GROUP BY kind, scope, type, gone",
@@ -159,7 +142,7 @@ async def tally(tables: Tables, asked: TallyRecords) -> list[Tally]:
     ]
 
 
-async def scopes(tables: Tables, asked: ListScopes) -> list[str]:
+async def scopes(tables: Tables, asked: questions.ListScopes) -> list[str]:
     rows = await tables.ask(
         "SELECT scope FROM record WHERE kind = $kind AND deleted_at IS NONE GROUP BY scope",
         kind=kept(asked.kind),
@@ -167,7 +150,7 @@ async def scopes(tables: Tables, asked: ListScopes) -> list[str]:
     return sorted(given(row["scope"]) for row in rows)
 
 
-async def authors(tables: Tables, _: ListAuthors) -> list[str]:
+async def authors(tables: Tables, _: questions.ListAuthors) -> list[str]:
     rows = await tables.ask(
         "SELECT author FROM record WHERE author IS NOT NONE AND author != '' "
         "AND deleted_at IS NONE GROUP BY author"
@@ -175,7 +158,7 @@ async def authors(tables: Tables, _: ListAuthors) -> list[str]:
     return sorted(given(row["author"]) for row in rows)
 
 
-async def changes(tables: Tables, asked: ReadChanges) -> list[Change]:
+async def changes(tables: Tables, asked: questions.ReadChanges) -> list[Change]:
     await tables.ready()
     if asked.newest_first:
         heads = await _newest_heads(tables, asked.after, asked.limit)
@@ -226,7 +209,7 @@ async def with_edits(tables: Tables, heads: Sequence[Row]) -> list[Change]:
     return [change_from(head, edits[head["id"].id]) for head in heads]
 
 
-async def history(tables: Tables, asked: ReadHistory) -> list[tuple[int, Edit]]:
+async def history(tables: Tables, asked: questions.ReadHistory) -> list[tuple[int, Edit]]:
     if not asked.refs:
         return []
     rows = await tables.ask(
@@ -239,14 +222,14 @@ async def history(tables: Tables, asked: ReadHistory) -> list[tuple[int, Edit]]:
     return [(seq, edit) for seq, edit in edits if Ref(edit.subject, edit.id or "") in wanted]
 
 
-async def accesses(tables: Tables, asked: GetAccesses) -> dict[str, Access]:
+async def accesses(tables: Tables, asked: questions.GetAccesses) -> dict[str, Access]:
     if not asked.ids:
         return {}
     rows = await tables.ask("SELECT * FROM $ids", ids=things("access", asked.ids))
     return {id_of(row["id"]): Access(row["count"], row["last_at"]) for row in rows}
 
 
-async def most_accessed(tables: Tables, asked: ListMostAccessed) -> dict[str, Access]:
+async def most_accessed(tables: Tables, asked: questions.ListMostAccessed) -> dict[str, Access]:
     rows = await tables.ask(
         "SELECT * FROM access WHERE of.age IS NOT NONE AND of.deleted_at IS NONE "
         f"ORDER BY count DESC, last_at DESC, id{_at_most(asked.limit)}"
@@ -254,7 +237,7 @@ async def most_accessed(tables: Tables, asked: ListMostAccessed) -> dict[str, Ac
     return {id_of(row["id"]): Access(row["count"], row["last_at"]) for row in rows}
 
 
-async def note_accesses(tables: Tables, upkeep: NoteAccesses) -> None:
+async def note_accesses(tables: Tables, upkeep: questions.NoteAccesses) -> None:
     rows = [
         {"id": thing("access", record_id), "of": thing("record", record_id), "count": count}
         for record_id, count in upkeep.counts.items()
