@@ -7,13 +7,13 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from everkept.core.entities import new_entity
 from everkept.core.ports import Embedded, Embedder, Library, RecordStore
 from everkept.core.records import Batch, Insert, Link, Record, Step
 from everkept.core.text import normalised
 from everkept.core.times import now
 from everkept.families.memories.identity import new_memory_id, place_of, text_key
 from everkept.families.memories.model import MEMORY, SESSION
+from everkept.graph.entities import new_entity
 from memory_workload import SESSION_LENGTH, VERBS, Memory, MemoryWorkload
 
 BATCH = 50 * SESSION_LENGTH

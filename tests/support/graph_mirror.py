@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from assistant import Time
-from everkept.core.entities import ENTITY, OBSERVATION, ensure_entities
 from everkept.core.files import FileInfo, FileStore, FileWork, FolderSurvey
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Step, Update, Where
@@ -28,6 +27,8 @@ from everkept.families.bank.mirror.mirror import Mirror
 from everkept.families.bank.model import BankOptions
 from everkept.families.bank.registry import Registry
 from everkept.filestores.finding import Files
+from everkept.graph.entities import ENTITY, OBSERVATION
+from everkept.graph.identity import ensure_entities
 from memory_bank import Banking, bank_in
 
 LOG = "graph/graph.jsonl"

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 from weakref import ref
 
-from everkept.core.entities import ENTITY, OBSERVATION
 from everkept.core.ports import Library, ProjectChoice, RecordStore
 from everkept.core.searching import Finding, Findings, SearchType, SectionHit, SectionSearch
 from everkept.core.sessions import Call
@@ -15,6 +14,7 @@ from everkept.errors import NoActiveProject, NotFound
 from everkept.families.graph.views import read_entities
 from everkept.families.memories.model import MEMORIES, MemoryView, RecalledMemories
 from everkept.families.memories.toolset import MemoryTools
+from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.language.telling_words import stems
 from everkept.retrieval.excerpts import coverage
 from everkept.retrieval.profile import Place, Profile

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from everkept.core.entities import candidates
 from everkept.core.ports import RecordStore
 from everkept.core.sessions import Call, Session
 from everkept.core.text import normalised
@@ -13,8 +12,9 @@ from everkept.core.times import Clock
 from everkept.errors import InvalidInput
 from everkept.families.graph.graph import Graph
 from everkept.families.graph.model import NewEntity, RelationSpec
-from everkept.families.graph.naming import ByExactNameAndType
 from everkept.families.graph.server_memory_file import Parsed, Unreadable, parse_lines
+from everkept.graph.identity import ByExactNameAndType
+from everkept.graph.lookup import candidates
 from everkept.values import Value, field, replace
 
 T = TypeVar("T")

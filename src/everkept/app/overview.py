@@ -11,7 +11,6 @@ from everkept.app.indexing import Indexer
 from everkept.app.past import Overview as PastOverview
 from everkept.app.past import Past
 from everkept.app.workspaces import key_of_workspace
-from everkept.core.entities import ENTITY
 from everkept.core.homes import home_of, is_home
 from everkept.core.ports import Library, RecordStore
 from everkept.core.projects import USER, Project
@@ -21,6 +20,7 @@ from everkept.core.times import Clock, iso
 from everkept.errors import EverkeptError, StoreAway
 from everkept.families.history.model import TURN
 from everkept.families.memories.model import MEMORY
+from everkept.graph.entities import ENTITY
 from everkept.values import Value, field, replace
 
 WEEKS = 12  # that growth is told of

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from everkept.core.entities import ENTITY, candidate, name_and_type
 from everkept.core.ports import RecordStore
 from everkept.core.records import Link, Record, Where
 from everkept.core.text import normalised
 from everkept.errors import AmbiguousName
+from everkept.graph.entities import ENTITY
+from everkept.graph.lookup import candidate, name_and_type
 
 MOST = 1_000_000  # a purge takes all that fits
 

@@ -14,12 +14,12 @@ from everkept.cli.options import common
 from everkept.cli.render import console, table_of
 from everkept.cli.running import command_session, confirmed, print_json, run_with_app
 from everkept.core.accounts import OWNER, signer_of
-from everkept.core.entities import name_and_type
 from everkept.core.ports import Purged
 from everkept.core.projects import USER
 from everkept.core.text import clipped, normalised
 from everkept.core.times import iso
 from everkept.errors import InvalidInput, NotFound
+from everkept.graph.lookup import name_and_type
 from everkept.settings import AUTO
 from everkept.tools.schema import to_json
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from everkept.core.entities import ENTITY
 from everkept.core.ports import Embedder, RecordStore
 from everkept.core.records import Weights, Where
 from everkept.core.text import normalised
 from everkept.core.walking import Hops, beyond
 from everkept.errors import ModelUnavailable
+from everkept.graph.entities import ENTITY
 from everkept.language.stop_words import STOP_WORDS
 from everkept.language.words import Query, parse_query
 from everkept.retrieval.legs import (

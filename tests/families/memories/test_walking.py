@@ -3,11 +3,11 @@ from typing import Any
 import pytest
 
 from assistant import Assistant, CountedChoice
-from everkept.core.entities import ENTITY
 from everkept.core.records import Batch, Insert, Link
 from everkept.core.sessions import Call
 from everkept.errors import InvalidInput
 from everkept.families.memories.walking import MOST_MEMORIES
+from everkept.graph.entities import ENTITY
 from records import DAY_ONE, batch, entity, link, memory
 
 

@@ -10,7 +10,6 @@ from everkept.app.exchange.reading import Section, read_export
 from everkept.app.workspaces import key_of_workspace
 from everkept.core.accounts import USERS, account_id, checked_account_name
 from everkept.core.commits import commit, retry
-from everkept.core.entities import OBSERVATION
 from everkept.core.masks import Masking
 from everkept.core.paths import Exclusion
 from everkept.core.ports import Library, RecordStore
@@ -34,6 +33,7 @@ from everkept.families.history.model import SYMBOL, TURN
 from everkept.families.memories.identity import text_key
 from everkept.families.memories.joining import topped_up
 from everkept.families.memories.model import MEMORY
+from everkept.graph.entities import OBSERVATION
 from everkept.values import Value, field, replace
 
 A_COMMIT = 150  # records or links: little and often, so that others write in between

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from everkept.core.entities import ENTITY, OBSERVATION
 from everkept.core.fencing import as_quotation
 from everkept.core.ports import RecordStore
 from everkept.core.projects import Project
@@ -10,6 +9,7 @@ from everkept.core.records import Link, Record, Where
 from everkept.core.text import clipped
 from everkept.core.times import iso
 from everkept.families.memories.model import MEMORY
+from everkept.graph.entities import ENTITY, OBSERVATION
 
 TYPES = {
     "procedural": "How things are done",

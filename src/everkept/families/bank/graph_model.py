@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
-from everkept.core.entities import NAME_LIMIT
 from everkept.core.records import Link, Record
 from everkept.core.times import iso
 from everkept.families.bank.graph_ids import entity_id, observation_id, relation_id
+from everkept.graph.entities import NAME_LIMIT
 from everkept.tools.schema import Field
 from everkept.tools.tool import Warned
 from everkept.values import Value

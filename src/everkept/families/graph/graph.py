@@ -4,15 +4,6 @@ from collections.abc import Awaitable, Callable, Sequence, Set
 from uuid import uuid4
 
 from everkept.core.commits import Plan, Planned, T, Writer, retry
-from everkept.core.entities import (
-    ENTITY,
-    OBSERVATION,
-    UNKNOWN_TYPE,
-    check_name,
-    describe_stub,
-    is_stub,
-    new_entity,
-)
 from everkept.core.masks import Masking
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Insert, Link, Record, Step, Where
@@ -28,7 +19,16 @@ from everkept.families.graph.model import (
     ObservationDeletion,
     RelationSpec,
 )
-from everkept.families.graph.naming import Identity, Resolved, required
+from everkept.graph.entities import (
+    ENTITY,
+    OBSERVATION,
+    UNKNOWN_TYPE,
+    check_name,
+    describe_stub,
+    is_stub,
+    new_entity,
+)
+from everkept.graph.identity import Identity, Resolved, required
 from everkept.values import Value, replace
 
 

@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from everkept.core.entities import NAME_LIMIT
 from everkept.core.projects import Project
 from everkept.core.records import Link, Record
 from everkept.core.times import iso
+from everkept.graph.entities import NAME_LIMIT
 from everkept.tools.schema import Field
 from everkept.tools.tool import Warned
 from everkept.values import Value, field

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from everkept.core.entities import ENTITY, NAME_LIMIT, OBSERVATION, is_stub
 from everkept.core.json_encoder import encode
 from everkept.core.ports import ProjectChoice, RecordStore
 from everkept.core.records import Link, Record, Where
@@ -22,9 +21,10 @@ from everkept.families.graph.model import (
     ObservationDeletion,
     RelationSpec,
 )
-from everkept.families.graph.naming import ByExactName
 from everkept.families.graph.toolset import SEARCH
 from everkept.families.graph.views import JSON
+from everkept.graph.entities import ENTITY, NAME_LIMIT, OBSERVATION, is_stub
+from everkept.graph.identity import ByExactName
 from everkept.retrieval.profile import Place
 from everkept.retrieval.words import page_by_tiers
 from everkept.tools.schema import Field, to_json

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
-from everkept.core.entities import check_name
 from everkept.errors import InvalidInput
 from everkept.families.graph.model import BATCH_LIMIT, NewEntity, RelationSpec
+from everkept.graph.entities import check_name
 from everkept.tools.schema import parse_value
 from everkept.values import Value
 

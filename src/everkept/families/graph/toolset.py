@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Literal
 
-from everkept.core.entities import ENTITY, OBSERVATION, candidates
 from everkept.core.ports import Library, ProjectChoice, RecordStore
 from everkept.core.sessions import Call
 from everkept.core.times import Clock, iso
@@ -30,8 +29,10 @@ from everkept.families.graph.model import (
     RelationSpec,
     RelationView,
 )
-from everkept.families.graph.naming import ByNameAndType
 from everkept.families.graph.views import JSON, graph_page, with_relations
+from everkept.graph.entities import ENTITY, OBSERVATION
+from everkept.graph.identity import ByNameAndType
+from everkept.graph.lookup import candidates
 from everkept.retrieval.profile import Place, Profile
 from everkept.retrieval.words import page_by_tiers
 from everkept.tools.schema import Field

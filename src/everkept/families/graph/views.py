@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from everkept.core.cursors import cursor_of, position_of
-from everkept.core.entities import ENTITY, OBSERVATION
 from everkept.core.ports import RecordStore
 from everkept.core.subgraphs import Edge, Node, Selection, Subgraph
 from everkept.core.times import iso
+from everkept.graph.entities import ENTITY, OBSERVATION
 
 JSON = dict[str, Any]
 

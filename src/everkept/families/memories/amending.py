@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everkept.core.entities import check_name
 from everkept.core.records import Record
 from everkept.errors import InvalidInput
 from everkept.families.memories.identity import text_key
@@ -15,6 +14,7 @@ from everkept.families.memories.model import (
     EntityChange,
     TagChange,
 )
+from everkept.graph.entities import check_name
 from everkept.values import Value
 
 Values = dict[str, Any]

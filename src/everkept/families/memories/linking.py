@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from everkept.core.entities import ENTITY, check_name, ensure_entities, name_and_type
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Insert, Link, Record, Step
 from everkept.core.text import normalised
 from everkept.families.memories.identity import PREFIX
 from everkept.families.memories.model import DERIVED_FROM, SUPERSEDES, RelatedEntity
+from everkept.graph.entities import ENTITY, check_name
+from everkept.graph.identity import ensure_entities
+from everkept.graph.lookup import name_and_type
 
 RELINKED = "relinked"  # facet of a memory: how often the links to its entities have changed
 

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from datetime import UTC, tzinfo
 from typing import Annotated, Any, Literal, cast
 
-from everkept.core.entities import NAME_LIMIT
 from everkept.core.ports import Access
 from everkept.core.records import Record, Weights
 from everkept.core.searching import SectionHit
 from everkept.core.times import iso
 from everkept.families.memories.kinds import MEMORY as MEMORY
 from everkept.families.memories.kinds import SESSION as SESSION
+from everkept.graph.entities import NAME_LIMIT
 from everkept.retrieval.profile import Profile, Shares
 from everkept.tools.schema import Field
 from everkept.tools.tool import Warned

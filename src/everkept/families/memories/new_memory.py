@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from everkept.core.entities import check_name
 from everkept.core.records import Record
 from everkept.families.memories.amending import clean_tags
 from everkept.families.memories.identity import moment_of, new_memory_id, place_of, text_key
@@ -18,6 +17,7 @@ from everkept.families.memories.model import (
     Scope,
     Source,
 )
+from everkept.graph.entities import check_name
 from everkept.values import Value, replace
 
 UNKNOWN_SOURCE = Source()

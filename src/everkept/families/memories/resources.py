@@ -5,7 +5,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from everkept.core.entities import ENTITY, OBSERVATION
 from everkept.core.fencing import as_data
 from everkept.core.ports import RecordStore
 from everkept.core.records import Link, Where
@@ -19,6 +18,7 @@ from everkept.families.memories.sessions import NO_SESSION, Use, stored_by
 from everkept.families.memories.status import MemoryStatus
 from everkept.families.memories.topics import TYPES, key_topics
 from everkept.families.memories.walking import OVERVIEW, kept_by_others
+from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.tools.schema import to_json
 
 STATUS = "memory://status"

@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from everkept.core.entities import ENTITY
 from everkept.core.ports import Indexing
 from everkept.core.records import Where
 from everkept.core.times import iso
 from everkept.families.memories.model import MEMORY, Options
 from everkept.families.memories.sessions import started_at
 from everkept.families.memories.stores import Stores
+from everkept.graph.entities import ENTITY
 from everkept.values import Value
 
 WORKING = "working"  # a type that the counts name only where it occurs

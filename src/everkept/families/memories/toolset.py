@@ -3,7 +3,6 @@
 from typing import Annotated
 
 from everkept.core.accounts import signed
-from everkept.core.entities import NAME_LIMIT
 from everkept.core.masks import Masking
 from everkept.core.ports import AccessBook, Indexing, Library, ProjectChoice
 from everkept.core.records import SESSION_SCOPE
@@ -57,6 +56,7 @@ from everkept.families.memories.sessions import Uses, required_session, session_
 from everkept.families.memories.status import MemoryStatus, memory_status
 from everkept.families.memories.stores import Stores
 from everkept.families.memories.walking import Route, Way, walk
+from everkept.graph.entities import NAME_LIMIT
 from everkept.tools.schema import JSON, Field
 from everkept.tools.tool import Effect, Family, tool
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence, Set
 from typing import Literal
 
-from everkept.core.entities import ENTITY, candidates
 from everkept.core.fallback_answers import hop_by_hop
 from everkept.core.ports import Access, AccessBook, Direction, RecordStore
 from everkept.core.records import SESSION_SCOPE, Link, Record, Where
@@ -22,6 +21,8 @@ from everkept.families.memories.model import (
 from everkept.families.memories.recalling import given_out
 from everkept.families.memories.sessions import NO_SESSION
 from everkept.families.memories.stores import Stores
+from everkept.graph.entities import ENTITY
+from everkept.graph.lookup import candidates
 from everkept.tools.tool import Warned
 from everkept.values import Value, field
 

@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 
 from bank_graph import Graphing
-from everkept.core.entities import ENTITY
 from everkept.core.records import Where
 from everkept.errors import AmbiguousName, NotFound
 from everkept.families.bank.graph import reading as graph_reading
+from everkept.graph.entities import ENTITY
 from records import batch, entity, link, memory
 
 

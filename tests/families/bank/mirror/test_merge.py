@@ -5,9 +5,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everkept.core.entities import ensure_entities
 from everkept.core.times import iso
 from everkept.families.bank.graph_ids import entity_id
+from everkept.graph.identity import ensure_entities
 from examples import examples
 from graph_mirror import (
     MARKER,

@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-from everkept.core.entities import NAME_LIMIT
 from everkept.core.sessions import Call
 from everkept.core.times import Clock
 from everkept.families.bank.banks import BankRecords, Banks
@@ -10,6 +9,7 @@ from everkept.families.bank.files.bank_files import found_name
 from everkept.families.bank.graph.calls import GraphCalls
 from everkept.families.bank.graph_model import TEXT_LIMIT, DocPointer
 from everkept.families.bank.mirror.mirror import Mirror
+from everkept.graph.entities import NAME_LIMIT
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, Family, Warned, tool
 

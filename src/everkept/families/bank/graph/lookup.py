@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from everkept.core.entities import ENTITY, OBSERVATION, candidate, candidates
 from everkept.core.ports import RecordStore
 from everkept.core.records import Record, Where
 from everkept.core.text import normalised
@@ -21,6 +20,8 @@ from everkept.families.bank.graph_model import (
     own_id,
     public_id,
 )
+from everkept.graph.entities import ENTITY, OBSERVATION
+from everkept.graph.lookup import candidate, candidates
 
 PAGE = 2_000  # records that are read at once to build a directory
 FAR = 1_000  # changes behind which it is quicker to build it anew than to follow them

@@ -4,7 +4,6 @@ import heapq
 import re
 from collections.abc import Iterable, Sequence
 
-from everkept.core.entities import ENTITY, OBSERVATION
 from everkept.core.matching import fields_of, matches
 from everkept.core.ports import RecordStore
 from everkept.core.records import Link, Record, Where
@@ -28,6 +27,7 @@ from everkept.families.bank.graph_model import (
     attrs_of,
     public_id,
 )
+from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.language.words import parse_query
 from everkept.retrieval.profile import Found, Place, Profile, Tier
 from everkept.retrieval.search import search

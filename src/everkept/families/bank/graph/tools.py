@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any, Literal
 
-from everkept.core.entities import NAME_LIMIT
 from everkept.core.sessions import Call
 from everkept.core.times import Clock, iso
 from everkept.errors import InvalidInput
@@ -31,6 +30,7 @@ from everkept.families.bank.graph_model import (
 )
 from everkept.families.bank.mirror.mirror import Mirror
 from everkept.families.bank.model import StoreId
+from everkept.graph.entities import NAME_LIMIT
 from everkept.tools.schema import Field
 from everkept.tools.tool import Effect, Family, Warned, tool
 from everkept.values import replace

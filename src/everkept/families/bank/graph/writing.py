@@ -5,14 +5,6 @@ from typing import Any, cast
 from uuid import uuid4
 
 from everkept.core.commits import Planned, Writer
-from everkept.core.entities import (
-    ENTITY,
-    OBSERVATION,
-    check_name,
-    describe_stub,
-    is_stub,
-    new_entity,
-)
 from everkept.core.masks import Masking
 from everkept.core.ports import RecordStore
 from everkept.core.records import (
@@ -38,6 +30,14 @@ from everkept.families.bank.graph_model import (
     with_attrs,
 )
 from everkept.families.bank.mirror.changes import Moved, Own, events_of, mark_of
+from everkept.graph.entities import (
+    ENTITY,
+    OBSERVATION,
+    check_name,
+    describe_stub,
+    is_stub,
+    new_entity,
+)
 from everkept.values import Value, field, replace
 
 CREATE = "Create it first with graph_upsert_entity."

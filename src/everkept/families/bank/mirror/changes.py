@@ -3,13 +3,13 @@
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from everkept.core.entities import ENTITY, OBSERVATION
 from everkept.core.ports import RecordStore
 from everkept.core.records import Change, Edit, Link, Record, Ref, Where
 from everkept.families.bank.graph_model import own_id, public_id
 from everkept.families.bank.mirror.placing import Former
 from everkept.families.bank.mirror.records import LOOKS, shown
 from everkept.families.bank.mirror.state import Event, GraphState, difference
+from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.values import Value, field, replace
 
 FAR = 500  # changes behind which it is quicker to compare everything

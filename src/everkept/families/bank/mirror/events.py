@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
-from everkept.core.entities import NAME_LIMIT
 from everkept.core.text import forbidden_in_text, has_control_characters
 from everkept.core.times import iso, parsed
 from everkept.errors import MarkerMismatch
@@ -20,6 +19,7 @@ from everkept.families.bank.mirror.state import (
     RelationState,
     Thing,
 )
+from everkept.graph.entities import NAME_LIMIT
 from everkept.values import Value
 
 LOG = "graph/graph.jsonl"

@@ -5,7 +5,6 @@ from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
-from everkept.core.entities import OBSERVATION, UNKNOWN_TYPE, describe_stub, is_stub, new_entity
 from everkept.core.masks import Masking
 from everkept.core.records import Delete, Insert, Link, Record, Restore, Step, Update
 from everkept.core.text import digest, normalised
@@ -22,6 +21,7 @@ from everkept.families.bank.graph_model import (
 )
 from everkept.families.bank.mirror.records import GraphRecords
 from everkept.families.bank.mirror.state import EntityState, ObservationState, RelationState
+from everkept.graph.entities import OBSERVATION, UNKNOWN_TYPE, describe_stub, is_stub, new_entity
 from everkept.values import Value, replace
 
 MILLISECOND = 1_000  # the format knows times no closer

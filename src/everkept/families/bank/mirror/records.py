@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from everkept.core.entities import ENTITY, OBSERVATION
 from everkept.core.ports import RecordStore
 from everkept.core.records import Link, Record, Where
 from everkept.families.bank.graph_ids import relation_id
@@ -21,6 +20,7 @@ from everkept.families.bank.mirror.state import (
     ObservationState,
     RelationState,
 )
+from everkept.graph.entities import ENTITY, OBSERVATION
 from everkept.values import Value, field, replace
 
 LOOKS = 5  # at a store that others keep changing; what is missed then comes with the next change

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from everkept.core.commits import commit, retry
-from everkept.core.entities import ENTITY
 from everkept.core.masks import Masking
 from everkept.core.ports import Library, RecordStore
 from everkept.core.records import Batch, Step
@@ -48,6 +47,7 @@ from everkept.families.bank.mirror.state import (
     replayed,
 )
 from everkept.families.bank.model import TAKE_IN
+from everkept.graph.entities import ENTITY
 from everkept.tools.tool import Warned, masking_warnings
 from everkept.values import Value, field, replace
 

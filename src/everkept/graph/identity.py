@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from everkept.core.entities import ENTITY, candidate, candidates, entities_by_id, masked_names
 from everkept.core.ports import RecordStore
-from everkept.core.records import Record, Where
+from everkept.core.records import Insert, Record, Step, Where
 from everkept.core.text import normalised
 from everkept.errors import AmbiguousName, NotFound
+from everkept.graph.entities import ENTITY, describe_stub, is_stub, new_entity
+from everkept.graph.lookup import candidate, candidates, entities_by_id, masked_names
 
 Resolved = dict[str, Record | None]
 
@@ -99,3 +100,30 @@ def required(found: Resolved, name: str) -> Record:
     if record is None:
         raise NotFound(ENTITY, name, hint="search_nodes finds entities; create_entities makes one.")
     return record
+
+
+async def ensure_entities(
+    store: RecordStore, wanted: Sequence[tuple[str, str]], at: int
+) -> tuple[list[Step], dict[tuple[str, str], str]]:
+    """The ids of entities by name and type, and the steps that make those which are missing.
+
+    The same name with another type is another entity; case and blanks do not count.
+    """
+    keys = tuple({normalised(name) for name, _ in wanted})
+    known: dict[tuple[str, str], str] = {}
+    stubs: dict[str, Record] = {}
+    for record in await store.scan(Where(kinds=(ENTITY,), name_keys=keys)):
+        if is_stub(record):
+            stubs[record.name_key or ""] = record
+        else:
+            known.setdefault((record.name_key or "", normalised(record.type or "")), record.id)
+    steps: list[Step] = []
+    for name, entity_type in wanted:
+        key = (normalised(name), normalised(entity_type))
+        if key in known:
+            continue
+        new = new_entity(name.strip(), entity_type.strip(), normalised(entity_type), at)
+        stub = stubs.pop(key[0], None)
+        steps.append(Insert(new) if stub is None else describe_stub(stub, new))
+        known[key] = new.id if stub is None else stub.id
+    return steps, {(n, t): known[normalised(n), normalised(t)] for n, t in wanted}

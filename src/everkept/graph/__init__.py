@@ -1,0 +1,1 @@
+"""The graph domain below every dialect: entities, observations, relations, lookup and walk."""
