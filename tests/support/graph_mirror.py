@@ -227,10 +227,10 @@ class Mirroring:
 
     async def upsert(self, name: str, kind: str = "thing", **attrs: Any) -> str:
         store = await self.store()
-        steps, ids = await ensure_entities(store, [(name, kind)], self.clock())
+        steps, [made] = await ensure_entities(store, [(name, kind)], self.clock())
         if steps:
             await self.commit(*steps)
-        record_id = ids[name, kind]
+        record_id = made.id
         [record] = await store.get([record_id])
         if attrs_of(record) != attrs:
             facets = {**record.facets, "attrs": attrs}

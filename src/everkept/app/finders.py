@@ -11,10 +11,10 @@ from everkept.core.subgraphs import Edge, Node
 from everkept.core.text import normalised
 from everkept.core.times import parsed
 from everkept.errors import NoActiveProject, NotFound
-from everkept.families.graph.views import read_entities
 from everkept.families.memories.model import MEMORIES, MemoryView, RecalledMemories
 from everkept.families.memories.toolset import MemoryTools
 from everkept.graph.entities import ENTITY, OBSERVATION
+from everkept.graph.lookup import read_entities
 from everkept.language.telling_words import stems
 from everkept.retrieval.excerpts import coverage
 from everkept.retrieval.profile import Place, Profile

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from everkept.core.ports import RecordStore
 from everkept.core.records import Link, Record, Where
 from everkept.core.text import normalised
-from everkept.errors import AmbiguousName
-from everkept.graph.entities import ENTITY
-from everkept.graph.lookup import candidate, name_and_type
+from everkept.graph.lookup import ambiguous, entities_named
 
 MOST = 1_000_000  # a purge takes all that fits
 
@@ -42,18 +40,11 @@ async def _named(store: RecordStore, name: str) -> Sequence[Thing]:
     ]
     if by_id:
         return by_id
-    found = await _entities(store, normalised(name))
-    if not found and (parts := name_and_type(name)):
-        base, entity_type = parts
-        found = [r for r in await _entities(store, base) if normalised(r.type or "") == entity_type]
+    found = (await entities_named(store, [name], deleted=None))[name]
     distinct = {(record.variant, normalised(record.type or "")): record for record in found}
     if len(distinct) > 1:
-        raise AmbiguousName(ENTITY, name, [candidate(record) for record in distinct.values()])
+        raise ambiguous(name, distinct.values())
     return found
-
-
-async def _entities(store: RecordStore, name_key: str) -> list[Record]:
-    return await store.scan(Where(kinds=(ENTITY,), name_keys=(name_key,), deleted=None))
 
 
 async def _containing(store: RecordStore, text: str) -> list[Thing]:

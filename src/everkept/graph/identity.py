@@ -1,40 +1,45 @@
-"""Who is meant: what makes two entities one, and which entity a name points at."""
+"""Identities: what makes two entities one, which entity a name means, and which one it makes."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from everkept.core.ports import RecordStore
-from everkept.core.records import Insert, Record, Step, Where
+from everkept.core.records import Record, Step, Where
 from everkept.core.text import normalised
-from everkept.errors import AmbiguousName, NotFound
-from everkept.graph.entities import ENTITY, describe_stub, is_stub, new_entity
-from everkept.graph.lookup import candidate, candidates, entities_by_id, masked_names
-
-Resolved = dict[str, Record | None]
+from everkept.graph.entities import ENTITY, is_stub, make_entity, new_entity, stub_named
+from everkept.graph.lookup import Resolved, candidates, entities_by_id, masked_names, one_each
 
 
-class Identity(Protocol):
+class Identity(ABC):
     """What tells one entity from another, and which one a name means."""
 
+    @abstractmethod
     def variant(self, name: str, entity_type: str) -> str:
-        """The part beside the normalised name that keeps two entities apart."""
-        ...
+        """Return the part beside the normalised name that keeps two entities apart."""
 
+    @abstractmethod
     def spelled(self, name: str) -> str:
-        """A name as it is kept."""
-        ...
+        """Return a name as it is stored."""
 
+    @abstractmethod
     def is_same(self, record: Record, name: str, entity_type: str) -> bool: ...
 
+    @abstractmethod
     async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
-        """The one entity each name means, None where there is none.
+        """Return the one entity that each name means, or None.
 
         A name with a secret in it means the one that is stored without.
         """
-        ...
+
+    def new(
+        self, name: str, entity_type: str, at: int, facets: Mapping[str, Any] | None = None
+    ) -> Record:
+        name, entity_type = self.spelled(name), entity_type.strip()
+        return new_entity(name, entity_type, self.variant(name, entity_type), at, facets)
 
 
-class ByNameAndType:
+class ByNameAndType(Identity):
     """(normalised name, type): the same name with another type is another entity."""
 
     def spelled(self, name: str) -> str:
@@ -48,15 +53,11 @@ class ByNameAndType:
         return record.name_key == normalised(name) and same_type
 
     async def resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
-        """A name that fits two entities is an error that lists them."""
-        found = await candidates(store, names)
-        for name, meant in found.items():
-            if len(meant) > 1:
-                raise AmbiguousName(ENTITY, name, [candidate(record) for record in meant])
-        return {name: meant[0] if meant else None for name, meant in found.items()}
+        """Raise AmbiguousName for a name that fits two entities."""
+        return one_each(await candidates(store, names))
 
 
-class ByExactName:
+class ByExactName(Identity):
     """The name as it is written; the type does not count."""
 
     def spelled(self, name: str) -> str:
@@ -95,35 +96,32 @@ class ByExactNameAndType(ByExactName):
         return {name: by_id.get(name) or by_name[name] for name in names}
 
 
-def required(found: Resolved, name: str) -> Record:
-    record = found[name]
-    if record is None:
-        raise NotFound(ENTITY, name, hint="search_nodes finds entities; create_entities makes one.")
-    return record
+BY_NAME_AND_TYPE = ByNameAndType()
 
 
 async def ensure_entities(
-    store: RecordStore, wanted: Sequence[tuple[str, str]], at: int
-) -> tuple[list[Step], dict[tuple[str, str], str]]:
-    """The ids of entities by name and type, and the steps that make those which are missing.
-
-    The same name with another type is another entity; case and blanks do not count.
-    """
+    store: RecordStore,
+    wanted: Sequence[tuple[str, str]],
+    at: int,
+    identity: Identity = BY_NAME_AND_TYPE,
+) -> tuple[list[Step], list[Record]]:
+    """Return the steps that make the missing entities, and the entity of each name and type."""
     keys = tuple({normalised(name) for name, _ in wanted})
-    known: dict[tuple[str, str], str] = {}
-    stubs: dict[str, Record] = {}
+    namesakes: dict[str, list[Record]] = {key: [] for key in keys}
     for record in await store.scan(Where(kinds=(ENTITY,), name_keys=keys)):
-        if is_stub(record):
-            stubs[record.name_key or ""] = record
-        else:
-            known.setdefault((record.name_key or "", normalised(record.type or "")), record.id)
+        namesakes[record.name_key or ""].append(record)
     steps: list[Step] = []
-    for name, entity_type in wanted:
-        key = (normalised(name), normalised(entity_type))
-        if key in known:
-            continue
-        new = new_entity(name.strip(), entity_type.strip(), normalised(entity_type), at)
-        stub = stubs.pop(key[0], None)
-        steps.append(Insert(new) if stub is None else describe_stub(stub, new))
-        known[key] = new.id if stub is None else stub.id
-    return steps, {(n, t): known[normalised(n), normalised(t)] for n, t in wanted}
+    meant: list[Record] = []
+    for written, entity_type in wanted:
+        name, known = identity.spelled(written), namesakes[normalised(written)]
+        described = (record for record in known if not is_stub(record))
+        record = next((r for r in described if identity.is_same(r, name, entity_type)), None)
+        if record is None:
+            stub = stub_named(known, name)
+            if stub is not None:
+                known.remove(stub)
+            step, record = make_entity(identity.new(name, entity_type, at), stub)
+            steps.append(step)
+            known.append(record)
+        meant.append(record)
+    return steps, meant

@@ -24,7 +24,6 @@ from everkept.core.records import (
     Update,
     Where,
 )
-from everkept.core.text import digest
 from everkept.core.times import Clock
 from everkept.errors import Conflict, NotFound
 from everkept.families.history.importing.graves import grave_id
@@ -34,6 +33,7 @@ from everkept.families.memories.identity import text_key
 from everkept.families.memories.joining import topped_up
 from everkept.families.memories.model import MEMORY
 from everkept.graph.entities import OBSERVATION
+from everkept.graph.observations import observation_key
 from everkept.values import Value, field, replace
 
 A_COMMIT = 150  # records or links: little and often, so that others write in between
@@ -376,8 +376,8 @@ class _Joining:
         self._outcome.masked = sorted({*self._outcome.masked, *self._masking.kinds})
         if record.kind == MEMORY:
             return replace(record, text=text, name_key=text_key(text))
-        if record.kind == OBSERVATION and record.name_key == digest(record.text):
-            return replace(record, text=text, name_key=digest(text))
+        if record.kind == OBSERVATION and record.name_key == observation_key(record.text):
+            return replace(record, text=text, name_key=observation_key(text))
         return replace(record, text=text)
 
 

@@ -1,15 +1,12 @@
 """The knowledge graph of one project: what its tools do, whatever dialect they speak."""
 
-from collections.abc import Awaitable, Callable, Sequence, Set
-from uuid import uuid4
+from collections.abc import Awaitable, Callable, Sequence
 
 from everkept.core.commits import Plan, Planned, T, Writer, retry
 from everkept.core.masks import Masking
 from everkept.core.ports import RecordStore
-from everkept.core.records import Delete, Insert, Link, Record, Step, Where
-from everkept.core.secrets import masked
+from everkept.core.records import Delete, Insert, Link, Record, Step, Update
 from everkept.core.sessions import Call
-from everkept.core.text import digest, normalised
 from everkept.core.times import Clock
 from everkept.errors import InvalidInput
 from everkept.families.graph.model import (
@@ -20,15 +17,14 @@ from everkept.families.graph.model import (
     RelationSpec,
 )
 from everkept.graph.entities import (
-    ENTITY,
-    OBSERVATION,
+    STUB,
     UNKNOWN_TYPE,
     check_name,
-    describe_stub,
-    is_stub,
-    new_entity,
 )
-from everkept.graph.identity import Identity, Resolved, required
+from everkept.graph.identity import Identity, ensure_entities
+from everkept.graph.lookup import Resolved, required, stored_forms
+from everkept.graph.observations import missing_observations, observations_of
+from everkept.graph.relations import Triple, missing_relations, names_of, relations_from
 from everkept.values import Value, replace
 
 
@@ -73,25 +69,16 @@ class Graph:
         ]
 
         async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
-            keys = tuple({normalised(item.name) for item in wanted})
-            known: dict[str | None, list[Record]] = {}
-            for record in await store.scan(Where(kinds=(ENTITY,), name_keys=keys)):
-                known.setdefault(record.name_key, []).append(record)
+            pairs = [(item.name, item.entity_type) for item in wanted]
+            steps, meant = await ensure_entities(store, pairs, at, self._identity)
+            inserted = {step.item.id for step in steps if isinstance(step, Insert)}
+            new = inserted | {step.id for step in steps if isinstance(step, Update)}
             made: dict[str, Made] = {}
             texts: dict[str, list[str]] = {}
-            steps: list[Step] = []
-            for item in wanted:
-                namesakes = known.setdefault(normalised(item.name), [])
-                record = self._same(namesakes, item)
-                if record is None:
-                    step, record = self._described(namesakes, item, at)
-                    steps.append(step)
-                    namesakes.append(record)
-                    made[record.id] = Made(record, True, [])
-                made.setdefault(record.id, Made(record, False, []))
+            for item, record in zip(wanted, meant, strict=True):
+                made.setdefault(record.id, Made(record, record.id in new, []))
                 texts.setdefault(record.id, []).extend(item.observations)
-            inserted = {step.item.id for step in steps if isinstance(step, Insert)}
-            added = await _missing_observations(store, texts, at, inserted)
+            added = await missing_observations(store, texts, at, inserted)
             steps += [Insert(o) for many in added.values() for o in many]
             return steps, [
                 replace(entry, observations=added[entry.record.id]) for entry in made.values()
@@ -106,13 +93,14 @@ class Graph:
 
         async def plan(store: RecordStore, at: int) -> Planned[list[Made]]:
             found = await self._resolve(store, [item.entity_name for item in wanted])
-            owners = {r.id: r for r in (required(found, item.entity_name) for item in wanted)}
-            texts: dict[str, list[str]] = {owner: [] for owner in owners}
+            owners = {item.entity_name: _required(found, item.entity_name) for item in wanted}
+            made = {owner.id: owner for owner in owners.values()}
+            texts: dict[str, list[str]] = {owner: [] for owner in made}
             for item in wanted:
-                texts[required(found, item.entity_name).id].extend(item.contents)
-            added = await _missing_observations(store, texts, at)
+                texts[owners[item.entity_name].id].extend(item.contents)
+            added = await missing_observations(store, texts, at)
             steps: list[Step] = [Insert(o) for many in added.values() for o in many]
-            return steps, [Made(owners[owner], False, many) for owner, many in added.items()]
+            return steps, [Made(made[owner], False, many) for owner, many in added.items()]
 
         return await self._commit(plan)
 
@@ -138,14 +126,9 @@ class Graph:
                 found |= stubs
                 steps += [Insert(stub) for stub in {s.id: s for s in stubs.values()}.values()]
             asked = dict.fromkeys(_edge(item, found) for item in wanted)
-            present = await _edges_from(store, [source for source, _, _ in asked])
-            new = [
-                Link(str(uuid4()), source, verb, target, at)
-                for source, verb, target in asked
-                if (source, verb, target) not in present
-            ]
-            shown = {r.id: r.name or "" for r in found.values() if r is not None}
-            return [*steps, *(Insert(link) for link in new)], (new, shown)
+            present = await relations_from(store, [source for source, _, _ in asked])
+            new = missing_relations(asked, present, at)
+            return [*steps, *(Insert(link) for link in new)], (new, names_of(found.values()))
 
         return await self._commit(plan)
 
@@ -171,11 +154,10 @@ class Graph:
             found = await self._resolve(store, [item.entity_name for item in wanted])
             doomed: dict[str, Record] = {}
             for item in wanted:
-                owner = required(found, item.entity_name) if strict else found[item.entity_name]
+                owner = _required(found, item.entity_name) if strict else found[item.entity_name]
                 if owner is not None:
-                    forms = {form for text in item.observations for form in (text, masked(text)[0])}
-                    keys = tuple({digest(form) for form in forms})
-                    for record in await _observations(store, (owner.id,), keys):
+                    forms = [form for text in item.observations for form in stored_forms(text)]
+                    for record in await observations_of(store, [owner.id], forms):
                         doomed[record.id] = record
             return [Delete(record.ref) for record in doomed.values()], len(doomed)
 
@@ -195,36 +177,16 @@ class Graph:
                 _edge(replace(item, relation_type=verb), found)
                 for item in wanted
                 if found[item.from_] and found[item.to]
-                for verb in (item.relation_type, masked(item.relation_type)[0])
+                for verb in stored_forms(item.relation_type)
             }
-            present = await _edges_from(store, [source for source, _, _ in asked])
-            doomed = [present[edge] for edge in asked if edge in present]
+            present = await relations_from(store, [source for source, _, _ in asked])
+            doomed = [link for edge in asked for link in present.get(edge, ())]
             return [Delete(link.ref) for link in doomed], len(doomed)
 
         return await self._commit(plan)
 
     async def _resolve(self, store: RecordStore, names: Sequence[str]) -> Resolved:
         return await self._identity.resolve(store, list(dict.fromkeys(names)))
-
-    def _same(self, namesakes: Sequence[Record], item: NewEntity) -> Record | None:
-        name = self._identity.spelled(item.name)
-        return next(
-            (
-                record
-                for record in namesakes
-                if not is_stub(record) and self._identity.is_same(record, name, item.entity_type)
-            ),
-            None,
-        )
-
-    def _described(self, namesakes: list[Record], item: NewEntity, at: int) -> tuple[Step, Record]:
-        """A new entity, or the stub of that name, which becomes one."""
-        new = self._new_entity(item.name, item.entity_type, at)
-        stub = next((record for record in namesakes if is_stub(record)), None)
-        if stub is None:
-            return Insert(new), new
-        namesakes.remove(stub)
-        return describe_stub(stub, new), replace(new, id=stub.id)
 
     def _stubs(self, names: Sequence[str], at: int) -> dict[str, Record]:
         """An entity of unknown type for each name, one for those that are kept as the same."""
@@ -233,13 +195,8 @@ class Graph:
             check_name(name, "relations")
             kept = self.masking.text(name)
             if kept not in made:
-                stub = self._new_entity(kept, UNKNOWN_TYPE, at)
-                made[kept] = replace(stub, facets={"stub": True})
+                made[kept] = self._identity.new(kept, UNKNOWN_TYPE, at, STUB)
         return {name: made[self.masking.text(name)] for name in names}
-
-    def _new_entity(self, name: str, entity_type: str, at: int) -> Record:
-        name, entity_type = self._identity.spelled(name), entity_type.strip()
-        return new_entity(name, entity_type, self._identity.variant(name, entity_type), at)
 
     async def _commit(self, plan: Plan[T]) -> T:
         async def attempt() -> T:
@@ -259,52 +216,10 @@ def _check_size(rows: int, argument: str) -> None:
         )
 
 
-async def _missing_observations(
-    store: RecordStore, texts: dict[str, list[str]], at: int, inserted: Set[str] = frozenset()
-) -> dict[str, list[Record]]:
-    """Observations for the texts that their entity does not have yet, each text once.
-
-    Those in `inserted` come with this very commit, so nothing is stored of them.
-    """
-    owners = tuple(entity for entity, many in texts.items() if many and entity not in inserted)
-    keys = tuple({digest(text) for owner in owners for text in texts[owner]})
-    there = {(r.parent, r.name_key) for r in await _observations(store, owners, keys)}
-    return {
-        entity: [
-            Record(
-                id=str(uuid4()),
-                kind=OBSERVATION,
-                text=text,
-                name_key=digest(text),
-                parent=entity,
-                created_at=at,
-                updated_at=at,
-            )
-            for text in dict.fromkeys(many)
-            if (entity, digest(text)) not in there
-        ]
-        for entity, many in texts.items()
-    }
+def _edge(item: RelationSpec, found: Resolved) -> Triple:
+    ends = _required(found, item.from_), _required(found, item.to)
+    return ends[0].id, item.relation_type.strip(), ends[1].id
 
 
-async def _observations(
-    store: RecordStore, owners: tuple[str, ...], keys: tuple[str, ...]
-) -> list[Record]:
-    if not owners or not keys:
-        return []
-    return await store.scan(Where(kinds=(OBSERVATION,), parents=owners, name_keys=keys))
-
-
-async def _edges_from(
-    store: RecordStore, sources: Sequence[str]
-) -> dict[tuple[str, str, str], Link]:
-    links = await store.links(sources, direction="out") if sources else []
-    return {(link.source, link.verb, link.target): link for link in links}
-
-
-def _edge(item: RelationSpec, found: Resolved) -> tuple[str, str, str]:
-    return (
-        required(found, item.from_).id,
-        item.relation_type.strip(),
-        required(found, item.to).id,
-    )
+def _required(found: Resolved, name: str) -> Record:
+    return required(found, name, "search_nodes finds entities; create_entities makes one.")

@@ -8,7 +8,6 @@ from everkept.core.json_encoder import encode
 from everkept.core.ports import ProjectChoice, RecordStore
 from everkept.core.records import Link, Record, Where
 from everkept.core.sessions import Call
-from everkept.core.subgraphs import Selection
 from everkept.core.times import Clock
 from everkept.core.touching import touched
 from everkept.errors import NotFound
@@ -23,8 +22,9 @@ from everkept.families.graph.model import (
 )
 from everkept.families.graph.toolset import SEARCH
 from everkept.families.graph.views import JSON
-from everkept.graph.entities import ENTITY, NAME_LIMIT, OBSERVATION, is_stub
+from everkept.graph.entities import ENTITY, NAME_LIMIT, is_stub
 from everkept.graph.identity import ByExactName
+from everkept.graph.lookup import read_entities
 from everkept.retrieval.profile import Place
 from everkept.retrieval.words import page_by_tiers
 from everkept.tools.schema import Field, to_json
@@ -258,7 +258,7 @@ async def whole_graph(store: RecordStore) -> JSON:
 
 async def _written(store: RecordStore, ids: Sequence[str] | None) -> JSON:
     """Return the entities, and every relation with at least one end among them."""
-    found = await store.subgraph(Selection(ENTITY, OBSERVATION, ids))
+    found = await read_entities(store, ids)
     touched(node.id for node in found.nodes)
     return {
         "entities": [

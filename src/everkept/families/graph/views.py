@@ -5,16 +5,12 @@ from typing import Any, cast
 
 from everkept.core.cursors import cursor_of, position_of
 from everkept.core.ports import RecordStore
-from everkept.core.subgraphs import Edge, Node, Selection, Subgraph
+from everkept.core.subgraphs import Edge, Node, Selection
 from everkept.core.times import iso
 from everkept.graph.entities import ENTITY, OBSERVATION
+from everkept.graph.lookup import read_entities
 
 JSON = dict[str, Any]
-
-
-async def read_entities(store: RecordStore, ids: Sequence[str]) -> Subgraph:
-    """Read these entities with all of their observations and every relation that touches them."""
-    return await store.subgraph(Selection(ENTITY, OBSERVATION, ids))
 
 
 async def with_relations(store: RecordStore, ids: Sequence[str]) -> list[JSON]:

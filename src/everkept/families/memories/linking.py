@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from uuid import uuid4
 
 from everkept.core.ports import RecordStore
 from everkept.core.records import Delete, Insert, Link, Record, Step
-from everkept.core.text import normalised
 from everkept.families.memories.identity import PREFIX
 from everkept.families.memories.model import DERIVED_FROM, SUPERSEDES, RelatedEntity
 from everkept.graph.entities import ENTITY, check_name
 from everkept.graph.identity import ensure_entities
-from everkept.graph.lookup import name_and_type
+from everkept.graph.lookup import meant_among
+from everkept.graph.relations import by_triple, missing_relations, relations_from
+from everkept.values import replace
 
 RELINKED = "relinked"  # facet of a memory: how often the links to its entities have changed
 
@@ -39,34 +39,23 @@ async def link_steps(
     """Makes the entities that are missing, and the links that the memory does not have yet."""
     if not entities:
         return []
-    steps, ids = await ensure_entities(store, [(e.name, e.type) for e in entities], at)
-    wanted = dict.fromkeys((e.relationship.strip(), ids[e.name, e.type]) for e in entities)
-    there = [] if is_new else await store.links([memory_id], direction="out")
-    present = {(x.verb, x.target) for x in there}
-    return [
-        *steps,
-        *(
-            Insert(Link(str(uuid4()), memory_id, verb, target, at))
-            for verb, target in wanted
-            if (verb, target) not in present
-        ),
+    steps, meant = await ensure_entities(store, [(e.name, e.type) for e in entities], at)
+    wanted = [
+        (memory_id, entity.relationship.strip(), record.id)
+        for entity, record in zip(entities, meant, strict=True)
     ]
+    present = {} if is_new else await relations_from(store, [memory_id])
+    return [*steps, *(Insert(link) for link in missing_relations(wanted, present, at))]
 
 
 async def unlink_steps(store: RecordStore, memory_id: str, names: Sequence[str]) -> list[Step]:
     """Takes the links to these entities away; what is not linked does not count."""
     if not names:
         return []
-    wanted = {normalised(name) for name in names}
-    typed = {parts for name in names if (parts := name_and_type(name))}
     linked = await linked_entities(store, memory_id)
-    return [
-        Delete(link.ref)
-        for link, entity in linked
-        if entity.name_key in wanted
-        or entity.id in wanted
-        or (entity.name_key, normalised(entity.type or "")) in typed
-    ]
+    meant = meant_among((entity for _, entity in linked), names)
+    unwanted = {entity.id for some in meant.values() for entity in some}
+    return [Delete(link.ref) for link, entity in linked if entity.id in unwanted]
 
 
 async def linked_entities(store: RecordStore, memory_id: str) -> list[tuple[Link, Record]]:
@@ -98,12 +87,9 @@ async def carrying_steps(
     }
     others = [end for source, _, target in moved for end in (source, target) if end != new]
     live = {new, *(record.id for record in await store.get(others))}
-    present = {(x.source, x.verb, x.target) for x in await store.links([new])}
-    return [
-        Insert(Link(str(uuid4()), source, verb, target, at, link.facets))
-        for (source, verb, target), link in moved.items()
-        if source != target and {source, target} <= live and (source, verb, target) not in present
-    ]
+    wanted = {x: link for x, link in moved.items() if x[0] != x[2] and {x[0], x[2]} <= live}
+    made = missing_relations(wanted, by_triple(await store.links([new])), at)
+    return [Insert(replace(x, facets=wanted[x.source, x.verb, x.target].facets)) for x in made]
 
 
 def links_made(steps: Sequence[Step]) -> int:

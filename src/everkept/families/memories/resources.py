@@ -19,6 +19,7 @@ from everkept.families.memories.status import MemoryStatus
 from everkept.families.memories.topics import TYPES, key_topics
 from everkept.families.memories.walking import OVERVIEW, kept_by_others
 from everkept.graph.entities import ENTITY, OBSERVATION
+from everkept.graph.relations import relations_among
 from everkept.tools.schema import to_json
 
 STATUS = "memory://status"
@@ -98,8 +99,7 @@ async def graph_text(project: RecordStore, session: str | None = None) -> str:
     counts = await project.count()
     entities = await project.scan(Where(kinds=(ENTITY,)), order="newest", limit=OVERVIEW)
     by_id = {entity.id: entity for entity in entities}
-    links = await project.links(list(by_id), sources=(ENTITY,)) if by_id else []
-    relations = [link for link in links if link.source in by_id and link.target in by_id]
+    relations = await relations_among(project, by_id.keys())
     about = await _about(project, list(by_id), session or NO_SESSION) if by_id else []
     degrees = Counter(end for link in relations for end in (link.source, link.target))
     degrees.update(link.target for link in about)

@@ -21,7 +21,7 @@ from everkept.families.bank.graph_model import (
     public_id,
 )
 from everkept.graph.entities import ENTITY, OBSERVATION
-from everkept.graph.lookup import candidate, candidates
+from everkept.graph.lookup import ambiguous, candidates, one_each
 
 PAGE = 2_000  # records that are read at once to build a directory
 FAR = 1_000  # changes behind which it is quicker to build it anew than to follow them
@@ -193,10 +193,7 @@ class Lookup:
         found |= await candidates(store, others) if others else {}
         # Other programs make ids in their own ways.
         found |= await self._by_id(bank, store, [name for name in others if not found[name]])
-        for name, meant in found.items():
-            if len(meant) > 1:
-                raise ambiguous(name, meant)
-        return {name: found[name][0] if found[name] else None for name in names}
+        return one_each({name: found[name] for name in names}, ambiguous_by_public_id)
 
     async def observations(
         self, bank: Bank, store: RecordStore, public: str
@@ -225,14 +222,11 @@ class Lookup:
         }
 
 
-def ambiguous(name: str, meant: Sequence[Record]) -> AmbiguousName:
-    """Lists public ids, and the records' own where only these tell them apart."""
-    ids = [public_id(record) for record in meant]
-    listed = [
-        candidate(record) | ({"id": public} if ids.count(public) == 1 else {})
-        for record, public in zip(meant, ids, strict=True)
-    ]
-    return AmbiguousName(ENTITY, name, listed)
+def ambiguous_by_public_id(name: str, meant: Sequence[Record]) -> AmbiguousName:
+    """List public ids, but the records' own ids if only these tell them apart."""
+    public = {record.id: public_id(record) for record in meant}
+    unique = {i: known for i, known in public.items() if [*public.values()].count(known) == 1}
+    return ambiguous(name, meant, unique)
 
 
 async def _each_page(

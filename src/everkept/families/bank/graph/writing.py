@@ -1,8 +1,7 @@
 """What the graph's tools change: entities, observations and relations, each in one commit."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
-from uuid import uuid4
+from typing import Any
 
 from everkept.core.commits import Planned, Writer
 from everkept.core.masks import Masking
@@ -17,11 +16,10 @@ from everkept.core.records import (
     Update,
     Where,
 )
-from everkept.core.secrets import masked
-from everkept.core.text import digest, normalised
+from everkept.core.text import normalised
 from everkept.errors import NotFound
 from everkept.families.bank.banks import Bank
-from everkept.families.bank.graph.lookup import Lookup, ambiguous
+from everkept.families.bank.graph.lookup import Lookup, ambiguous_by_public_id
 from everkept.families.bank.graph_model import (
     Source,
     attrs_of,
@@ -33,11 +31,16 @@ from everkept.families.bank.mirror.changes import Moved, Own, events_of, mark_of
 from everkept.graph.entities import (
     ENTITY,
     OBSERVATION,
+    STUB,
     check_name,
-    describe_stub,
     is_stub,
-    new_entity,
+    make_entity,
+    stub_named,
 )
+from everkept.graph.identity import BY_NAME_AND_TYPE
+from everkept.graph.lookup import required, stored_forms
+from everkept.graph.observations import new_observation, observations_of
+from everkept.graph.relations import new_relation, relations_from
 from everkept.values import Value, field, replace
 
 CREATE = "Create it first with graph_upsert_entity."
@@ -107,10 +110,14 @@ class GraphEdits(Value):
             known = _same(namesakes, name, entity_type)
             if known is not None:
                 return _with_facets(known, with_attrs(known.facets, attrs), at)
-            new = new_entity(name, entity_type, normalised(entity_type), at)
-            new = replace(new, facets=with_attrs({}, attrs))
-            stub = _spelled([record for record in namesakes if is_stub(record)], name)
-            return ([Insert(new)], new) if stub is None else _described(stub, new)
+            new = BY_NAME_AND_TYPE.new(name, entity_type, at, with_attrs({}, attrs))
+            stub = stub_named(namesakes, name)
+            if stub is not None:
+                rest = {key: value for key, value in stub.facets.items() if key not in STUB}
+                facets = {**rest, **new.facets}
+                new = replace(new, created_at=stub.created_at, facets=facets)
+            step, made = make_entity(new, stub)
+            return [step], made
 
         return await self.writer.commit(self.store, plan)
 
@@ -124,9 +131,9 @@ class GraphEdits(Value):
         async def plan(store: RecordStore, at: int) -> Planned[tuple[Record, Record]]:
             owner = await self._required(store, entity, CREATE)
             self._around[:] = [owner]
-            if known := await _with_text(store, owner, text):
+            if known := await observations_of(store, [owner.id], [text]):
                 return [], (known[0], owner)
-            new = replace(_observation(owner, text, facets, at), occurred_at=occurred_at)
+            new = new_observation(owner.id, text, at, facets=facets, occurred_at=occurred_at)
             return [Insert(new)], (new, owner)
 
         return await self.writer.commit(self.store, plan)
@@ -138,22 +145,25 @@ class GraphEdits(Value):
 
         async def plan(store: RecordStore, at: int) -> Planned[tuple[Link, Record, Record]]:
             self._around[:] = ends = await self._ends(store, source, target)
-            known = await _relations(store, *ends, {normalised(verb)})
-            if known:
+            source_id, target_id = (end.id for end in ends)
+            present = await relations_from(store, [source_id], normalised)
+            if known := present.get((source_id, normalised(verb), target_id)):
                 exact = next((link for link in known if link.verb == verb), known[0])
                 return [], (exact, *ends)
-            new = Link(str(uuid4()), ends[0].id, verb, ends[1].id, at)
+            new = new_relation(source_id, verb, target_id, at)
             return [Insert(new)], (new, *ends)
 
         return await self.writer.commit(self.store, plan)
 
     async def unlink(self, source: str, verb: str, target: str) -> None:
         """One that is not there is fine; its ends must be."""
-        verbs = {normalised(verb), normalised(masked(verb)[0])}
+        verbs = dict.fromkeys(normalised(form) for form in stored_forms(verb))
 
         async def plan(store: RecordStore, at: int) -> Planned[None]:
-            ends = await self._ends(store, source, target)
-            return [Delete(link.ref) for link in await _relations(store, *ends, verbs)], None
+            source_id, target_id = (end.id for end in await self._ends(store, source, target))
+            present = await relations_from(store, [source_id], normalised)
+            known = (present.get((source_id, verb, target_id), ()) for verb in verbs)
+            return [Delete(link.ref) for links in known for link in links], None
 
         await self.writer.commit(self.store, plan)
 
@@ -200,26 +210,24 @@ class GraphEdits(Value):
             attrs.pop("heading", None)
             steps, owner = _with_facets(owner, with_attrs(owner.facets, attrs | pointer), at)
             actions = [f"Set attrs.{name} to {value}" for name, value in pointer.items() if steps]
-            if not await _with_text(store, owner, text):
-                steps.append(Insert(_observation(owner, text, source_facets(DOC_POINTER), at)))
+            if not await observations_of(store, [owner.id], [text]):
+                facets = source_facets(DOC_POINTER)
+                steps.append(Insert(new_observation(owner.id, text, at, facets=facets)))
                 actions.append(f"Added observation: {text}")
             return steps, (owner, actions or ["The pointer was there already"])
 
         return await self.writer.commit(self.store, plan)
 
     async def _required(self, store: RecordStore, name: str, hint: str) -> Record:
-        found = (await self.lookup.entities(self.bank, store, [name]))[name]
-        if found is None:
-            raise NotFound(ENTITY, name, message=f'Entity not found: "{name}".', hint=hint)
-        return found
+        found = await self.lookup.entities(self.bank, store, [name])
+        return required(found, name, hint, f'Entity not found: "{name}".')
 
     async def _ends(self, store: RecordStore, source: str, target: str) -> tuple[Record, Record]:
         found = await self.lookup.entities(self.bank, store, [source, target])
-        for side, name in (("Source", source), ("Target", target)):
-            if found[name] is None:
-                message = f'{side} entity not found: "{name}".'
-                raise NotFound(ENTITY, name, message=message, hint=CREATE)
-        return cast(Record, found[source]), cast(Record, found[target])
+        return (
+            required(found, source, CREATE, f'Source entity not found: "{source}".'),
+            required(found, target, CREATE, f'Target entity not found: "{target}".'),
+        )
 
 
 def _same(namesakes: Sequence[Record], name: str, entity_type: str) -> Record | None:
@@ -229,22 +237,8 @@ def _same(namesakes: Sequence[Record], name: str, entity_type: str) -> Record | 
     ordinary = next((record for record in same if record.variant == variant), None)
     exact = next((record for record in same if record.name == name), None)
     if exact is None and ordinary is None and len(same) > 1:
-        raise ambiguous(name, same)
+        raise ambiguous_by_public_id(name, same)
     return exact or ordinary or (same[0] if same else None)
-
-
-def _spelled(records: Sequence[Record], name: str) -> Record | None:
-    """The one that is spelled so, else the first."""
-    first = records[0] if records else None
-    return next((record for record in records if record.name == name), first)
-
-
-def _described(stub: Record, new: Record) -> Planned[Record]:
-    rest = {name: value for name, value in stub.facets.items() if name != "stub"}
-    step = describe_stub(stub, new)
-    facets = {**rest, **new.facets}
-    described = replace(new, id=stub.id, created_at=stub.created_at, facets=facets)
-    return [replace(step, values={**step.values, "facets": facets})], described
 
 
 def _with_facets(record: Record, facets: Mapping[str, Any], at: int) -> Planned[Record]:
@@ -253,32 +247,6 @@ def _with_facets(record: Record, facets: Mapping[str, Any], at: int) -> Planned[
         return [], record
     step: Step = Update(record.id, {"facets": facets}, record.version)
     return [step], replace(record, facets=facets, updated_at=at)
-
-
-def _observation(owner: Record, text: str, facets: Mapping[str, Any], at: int) -> Record:
-    return Record(
-        id=str(uuid4()),
-        kind=OBSERVATION,
-        text=text,
-        name_key=digest(text),
-        parent=owner.id,
-        facets=facets,
-        created_at=at,
-        updated_at=at,
-    )
-
-
-async def _with_text(store: RecordStore, owner: Record, text: str) -> list[Record]:
-    return await store.scan(
-        Where(kinds=(OBSERVATION,), parents=(owner.id,), name_keys=(digest(text),))
-    )
-
-
-async def _relations(
-    store: RecordStore, source: Record, target: Record, verbs: set[str]
-) -> list[Link]:
-    links = await store.links([source.id], direction="out")
-    return [x for x in links if x.target == target.id and normalised(x.verb) in verbs]
 
 
 def _pointer_text(doc_path: str, heading: str | None, note: str) -> str:

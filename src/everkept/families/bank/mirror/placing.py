@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any
-from uuid import uuid4
 
 from everkept.core.masks import Masking
 from everkept.core.records import Delete, Insert, Link, Record, Restore, Step, Update
-from everkept.core.text import digest, normalised
+from everkept.core.text import normalised
 from everkept.core.times import iso
 from everkept.families.bank.graph_ids import entity_id, observation_id, relation_id
 from everkept.families.bank.graph_model import (
@@ -21,7 +20,10 @@ from everkept.families.bank.graph_model import (
 )
 from everkept.families.bank.mirror.records import GraphRecords
 from everkept.families.bank.mirror.state import EntityState, ObservationState, RelationState
-from everkept.graph.entities import OBSERVATION, UNKNOWN_TYPE, describe_stub, is_stub, new_entity
+from everkept.graph.entities import STUB, UNKNOWN_TYPE, is_stub, make_entity
+from everkept.graph.identity import BY_NAME_AND_TYPE
+from everkept.graph.observations import new_observation
+from everkept.graph.relations import new_relation
 from everkept.values import Value, replace
 
 MILLISECOND = 1_000  # the format knows times no closer
@@ -224,16 +226,12 @@ class Placing:
                 self.steps.append(Update(dead.id, values, dead.version))
             return replace(dead, id="", occurred_at=observation.at)
         source = {SOURCE: self._masking.json(observation.source)} if observation.source else {}
-        record = Record(
-            id=str(uuid4()),
-            kind=OBSERVATION,
-            text=text,
-            name_key=digest(text),
-            parent=owner,
-            occurred_at=observation.at,
+        record = new_observation(
+            owner,
+            text,
+            at,
             facets=self._with_id(source, own, observation.id),
-            created_at=at,
-            updated_at=at,
+            occurred_at=observation.at,
         )
         self.steps.append(Insert(record))
         return replace(record, id="")
@@ -256,7 +254,7 @@ class Placing:
         if dead is not None and (dead.source, dead.target) == ends:
             self.steps.append(Restore(dead.ref))
         else:
-            new = Link(str(uuid4()), ends[0], verb.strip(), ends[1], link.created_at)
+            new = new_relation(ends[0], verb.strip(), ends[1], link.created_at)
             self.steps.append(Insert(new))
 
     def remove(self, things: Sequence[Record | Link]) -> None:
@@ -274,21 +272,21 @@ class Placing:
         self._removed |= {thing.id for thing in fresh}
 
     def _made(self, entity: EntityState) -> str:
-        name, kind = (self._masking.text(part).strip() for part in (entity.name, entity.type))
+        name, kind = self._masking.text(entity.name), self._masking.text(entity.type)
         attrs = self._masking.json(entity.attrs)
-        fresh = new_entity(name, kind, normalised(kind), entity.created_at)
         is_unknown = normalised(kind) == UNKNOWN_TYPE and not attrs
-        facets = {"stub": True} if is_unknown else with_attrs({}, attrs)
+        facets = STUB if is_unknown else with_attrs({}, attrs)
         facets = self._with_id(facets, entity_id(name, kind), entity.id)
-        fresh = replace(fresh, updated_at=entity.updated_at, facets=facets)
+        fresh = BY_NAME_AND_TYPE.new(name, kind, entity.created_at, facets)
+        fresh = replace(fresh, updated_at=entity.updated_at)
         stub = self.index.stubs.get(fresh.name_key or "")
-        if stub is None or is_unknown or self.index.ids[stub.id] in self._kept:
-            self.steps.append(Insert(fresh))
-            return fresh.id
-        del self.index.stubs[fresh.name_key or ""]
-        described = describe_stub(stub, fresh)
-        self.steps.append(replace(described, values={**described.values, "facets": facets}))
-        return stub.id
+        if stub is not None and (is_unknown or self.index.ids[stub.id] in self._kept):
+            stub = None
+        if stub is not None:
+            del self.index.stubs[fresh.name_key or ""]
+        step, made = make_entity(fresh, stub)
+        self.steps.append(step)
+        return made.id
 
     def _with_id(
         self, facets: Mapping[str, Any], own: str, given: str, record: Record | None = None
