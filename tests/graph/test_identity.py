@@ -1,4 +1,5 @@
 import pytest
+from making import batch
 
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.graph.entities import STUB, UNKNOWN_TYPE
@@ -9,7 +10,6 @@ from everkept.graph.identity import (
     Identity,
     ensure_entities,
 )
-from making import batch
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 import pytest
+from making import batch
 
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.errors import AmbiguousName, NotFound
 from everkept.graph.identity import BY_NAME_AND_TYPE
 from everkept.graph.lookup import candidates, meant_among, name_and_type, one_each, required
-from making import batch
 
 ADA = BY_NAME_AND_TYPE.new("Ada", "person", 1)
 SHIP = BY_NAME_AND_TYPE.new("Ada", "ship", 2)

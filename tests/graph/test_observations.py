@@ -1,7 +1,8 @@
+from making import batch
+
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.graph.identity import BY_NAME_AND_TYPE
 from everkept.graph.observations import missing_observations, new_observation, observations_of
-from making import batch
 
 
 async def test_a_text_is_on_an_entity_once() -> None:

@@ -1,3 +1,5 @@
+from making import batch, entity
+
 from everkept.core.text import normalised
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.graph.relations import (
@@ -7,7 +9,6 @@ from everkept.graph.relations import (
     relations_among,
     relations_from,
 )
-from making import batch, entity
 
 
 async def test_a_relation_is_known_by_its_ends_and_its_verb() -> None:

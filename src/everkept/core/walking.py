@@ -44,11 +44,6 @@ def sources_in(links: Sequence[Link], limit: int) -> Sources:
     )
 
 
-def at(links: Iterable[Link], ids: Set[str]) -> list[Link]:
-    """Those that begin or end at one of the records."""
-    return [link for link in links if link.source in ids or link.target in ids]
-
-
 def beyond(links: Iterable[Link], seen: Set[str], width: int | None = None) -> list[str]:
     """Where the links lead that was not seen yet, as they name it: the records of the next hop."""
     ends = dict.fromkeys(end for link in links for end in (link.source, link.target))

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Sequence, Set
 from typing import Literal
 
-from everkept.core.fallback_answers import hop_by_hop
 from everkept.core.ports import Access, AccessBook, Direction, RecordStore
 from everkept.core.records import SESSION_SCOPE, Link, Record, Where
 from everkept.core.text import normalised
 from everkept.core.touching import touched
-from everkept.core.walking import Hops, at, beyond
+from everkept.core.walking import Hops
 from everkept.families.memories.model import (
     MEMORY,
     GraphEntity,
@@ -23,6 +22,7 @@ from everkept.families.memories.sessions import NO_SESSION
 from everkept.families.memories.stores import Stores
 from everkept.graph.entities import ENTITY
 from everkept.graph.lookup import candidates
+from everkept.graph.walk import walk_around
 from everkept.tools.tool import Warned
 from everkept.values import Value, field
 
@@ -151,29 +151,6 @@ async def _go(
     known = {record.id: record for record in starts}
     for record in starts:
         so_far.meet(record, 0)
-    walked = await _walked(store, list(known), route)
-    ends = {end for links in walked for link in links for end in (link.source, link.target)}
-    others = {r.id: r for r in await store.get(sorted(ends - known.keys())) if r.kind == ENTITY}
-    passed: list[Link] = []
-    edge = set(known)
-    for depth, links in enumerate(walked, 1):
-        passed += links
-        leading = at(passed, edge)
-        edge = {end for end in beyond(leading, known.keys()) if end in others}
-        for record in (others[record_id] for record_id in sorted(edge)):
-            known[record.id] = record
-            so_far.meet(record, depth)
-        for link in leading:
-            if link.source in known and link.target in known:
-                so_far.connect(known[link.source], link.verb, known[link.target])
-        if not edge:
-            break
-        so_far.depth = max(so_far.depth, depth)
-    return known
-
-
-async def _walked(store: RecordStore, starts: Sequence[str], route: Route) -> list[list[Link]]:
-    """The relations on the way; where only some are wanted, no store can tell them."""
     hops = Hops(
         1 if route.entity is None else route.depth,
         DIRECTIONS[route.direction],
@@ -182,11 +159,22 @@ async def _walked(store: RecordStore, starts: Sequence[str], route: Route) -> li
         limit=MOST_LINKS,
     )
     wanted = normalised(route.relationship_type or "")
-    if not wanted:
-        return await store.walk(starts, hops)
-    return await hop_by_hop(
-        store.ask, starts, hops, fits=lambda link: normalised(link.verb) == wanted
-    )
+
+    def fits(link: Link) -> bool:
+        return normalised(link.verb) == wanted
+
+    depth = 0
+    async for hop in walk_around(store, starts, hops, fits=fits if wanted else None):
+        depth += 1
+        for record in sorted(hop.entities, key=lambda record: record.id):
+            known[record.id] = record
+            so_far.meet(record, depth)
+        for link in hop.relations:
+            if link.source in known and link.target in known:
+                so_far.connect(known[link.source], link.verb, known[link.target])
+        if hop.entities:
+            so_far.depth = max(so_far.depth, depth)
+    return known
 
 
 async def _memories(

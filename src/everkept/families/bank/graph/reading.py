@@ -9,7 +9,7 @@ from everkept.core.ports import RecordStore
 from everkept.core.records import Link, Record, Where
 from everkept.core.text import normalised
 from everkept.core.times import iso
-from everkept.core.walking import Hops, at, beyond
+from everkept.core.walking import Hops
 from everkept.errors import NotFound
 from everkept.families.bank.banks import Bank
 from everkept.families.bank.graph.lookup import Card, Lookup
@@ -28,6 +28,9 @@ from everkept.families.bank.graph_model import (
     public_id,
 )
 from everkept.graph.entities import ENTITY, OBSERVATION
+from everkept.graph.observations import observations_of
+from everkept.graph.relations import names_of, relations_among
+from everkept.graph.walk import walk_around
 from everkept.language.words import parse_query
 from everkept.retrieval.profile import Found, Place, Profile, Tier
 from everkept.retrieval.search import search
@@ -65,7 +68,7 @@ class GraphReading(Value):
         roots = [record for record in found.values() if record is not None]
         shown = await _around(self.store, roots, depth)
         by_id = {record.id: record for record in shown.entities}
-        observations = await _observations_of(self.store, by_id)
+        observations = await observations_of(self.store, by_id)
         return OpenedNodes(
             [EntityView.of(record) for record in shown.entities],
             [ObservationView.of(o, by_id[o.parent or ""]) for o in observations],
@@ -78,7 +81,7 @@ class GraphReading(Value):
         is_listing = query.strip() in ("", EVERYTHING)
         found = await (self._all(limit) if is_listing else self._matching(query.strip(), limit))
         shown = await _around(self.store, found.entities, depth)
-        names = {record.id: record.name or "" for record in shown.entities}
+        names = names_of(shown.entities)
         notes = await self._notes(found.matched, shown.entities)
         return FoundNodes(
             query,
@@ -140,7 +143,7 @@ class GraphReading(Value):
         """For each entity its observations that were matched, else its newest."""
         notes = _by_parent(matched)
         others = [record.id for record in entities if record.id not in notes]
-        found = _by_parent(await _observations_of(self.store, others))
+        found = _by_parent(await observations_of(self.store, others))
         for owner, records in found.items():
             notes[owner] = heapq.nlargest(NEWEST, records, key=lambda record: record.at)
         return notes
@@ -172,29 +175,17 @@ class _Shown(Value):
 async def _around(store: RecordStore, roots: Sequence[Record], depth: int) -> _Shown:
     """The entities with those that lie up to so many relations away, and the relations of all."""
     shown = {record.id: record for record in roots}
-    edge, left_out, met = set(shown), 0, list[Link]()
+    left_out = 0
     hops = Hops(depth, sources=(ENTITY,), width=NODE_LIMIT)
-    walked = await store.walk(list(shown), hops) if shown and depth else []
-    for links in walked:
-        met += links
-        related = beyond(at(met, edge), shown.keys())
-        room = NODE_LIMIT - len(shown)
-        left_out += max(0, len(related) - room)
-        reached = [r for r in await store.get(related[:room]) if r.kind == ENTITY]
-        shown |= {record.id: record for record in reached}
-        edge = {record.id for record in reached}
-    links = await store.links(list(shown), sources=(ENTITY,)) if shown else []
-    relations = [link for link in links if link.source in shown and link.target in shown]
+    async for hop in walk_around(store, roots, hops, room=NODE_LIMIT):
+        shown |= {record.id: record for record in hop.entities}
+        left_out += hop.left_out
+    relations = await relations_among(store, shown.keys())
     found = _Shown(list(shown.values()), relations)
     if not left_out:
         return found
     message = f"{left_out} connected entities are left out; at most {NODE_LIMIT} are shown."
     return replace(found, warnings=[Warned("too_many_entities", message)])
-
-
-async def _observations_of(store: RecordStore, ids: Iterable[str]) -> list[Record]:
-    parents = tuple(ids)
-    return await store.scan(Where(kinds=(OBSERVATION,), parents=parents)) if parents else []
 
 
 def _by_parent(observations: Iterable[Record]) -> dict[str, list[Record]]:
