@@ -28,7 +28,7 @@ from everkept.families.bank.model import BankOptions
 from everkept.families.bank.registry import Registry
 from everkept.filestores.finding import Files
 from everkept.graph.entities import ENTITY, OBSERVATION
-from everkept.graph.identity import ensure_entities
+from everkept.graph.lookup import ensure_entities
 from memory_bank import Banking, bank_in
 
 LOG = "graph/graph.jsonl"

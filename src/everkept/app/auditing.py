@@ -15,7 +15,7 @@ from everkept.core.secrets import masked, masked_json
 from everkept.core.text import clipped, digest, normalised
 from everkept.errors import EverkeptError, ProjectOff
 from everkept.families.memories.identity import text_key
-from everkept.graph.identity import ByExactName, ByExactNameAndType, ByNameAndType
+from everkept.graph.lookup import ByExactName, ByExactNameAndType, ByNameAndType
 from everkept.values import Value
 
 CHANGES = 50  # of the log that are read at once

@@ -13,8 +13,7 @@ from everkept.errors import InvalidInput
 from everkept.families.graph.graph import Graph
 from everkept.families.graph.model import NewEntity, RelationSpec
 from everkept.families.graph.server_memory_file import Parsed, Unreadable, parse_lines
-from everkept.graph.identity import ByExactNameAndType
-from everkept.graph.lookup import candidates
+from everkept.graph.lookup import ByExactNameAndType, candidates
 from everkept.values import Value, field, replace
 
 T = TypeVar("T")

@@ -32,8 +32,7 @@ from everkept.families.history.model import SYMBOL, TURN
 from everkept.families.memories.identity import text_key
 from everkept.families.memories.joining import topped_up
 from everkept.families.memories.model import MEMORY
-from everkept.graph.entities import OBSERVATION
-from everkept.graph.observations import observation_key
+from everkept.graph.entities import OBSERVATION, observation_key
 from everkept.values import Value, field, replace
 
 A_COMMIT = 150  # records or links: little and often, so that others write in between

@@ -20,10 +20,10 @@ from everkept.graph.entities import (
     STUB,
     UNKNOWN_TYPE,
     check_name,
+    missing_observations,
+    observations_of,
 )
-from everkept.graph.identity import Identity, ensure_entities
-from everkept.graph.lookup import Resolved, required, stored_forms
-from everkept.graph.observations import missing_observations, observations_of
+from everkept.graph.lookup import Identity, Resolved, ensure_entities, required, stored_forms
 from everkept.graph.relations import Triple, missing_relations, names_of, relations_from
 from everkept.values import Value, replace
 

@@ -23,8 +23,7 @@ from everkept.families.graph.model import (
 from everkept.families.graph.toolset import SEARCH
 from everkept.families.graph.views import JSON
 from everkept.graph.entities import ENTITY, NAME_LIMIT, is_stub
-from everkept.graph.identity import ByExactName
-from everkept.graph.lookup import read_entities
+from everkept.graph.lookup import ByExactName, read_entities
 from everkept.retrieval.profile import Place
 from everkept.retrieval.words import page_by_tiers
 from everkept.tools.schema import Field, to_json

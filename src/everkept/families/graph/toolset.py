@@ -31,8 +31,7 @@ from everkept.families.graph.model import (
 )
 from everkept.families.graph.views import JSON, graph_page, with_relations
 from everkept.graph.entities import ENTITY, OBSERVATION
-from everkept.graph.identity import ByNameAndType
-from everkept.graph.lookup import candidates
+from everkept.graph.lookup import ByNameAndType, candidates
 from everkept.retrieval.profile import Place, Profile
 from everkept.retrieval.words import page_by_tiers
 from everkept.tools.schema import Field

@@ -8,8 +8,7 @@ from everkept.core.records import Delete, Insert, Link, Record, Step
 from everkept.families.memories.identity import PREFIX
 from everkept.families.memories.model import DERIVED_FROM, SUPERSEDES, RelatedEntity
 from everkept.graph.entities import ENTITY, check_name
-from everkept.graph.identity import ensure_entities
-from everkept.graph.lookup import meant_among
+from everkept.graph.lookup import ensure_entities, meant_among
 from everkept.graph.relations import by_triple, missing_relations, relations_from
 from everkept.values import replace
 

@@ -22,7 +22,7 @@ from everkept.families.memories.sessions import NO_SESSION
 from everkept.families.memories.stores import Stores
 from everkept.graph.entities import ENTITY
 from everkept.graph.lookup import candidates
-from everkept.graph.walk import walk_around
+from everkept.graph.relations import walk_around
 from everkept.tools.tool import Warned
 from everkept.values import Value, field
 
@@ -146,8 +146,6 @@ async def _go(
     store: RecordStore, starts: Sequence[Record], route: Route, so_far: _Walk
 ) -> dict[str, Record]:
     """The entities that were met in this store, by id."""
-    if not starts:
-        return {}
     known = {record.id: record for record in starts}
     for record in starts:
         so_far.meet(record, 0)

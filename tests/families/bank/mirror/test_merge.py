@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from everkept.core.times import iso
 from everkept.families.bank.graph_ids import entity_id
-from everkept.graph.identity import ensure_entities
+from everkept.graph.lookup import ensure_entities
 from examples import examples
 from graph_mirror import (
     MARKER,

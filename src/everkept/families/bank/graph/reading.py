@@ -27,10 +27,8 @@ from everkept.families.bank.graph_model import (
     attrs_of,
     public_id,
 )
-from everkept.graph.entities import ENTITY, OBSERVATION
-from everkept.graph.observations import observations_of
-from everkept.graph.relations import names_of, relations_among
-from everkept.graph.walk import walk_around
+from everkept.graph.entities import ENTITY, OBSERVATION, observations_of
+from everkept.graph.relations import names_of, relations_among, walk_around
 from everkept.language.words import parse_query
 from everkept.retrieval.profile import Found, Place, Profile, Tier
 from everkept.retrieval.search import search

@@ -35,11 +35,11 @@ from everkept.graph.entities import (
     check_name,
     is_stub,
     make_entity,
+    new_observation,
+    observations_of,
     stub_named,
 )
-from everkept.graph.identity import BY_NAME_AND_TYPE
-from everkept.graph.lookup import required, stored_forms
-from everkept.graph.observations import new_observation, observations_of
+from everkept.graph.lookup import BY_NAME_AND_TYPE, required, stored_forms
 from everkept.graph.relations import new_relation, relations_from
 from everkept.values import Value, field, replace
 

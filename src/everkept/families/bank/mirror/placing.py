@@ -20,9 +20,8 @@ from everkept.families.bank.graph_model import (
 )
 from everkept.families.bank.mirror.records import GraphRecords
 from everkept.families.bank.mirror.state import EntityState, ObservationState, RelationState
-from everkept.graph.entities import STUB, UNKNOWN_TYPE, is_stub, make_entity
-from everkept.graph.identity import BY_NAME_AND_TYPE
-from everkept.graph.observations import new_observation
+from everkept.graph.entities import STUB, UNKNOWN_TYPE, is_stub, make_entity, new_observation
+from everkept.graph.lookup import BY_NAME_AND_TYPE
 from everkept.graph.relations import new_relation
 from everkept.values import Value, replace
 
@@ -282,7 +281,7 @@ class Placing:
         stub = self.index.stubs.get(fresh.name_key or "")
         if stub is not None and (is_unknown or self.index.ids[stub.id] in self._kept):
             stub = None
-        if stub is not None:
+        elif stub is not None:
             del self.index.stubs[fresh.name_key or ""]
         step, made = make_entity(fresh, stub)
         self.steps.append(step)
