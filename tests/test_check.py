@@ -129,5 +129,6 @@ def test_thorough_tests_run_where_they_are_asked_for(
         (tmp_path / "tests" / name / f"test_{name}.py").write_text(THOROUGH)
     shutil.copy(PROJECT / "tests/conftest.py", tmp_path / "tests")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    command += [f"--basetemp={tmp_path / 'scratch'}"]  # others may clean up the usual one
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, text=True)
     assert f"{passed} passed" in done.stdout, done.stdout + done.stderr
