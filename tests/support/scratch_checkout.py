@@ -61,6 +61,7 @@ class Checkout:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            preexec_fn=_hear_interrupts,
         )
 
     def run(
@@ -88,6 +89,11 @@ class Checkout:
     def change(self, name: str) -> None:
         path = self.root / name
         path.write_text(path.read_text() + "# changed\n")
+
+
+def _hear_interrupts() -> None:
+    """A shell that runs the tests in the background lets them ignore interrupts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def scratch_checkout(tmp_path: Path) -> Checkout:

@@ -84,8 +84,7 @@ async def test_every_answer_to_an_account_is_plain(
     async def away(*_given: Any, **_more: Any) -> Any:
         raise FAILURES[0]
 
-    for name in ("projects", "notes", "note"):
-        monkeypatch.setattr(dispatcher.app.library, name, away)
+    monkeypatch.setattr(dispatcher.app.library, "ask", away)
     told = await answered(dispatcher, ANNA, method)
     assert "memory_unavailable" in told
     assert PLACE not in told

@@ -350,7 +350,8 @@ async def test_a_session_hears_that_its_server_is_gone_without_asking() -> None:
         link = await leaving.__aenter__()
         await link.probe()
     async with asyncio.timeout(HANG):
-        assert "cannot be reached" in await link.ended()
+        reason = await link.ended()  # by the stream of notices, or by the next attempt to open it
+    assert "cannot be reached" in reason or "ended the connection" in reason
     await leaving.__aexit__(None, None, None)
 
 
