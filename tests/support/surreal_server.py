@@ -41,7 +41,7 @@ _numbers = itertools.count()
 
 
 def fresh_namespace() -> str:
-    return f"test_{os.getpid()}_{next(_numbers)}"
+    return f"space_{os.getpid()}_{next(_numbers)}"
 
 
 class Server:
