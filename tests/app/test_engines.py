@@ -12,8 +12,8 @@ from database_places import SERVERS, named
 from everkept.app.engines import Left, left_elsewhere, make_library, standby_of, typed
 from everkept.core.extras import install_hint
 from everkept.core.times import now
-from everkept.engines.standby.journal.acts import SetNote
-from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.journal import Journal
+from everkept.engines.standby.journal_acts import SetNote
 from everkept.errors import StoreAway
 from everkept.settings import Settings, load
 from server_processes import INITIALIZE

@@ -11,8 +11,8 @@ from everkept.core.projects import Project
 from everkept.core.records import Delete, Ref, Update
 from everkept.core.times import iso
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.standby.journal import acts
-from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby import journal_acts
+from everkept.engines.standby.journal import Journal
 from everkept.errors import NotFound, Refused
 from everkept.settings import Settings, load
 from everkept.values import replace
@@ -62,16 +62,16 @@ async def test_a_write_is_told_with_its_store_its_time_and_its_beginning(
 ) -> None:
     await known_here(settings, SHOP)
     steps = batch(memory("Logins  are\nlimited"), entity("Ada"), at=DAY_ONE)
-    number = await journal.append(acts.Commit(acts.store_of(SHOP.id), steps))
+    number = await journal.append(journal_acts.Commit(journal_acts.store_of(SHOP.id), steps))
     [found] = await waiting(settings)
     told = f"{steps.tool}: 2 steps"
     assert found == Waiting(number, told, "shop", iso(DAY_ONE), content="Logins are limited; Ada")
 
 
 async def test_of_a_long_text_the_beginning_is_shown(settings: Settings, journal: Journal) -> None:
-    await journal.append(acts.Commit(acts.USER, batch(memory("word " * 500))))
+    await journal.append(journal_acts.Commit(journal_acts.USER, batch(memory("word " * 500))))
     changed = batch(Update("some id", {"text": "another text"}, 1))
-    await journal.append(acts.Commit(acts.HISTORY, changed))
+    await journal.append(journal_acts.Commit(journal_acts.HISTORY, changed))
     first, second = await waiting(settings)
     assert first.content is not None
     assert len(first.content) <= LONGEST_SHOWN
@@ -81,27 +81,29 @@ async def test_of_a_long_text_the_beginning_is_shown(settings: Settings, journal
 async def test_a_project_without_a_copy_here_is_told_by_its_id(
     settings: Settings, journal: Journal
 ) -> None:
-    await journal.append(acts.Commit(acts.store_of("id-other"), batch(entity("Ada"))))
+    await journal.append(
+        journal_acts.Commit(journal_acts.store_of("id-other"), batch(entity("Ada")))
+    )
     [found] = await waiting(settings)
-    assert found.store == acts.store_of("id-other")
+    assert found.store == journal_acts.store_of("id-other")
 
 
 @pytest.mark.parametrize(
     ("act", "told"),
     [
-        (acts.CreateProject(SHOP), "create project shop"),
-        (acts.ArchiveProject("id", "shop"), "archive project shop"),
-        (acts.RestoreProject("id", "shop"), "restore project shop"),
-        (acts.SwitchProject("id", "shop", True, DAY_ONE), "switch project shop off"),
-        (acts.SwitchProject("id", "shop", False, DAY_ONE), "switch project shop on"),
-        (acts.AssignWorkspace("/work/shop", "id"), "assign folder /work/shop"),
-        (acts.SetNote("a key", "a value"), "set note a key"),
-        (acts.AddToken(Token("t1", "laptop", DAY_ONE), "hash"), "add token laptop"),
-        (acts.RemoveToken("t1"), "remove token t1"),
+        (journal_acts.CreateProject(SHOP), "create project shop"),
+        (journal_acts.ArchiveProject("id", "shop"), "archive project shop"),
+        (journal_acts.RestoreProject("id", "shop"), "restore project shop"),
+        (journal_acts.SwitchProject("id", "shop", True, DAY_ONE), "switch project shop off"),
+        (journal_acts.SwitchProject("id", "shop", False, DAY_ONE), "switch project shop on"),
+        (journal_acts.AssignWorkspace("/work/shop", "id"), "assign folder /work/shop"),
+        (journal_acts.SetNote("a key", "a value"), "set note a key"),
+        (journal_acts.AddToken(Token("t1", "laptop", DAY_ONE), "hash"), "add token laptop"),
+        (journal_acts.RemoveToken("t1"), "remove token t1"),
     ],
 )
 async def test_what_is_no_commit_is_told_in_words(
-    settings: Settings, journal: Journal, act: acts.Act, told: str
+    settings: Settings, journal: Journal, act: journal_acts.Act, told: str
 ) -> None:
     number = await journal.append(act)
     assert await waiting(settings) == [Waiting(number, told)]
@@ -111,14 +113,14 @@ async def test_all_are_told_however_many_wait(
     settings: Settings, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAGE", 2)
-    numbers = [await journal.append(acts.SetNote(f"note {n}", "")) for n in range(5)]
+    numbers = [await journal.append(journal_acts.SetNote(f"note {n}", "")) for n in range(5)]
     assert [each.number for each in await waiting(settings)] == numbers
 
 
 async def test_those_that_are_set_aside_come_first_with_their_reason(
     settings: Settings, journal: Journal
 ) -> None:
-    first, second = [await journal.append(acts.SetNote(key, "")) for key in "ab"]
+    first, second = [await journal.append(journal_acts.SetNote(key, "")) for key in "ab"]
     await journal.set_aside(second, "It is gone.")
     found = await waiting(settings)
     assert [(each.number, each.reason) for each in found] == [
@@ -130,7 +132,7 @@ async def test_those_that_are_set_aside_come_first_with_their_reason(
 async def test_one_that_is_tried_again_is_the_last_and_has_another_number(
     settings: Settings, journal: Journal
 ) -> None:
-    first, second = [await journal.append(acts.SetNote(key, "")) for key in "ab"]
+    first, second = [await journal.append(journal_acts.SetNote(key, "")) for key in "ab"]
     await journal.set_aside(first, "It is gone.")
     again = await retry(settings, first)
     assert [(e.number, e.what) for e in await waiting(settings)] == [
@@ -140,7 +142,7 @@ async def test_one_that_is_tried_again_is_the_last_and_has_another_number(
 
 
 async def test_one_that_is_given_up_is_gone(settings: Settings, journal: Journal) -> None:
-    number = await journal.append(acts.SetNote("a", ""))
+    number = await journal.append(journal_acts.SetNote("a", ""))
     await journal.set_aside(number, "It is gone.")
     await discard(settings, number)
     assert await waiting(settings) == []
@@ -152,7 +154,7 @@ async def test_only_what_is_set_aside_is_decided_on(
 ) -> None:
     with pytest.raises(NotFound):  # there is no journal yet
         await decide(settings, 1)
-    number = await journal.append(acts.SetNote("a", ""))
+    number = await journal.append(journal_acts.SetNote("a", ""))
     for other in (number, number + 1):
         with pytest.raises(NotFound):
             await decide(settings, other)
@@ -170,7 +172,7 @@ async def test_what_cannot_be_away_has_no_journal(tmp_path: Path, flags: dict[st
 
 
 async def test_a_step_without_a_text_has_none_to_show(settings: Settings, journal: Journal) -> None:
-    await journal.append(acts.Commit(acts.USER, batch(Delete(Ref("record", "x")))))
+    await journal.append(journal_acts.Commit(journal_acts.USER, batch(Delete(Ref("record", "x")))))
     [found] = await waiting(settings)
     assert found.content is None
 
@@ -181,12 +183,16 @@ async def test_of_what_an_account_wrote_no_text_is_shown(
     await known_here(settings, SHOP)
     await known_here(settings, replace(SHOP, id="id-home", name="@user (anna)"))
     steps = batch(memory("a private thought"), tool="store_memory")
-    aside = await journal.append(acts.Commit(acts.store_of(SHOP.id), steps), account="anna")
+    aside = await journal.append(
+        journal_acts.Commit(journal_acts.store_of(SHOP.id), steps), account="anna"
+    )
     await journal.set_aside(aside, "The account anna was removed meanwhile.")
-    await journal.append(acts.Commit(acts.store_of("id-home"), steps), account="anna")
-    await journal.append(acts.Commit(acts.store_of("id-home"), steps))
+    await journal.append(
+        journal_acts.Commit(journal_acts.store_of("id-home"), steps), account="anna"
+    )
+    await journal.append(journal_acts.Commit(journal_acts.store_of("id-home"), steps))
     home = replace(SHOP, name="@history (anna)")
-    await journal.append(acts.CreateProject(home), account="anna")
+    await journal.append(journal_acts.CreateProject(home), account="anna")
     told = await waiting(settings)
     assert "private" not in str(told)
     assert "@" not in str(told)

@@ -7,8 +7,8 @@ import pytest
 
 from everkept.app.engines import standby_of
 from everkept.core.times import iso
-from everkept.engines.standby.journal.acts import USER, Act, Commit, SetNote
-from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.journal import Journal
+from everkept.engines.standby.journal_acts import USER, Act, Commit, SetNote
 from everkept.settings import load
 from records import DAY_ONE, MILLISECOND, batch, memory
 

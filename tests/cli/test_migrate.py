@@ -15,8 +15,8 @@ from everkept.core.ports import Embedded
 from everkept.core.records import Where
 from everkept.embedders.onnx import OnnxEmbedder
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.standby.journal.acts import SetNote
-from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.journal import Journal
+from everkept.engines.standby.journal_acts import SetNote
 from everkept.settings import load
 from processes import PATIENCE, Actor, acting
 

@@ -6,8 +6,8 @@ import pytest
 
 from certificates import certificate
 from everkept.app.engines import standby_of
-from everkept.engines.standby.journal.acts import SetNote
-from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.journal import Journal
+from everkept.engines.standby.journal_acts import SetNote
 from everkept.settings import load
 from server_processes import StdioServer, http_server, run, stdio_server
 

@@ -16,7 +16,7 @@ from everkept.core.ports import Library, RecordStore
 from everkept.core.times import Clock
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.library import StandbyLibrary
 from everkept.engines.surreal.connecting.embedded import EmbeddedConnection
 from everkept.engines.surreal.library import SurrealLibrary

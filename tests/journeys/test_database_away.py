@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from everkept.core.records import Record, Update, Where
 from everkept.engines.memory.library import MemoryLibrary
-from everkept.engines.standby import closing
-from everkept.engines.standby.copy.following import SOON
-from everkept.engines.standby.reaching import MAKING_WAY
+from everkept.engines.standby import library
+from everkept.engines.standby.availability import MAKING_WAY
+from everkept.engines.standby.replica_follower import SOON
 from everkept.errors import EverkeptError
 from examples import examples
 from records import DAY_ONE, batch, entity, note
@@ -185,7 +185,7 @@ class Away(RuleBasedStateMachine):
     @rule(is_cut=st.booleans())
     def restart(self, *, is_cut: bool) -> None:
         """However slow the disk is, what was stored last comes to the copy before the end."""
-        with patch.object(closing, "TIME_TO_CLOSE", BOUND):
+        with patch.object(library, "TIME_TO_CLOSE", BOUND):
             self.run(self.standing.library.close())
         self.standing = self.run(self.started(is_cut=is_cut))
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from actors import heard, outcome, say
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.standby.journal.acts import USER, Commit, SetNote
-from everkept.engines.standby.journal.journal import Journal
-from everkept.engines.standby.replay.replaying import replay
+from everkept.engines.standby.journal import Journal
+from everkept.engines.standby.journal_acts import USER, Commit, SetNote
+from everkept.engines.standby.replay import replay
 from records import batch, entity
 
 

@@ -2,9 +2,9 @@
 
 from everkept.core.ports import Library
 from everkept.core.projects import Project
-from everkept.engines.standby.journal.acts import Act
-from everkept.engines.standby.journal.journal import Journal
-from everkept.engines.standby.replay.replaying import Replayed, replay
+from everkept.engines.standby.journal import Journal
+from everkept.engines.standby.journal_acts import Act
+from everkept.engines.standby.replay import Replayed, replay
 from records import DAY_ONE
 
 

@@ -19,9 +19,9 @@ from everkept.core.times import Clock
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.memory.store import MemoryStore
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.standby.copy.following import SOON
-from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.journal import Journal
 from everkept.engines.standby.library import StandbyLibrary
+from everkept.engines.standby.replica_follower import SOON
 from everkept.errors import StoreAway
 from records import DAY_ONE, MILLISECOND
 

@@ -141,7 +141,7 @@ class Standby(Value):
         """How many writes wait, and how many are set aside; nothing is made for it."""
         if not self.journal.exists():
             return 0, 0
-        from everkept.engines.standby.journal.journal import Journal
+        from everkept.engines.standby.journal import Journal
 
         journal = Journal(self.journal)
         try:
@@ -153,8 +153,8 @@ class Standby(Value):
         """Commits that wait, with the numbers of the copy: the database's will be others."""
         if not self.journal.exists():
             return []
-        from everkept.engines.standby.journal.acts import Commit, project_of
-        from everkept.engines.standby.journal.journal import Journal
+        from everkept.engines.standby.journal import Journal
+        from everkept.engines.standby.journal_acts import Commit, project_of
 
         journal, found = Journal(self.journal), list[Numbered]()
         try:
@@ -298,7 +298,7 @@ def _standing_by(settings: Settings, clock: Clock, primary: Library, waiting: "W
     """A database that may go away, with what stands in for it then."""
     from everkept.app.accounts.rights import rights_of
     from everkept.engines.sqlite.library import SqliteLibrary
-    from everkept.engines.standby.journal.journal import Journal
+    from everkept.engines.standby.journal import Journal
     from everkept.engines.standby.library import StandbyLibrary
 
     standby = Standby(standby_folder(settings))

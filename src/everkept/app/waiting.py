@@ -14,8 +14,8 @@ from everkept.settings import Settings
 from everkept.values import Value, replace
 
 if TYPE_CHECKING:
-    from everkept.engines.standby.journal.acts import Act
-    from everkept.engines.standby.journal.journal import Aside, Entry, Journal
+    from everkept.engines.standby.journal import Aside, Entry, Journal
+    from everkept.engines.standby.journal_acts import Act
 
 LONGEST_SHOWN = 200  # characters of what would be stored
 PAGE = 500  # entries that are read at once
@@ -90,7 +90,7 @@ async def _journal(standby: Standby) -> "AsyncGenerator[Journal | None, None]":
     if not standby.journal.exists():
         yield None
         return
-    from everkept.engines.standby.journal.journal import Journal
+    from everkept.engines.standby.journal import Journal
 
     journal = Journal(standby.journal)
     try:
@@ -110,7 +110,7 @@ async def _pending(journal: "Journal") -> "AsyncIterator[Entry]":
 async def _names(standby: Standby) -> Mapping[str, str]:
     """What stores are called that have a copy here; nothing is made for it."""
     from everkept.engines.sqlite.library import SqliteLibrary
-    from everkept.engines.standby.journal.acts import store_of
+    from everkept.engines.standby.journal_acts import store_of
 
     if not standby.replica.is_dir():
         return {}
@@ -124,7 +124,7 @@ async def _names(standby: Standby) -> Mapping[str, str]:
 
 
 def _told(names: Mapping[str, str], entry: "Entry | Aside") -> Waiting:
-    from everkept.engines.standby.journal.acts import Commit
+    from everkept.engines.standby.journal_acts import Commit
 
     act, account = entry.act, entry.account
     if not isinstance(act, Commit):
@@ -156,26 +156,26 @@ def _text_of(batch: Batch) -> str:
 
 
 def _deed(act: "Act") -> str:
-    from everkept.engines.standby.journal import acts
+    from everkept.engines.standby import journal_acts
 
     match act:
-        case acts.Commit(batch=batch):
+        case journal_acts.Commit(batch=batch):
             return f"{batch.tool}: {counted(len(batch.steps), 'step')}"
-        case acts.CreateProject(project):
+        case journal_acts.CreateProject(project):
             return f"create {'' if is_home(project.name) else 'project '}{_called(project.name)}"
-        case acts.ArchiveProject(name=name):
+        case journal_acts.ArchiveProject(name=name):
             return f"archive project {name}"
-        case acts.RestoreProject(name=name):
+        case journal_acts.RestoreProject(name=name):
             return f"restore project {name}"
-        case acts.SwitchProject(name=name, off=off):
+        case journal_acts.SwitchProject(name=name, off=off):
             return f"switch project {name} {'off' if off else 'on'}"
-        case acts.AssignWorkspace(path=path):
+        case journal_acts.AssignWorkspace(path=path):
             return f"assign folder {path}"
-        case acts.SetNote(key=key):
+        case journal_acts.SetNote(key=key):
             return f"set note {key}"
-        case acts.AddToken(token):
+        case journal_acts.AddToken(token):
             return f"add token {token.label}"
-        case acts.RemoveToken(token_id):
+        case journal_acts.RemoveToken(token_id):
             return f"remove token {token_id}"
 
 

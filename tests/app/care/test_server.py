@@ -9,8 +9,8 @@ from everkept.app.care.findings import Finding, Patient
 from everkept.app.care.server import check_database
 from everkept.app.engines import make_library, standby_of
 from everkept.core.times import now
-from everkept.engines.standby.journal.acts import SetNote
-from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.journal import Journal
+from everkept.engines.standby.journal_acts import SetNote
 from everkept.settings import load
 from everkept.values import replace
 from processes import acting

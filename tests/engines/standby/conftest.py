@@ -6,7 +6,7 @@ import pytest
 from everkept.core.ports import Library
 from everkept.engines.memory.library import MemoryLibrary
 from everkept.engines.sqlite.library import SqliteLibrary
-from everkept.engines.standby.journal.journal import Journal
+from everkept.engines.standby.journal import Journal
 
 LIBRARIES: dict[str, Callable[[Path], Library]] = {
     "memory": lambda _: MemoryLibrary(),

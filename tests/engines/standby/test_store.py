@@ -11,7 +11,7 @@ from everkept.core.copies import Stock
 from everkept.core.ports import Embedded, RecordStore
 from everkept.core.questions import Question
 from everkept.core.records import Delete, Record, Update, Where
-from everkept.engines.standby.reaching import MAKING_WAY
+from everkept.engines.standby.availability import MAKING_WAY
 from everkept.errors import Conflict, NotFound, QueryTimeout, StoreAway
 from records import batch, entity, link, note, record_ref
 from standby import PATIENCE, Standing, standing_by

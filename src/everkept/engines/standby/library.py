@@ -1,4 +1,4 @@
-"""All projects in a database that may be away, with a copy of them here and a journal."""
+"""Ending what may hang."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,15 +16,18 @@ from everkept.core.projects import Project
 from everkept.core.rights import RightsOf, of_nobody
 from everkept.core.store import RecordStore
 from everkept.core.times import Clock, now
-from everkept.engines.standby.acquaintance import Acquaintance
-from everkept.engines.standby.closing import briefly
-from everkept.engines.standby.copy.following import Follower
-from everkept.engines.standby.copy.lineage import OWN, expect_the_same, without_own
-from everkept.engines.standby.copy.recent import RecentActs
-from everkept.engines.standby.copy.sides import Ends
-from everkept.engines.standby.either import Either
-from everkept.engines.standby.ends import OwnEnds, ProjectEnds
-from everkept.engines.standby.journal.acts import (
+from everkept.engines.standby.availability import (
+    EVERY,
+    PATIENCE,
+    SCHEDULE,
+    Acquaintance,
+    Pace,
+    Pause,
+    Reaching,
+)
+from everkept.engines.standby.failover import Either, always, expected
+from everkept.engines.standby.journal import Journal
+from everkept.engines.standby.journal_acts import (
     HISTORY,
     USER,
     Act,
@@ -36,13 +39,22 @@ from everkept.engines.standby.journal.acts import (
     SetNote,
     SwitchProject,
 )
-from everkept.engines.standby.journal.journal import Journal
-from everkept.engines.standby.reaching import EVERY, PATIENCE, SCHEDULE, Pace, Pause, Reaching
-from everkept.engines.standby.replay.bringing import bring_over
-from everkept.engines.standby.settling import always, expected
+from everkept.engines.standby.replay import bring_over
+from everkept.engines.standby.replica_follower import Follower
+from everkept.engines.standby.replica_origin import OWN, RecentActs, expect_the_same, without_own
 from everkept.engines.standby.store import StandbyStore
+from everkept.engines.standby.store_pair import Ends, OwnEnds, ProjectEnds
 from everkept.errors import Conflict, EverkeptError, NotFound, StoreBusy
 from everkept.values import replace
+
+TIME_TO_CLOSE = 0.4  # seconds for each half of it: who ends a program waits for one
+
+
+async def briefly(*endings: Awaitable[None]) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(TIME_TO_CLOSE):
+            await asyncio.gather(*endings, return_exceptions=True)
+
 
 A = TypeVar("A")
 T = TypeVar("T")

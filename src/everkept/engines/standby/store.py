@@ -20,10 +20,10 @@ from everkept.core.records import (
 )
 from everkept.core.store import RecordStore
 from everkept.core.stored import Purged
-from everkept.engines.standby.copy.sides import Ends
-from everkept.engines.standby.either import BROKEN, Either
-from everkept.engines.standby.journal.acts import Commit
-from everkept.engines.standby.replay.rebasing import rebased
+from everkept.engines.standby.failover import BROKEN, Either
+from everkept.engines.standby.journal_acts import Commit
+from everkept.engines.standby.rebase import rebased
+from everkept.engines.standby.store_pair import Ends
 from everkept.errors import Conflict, EverkeptError, StoreAway
 from everkept.values import replace
 

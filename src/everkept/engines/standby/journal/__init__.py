@@ -1,1 +1,0 @@
-"""Writes that wait on this machine, in their order."""

@@ -1,0 +1,358 @@
+"""The tables of the journal, as numbered migrations."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+from everkept.core.disk import sync_folder, usable
+from everkept.core.locks import WaitingLock
+from everkept.core.records import Batch, Delete, Insert, Link, Record, Ref, Restore, Step, Update
+from everkept.engines.sqlite.connections import (
+    BusyHandler,
+    check_version,
+    connect,
+    create,
+    fold,
+    transaction,
+    translated,
+    unlink_logs,
+)
+from everkept.engines.sqlite.database import Worker
+from everkept.engines.sqlite.schema import Schema
+from everkept.engines.sqlite.sql import Connection
+from everkept.engines.standby.journal_acts import Commit, decoded, encoded
+from everkept.errors import Conflict, StoreDamaged
+from everkept.values import replace
+
+# `reason` is NULL while an entry waits. `numbers` has what the commit of an entry is called in the
+# log of the local copy, until that log is the database's own, and in the log of the database, once
+# it was made there. `tally` spares counting.
+_JOURNAL_1 = """
+CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE entries(
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    act TEXT NOT NULL,
+    local_seq INTEGER,
+    undoes INTEGER,
+    reason TEXT,
+    aside_at INTEGER);
+CREATE INDEX entries_waiting ON entries(seq) WHERE reason IS NULL;
+CREATE INDEX entries_aside ON entries(seq) WHERE reason IS NOT NULL;
+CREATE INDEX entries_undoing ON entries(undoes) WHERE undoes IS NOT NULL;
+
+CREATE TABLE tally(waiting INTEGER NOT NULL, aside INTEGER NOT NULL, bytes INTEGER NOT NULL);
+INSERT INTO tally VALUES (0, 0, 0);
+CREATE TRIGGER entries_more AFTER INSERT ON entries BEGIN
+    UPDATE tally SET waiting = waiting + (new.reason IS NULL),
+        aside = aside + (new.reason IS NOT NULL), bytes = bytes + length(new.act);
+END;
+CREATE TRIGGER entries_less AFTER DELETE ON entries BEGIN
+    UPDATE tally SET waiting = waiting - (old.reason IS NULL),
+        aside = aside - (old.reason IS NOT NULL), bytes = bytes - length(old.act);
+END;
+CREATE TRIGGER entries_moved AFTER UPDATE OF reason ON entries BEGIN
+    UPDATE tally SET
+        waiting = waiting + (new.reason IS NULL) - (old.reason IS NULL),
+        aside = aside + (new.reason IS NOT NULL) - (old.reason IS NOT NULL);
+END;
+
+CREATE TABLE numbers(
+    entry INTEGER PRIMARY KEY,
+    store TEXT NOT NULL,
+    local_seq INTEGER,
+    seq INTEGER);
+CREATE INDEX numbers_local ON numbers(store, local_seq) WHERE local_seq IS NOT NULL;
+
+CREATE TABLE mappings(
+    topic TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY(topic, key)) WITHOUT ROWID;
+"""
+
+# Who wrote it: the name of an account; NULL: the owner.
+_JOURNAL_2 = "ALTER TABLE entries ADD COLUMN account TEXT;"
+
+# What accounts wrote is counted apart from what the owner did, and what is set aside apart from
+# what waits: none of them takes up the room of another.
+_JOURNAL_3 = """
+DROP TRIGGER entries_more;
+DROP TRIGGER entries_less;
+DROP TRIGGER entries_moved;
+DROP TABLE tally;
+CREATE TABLE tally(
+    of_accounts INTEGER NOT NULL,
+    aside INTEGER NOT NULL,
+    entries INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    PRIMARY KEY(of_accounts, aside)) WITHOUT ROWID;
+INSERT INTO tally VALUES (0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 0, 0), (1, 1, 0, 0);
+UPDATE tally SET (entries, bytes) = (
+    SELECT count(*), coalesce(sum(length(act)), 0) FROM entries
+    WHERE (account IS NOT NULL) = of_accounts AND (reason IS NOT NULL) = tally.aside);
+CREATE TRIGGER entries_more AFTER INSERT ON entries BEGIN
+    UPDATE tally SET entries = entries + 1, bytes = bytes + length(new.act)
+    WHERE of_accounts = (new.account IS NOT NULL) AND aside = (new.reason IS NOT NULL);
+END;
+CREATE TRIGGER entries_less AFTER DELETE ON entries BEGIN
+    UPDATE tally SET entries = entries - 1, bytes = bytes - length(old.act)
+    WHERE of_accounts = (old.account IS NOT NULL) AND aside = (old.reason IS NOT NULL);
+END;
+CREATE TRIGGER entries_moved AFTER UPDATE OF reason ON entries BEGIN
+    UPDATE tally SET entries = entries - 1, bytes = bytes - length(old.act)
+    WHERE of_accounts = (old.account IS NOT NULL) AND aside = (old.reason IS NOT NULL);
+    UPDATE tally SET entries = entries + 1, bytes = bytes + length(new.act)
+    WHERE of_accounts = (new.account IS NOT NULL) AND aside = (new.reason IS NOT NULL);
+END;
+"""
+
+# The id of the account, as the server knew it that took the write: a name may become another's.
+_JOURNAL_4 = "ALTER TABLE entries ADD COLUMN account_id TEXT NOT NULL DEFAULT '';"
+
+JOURNAL = Schema(
+    "journal",
+    0x45564B4A,  # "EVKJ"
+    (_JOURNAL_1, _JOURNAL_2, _JOURNAL_3, _JOURNAL_4),
+    "It was not touched. Look whether another program has written it, and move it away.",
+)
+
+
+log = logging.getLogger(__name__)
+
+_TITLE = "The journal of what waits for the database"
+_GLANCE = 0.05  # seconds that a glance waits for another process
+_FOLD = 1.0  # seconds that readers have to end
+
+T = TypeVar("T")
+
+
+class _Replaced(Exception):
+    """Another process has moved the file away since it was opened here."""
+
+
+class JournalFile:
+    """One thread and one connection, and another one for glances from the event loop."""
+
+    def __init__(self, path: Path) -> None:
+        self._first = path
+        self._founding = WaitingLock(path.with_suffix(".founding"), "The making of the journal")
+        self._worker = Worker(f"journal {path.name}", self._open)
+        self._inode: int | None = None  # of what the worker has open
+        self._is_suspect = False
+        self._glass: tuple[Connection, int] | None = None  # with the inode of what it has open
+
+    @property
+    def _path(self) -> Path:
+        """Of the last one: a damaged file that could not be moved away has a successor."""
+        path = self._first
+        while (successor := self._successor_of(path)).exists():
+            path = successor
+        return path
+
+    def _successor_of(self, path: Path) -> Path:
+        number = 1 if path == self._first else int(path.stem.rpartition("-")[2])
+        return path.with_name(f"{self._first.stem}-{number + 1}{path.suffix}")
+
+    async def read(self, question: Callable[[Connection], T]) -> T:
+        """Asks once more where the file was damaged, or replaced by another process."""
+
+        def ask(db: Connection) -> T:
+            with translated(self._path, JOURNAL, title=_TITLE, connection=db):
+                self._expect_in_place()
+                return question(db)
+
+        try:
+            return await self._worker.run(ask)
+        except StoreDamaged:
+            self._is_suspect = True
+        except (_Replaced, Conflict):
+            pass
+        await self.close()
+        return await self._worker.run(ask)
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """In one transaction, which is on the disk when this returns."""
+
+        def commit(db: Connection) -> T:
+            with transaction(db):
+                check_version(db, self._path, JOURNAL, _TITLE)
+                return work(db)
+
+        return await self.read(commit)
+
+    async def fold(self) -> bool:
+        """Empties the log beside the file; False if a reader needs it still."""
+        return await asyncio.to_thread(fold, self._path, JOURNAL, _FOLD, title=_TITLE)
+
+    def glance(self, question: Callable[[Connection], T]) -> T | None:
+        """For what takes microseconds, without a thread; None where there is no file."""
+        inode = _inode_of(self._path)
+        if self._glass is None or self._glass[1] != inode:
+            self.put_glass_away()
+            if inode is None:
+                return None
+            busy = BusyHandler(_GLANCE)
+            self._glass = connect(self._path, JOURNAL, busy=busy, title=_TITLE), inode
+        with translated(self._path, JOURNAL, title=_TITLE):
+            return question(self._glass[0])
+
+    def put_glass_away(self) -> None:
+        glass, self._glass = self._glass, None
+        if glass is not None:
+            glass[0].close()
+
+    async def close(self) -> None:
+        self.put_glass_away()
+        await self._worker.close()
+
+    def _expect_in_place(self) -> None:
+        if _inode_of(self._path) != self._inode:
+            raise _Replaced
+
+    def _open(self, busy: BusyHandler) -> Connection:
+        if self._is_suspect:
+            self._move_if_damaged()
+        try:
+            connection = self._connected(busy)
+        except StoreDamaged:
+            self._move_if_damaged()
+            connection = self._connected(busy)
+        # Without it macOS leaves it to the disk when something is really there.
+        connection.execute("PRAGMA fullfsync=ON").fetchall()
+        return connection
+
+    def _connected(self, busy: BusyHandler) -> Connection:
+        path = self._path
+        with usable(path):
+            if not path.exists():
+                with self._founding.held():
+                    _make(path)
+            self._inode = _inode_of(path)
+        return connect(path, JOURNAL, synchronous="full", busy=busy, title=_TITLE)
+
+    def _move_if_damaged(self) -> None:
+        """Somebody else may have done so already."""
+        with self._founding.held(), usable(self._first):
+            path = self._path
+            if not path.exists() or self._is_sound():
+                self._is_suspect = False
+                return
+            try:
+                left = _moved(path)
+            except PermissionError:
+                # Windows moves no file that another process has open. That one will look for the
+                # successor as soon as it uses the journal.
+                left = path
+                _make(self._successor_of(path))
+            self._is_suspect = False
+        log.error(
+            "the journal %s is damaged: it is left as %s, and what waited in it is not written "
+            "to the database; a new one is begun",
+            path,
+            left.name,
+        )
+
+    def _is_sound(self) -> bool:
+        try:
+            with (
+                translated(self._path, JOURNAL, title=_TITLE),
+                closing(connect(self._path, JOURNAL, title=_TITLE)) as db,
+            ):
+                return db.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
+        except StoreDamaged:
+            return False
+
+
+def _make(path: Path) -> None:
+    if path.exists():
+        return
+    # Under another name first, so that nobody opens a half-made one.
+    draft = path.with_name(f"{path.stem}.{uuid4().hex}.new")
+    try:
+        create(draft, JOURNAL)
+        # The log of a file that was moved away would be taken for the new one's.
+        unlink_logs(path)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+        unlink_logs(draft)
+    sync_folder(path.parent)
+
+
+def _moved(path: Path) -> Path:
+    aside = path.with_name(f"{path.stem}.damaged-{uuid4().hex[:8]}.db")
+    # The file itself comes last: without its log it is still a damaged one.
+    for suffix in ("-wal", "-shm", ""):
+        beside = path.with_name(path.name + suffix)
+        if beside.exists():
+            beside.rename(aside.with_name(aside.name + suffix))
+    return aside
+
+
+def _inode_of(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+_REMOVED = "Part of it was removed for good."
+
+
+class Doomed:
+    """Things to be forgotten; with `belongings` also children and links, as they come up."""
+
+    def __init__(self, refs: Iterable[Ref], *, belongings: bool) -> None:
+        self._refs = set(refs)
+        self._belongings = belongings
+
+    def without(self, batch: Batch) -> Batch:
+        return replace(batch, steps=tuple(step for step in batch.steps if not self._has(step)))
+
+    def _has(self, step: Step) -> bool:
+        match step:
+            case Insert(Record() as record):
+                return self._takes(record.ref, (record.parent,))
+            case Insert(Link() as link):
+                return self._takes(link.ref, (link.source, link.target))
+            case Update():
+                return Ref("record", step.id) in self._refs
+            case Delete(ref) | Restore(ref):
+                return ref in self._refs
+            case _:
+                raise TypeError(step)
+
+    def _takes(self, ref: Ref, owners: Iterable[str | None]) -> bool:
+        if self._belongings and any(Ref("record", each) in self._refs for each in owners if each):
+            self._refs.add(ref)
+        return ref in self._refs
+
+
+def forget(db: Connection, stores: Collection[str], doomed: Doomed) -> int:
+    """Gives how many entries had something of it. One of which nothing is left goes as a whole."""
+    rows = db.execute(
+        "SELECT seq, act, local_seq, undoes, reason, aside_at, account, account_id FROM entries"
+    ).fetchall()
+    changed = 0
+    for seq, text, local_seq, undoes, reason, *rest in sorted(rows):
+        act = decoded(text)
+        if not isinstance(act, Commit) or act.store not in stores:
+            continue
+        left = doomed.without(act.batch)
+        if left.steps == act.batch.steps:
+            continue
+        changed += 1
+        db.execute("DELETE FROM entries WHERE seq = ?", (seq,))
+        if left.steps:
+            why = reason and _REMOVED  # the reason may name what is to be forgotten
+            db.execute(
+                "INSERT INTO entries"
+                "(seq, act, local_seq, undoes, reason, aside_at, account, account_id) "
+                "VALUES (?,?,?,?,?,?,?,?)",
+                (seq, encoded(Commit(act.store, left)), local_seq, undoes, why, *rest),
+            )
+    return changed

@@ -1,0 +1,284 @@
+"""What is in a store, as planning asks for it, read for a whole batch in a few questions."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from everkept.core.ports import RecordStore
+from everkept.core.records import (
+    Batch,
+    Delete,
+    Insert,
+    Link,
+    Record,
+    Ref,
+    Restore,
+    Step,
+    Update,
+    Where,
+)
+from everkept.engines.planning import Planner
+from everkept.errors import Conflict
+from everkept.values import replace
+
+_Name = tuple[str, str]  # kind and name_key
+
+
+class StoreView:
+    """Implements planning's View. What was read once is not read again."""
+
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self._records: dict[str, Record | None] = {}
+        self._links: dict[str, Link | None] = {}
+        self._named: dict[_Name, list[Record]] = {}
+        self._outgoing: dict[str, list[Link]] = {}
+
+    async def read_ahead(self, steps: Sequence[Step]) -> None:
+        """What a batch mentions."""
+        refs = [ref for step in steps for ref in _mentioned(step)]
+        await self._read_records(ref.id for ref in refs if ref.subject == "record")
+        await self._read_links(ref.id for ref in refs if ref.subject == "link")
+        # What is restored or moved brings its own with it.
+        records = [record for record in self._records.values() if record]
+        links = [link for link in self._links.values() if link]
+        await self._read_records(end for link in links for end in (link.source, link.target))
+        await self._read_records(record.parent for record in records if record.parent)
+        inserted = [step.item for step in steps if isinstance(step, Insert)]
+        links += [item for item in inserted if isinstance(item, Link)]
+        await self._read_outgoing({link.source for link in links})
+        records += [item for item in inserted if isinstance(item, Record)]
+        names = {(each.kind, each.name_key) for each in records if each.name_key is not None}
+        updated = [step for step in steps if isinstance(step, Update)]
+        for step in updated:
+            record, name_key = self._records.get(step.id), step.values.get("name_key")
+            if record and name_key is not None:
+                names.add((record.kind, name_key))
+        await self._read_names(names)
+
+    async def record(self, record_id: str) -> Record | None:
+        await self._read_records([record_id])
+        return self._records[record_id]
+
+    async def link(self, link_id: str) -> Link | None:
+        await self._read_links([link_id])
+        return self._links[link_id]
+
+    async def children(self, record_ids: Sequence[str]) -> Sequence[Record]:
+        return await self._store.scan(Where(parents=tuple(record_ids), deleted=None))
+
+    async def links_at(self, record_id: str) -> Sequence[Link]:
+        return await self._store.links([record_id])
+
+    async def namesakes(self, record: Record) -> Sequence[Record]:
+        if record.name_key is None:
+            return []
+        name = record.kind, record.name_key
+        await self._read_names([name])
+        place = record.variant, record.parent
+        return [each for each in self._named[name] if (each.variant, each.parent) == place]
+
+    async def doubles(self, link: Link) -> Sequence[Link]:
+        await self._read_outgoing([link.source])
+        edge = link.verb, link.target
+        return [each for each in self._outgoing[link.source] if (each.verb, each.target) == edge]
+
+    async def _read_records(self, ids: Iterable[str]) -> None:
+        if new := [each for each in dict.fromkeys(ids) if each not in self._records]:
+            self._records |= dict.fromkeys(new)
+            self._records |= {r.id: r for r in await self._store.get(new, include_deleted=True)}
+
+    async def _read_links(self, ids: Iterable[str]) -> None:
+        if new := [each for each in dict.fromkeys(ids) if each not in self._links]:
+            self._links |= dict.fromkeys(new)
+            found = await self._store.get_links(new, include_deleted=True)
+            self._links |= {link.id: link for link in found}
+
+    async def _read_names(self, names: Iterable[_Name]) -> None:
+        keys: defaultdict[str, list[str]] = defaultdict(list)
+        for kind, name_key in names:
+            if (kind, name_key) not in self._named:
+                self._named[kind, name_key] = []
+                keys[kind].append(name_key)
+        for kind, wanted in keys.items():
+            found = await self._store.scan(Where(kinds=(kind,), name_keys=tuple(wanted)))
+            for record in found:
+                self._named[kind, record.name_key or ""].append(record)
+
+    async def _read_outgoing(self, sources: Iterable[str]) -> None:
+        new = [each for each in dict.fromkeys(sources) if each not in self._outgoing]
+        if new:
+            self._outgoing |= {source: [] for source in new}
+            for link in await self._store.links(new, direction="out"):
+                self._outgoing[link.source].append(link)
+
+
+def _mentioned(step: Step) -> list[Ref]:
+    match step:
+        case Insert(Record() as record):
+            parent = [Ref("record", record.parent)] if record.parent else []
+            return [record.ref, *parent]
+        case Insert(Link() as link):
+            return [link.ref, Ref("record", link.source), Ref("record", link.target)]
+        case Update():
+            return [Ref("record", step.id)]
+        case Delete(ref) | Restore(ref):
+            return [ref]
+        case _:
+            raise TypeError(step)
+
+
+_FEW = 8  # characters of an id that tell it from most others
+
+
+class _DoesNotFit(Exception):
+    """What a step builds on is gone."""
+
+
+async def rebased(batch: Batch, store: RecordStore) -> Batch | None:
+    """The same batch for the store as it is, perhaps with no step left.
+
+    None where it cannot be made to fit: what it changes, or what a record or link of it belongs
+    to, is gone.
+    """
+    view = StoreView(store)
+    await view.read_ahead(batch.steps)
+    rebase = _Rebase(batch, view)
+    try:
+        steps = [fitting for step in batch.steps for fitting in await rebase.fitting(step)]
+    except _DoesNotFit:
+        return None
+    return replace(batch, steps=tuple(steps), revision=None)
+
+
+class _Rebase:
+    """One batch, with what its steps so far have made of what is stored."""
+
+    def __init__(self, batch: Batch, view: StoreView) -> None:
+        self._view = view
+        self._planner = Planner(batch, view)
+        self._named: dict[str, None] = {}  # records that may have got a name in the batch
+        self._doubled: set[str] = set()  # links that are there under another id
+
+    async def fitting(self, step: Step) -> Sequence[Step]:
+        """What does there what the step was to do: nothing where it is so already."""
+        match step:
+            case Insert(Record() as record):
+                return await self._insert(record)
+            case Insert(Link() as link):
+                return await self._insert_link(link)
+            case Update():
+                return await self._update(step)
+            case Delete(ref):
+                thing = await self._thing(ref)
+                is_there = thing is not None and thing.deleted_at is None
+                return [await self._first(step)] if is_there else []
+            case Restore(ref):
+                return await self._restore(ref)
+            case _:
+                raise TypeError(step)
+
+    async def _insert(self, record: Record) -> Sequence[Step]:
+        if await self._planner.record(record.id):
+            return []
+        if record.parent is not None:
+            await self._live(record.parent)
+        self._named[record.id] = None
+        others = _other_variants(record.variant, record.id)
+        renamed = (Insert(replace(record, variant=each)) for each in others)
+        return [await self._first(Insert(record), *renamed)]
+
+    async def _insert_link(self, link: Link) -> Sequence[Step]:
+        there = await self._planner.link(link.id)
+        return [] if there else await self._unless_doubled(Insert(link), link)
+
+    async def _update(self, step: Update) -> Sequence[Step]:
+        record = await self._live(step.id)
+        self._named[record.id] = None
+        fresh = replace(step, version=record.version)
+        others = _other_variants(step.values.get("variant", record.variant), record.id)
+        renamed = (replace(fresh, values={**step.values, "variant": each}) for each in others)
+        return [await self._first(fresh, *renamed)]
+
+    async def _restore(self, ref: Ref) -> Sequence[Step]:
+        thing = await self._thing(ref)
+        if ref.id in self._doubled or (thing and thing.deleted_at is None):
+            return []
+        if thing is None:
+            raise _DoesNotFit
+        if isinstance(thing, Link):
+            return await self._unless_doubled(Restore(ref), thing)
+        if thing.parent is not None:
+            await self._live(thing.parent)
+        self._named[thing.id] = None
+        if await self._fits(Restore(ref)):
+            return [Restore(ref)]
+        return await self._restore_beside(thing)
+
+    async def _restore_beside(self, record: Record) -> Sequence[Step]:
+        """What is deleted cannot be renamed: whoever has its name gives way for a moment."""
+        holder = await self._holder(record)
+        away = await self._renamed(holder.id, _other_variants(holder.variant, holder.id))
+        back = await self._first(Restore(record.ref))
+        beside = await self._renamed(record.id, _other_variants(record.variant, record.id))
+        return [away, back, beside, await self._renamed(holder.id, (holder.variant,))]
+
+    async def _renamed(self, record_id: str, variants: Sequence[str]) -> Step:
+        record = await self._live(record_id)
+        at, version = record.updated_at, record.version
+        return await self._first(
+            *(Update(record_id, {"variant": each}, version, at) for each in variants)
+        )
+
+    async def _holder(self, wanted: Record) -> Record:
+        there = (record.id for record in await self._view.namesakes(wanted))
+        for record_id in (*there, *self._named):
+            record = await self._planner.record(record_id)
+            if record and record.deleted_at is None and _stand_for_the_same(record, wanted):
+                return record
+        raise _DoesNotFit
+
+    async def _unless_doubled(self, step: Step, link: Link) -> Sequence[Step]:
+        await self._live(link.source)
+        await self._live(link.target)
+        if await self._fits(step):
+            return [step]
+        self._doubled.add(link.id)
+        return []
+
+    async def _first(self, *steps: Step) -> Step:
+        for step in steps:
+            if await self._fits(step):
+                return step
+        raise _DoesNotFit
+
+    async def _fits(self, step: Step) -> bool:
+        try:
+            await self._planner.apply(step)
+        except Conflict:
+            return False
+        return True
+
+    async def _live(self, record_id: str) -> Record:
+        record = await self._planner.record(record_id)
+        if record is None or record.deleted_at is not None:
+            raise _DoesNotFit
+        return record
+
+    async def _thing(self, ref: Ref) -> Record | Link | None:
+        if ref.subject == "record":
+            return await self._planner.record(ref.id)
+        return await self._planner.link(ref.id)
+
+
+def _other_variants(variant: str, record_id: str) -> tuple[str, ...]:
+    """That nothing but this record has, the shortest first."""
+    return f"{variant}~{record_id[:_FEW]}", f"{variant}~{record_id}"
+
+
+def _stand_for_the_same(one: Record, other: Record) -> bool:
+    return (one.kind, one.name_key, one.variant, one.parent) == (
+        other.kind,
+        other.name_key,
+        other.variant,
+        other.parent,
+    )

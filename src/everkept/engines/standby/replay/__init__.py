@@ -1,1 +1,0 @@
-"""What waited, made in the database once that is back."""

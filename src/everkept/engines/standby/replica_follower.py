@@ -1,0 +1,322 @@
+"""Keeping the local copy near the database while that is there, in the background."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Container, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from everkept.core.ports import Library
+from everkept.core.times import Clock
+from everkept.engines.standby.availability import Pause, first_of
+from everkept.engines.standby.failover import BROKEN, Disturbed, Either
+from everkept.engines.standby.journal import Journal
+from everkept.engines.standby.replica import Bookmark, Copying, HasLost, copy_vectors
+from everkept.engines.standby.replica_origin import (
+    KEPT,
+    LINEAGE,
+    OWN,
+    RecentActs,
+    is_another,
+    keep_aside,
+    named,
+    names_in,
+)
+from everkept.engines.standby.store_pair import Ends
+from everkept.errors import (
+    EverkeptError,
+    NotFound,
+    ProjectArchived,
+    QueryTimeout,
+    StoreAway,
+    StoreBusy,
+)
+from everkept.values import replace
+
+SOON = 0.6  # seconds in which what is stored one after the other is waited for
+ALL_EVERY = 10  # looks, of which one goes over everything
+LIBRARY_EVERY = 5.0  # seconds between looks at projects and notes while others change something
+UNUSED = 50  # stores that nobody uses here, looked at each such time: all have their turn
+LEVEL_AT = OWN + "at"  # the note of when the copy was last level with the database
+LIBRARY_AT = OWN + "library_at"  # the note of when it was last told of tokens, notes and projects
+NOTED_EVERY = 60 * 1_000_000  # microseconds
+LIBRARY = ""  # the name of what belongs to no store
+
+log = logging.getLogger(__name__)
+
+
+class Follower:
+    """Looks at what is in use now and then, and at what was just written soon.
+
+    `in_use` are the stores that somebody has asked for, `everything` all that should have a copy.
+    """
+
+    def __init__(
+        self,
+        primary: Library,
+        replica: Library,
+        either: Either,
+        journal: Journal,
+        acts: RecentActs,
+        *,
+        in_use: Callable[[], Sequence[Ends]],
+        everything: Callable[[], Awaitable[Sequence[Ends]]],
+        clock: Clock,
+        pause: Pause,
+        every: float,
+    ) -> None:
+        self.level_at: int | None = None  # when the copy was last level with what was looked at
+        self.library_at: int | None = None  # when it was last told of tokens, notes and projects
+        self._noted: dict[str, int] = {}  # when these were last put down
+        self._told: set[type[Exception]] = set()
+        self._is_recalled = False
+        self._hears = False  # of what others change, where the database tells
+        self._is_told = False  # that somebody has changed something
+        # When these were last looked at, by the loop's clock.
+        self._library_seen = self._all_at = 0.0
+        self.kept = ""  # where the copy of a database is that has lost something since
+        self._clock = clock
+        self._primary = primary
+        self._replica = replica
+        self._either = either
+        self._journal = journal
+        self._acts = acts
+        self._in_use = in_use
+        self._everything = everything
+        self._pause = pause
+        self._every = every  # seconds between two looks at the stores in use
+        self._woken: set[str] = set()
+        self._wakes = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._wants_all = True
+        self._meaning: tuple[str, tuple[str, ...]] | None = None
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._turns: dict[str, int] = {}  # when each store had its last one, by counting
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """The first look is at everything, soon."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="following")
+
+    def wake(self, name: str = LIBRARY, *, at_once: bool = False) -> None:
+        self._woken.add(name)
+        self._wakes.set()
+        if at_once:
+            self._hurry.set()
+
+    def wake_all(self) -> None:
+        self._wants_all = True
+        self._wakes.set()
+
+    def learn(self, model: str, kinds: Sequence[str]) -> None:
+        if self._meaning != (model, tuple(kinds)):
+            self._meaning = (model, tuple(kinds))
+            self._seen.clear()
+
+    async def recall(self) -> bool:
+        """What is known of the copy from before; says whether there is one."""
+        if self._is_recalled:
+            return True
+        try:
+            own = await self._replica.notes(OWN)
+        except EverkeptError:
+            return False
+        self.level_at = self.level_at or int(own.get(LEVEL_AT) or 0) or None
+        self.library_at = self.library_at or int(own.get(LIBRARY_AT) or 0) or None
+        if (kept := own.get(KEPT)) and await asyncio.to_thread(Path(kept).exists):
+            self.kept = kept
+        self._is_recalled = bool(own)
+        return self._is_recalled
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        looks = 0
+        while True:
+            await first_of(self._pause(SOON), self._hurry.wait())
+            self._wakes.clear()
+            self._hurry.clear()
+            try:
+                await self._look()
+            except Exception:
+                log.exception("the local copy could not be brought up to date")
+            # What was heard and not looked at yet is not left until the next look out of calm.
+            soon = min(LIBRARY_EVERY, self._every) if self._is_told else self._every
+            await first_of(self._wakes.wait(), self._pause(soon))
+            # Where others never cease to change something there is no look out of calm.
+            is_calm, since = not self._wakes.is_set(), _now() - self._all_at
+            looks += is_calm
+            if looks == ALL_EVERY or (not is_calm and since >= ALL_EVERY * self._every):
+                looks, self._wants_all = 0, True
+
+    def _hear(self) -> None:
+        self._is_told = True
+        self._wakes.set()
+
+    async def _look(self) -> None:
+        self._either.look()
+        await self.recall()
+        if not self._either.reaching.is_connected:
+            return
+        try:
+            if not self._hears:
+                await self._primary.on_change(self._hear)
+                self._hears = True
+            await self.follow()
+        except StoreAway as error:
+            self._either.reaching.lost(error)
+        except (EverkeptError, Disturbed) as error:
+            self._tell("everything", error)
+
+    async def follow(self) -> None:
+        """What was woken; the rest of what is in use, or of everything, where that is due."""
+        woken, wants_all = self._woken, self._wants_all
+        self._woken, self._wants_all = set(), False
+        if wants_all:
+            self._all_at = _now()
+        is_told = self._is_told and _now() - self._library_seen >= LIBRARY_EVERY
+        try:
+            if wants_all or is_told or LIBRARY in woken:
+                await self._follow_library()
+            due = sorted(self._in_use(), key=lambda ends: ends.name not in woken)
+            if wants_all or is_told:
+                due += await self._unused(
+                    {ends.name for ends in due}, None if wants_all else UNUSED
+                )
+            followed = [await self._has_followed(ends) for ends in due]
+            if all(followed):
+                await self._note_level()
+        except BaseException:
+            self._woken |= woken
+            self._wants_all = self._wants_all or wants_all
+            self._is_told = self._is_told or is_told
+            raise
+
+    async def _unused(self, used: Container[str], most: int | None) -> list[Ends]:
+        """What others may use: first what was looked at never, or longest ago."""
+        every = [ends for ends in await self._everything() if ends.name not in used]
+        self._turns = {ends.name: self._turns.get(ends.name, 0) for ends in every}
+        chosen = sorted(every, key=lambda ends: self._turns[ends.name])[:most]
+        last = max(self._turns.values(), default=0)
+        self._turns.update((ends.name, last + 1) for ends in chosen)
+        return chosen
+
+    async def _follow_library(self) -> None:
+        self._is_told, self._library_seen = False, _now()
+        done, at = self._acts.count, self._clock()
+        holdings = await named(self._primary, await self._replica.notes(OWN))
+        async with self._either.undisturbed():
+            own = await self._replica.holdings()
+            has_lost_name = bool(names_in(own.notes)) and not names_in(holdings.notes)
+            if is_another(holdings, own):
+                await self._keep_copy()
+                own = await self._replica.holdings()
+            marks = {key: own.notes[key] for key in own.notes if _is_mark(key)}
+            wanted = replace(holdings, notes={**holdings.notes, **marks})
+            if own != wanted:
+                await self._replica.take_over(wanted)
+            await self._put_down(LIBRARY_AT, at)
+        self.library_at = at
+        self._acts.followed(done)
+        if has_lost_name:
+            self.wake()  # it gets another one
+
+    async def _keep_copy(self) -> None:
+        """While nobody changes it. From then on it begins anew."""
+        for ends in self._in_use():
+            with suppress(EverkeptError):
+                await ends.recent.bring_to(await ends.at_hand())
+        folder = Path(self._replica.condition.place)
+        place = await asyncio.to_thread(keep_aside, folder, self._clock())
+        for key in await self._replica.notes(OWN):
+            await self._replica.set_note(key, None)
+        await self._replica.set_note(KEPT, str(place))
+        self.kept, self.level_at, self.library_at = str(place), None, None
+        self._noted.clear()
+        self._seen.clear()
+        self.wake_all()
+        log.warning(
+            "The database does not have any more what was last seen of it: it is empty, or an "
+            "older state was put back. What the copy on this machine had is kept in %s.",
+            place,
+        )
+
+    async def _has_followed(self, ends: Ends) -> bool:
+        """One that cannot be followed keeps no other from being so."""
+        try:
+            await self._follow_store(ends)
+        except StoreAway:
+            raise
+        except (NotFound, ProjectArchived) as error:
+            log.debug("%s is not there any more: %r", ends.name, error)
+        except (EverkeptError, Disturbed) as error:
+            self._tell(ends.name, error)
+            return False
+        return True
+
+    def _tell(self, what: str, error: Exception) -> None:
+        """Once of each kind of trouble that does not pass by itself."""
+        is_lasting = isinstance(error, BROKEN) and not isinstance(error, (StoreBusy, QueryTimeout))
+        if is_lasting and type(error) not in self._told:
+            self._told.add(type(error))
+            log.warning("The copy of %s on this machine cannot be kept up: %s", what, error)
+        else:
+            log.debug("the copy of %s is brought up to date later: %r", what, error)
+
+    async def _note_level(self) -> None:
+        self._told.clear()
+        self.level_at = at = self._clock()
+        if self._is_due(LEVEL_AT, at):
+            async with self._either.undisturbed():
+                await self._put_down(LEVEL_AT, at)
+
+    def _is_due(self, key: str, at: int) -> bool:
+        return at - self._noted.get(key, 0) > NOTED_EVERY
+
+    async def _put_down(self, key: str, at: int) -> None:
+        """For who uses the copy later. Only while nobody else changes it."""
+        if self._is_due(key, at):
+            await self._replica.set_note(key, str(at))
+            self._noted[key] = at
+
+    async def _follow_store(self, ends: Ends) -> None:
+        there, here = await ends.there(), await ends.here()
+        stamp = await there.stamp()
+        bookmark = self._bookmark(ends.name)
+        copying = Copying(there, here, bookmark, self._either.undisturbed)
+        is_as_seen = self._seen.get(ends.name) == stamp
+        if is_as_seen and await copying.is_level(stamp[0]):
+            ends.recent.followed(stamp[0])
+            return
+        try:
+            ends.recent.followed(await copying.catch_up())
+        except HasLost as error:
+            async with self._either.undisturbed():
+                if await bookmark.mark() == error.mark:  # else another process has seen to it
+                    await self._keep_copy()
+            raise Disturbed from error
+        if meaning := self._meaning:
+            await copy_vectors(there, here, *meaning, self._either.undisturbed)
+        if meaning == self._meaning:
+            self._seen[ends.name] = stamp
+
+    def _bookmark(self, name: str) -> Bookmark:
+        key = OWN + name
+        return Bookmark(
+            lambda: self._replica.note(key),
+            lambda text: self._replica.set_note(key, text),
+            lambda: self._journal.forget_numbers(name),
+        )
+
+
+def _is_mark(key: str) -> bool:
+    """Of a note that the copy has of itself, and the database knows nothing of."""
+    return key.startswith(OWN) and not key.startswith(LINEAGE)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

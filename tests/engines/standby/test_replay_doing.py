@@ -1,0 +1,214 @@
+from typing import Any
+
+import pytest
+
+from everkept.core.ports import Library, Token
+from everkept.core.records import Batch, Change, Update, Where
+from everkept.engines.memory.library import MemoryLibrary
+from everkept.engines.memory.store import MemoryStore
+from everkept.engines.standby.journal import Counts, Journal
+from everkept.engines.standby.journal_acts import (
+    HISTORY,
+    USER,
+    Act,
+    AddToken,
+    ArchiveProject,
+    AssignWorkspace,
+    Commit,
+    CreateProject,
+    RemoveToken,
+    RestoreProject,
+    SetNote,
+    SwitchProject,
+    store_of,
+)
+from everkept.engines.standby.replay import Replayed
+from everkept.values import replace
+from journal_replay import ATLAS, replayed
+from records import DAY_ONE, batch, entity, note
+
+
+async def names_in(library: Library, name: str) -> list[str]:
+    _, store = await library.open(name)
+    return [record.id for record in await store.scan(Where())]
+
+
+async def test_commits_go_where_they_belong_in_their_order(
+    journal: Journal, library: Library
+) -> None:
+    done = await replayed(
+        journal,
+        library,
+        CreateProject(ATLAS),
+        Commit(store_of(ATLAS.id), batch(entity("Ada"))),
+        Commit(store_of(ATLAS.id), batch(note("Ada", "counts"))),
+        Commit(USER, batch(entity("mine"))),
+        Commit(HISTORY, batch(entity("past"))),
+    )
+    assert (done, journal.counts()) == (Replayed(5, 0), Counts(0, 0))
+    assert await names_in(library, "atlas") == ["Ada", "counts"]
+    assert [each.id for each in await (await library.user()).scan(Where())] == ["mine"]
+    assert [each.id for each in await (await library.history()).scan(Where())] == ["past"]
+    [made] = await library.projects()
+    assert made == ATLAS
+
+
+async def test_a_guard_on_the_revision_holds_nobody_up(journal: Journal, library: Library) -> None:
+    user = await library.user()
+    await user.commit(batch(entity("theirs")))
+    done = await replayed(journal, library, Commit(USER, batch(entity("ours"), revision=0)))
+    assert done == Replayed(1, 0)
+
+
+async def test_a_batch_that_no_longer_fits_is_made_to_fit(
+    journal: Journal, library: Library
+) -> None:
+    user = await library.user()
+    await user.commit(batch(entity("Ada")))
+    await user.commit(batch(Update("Ada", {"text": "theirs"}, 1)))
+    done = await replayed(journal, library, Commit(USER, batch(Update("Ada", {"text": "o"}, 1))))
+    [ada] = await user.get(["Ada"])
+    assert (done, ada.text) == (Replayed(1, 0), "o")
+
+
+async def test_a_batch_of_which_all_is_there_already_is_done(
+    journal: Journal, library: Library
+) -> None:
+    user = await library.user()
+    await user.commit(batch(entity("Ada")))
+    before = await user.revision()
+    assert await replayed(journal, library, Commit(USER, batch(entity("Ada")))) == Replayed(1, 0)
+    assert await user.revision() == before
+
+
+async def test_a_commit_that_happened_before_its_answer_was_lost_is_not_made_again(
+    journal: Journal, library: Library
+) -> None:
+    user = await library.user()
+    await user.commit(batch(entity("Ada")))
+    once = batch(Update("Ada", {"text": "ours"}, 1), key="one")
+    await user.commit(once)
+    await user.commit(batch(Update("Ada", {"text": "since then"}, 2)))
+    await replayed(journal, library, Commit(USER, once))
+    assert [each.text for each in await user.get(["Ada"])] == ["since then"]
+
+
+class Overtaken(MemoryStore):
+    """Somebody else is quicker, three times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._versions = iter((1, 2, 3))
+
+    async def commit(self, batch: Batch) -> Change:
+        if batch.key and (version := next(self._versions, None)):
+            text = f"theirs {version}"
+            await super().commit(Batch((Update("Ada", {"text": text}, version),), DAY_ONE, "test"))
+        return await super().commit(batch)
+
+
+async def test_a_store_that_others_write_to_is_tried_more_than_once(journal: Journal) -> None:
+    store = Overtaken()
+    await store.commit(batch(entity("Ada")))
+
+    class Busy(MemoryLibrary):
+        async def user(self) -> MemoryStore:
+            return store
+
+    planned = batch(Update("Ada", {"text": "ours"}, 1))
+    assert await replayed(journal, Busy(), Commit(USER, planned)) == Replayed(1, 0)
+    assert [each.text for each in await store.get(["Ada"])] == ["ours"]
+
+
+async def test_a_project_whose_name_is_taken_becomes_the_one_that_has_it(
+    journal: Journal, library: Library
+) -> None:
+    theirs = await library.create("atlas", "")
+    await replayed(journal, library, CreateProject(ATLAS))
+    await journal.close()  # as after a new start
+    done = await replayed(
+        journal,
+        library,
+        Commit(store_of(ATLAS.id), batch(entity("Ada"))),
+        AssignWorkspace("/folder", ATLAS.id),
+        SwitchProject(ATLAS.id, "atlas", off=True, at=DAY_ONE),
+    )
+    assert done == Replayed(3, 0)
+    assert await names_in(library, "atlas") == ["Ada"]
+    assert await library.workspaces_of(theirs) == ["/folder"]
+    assert (await library.project("atlas")).is_off
+
+
+TOKEN = Token("t1", "laptop", DAY_ONE)
+
+
+@pytest.mark.parametrize(
+    ("acts", "seen"),
+    [
+        ([CreateProject(ATLAS)], "active"),
+        ([CreateProject(ATLAS), ArchiveProject(ATLAS.id, "atlas")], "archived"),
+        (
+            [
+                CreateProject(ATLAS),
+                ArchiveProject(ATLAS.id, "atlas"),
+                RestoreProject(ATLAS.id, "atlas"),
+            ],
+            "active",
+        ),
+        ([CreateProject(ATLAS), SwitchProject(ATLAS.id, "atlas", off=True, at=DAY_ONE)], "active"),
+        ([CreateProject(ATLAS), AssignWorkspace("/folder", ATLAS.id)], "active"),
+        ([SetNote("k", "v"), AddToken(TOKEN, "hash")], None),
+        ([AddToken(TOKEN, "hash"), RemoveToken("t1")], None),
+    ],
+)
+async def test_the_last_act_has_no_effect_twice(
+    journal: Journal, library: Library, acts: list[Act], seen: str | None
+) -> None:
+    await replayed(journal, library, *acts)
+    once = await told(library)
+    assert await replayed(journal, library, acts[-1]) == Replayed(1, 0)
+    assert await told(library) == once
+    assert [each.status for each in await library.projects()] == ([seen] if seen else [])
+
+
+async def told(library: Library) -> list[Any]:
+    return [
+        await library.projects(),
+        await library.silences(),
+        await library.tokens(),
+        await library.notes("k"),
+        await library.project_of_workspace("/folder"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        ArchiveProject(ATLAS.id, "atlas"),
+        RestoreProject(ATLAS.id, "atlas"),
+        SwitchProject(ATLAS.id, "atlas", off=True, at=DAY_ONE),
+        AssignWorkspace("/folder", ATLAS.id),
+        Commit(store_of(ATLAS.id), batch(entity("Ada"))),
+    ],
+)
+async def test_acts_on_a_project_that_is_gone_are_set_aside(
+    journal: Journal, library: Library, act: Act
+) -> None:
+    await library.create("atlas", "another one")
+    assert await replayed(journal, library, act) == Replayed(0, 1)
+
+
+async def test_a_commit_for_a_project_that_was_archived_is_set_aside(
+    journal: Journal, library: Library
+) -> None:
+    await replayed(journal, library, CreateProject(ATLAS))
+    await library.archive("atlas")
+    act = Commit(store_of(ATLAS.id), batch(entity("Ada")))
+    assert await replayed(journal, library, act) == Replayed(0, 1)
+
+
+async def test_another_token_of_the_same_id_is_not_taken_for_it(
+    journal: Journal, library: Library
+) -> None:
+    await library.add_token(replace(TOKEN, label="another"), "other hash")
+    assert await replayed(journal, library, AddToken(TOKEN, "hash")) == Replayed(0, 1)
